@@ -1,0 +1,1 @@
+//! Health, metrics, debug and admin API.

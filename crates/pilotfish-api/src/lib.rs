@@ -1,0 +1,1 @@
+//! JSON views of the admin API.

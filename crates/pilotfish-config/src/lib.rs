@@ -1,0 +1,1 @@
+//! Istio and Kubernetes kinds: parsing, defaults, validation, and the file source.

@@ -1,0 +1,31 @@
+//! The model of Pilotfish: services, endpoints, workloads, configuration objects, and the immutable [`World`]
+//! that holds them.
+//!
+//! Everything left of this crate (sources, registries) produces these types, everything right of it
+//! (translation, xDS) reads them. The crate knows nothing of the network, of wire formats, of Kubernetes clients
+//! or of async runtimes; it is plain data, so every rule on it can be tested by calling a function.
+//!
+//! ```text
+//! registries ── Update ──▶ WorldWriter ── Arc<World> + ChangeSet ──▶ translation
+//! ```
+
+mod endpoint;
+mod names;
+mod object;
+mod protocol;
+mod service;
+mod workload;
+mod world;
+
+pub use endpoint::{Endpoint, HealthStatus, TlsMode};
+pub use names::{ClusterId, Hostname, HostnameError, Labels, Locality, Namespace, NetworkId, label_subset};
+pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, ObjectRef, Spec, Typed};
+pub use protocol::Protocol;
+pub use service::{
+    ClusterAddresses, ExportTo, KubernetesAttributes, NodePorts, Port, Resolution, Service, TargetPort,
+    TrafficDistribution,
+};
+pub use workload::{Workload, WorkloadKey, WorkloadKind};
+pub use world::{
+    ChangeSet, Fact, NetworkGateway, Provider, ServiceEndpoints, ServiceKey, ShardKey, Update, World, WorldWriter,
+};

@@ -1,0 +1,319 @@
+//! Names that are validated once, when they enter the system, and cheap to copy afterwards.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Labels of an object, workload or endpoint, by key. Shared, because many endpoints carry equal ones.
+pub type Labels = Arc<BTreeMap<String, String>>;
+
+/// Whether every label of `selector` is in `labels` with the same value. An empty selector matches everything.
+#[must_use]
+pub fn label_subset(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Whether the name is the empty string, which stands for "not set".
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.0.is_empty()
+            }
+        }
+
+        impl From<&str> for $type {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<String> for $type {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<$type> for Arc<str> {
+            fn from(name: $type) -> Self {
+                name.0
+            }
+        }
+
+        impl Default for $type {
+            fn default() -> Self {
+                Self("".into())
+            }
+        }
+
+        impl Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl PartialEq<str> for $type {
+            fn eq(&self, other: &str) -> bool {
+                &*self.0 == other
+            }
+        }
+
+        impl PartialEq<&str> for $type {
+            fn eq(&self, other: &&str) -> bool {
+                &*self.0 == *other
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// A Kubernetes namespace, or its equivalent for services from elsewhere. Empty for cluster-scoped objects.
+    Namespace
+);
+name!(
+    /// The id of a cluster: the `CLUSTER_ID` of proxies, the key of endpoint shards.
+    ClusterId
+);
+name!(
+    /// A network in the sense of Istio's `topology.istio.io/network`: endpoints of one network reach each other
+    /// directly. Empty means "not known", which counts as the same network as any other.
+    NetworkId
+);
+
+/// A service's host name: lower-case DNS labels, possibly with a leading `*` label (`*.example.com`, `*`).
+///
+/// Validated once by [`Hostname::parse`]; after that nobody checks again.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hostname(Arc<str>);
+
+/// Why a text is no host name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostnameError {
+    /// The text is empty.
+    #[error("host name is empty")]
+    Empty,
+    /// Longer than the 255 bytes that DNS allows.
+    #[error("host name is longer than 255 characters")]
+    TooLong,
+    /// A label between dots is empty, over 63 bytes, or begins or ends with `-`.
+    #[error("label {0:?} is not a DNS label (1-63 of a-z, 0-9, '-', '_', not at the ends '-')")]
+    Label(String),
+    /// `*` somewhere else than as the whole first label.
+    #[error("'*' may only be the whole first label, as in *.example.com")]
+    Wildcard,
+}
+
+impl Hostname {
+    /// Checks and lower-cases a host name. One trailing dot is dropped.
+    ///
+    /// # Errors
+    /// When the text is no DNS name, with or without a leading `*` label.
+    pub fn parse(text: &str) -> Result<Self, HostnameError> {
+        let text = text.strip_suffix('.').unwrap_or(text);
+        if text.is_empty() {
+            return Err(HostnameError::Empty);
+        }
+        if text.len() > 255 {
+            return Err(HostnameError::TooLong);
+        }
+        for (index, label) in text.split('.').enumerate() {
+            if label == "*" && index == 0 {
+                continue;
+            }
+            if label.contains('*') {
+                return Err(HostnameError::Wildcard);
+            }
+            let known = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+            let ends = label.starts_with('-') || label.ends_with('-');
+            if label.is_empty() || label.len() > 63 || ends || !label.bytes().all(known) {
+                return Err(HostnameError::Label(label.to_owned()));
+            }
+        }
+        Ok(Self(text.to_ascii_lowercase().into()))
+    }
+
+    /// The host name of a Kubernetes Service: `<name>.<namespace>.svc.<domain>` (spec/registry.md 2.1).
+    ///
+    /// # Errors
+    /// When the parts do not make a DNS name.
+    pub fn of_kubernetes_service(name: &str, namespace: &str, domain: &str) -> Result<Self, HostnameError> {
+        Self::parse(&format!("{name}.{namespace}.svc.{domain}"))
+    }
+
+    /// The host name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The shared text.
+    #[must_use]
+    pub fn text(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
+    /// Whether the first label is `*`.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        self.0.starts_with('*')
+    }
+
+    /// Whether the two can name a common host: equal, or one is a wildcard that covers the other.
+    #[must_use]
+    pub fn matches(&self, other: &Self) -> bool {
+        match (self.is_wildcard(), other.is_wildcard()) {
+            (false, false) => self == other,
+            (true, true) => {
+                let (a, b) = (&self.0[1..], &other.0[1..]);
+                a.ends_with(b) || b.ends_with(a)
+            }
+            (true, false) => other.0.ends_with(&self.0[1..]),
+            (false, true) => self.0.ends_with(&other.0[1..]),
+        }
+    }
+
+    /// Whether every host that this name stands for is covered by `other` (equal, or `other` is a wildcard above).
+    #[must_use]
+    pub fn is_subset_of(&self, other: &Self) -> bool {
+        match (self.is_wildcard(), other.is_wildcard()) {
+            (_, false) => self == other,
+            (true, true) => self.0[1..].ends_with(&other.0[1..]),
+            (false, true) => self.0.ends_with(&other.0[1..]),
+        }
+    }
+}
+
+impl Borrow<str> for Hostname {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Hostname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Hostname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl serde::Serialize for Hostname {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// Where a workload runs: region, zone and sub-zone; any part may be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct Locality {
+    /// For example `eu-west`.
+    pub region: Arc<str>,
+    /// For example `eu-west-1`.
+    pub zone: Arc<str>,
+    /// Finer than a zone, for example a rack.
+    pub sub_zone: Arc<str>,
+}
+
+impl Locality {
+    /// Reads `region/zone/sub_zone`, each part optional. Without a slash, dots separate (labels may not hold slashes).
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let separator = if text.contains('/') { '/' } else { '.' };
+        let mut parts = text.splitn(3, separator).map(Arc::from);
+        let mut next = || parts.next().unwrap_or_else(|| "".into());
+        Self { region: next(), zone: next(), sub_zone: next() }
+    }
+
+    /// Whether no part is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty() && self.zone.is_empty() && self.sub_zone.is_empty()
+    }
+}
+
+impl fmt::Display for Locality {
+    /// `region/zone/sub_zone` without empty parts at the end; nothing for an empty locality.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let full = format!("{}/{}/{}", self.region, self.zone, self.sub_zone);
+        f.write_str(full.trim_end_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).unwrap()
+    }
+
+    #[test]
+    fn hostnames_are_checked_and_lower_cased() {
+        assert_eq!(host("Web.Shop.svc.cluster.local.").as_str(), "web.shop.svc.cluster.local");
+        assert_eq!(host("*").as_str(), "*");
+        assert_eq!(Hostname::parse(""), Err(HostnameError::Empty));
+        assert_eq!(Hostname::parse("a..b"), Err(HostnameError::Label(String::new())));
+        assert_eq!(Hostname::parse("a.*.b"), Err(HostnameError::Wildcard));
+        assert_eq!(Hostname::parse("a b"), Err(HostnameError::Label("a b".into())));
+        assert_eq!(Hostname::parse(&"a".repeat(300)), Err(HostnameError::TooLong));
+    }
+
+    #[test]
+    fn wildcards_match_and_nest() {
+        assert!(host("*.example.com").matches(&host("a.example.com")));
+        assert!(host("a.example.com").matches(&host("*.example.com")));
+        assert!(host("*.com").matches(&host("*.example.com")));
+        assert!(!host("*.example.com").matches(&host("example.com")));
+        assert!(host("*.example.com").is_subset_of(&host("*.com")));
+        assert!(!host("*.com").is_subset_of(&host("*.example.com")));
+        assert!(host("a.b").is_subset_of(&host("*")));
+    }
+
+    #[test]
+    fn localities_parse_and_print() {
+        assert_eq!(Locality::parse("r/z/s").to_string(), "r/z/s");
+        assert_eq!(Locality::parse("r.z").to_string(), "r/z");
+        assert_eq!(Locality::parse("/z/").to_string(), "/z");
+        assert!(Locality::parse("").is_empty());
+    }
+}

@@ -1,0 +1,147 @@
+//! Application protocols of service ports.
+
+/// The protocol of a service port, as Istio names them. `Unsupported` means "not declared": the proxy sniffs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+pub enum Protocol {
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// gRPC-Web.
+    GrpcWeb,
+    /// HTTP/1.1.
+    Http,
+    /// HTTP proxied by the sidecar's explicit proxy port.
+    HttpProxy,
+    /// HTTP/2.
+    Http2,
+    /// HTTP over TLS, opaque to the mesh.
+    Https,
+    /// Plain TCP.
+    Tcp,
+    /// TLS, opaque to the mesh.
+    Tls,
+    /// UDP: known, never routed.
+    Udp,
+    /// MongoDB.
+    Mongo,
+    /// Redis.
+    Redis,
+    /// MySQL.
+    Mysql,
+    /// HBONE tunnels.
+    Hbone,
+    /// Not declared or not known.
+    #[default]
+    Unsupported,
+}
+
+impl Protocol {
+    /// Reads a protocol's name in any case, as in ServiceEntry and Gateway ports; unknown names are `Unsupported`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text.to_ascii_lowercase().as_str() {
+            "tcp" => Self::Tcp,
+            "udp" => Self::Udp,
+            "grpc" => Self::Grpc,
+            "grpc-web" => Self::GrpcWeb,
+            "http" => Self::Http,
+            "http_proxy" => Self::HttpProxy,
+            "http2" => Self::Http2,
+            "https" => Self::Https,
+            "tls" => Self::Tls,
+            "mongo" => Self::Mongo,
+            "redis" => Self::Redis,
+            "mysql" => Self::Mysql,
+            "hbone" => Self::Hbone,
+            _ => Self::Unsupported,
+        }
+    }
+
+    /// The protocol of a Kubernetes Service port (spec/registry.md 3): transport, then `appProtocol`, then the port
+    /// name's prefix, then well-known ports whose servers speak first.
+    #[must_use]
+    pub fn of_kubernetes_port(number: u32, name: &str, transport: &str, app_protocol: Option<&str>) -> Self {
+        if transport == "UDP" {
+            return Self::Udp;
+        }
+        let text = match app_protocol {
+            Some("kubernetes.io/h2c") => "http2",
+            Some("kubernetes.io/ws") => "http",
+            Some("kubernetes.io/wss") => "https",
+            Some(other) => other,
+            None => name,
+        };
+        let lower = text.to_ascii_lowercase();
+        let head = if lower.starts_with("grpc-web") { "grpc-web" } else { lower.split('-').next().unwrap_or("") };
+        match Self::parse(head) {
+            // "hbone" is a Gateway protocol; as a port name it is a name like any other.
+            Self::Unsupported | Self::Hbone => match number {
+                25 | 53 | 3306 | 27017 => Self::Tcp,
+                _ => Self::Unsupported,
+            },
+            known => known,
+        }
+    }
+
+    /// HTTP in clear text, so that requests can be routed.
+    #[must_use]
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Http2 | Self::HttpProxy | Self::Grpc | Self::GrpcWeb)
+    }
+
+    /// HTTP/2 is certain.
+    #[must_use]
+    pub fn is_http2(self) -> bool {
+        matches!(self, Self::Http2 | Self::Grpc | Self::GrpcWeb)
+    }
+
+    /// gRPC in either form.
+    #[must_use]
+    pub fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::GrpcWeb)
+    }
+
+    /// TCP as far as the mesh can tell.
+    #[must_use]
+    pub fn is_tcp(self) -> bool {
+        matches!(self, Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Redis | Self::Mysql)
+    }
+
+    /// TLS whose SNI can be matched.
+    #[must_use]
+    pub fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::Tls)
+    }
+
+    /// Neither declared nor derived: sniffed.
+    #[must_use]
+    pub fn is_unsupported(self) -> bool {
+        self == Self::Unsupported
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Protocol::{self, *};
+
+    #[test]
+    fn kubernetes_ports_follow_the_table_of_the_spec() {
+        #[rustfmt::skip]
+        let table: &[(u32, &str, &str, Option<&str>, Protocol)] = &[
+            (8888, "", "TCP", None, Unsupported), (25, "", "TCP", None, Tcp), (53, "", "TCP", None, Tcp),
+            (3306, "", "TCP", None, Tcp), (27017, "", "TCP", None, Tcp), (8888, "http", "TCP", None, Http),
+            (8888, "http-test", "TCP", None, Http), (8888, "http", "UDP", None, Udp),
+            (8888, "httptest", "TCP", None, Unsupported), (25, "httptest", "TCP", None, Tcp),
+            (25, "http-x", "TCP", None, Http), (8888, "https-test", "TCP", None, Https),
+            (8888, "http2-test", "TCP", None, Http2), (8888, "grpc-test", "TCP", None, Grpc),
+            (8888, "grpc-web-test", "TCP", None, GrpcWeb), (8888, "GRPC-WEB-x", "TCP", None, GrpcWeb),
+            (8888, "mongo", "TCP", None, Mongo), (8888, "redis-x", "TCP", None, Redis),
+            (8888, "tcp", "TCP", Some("http"), Http), (8888, "http", "TCP", Some("tcp"), Tcp),
+            (8888, "x", "TCP", Some("kubernetes.io/h2c"), Http2), (8888, "x", "TCP", Some("HTTP"), Http),
+            (8888, "x", "UDP", Some("http"), Udp), (8888, "http", "TCP", Some(""), Unsupported),
+        ];
+        for (number, name, transport, app, want) in table {
+            let got = Protocol::of_kubernetes_port(*number, name, transport, *app);
+            assert_eq!(got, *want, "{number} {name:?} {transport} {app:?}");
+        }
+    }
+}

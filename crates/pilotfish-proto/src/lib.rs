@@ -1,0 +1,1 @@
+//! xDS protobuf types, type URLs, make-before-break order and descriptors.

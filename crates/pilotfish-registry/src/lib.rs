@@ -1,0 +1,1 @@
+//! Service registries as state machines, and the aggregate that merges them.

@@ -1,0 +1,1 @@
+//! Test helpers: in-process control plane, ADS client, real-server helpers, fixtures.

@@ -1,0 +1,1 @@
+//! World and view to xDS resources.

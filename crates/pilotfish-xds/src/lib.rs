@@ -1,0 +1,1 @@
+//! xDS protocol state, subscriptions, fan-out and the ADS server.

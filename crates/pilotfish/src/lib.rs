@@ -1,0 +1,1 @@
+//! The Pilotfish binary: settings, wiring, tasks, shutdown.

@@ -1,0 +1,2 @@
+//! The `pilotfish` binary.
+fn main() {}
