@@ -27,5 +27,6 @@ pub use service::{
 };
 pub use workload::{Workload, WorkloadKey, WorkloadKind};
 pub use world::{
-    ChangeSet, Fact, NetworkGateway, Provider, ServiceEndpoints, ServiceKey, ShardKey, Update, World, WorldWriter,
+    ChangeSet, Fact, NetworkGateway, Provider, ServiceEndpoints, ServiceKey, ShardKey, Update, World,
+    WorldWriter,
 };

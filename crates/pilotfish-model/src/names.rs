@@ -176,6 +176,11 @@ impl Hostname {
         Self::parse(&format!("{name}.{namespace}.svc.{domain}"))
     }
 
+    /// Sorts before every host name: where a range over hosts begins.
+    pub(crate) fn lowest() -> Self {
+        Self("".into())
+    }
+
     /// The host name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -71,7 +71,8 @@ impl Protocol {
             None => name,
         };
         let lower = text.to_ascii_lowercase();
-        let head = if lower.starts_with("grpc-web") { "grpc-web" } else { lower.split('-').next().unwrap_or("") };
+        let head =
+            if lower.starts_with("grpc-web") { "grpc-web" } else { lower.split('-').next().unwrap_or("") };
         match Self::parse(head) {
             // "hbone" is a Gateway protocol; as a port name it is a name like any other.
             Self::Unsupported | Self::Hbone => match number {

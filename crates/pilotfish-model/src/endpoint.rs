@@ -1,0 +1,87 @@
+//! Endpoints: one address list and port behind a service port.
+
+use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, ObjectRef};
+use std::sync::Arc;
+
+/// Whether an endpoint can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+pub enum HealthStatus {
+    /// Ready.
+    Healthy,
+    /// Not ready.
+    Unhealthy,
+    /// Terminating but still serving: kept for clients with persistent sessions only.
+    Draining,
+    /// Terminating: never sent.
+    Terminating,
+    /// Not reported, as for ServiceEntry endpoints: sent without a health status.
+    #[default]
+    Unknown,
+}
+
+/// Whether an endpoint accepts the mesh's mutual TLS (label `security.istio.io/tlsMode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+pub enum TlsMode {
+    /// No proxy in front that terminates the mesh's TLS.
+    #[default]
+    Disabled,
+    /// The mesh's mutual TLS.
+    Istio,
+}
+
+/// One address (or several of one workload, for dual stack) and port of a service port.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Addresses: IPs, one name for DNS services, a path for Unix sockets (port 0), or none for an endpoint that is
+    /// reached only through its network's gateway.
+    pub addresses: Arc<[Arc<str>]>,
+    /// The port number; 0 with a Unix socket.
+    pub port: u32,
+    /// The name of the service port that it belongs to.
+    pub service_port: Arc<str>,
+    /// The number of the service port, for endpoints of ServiceEntries, which are matched by number where clusters hold
+    /// their endpoints inline. 0 where only the name counts.
+    pub service_port_number: u32,
+    /// Labels of the workload, with topology labels added.
+    pub labels: Labels,
+    /// Where the workload runs.
+    pub locality: Locality,
+    /// Its network.
+    pub network: NetworkId,
+    /// The cluster that it belongs to.
+    pub cluster: ClusterId,
+    /// Relative weight; 0 stands for "not set", which counts as 1.
+    pub weight: u32,
+    /// SPIFFE identity of the workload; empty when it has none.
+    pub service_account: Arc<str>,
+    /// Whether it can be used.
+    pub health: HealthStatus,
+    /// Whether it accepts mutual TLS.
+    pub tls_mode: TlsMode,
+    /// The pod's host name, for DNS of headless services.
+    pub hostname: Arc<str>,
+    /// The pod's sub-domain, for DNS of headless services.
+    pub sub_domain: Arc<str>,
+    /// The node that it runs on; empty when not known.
+    pub node: Arc<str>,
+    /// The workload's name (of its Deployment and the like), for telemetry.
+    pub workload_name: Arc<str>,
+    /// The workload's namespace.
+    pub namespace: Namespace,
+    /// The object that made it: an EndpointSlice, ServiceEntry or WorkloadEntry.
+    pub provenance: ObjectRef,
+}
+
+impl Endpoint {
+    /// The first address; empty when there is none.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.addresses.first().map_or("", |address| address)
+    }
+
+    /// The weight with "not set" read as 1.
+    #[must_use]
+    pub fn effective_weight(&self) -> u32 {
+        self.weight.max(1)
+    }
+}

@@ -1,0 +1,204 @@
+//! Services: a host name with ports, and how clients find its endpoints. No endpoints inside.
+
+use crate::{ClusterId, Hostname, Labels, Namespace, ObjectRef, Protocol, Provider};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How a client finds the endpoints of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub enum Resolution {
+    /// The control plane lists the endpoints (EDS).
+    ClientSideLB,
+    /// The proxy resolves names, all answers are endpoints (strict DNS).
+    DNSLB,
+    /// The proxy resolves one name and uses one answer at a time (logical DNS).
+    DNSRoundRobin,
+    /// The proxy connects where the client wanted to go (original destination).
+    Passthrough,
+    /// The name stands for another service (`ExternalName`).
+    Alias,
+    /// A wildcard host that is resolved anew for each request (dynamic forward proxy).
+    DynamicDns,
+}
+
+/// The port of a workload that a service port leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TargetPort {
+    /// A number.
+    Number(u32),
+    /// The name of a container port, looked up in each workload.
+    Name(Arc<str>),
+}
+
+/// One port of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Port {
+    /// The number that clients connect to.
+    pub number: u32,
+    /// The name; endpoints belong to a port by its name.
+    pub name: Arc<str>,
+    /// The application protocol.
+    pub protocol: Protocol,
+    /// Where the port leads on a workload. `None` when nothing was written: the same number.
+    pub target_port: Option<TargetPort>,
+}
+
+/// Addresses of a service by cluster: a service that exists in two clusters has other addresses in each.
+pub type ClusterAddresses = BTreeMap<ClusterId, Arc<[Arc<str>]>>;
+
+/// The node ports of a service by its port numbers, for one cluster.
+pub type NodePorts = BTreeMap<u32, u32>;
+
+/// To which namespaces a service or a rule is visible (`exportTo`).
+#[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
+pub enum ExportTo {
+    /// Nothing was written: the mesh-wide default decides.
+    #[default]
+    Unset,
+    /// Everyone (`*`, whatever else is listed).
+    Public,
+    /// Nobody (`~`).
+    Nobody,
+    /// These namespaces; `.` was replaced by the object's own.
+    Namespaces(BTreeSet<Namespace>),
+}
+
+impl ExportTo {
+    /// Reads a list as written. `.` means `own`; `~` wins over names, `*` over everything.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, own: &Namespace) -> Self {
+        let mut namespaces = BTreeSet::new();
+        let mut nobody = false;
+        for entry in entries.into_iter().map(str::trim).filter(|entry| !entry.is_empty()) {
+            match entry {
+                "*" => return Self::Public,
+                "~" => nobody = true,
+                "." => {
+                    namespaces.insert(own.clone());
+                }
+                other => {
+                    namespaces.insert(other.into());
+                }
+            }
+        }
+        match (nobody, namespaces.is_empty()) {
+            (true, _) => Self::Nobody,
+            (false, true) => Self::Unset,
+            (false, false) => Self::Namespaces(namespaces),
+        }
+    }
+
+    /// Whether `namespace` may see it, where `default` (the mesh-wide setting) decides if nothing was written.
+    #[must_use]
+    pub fn visible_to(&self, namespace: &Namespace, default: &Self) -> bool {
+        match self {
+            Self::Unset if *default == Self::Unset => true,
+            Self::Unset => default.visible_to(namespace, &Self::Unset),
+            Self::Public => true,
+            Self::Nobody => false,
+            Self::Namespaces(namespaces) => namespaces.contains(namespace),
+        }
+    }
+}
+
+/// Which endpoints a client prefers (`spec.trafficDistribution` and Istio's annotation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
+pub enum TrafficDistribution {
+    /// No preference.
+    #[default]
+    Any,
+    /// Same zone first.
+    PreferSameZone,
+    /// Same node first.
+    PreferSameNode,
+}
+
+/// What only Kubernetes Services have.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct KubernetesAttributes {
+    /// `spec.type`.
+    pub service_type: Arc<str>,
+    /// `spec.externalName`, for [`Resolution::Alias`].
+    pub external_name: Option<Arc<str>>,
+    /// Load balancer addresses and `externalIPs`, by cluster; names are not resolved here.
+    pub external_addresses: ClusterAddresses,
+    /// Node ports by cluster, where the service is reached through nodes.
+    pub node_ports: BTreeMap<ClusterId, NodePorts>,
+    /// `internalTrafficPolicy: Local`: only endpoints of the client's own node.
+    pub node_local: bool,
+    /// `publishNotReadyAddresses`.
+    pub publish_not_ready: bool,
+}
+
+/// A service as clients see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// The host name.
+    pub hostname: Hostname,
+    /// The namespace that it belongs to.
+    pub namespace: Namespace,
+    /// The short name: of the Kubernetes Service; of a ServiceEntry, the host itself as Istio has it.
+    pub name: Arc<str>,
+    /// The object's name: differs from `name` for ServiceEntries.
+    pub object_name: Arc<str>,
+    /// Which kind of registry it came from. Kubernetes wins over others for one host and namespace.
+    pub provider: Provider,
+    /// How clients find its endpoints.
+    pub resolution: Resolution,
+    /// The ports, in the order written.
+    pub ports: Arc<[Port]>,
+    /// Virtual addresses by cluster (`clusterIPs`); empty for ServiceEntries.
+    pub addresses: ClusterAddresses,
+    /// The address for clients of clusters without an own one: an IP, a CIDR, or `0.0.0.0` for none.
+    pub default_address: Arc<str>,
+    /// Addresses that were allocated automatically: IPv4 and IPv6, each empty for none.
+    pub auto_addresses: [Arc<str>; 2],
+    /// Whether it lies outside the mesh (no mTLS, no endpoints with identity).
+    pub mesh_external: bool,
+    /// To whom it is visible.
+    pub export_to: ExportTo,
+    /// Labels of the object.
+    pub labels: Labels,
+    /// Labels of the workloads that it selects; empty selects nothing for Kubernetes Services.
+    pub selector: Labels,
+    /// SPIFFE identities or other subject alternative names that its endpoints may have, as declared on the service itself.
+    pub service_accounts: Arc<[Arc<str>]>,
+    /// Which endpoints clients prefer.
+    pub traffic_distribution: TrafficDistribution,
+    /// DNS: connect to the first address that answers (`istio.io/connect-strategy`).
+    pub race_first_tcp_connect: bool,
+    /// What only Kubernetes Services have.
+    pub kubernetes: Option<Arc<KubernetesAttributes>>,
+    /// Creation time in seconds since the epoch; the oldest wins conflicts.
+    pub created: i64,
+    /// The object that made it.
+    pub provenance: ObjectRef,
+}
+
+impl Service {
+    /// The text that stands for "no address of its own".
+    pub const UNSPECIFIED: &'static str = "0.0.0.0";
+
+    /// The port of that number.
+    #[must_use]
+    pub fn port(&self, number: u32) -> Option<&Port> {
+        self.ports.iter().find(|port| port.number == number)
+    }
+
+    /// The port of that name.
+    #[must_use]
+    pub fn port_named(&self, name: &str) -> Option<&Port> {
+        self.ports.iter().find(|port| &*port.name == name)
+    }
+
+    /// The order in which the first one wins: age, then short name, then namespace.
+    #[must_use]
+    pub fn precedence(&self) -> (i64, &str, &str) {
+        (self.created, &self.name, self.namespace.as_str())
+    }
+
+    /// Whether it is a Kubernetes Service without a virtual address.
+    #[must_use]
+    pub fn is_headless(&self) -> bool {
+        self.resolution == Resolution::Passthrough && self.provider == Provider::Kubernetes
+    }
+}

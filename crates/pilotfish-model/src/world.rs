@@ -1,0 +1,552 @@
+//! The world: one immutable snapshot of everything that translation reads, and the one writer that makes the next.
+//!
+//! A change costs what it touches: the maps share structure between snapshots, and equal values are no change. What
+//! changed is told as [`Fact`]s, the same vocabulary in which translation records what it read. So "which results are
+//! no longer valid" is a lookup, and nobody writes lists of dependents.
+
+use crate::{
+    ClusterId, Endpoint, Hostname, Kind, KindSpec, Namespace, NetworkId, Object, ObjectKey, Service, Typed,
+    Workload, WorkloadKey, WorkloadKind,
+};
+use imbl::{OrdMap, OrdSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// The kind of a registry. Kubernetes sorts first, as its services win.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub enum Provider {
+    /// Kubernetes Services.
+    Kubernetes,
+    /// Istio ServiceEntries and WorkloadEntries.
+    External,
+    /// Consul.
+    Consul,
+    /// Services given by API or by tests.
+    Memory,
+    /// MCP over xDS.
+    Mcp,
+    /// ZooKeeper (Dubbo).
+    ZooKeeper,
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kubernetes => "Kubernetes",
+            Self::External => "External",
+            Self::Consul => "Consul",
+            Self::Memory => "Memory",
+            Self::Mcp => "MCP",
+            Self::ZooKeeper => "ZooKeeper",
+        })
+    }
+}
+
+/// Which registry: each owns exactly one shard of every service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardKey {
+    /// The kind of the registry.
+    pub provider: Provider,
+    /// The cluster that it reads.
+    pub cluster: ClusterId,
+}
+
+impl fmt::Display for ShardKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.cluster)
+    }
+}
+
+/// Which service: several namespaces may define one host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceKey {
+    /// The host name.
+    pub hostname: Hostname,
+    /// The namespace that defines it.
+    pub namespace: Namespace,
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.hostname)
+    }
+}
+
+/// A gateway through which the endpoints of a network are reached from other networks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NetworkGateway {
+    /// The network behind it.
+    pub network: NetworkId,
+    /// The cluster behind it; empty for gateways of the mesh-wide settings.
+    pub cluster: ClusterId,
+    /// IP address or host name.
+    pub address: Arc<str>,
+    /// The port that routes mutual TLS by SNI (AUTO_PASSTHROUGH); 0 for none.
+    pub port: u32,
+    /// The port for HBONE; 0 for none.
+    pub hbone_port: u32,
+    /// The service account of the gateway, where known.
+    pub service_account: Arc<str>,
+}
+
+/// The endpoints of one service, by shard, and what is derived from all of them.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct ServiceEndpoints {
+    /// Endpoints by registry, in the order that the registry gave them.
+    pub shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,
+    /// Identities of all endpoints, whatever their health. Changes seldom, so it is a fact of its own.
+    pub service_accounts: Arc<BTreeSet<Arc<str>>>,
+}
+
+impl ServiceEndpoints {
+    /// All endpoints, by shard in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        self.shards.values().flat_map(|shard| shard.iter())
+    }
+}
+
+/// Something in the world that can be read, and that a change set names when it changed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fact {
+    /// The services of one host and namespace: any field of them, or whether they exist.
+    Service(ServiceKey),
+    /// Which namespaces define a host.
+    Host(Hostname),
+    /// Which services exist, or any field of any of them: what a walk over all services reads.
+    Services,
+    /// The endpoints of a service.
+    Endpoints(ServiceKey),
+    /// The set of identities of a service's endpoints.
+    ServiceAccounts(ServiceKey),
+    /// One workload.
+    Workload(WorkloadKey),
+    /// Which workloads have an address.
+    WorkloadsAt(Arc<str>),
+    /// Which services have an endpoint at an address.
+    EndpointsAt(Arc<str>),
+    /// One configuration object.
+    Object(ObjectKey),
+    /// The objects of a kind in one namespace: which there are, or the content of any.
+    Objects(Kind, Namespace),
+    /// All objects of a kind.
+    Kind(Kind),
+    /// The gateways between networks.
+    NetworkGateways,
+}
+
+/// What really differs between one world and the next. Equal values are no change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangeSet {
+    /// Every fact that changed.
+    pub facts: BTreeSet<Fact>,
+}
+
+impl ChangeSet {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+    }
+
+    /// Adds what another change set names.
+    pub fn merge(&mut self, other: Self) {
+        self.facts.extend(other.facts);
+    }
+}
+
+/// One change from a registry or source, whole-valued: applying it twice is the same as once.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// The services of a key, merged over all registries, the winning one first; empty removes the key.
+    Services(ServiceKey, Arc<[Arc<Service>]>),
+    /// One shard's endpoints of a service. An empty list keeps the service known (scale to zero).
+    Endpoints(ServiceKey, ShardKey, Arc<[Arc<Endpoint>]>),
+    /// Drops one shard of a service, for a registry that no longer knows the service.
+    RemoveShard(ServiceKey, ShardKey),
+    /// A workload appeared or changed.
+    Workload(Arc<Workload>),
+    /// A workload is gone.
+    RemoveWorkload(WorkloadKey),
+    /// A configuration object appeared or changed.
+    Object(Object),
+    /// A configuration object is gone.
+    RemoveObject(ObjectKey),
+    /// All gateways between networks, sorted.
+    NetworkGateways(Arc<[NetworkGateway]>),
+}
+
+/// One immutable snapshot. Cloning costs a few pointers.
+#[derive(Clone, Default)]
+pub struct World {
+    revision: u64,
+    services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
+    endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
+    endpoints_at: OrdSet<(Arc<str>, ServiceKey)>,
+    workloads: OrdMap<WorkloadKey, Arc<Workload>>,
+    workloads_at: OrdSet<(Arc<str>, WorkloadKey)>,
+    objects: OrdMap<ObjectKey, Object>,
+    network_gateways: Arc<[NetworkGateway]>,
+}
+
+impl World {
+    /// Counts up with every published world of one process; never compared between processes.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The services of a host and namespace, the winning one first (several ServiceEntries may share both).
+    #[must_use]
+    pub fn services_of(&self, key: &ServiceKey) -> Option<&Arc<[Arc<Service>]>> {
+        self.services.get(key)
+    }
+
+    /// All services by host name, then namespace.
+    pub fn services(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<[Arc<Service>]>)> {
+        self.services.iter()
+    }
+
+    /// How many services (host and namespace) there are.
+    #[must_use]
+    pub fn service_count(&self) -> usize {
+        self.services.len()
+    }
+
+    /// The services of one host in all namespaces.
+    pub fn services_of_host<'a>(
+        &'a self,
+        hostname: &'a Hostname,
+    ) -> impl Iterator<Item = (&'a ServiceKey, &'a Arc<[Arc<Service>]>)> {
+        let first = ServiceKey { hostname: hostname.clone(), namespace: Namespace::default() };
+        self.services.range(first..).take_while(move |(key, _)| key.hostname == *hostname)
+    }
+
+    /// The endpoints of a service. `None` when no registry ever had any.
+    #[must_use]
+    pub fn endpoints_of(&self, key: &ServiceKey) -> Option<&Arc<ServiceEndpoints>> {
+        self.endpoints.get(key)
+    }
+
+    /// The endpoints of all services.
+    pub fn endpoints(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<ServiceEndpoints>)> {
+        self.endpoints.iter()
+    }
+
+    /// The services that have an endpoint at an address.
+    pub fn services_at(&self, address: &str) -> impl Iterator<Item = &ServiceKey> {
+        let address: Arc<str> = address.into();
+        let first = ServiceKey { hostname: Hostname::lowest(), namespace: Namespace::default() };
+        self.endpoints_at
+            .range((address.clone(), first)..)
+            .take_while(move |(at, _)| *at == address)
+            .map(|(_, key)| key)
+    }
+
+    /// A workload by its key.
+    #[must_use]
+    pub fn workload(&self, key: &WorkloadKey) -> Option<&Arc<Workload>> {
+        self.workloads.get(key)
+    }
+
+    /// All workloads: pods first, by namespace and name.
+    pub fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
+        self.workloads.values()
+    }
+
+    /// The workloads that have an address.
+    pub fn workloads_at(&self, address: &str) -> impl Iterator<Item = &WorkloadKey> {
+        let address: Arc<str> = address.into();
+        let first = WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: Namespace::default(),
+            name: "".into(),
+            cluster: ClusterId::default(),
+        };
+        self.workloads_at
+            .range((address.clone(), first)..)
+            .take_while(move |(at, _)| *at == address)
+            .map(|(_, key)| key)
+    }
+
+    /// An object by its key.
+    #[must_use]
+    pub fn object(&self, key: &ObjectKey) -> Option<&Object> {
+        self.objects.get(key)
+    }
+
+    /// An object by its type, namespace and name.
+    #[must_use]
+    pub fn typed<T: KindSpec>(&self, namespace: &Namespace, name: &str) -> Option<Typed<T>> {
+        self.objects.get(&ObjectKey::new(T::KIND, namespace.clone(), name))?.typed()
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = &Object> {
+        let first = ObjectKey::new(kind, Namespace::default(), "");
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, object)| object)
+    }
+
+    /// The objects of a kind in one namespace, by name.
+    pub fn objects_in<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &'a Namespace,
+    ) -> impl Iterator<Item = &'a Object> {
+        let first = ObjectKey::new(kind, namespace.clone(), "");
+        self.objects
+            .range(first..)
+            .take_while(move |(key, _)| key.kind == kind && key.namespace == *namespace)
+            .map(|(_, object)| object)
+    }
+
+    /// All objects, by kind, namespace and name.
+    pub fn all_objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values()
+    }
+
+    /// The gateways between networks, sorted.
+    #[must_use]
+    pub fn network_gateways(&self) -> &Arc<[NetworkGateway]> {
+        &self.network_gateways
+    }
+}
+
+/// The one writer: applies updates to the next world and hands it out with what really differs.
+#[derive(Default)]
+pub struct WorldWriter {
+    next: World,
+    changes: ChangeSet,
+}
+
+impl WorldWriter {
+    /// A writer with an empty world.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The world as it would be published now.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.next
+    }
+
+    /// Whether anything differs from the world published last.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Applies one change; nothing is published yet.
+    pub fn apply(&mut self, update: Update) {
+        match update {
+            Update::Services(key, services) => self.set_services(key, services),
+            Update::Endpoints(key, shard, endpoints) => self.set_shard(key, shard, Some(endpoints)),
+            Update::RemoveShard(key, shard) => self.set_shard(key, shard, None),
+            Update::Workload(workload) => self.set_workload(workload.key.clone(), Some(workload)),
+            Update::RemoveWorkload(key) => self.set_workload(key, None),
+            Update::Object(object) => self.set_object(object.key().clone(), Some(object)),
+            Update::RemoveObject(key) => self.set_object(key, None),
+            Update::NetworkGateways(gateways) => {
+                if self.next.network_gateways != gateways {
+                    self.next.network_gateways = gateways;
+                    self.changed(Fact::NetworkGateways);
+                }
+            }
+        }
+    }
+
+    /// Publishes: the new world and what differs from the one before. `None` when nothing does.
+    pub fn publish(&mut self) -> Option<(Arc<World>, ChangeSet)> {
+        if self.changes.is_empty() {
+            return None;
+        }
+        self.next.revision += 1;
+        Some((Arc::new(self.next.clone()), std::mem::take(&mut self.changes)))
+    }
+
+    fn changed(&mut self, fact: Fact) {
+        self.changes.facts.insert(fact);
+    }
+
+    fn set_services(&mut self, key: ServiceKey, services: Arc<[Arc<Service>]>) {
+        let old = self.next.services.get(&key);
+        if old.map_or(services.is_empty(), |old| *old == services) {
+            return;
+        }
+        if old.is_none() || services.is_empty() {
+            self.changed(Fact::Host(key.hostname.clone()));
+        }
+        if services.is_empty() {
+            self.next.services.remove(&key);
+        } else {
+            self.next.services.insert(key.clone(), services);
+        }
+        self.changed(Fact::Services);
+        self.changed(Fact::Service(key));
+    }
+
+    fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<Arc<[Arc<Endpoint>]>>) {
+        let old = self.next.endpoints.get(&key);
+        let before = old.and_then(|old| old.shards.get(&shard));
+        if before == endpoints.as_ref() {
+            return;
+        }
+        let mut new = old.map(|old| ServiceEndpoints::clone(old)).unwrap_or_default();
+        match endpoints {
+            Some(endpoints) => new.shards.insert(shard, endpoints),
+            None => new.shards.remove(&shard),
+        };
+        let old = old.cloned().unwrap_or_default();
+        let accounts: BTreeSet<Arc<str>> =
+            new.iter().map(|e| e.service_account.clone()).filter(|account| !account.is_empty()).collect();
+        if accounts != *new.service_accounts {
+            new.service_accounts = Arc::new(accounts);
+            self.changed(Fact::ServiceAccounts(key.clone()));
+        }
+        self.index_addresses(&key, &old, &new);
+        if new.shards.is_empty() {
+            self.next.endpoints.remove(&key);
+        } else {
+            self.next.endpoints.insert(key.clone(), Arc::new(new));
+        }
+        self.changed(Fact::Endpoints(key));
+    }
+
+    fn index_addresses(&mut self, key: &ServiceKey, old: &ServiceEndpoints, new: &ServiceEndpoints) {
+        let addresses = |endpoints: &ServiceEndpoints| -> BTreeSet<Arc<str>> {
+            endpoints.iter().flat_map(|e| e.addresses.iter().cloned()).collect()
+        };
+        let (old, new) = (addresses(old), addresses(new));
+        for gone in old.difference(&new) {
+            self.next.endpoints_at.remove(&(gone.clone(), key.clone()));
+            self.changed(Fact::EndpointsAt(gone.clone()));
+        }
+        for come in new.difference(&old) {
+            self.next.endpoints_at.insert((come.clone(), key.clone()));
+            self.changed(Fact::EndpointsAt(come.clone()));
+        }
+    }
+
+    fn set_workload(&mut self, key: WorkloadKey, workload: Option<Arc<Workload>>) {
+        let old = self.next.workloads.get(&key).cloned();
+        if old == workload {
+            return;
+        }
+        let addresses = |workload: &Option<Arc<Workload>>| -> BTreeSet<Arc<str>> {
+            workload.iter().flat_map(|w| w.addresses.iter().cloned()).collect()
+        };
+        let (before, after) = (addresses(&old), addresses(&workload));
+        for gone in before.difference(&after) {
+            self.next.workloads_at.remove(&(gone.clone(), key.clone()));
+            self.changed(Fact::WorkloadsAt(gone.clone()));
+        }
+        for come in after.difference(&before) {
+            self.next.workloads_at.insert((come.clone(), key.clone()));
+            self.changed(Fact::WorkloadsAt(come.clone()));
+        }
+        match workload {
+            Some(workload) => self.next.workloads.insert(key.clone(), workload),
+            None => self.next.workloads.remove(&key),
+        };
+        self.changed(Fact::Workload(key));
+    }
+
+    fn set_object(&mut self, key: ObjectKey, object: Option<Object>) {
+        if self.next.objects.get(&key) == object.as_ref() {
+            // Lines may have moved: keep the newest origin for messages, which is no change that anybody reads.
+            if let Some(object) = object {
+                self.next.objects.insert(key, object);
+            }
+            return;
+        }
+        match object {
+            Some(object) => self.next.objects.insert(key.clone(), object),
+            None => self.next.objects.remove(&key),
+        };
+        self.changed(Fact::Kind(key.kind));
+        self.changed(Fact::Objects(key.kind, key.namespace.clone()));
+        self.changed(Fact::Object(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HealthStatus, Labels, Locality, ObjectRef, TlsMode};
+
+    fn key(host: &str) -> ServiceKey {
+        ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
+    }
+
+    fn shard() -> ShardKey {
+        ShardKey { provider: Provider::Kubernetes, cluster: "c".into() }
+    }
+
+    fn endpoint(address: &str, account: &str) -> Arc<Endpoint> {
+        Arc::new(Endpoint {
+            addresses: Arc::from([Arc::from(address)]),
+            port: 80,
+            service_port: "http".into(),
+            service_port_number: 0,
+            labels: Labels::default(),
+            locality: Locality::default(),
+            network: NetworkId::default(),
+            cluster: "c".into(),
+            weight: 0,
+            service_account: account.into(),
+            health: HealthStatus::Healthy,
+            tls_mode: TlsMode::Disabled,
+            hostname: "".into(),
+            sub_domain: "".into(),
+            node: "".into(),
+            workload_name: "".into(),
+            namespace: "ns".into(),
+            provenance: ObjectRef {
+                object: ObjectKey::new(Kind::EndpointSlice, "ns", "s"),
+                cluster: "c".into(),
+            },
+        })
+    }
+
+    #[test]
+    fn an_equal_value_is_no_change() {
+        let mut writer = WorldWriter::new();
+        let list: Arc<[_]> = Arc::from([endpoint("10.0.0.1", "")]);
+        writer.apply(Update::Endpoints(key("a"), shard(), list));
+        let (world, changes) = writer.publish().unwrap();
+        assert_eq!(world.revision(), 1);
+        assert!(changes.facts.contains(&Fact::Endpoints(key("a"))));
+        writer.apply(Update::Endpoints(key("a"), shard(), Arc::from([endpoint("10.0.0.1", "")])));
+        assert!(writer.publish().is_none());
+    }
+
+    #[test]
+    fn identities_are_a_fact_of_their_own() {
+        let mut writer = WorldWriter::new();
+        writer.apply(Update::Endpoints(key("a"), shard(), Arc::from([endpoint("10.0.0.1", "sa")])));
+        writer.publish();
+        writer.apply(Update::Endpoints(key("a"), shard(), Arc::from([endpoint("10.0.0.2", "sa")])));
+        let (world, changes) = writer.publish().unwrap();
+        let expected = [
+            Fact::Endpoints(key("a")),
+            Fact::EndpointsAt("10.0.0.1".into()),
+            Fact::EndpointsAt("10.0.0.2".into()),
+        ];
+        assert_eq!(changes.facts, expected.into());
+        assert_eq!(world.services_at("10.0.0.2").count(), 1);
+        assert_eq!(world.services_at("10.0.0.1").count(), 0);
+    }
+
+    #[test]
+    fn an_old_world_stays_as_it_was() {
+        let mut writer = WorldWriter::new();
+        writer.apply(Update::Endpoints(key("a"), shard(), Arc::from([endpoint("10.0.0.1", "")])));
+        let (before, _) = writer.publish().unwrap();
+        writer.apply(Update::RemoveShard(key("a"), shard()));
+        let (after, _) = writer.publish().unwrap();
+        assert!(before.endpoints_of(&key("a")).is_some());
+        assert!(after.endpoints_of(&key("a")).is_none());
+    }
+}
