@@ -1,0 +1,86 @@
+//! The resource types of xDS, in the order in which a proxy must learn of them.
+
+/// One type of xDS resource. The order of the variants is make-before-break: what is referred to comes before what refers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, enum_map::Enum)]
+pub enum ResourceType {
+    /// CDS.
+    Cluster,
+    /// EDS.
+    Endpoint,
+    /// LDS.
+    Listener,
+    /// RDS.
+    Route,
+    /// SDS.
+    Secret,
+    /// ECDS.
+    ExtensionConfig,
+    /// NDS: the name table that Istio's agent answers DNS from.
+    NameTable,
+}
+
+impl ResourceType {
+    /// All types in push order.
+    pub const ALL: [Self; 7] = [
+        Self::Cluster,
+        Self::Endpoint,
+        Self::Listener,
+        Self::Route,
+        Self::Secret,
+        Self::ExtensionConfig,
+        Self::NameTable,
+    ];
+
+    /// The type URL, as in `DiscoveryRequest.type_url`.
+    #[must_use]
+    pub fn type_url(self) -> &'static str {
+        match self {
+            Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
+        }
+    }
+
+    /// The type of that URL; `None` for one that is not served.
+    #[must_use]
+    pub fn from_type_url(url: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ty| ty.type_url() == url)
+    }
+
+    /// The short name, as in istiod's metrics: `cds`, `eds`, ...
+    #[must_use]
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Cluster => "cds",
+            Self::Endpoint => "eds",
+            Self::Listener => "lds",
+            Self::Route => "rds",
+            Self::Secret => "sds",
+            Self::ExtensionConfig => "ecds",
+            Self::NameTable => "nds",
+        }
+    }
+
+    /// Whether a request without names means "all of them". Types that are internal to Istio always are.
+    #[must_use]
+    pub fn is_wildcard(self) -> bool {
+        matches!(self, Self::Cluster | Self::Listener | Self::NameTable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ResourceType;
+
+    #[test]
+    fn type_urls_lead_back_to_their_type() {
+        for ty in ResourceType::ALL {
+            assert_eq!(ResourceType::from_type_url(ty.type_url()), Some(ty));
+        }
+        assert!(ResourceType::ALL.is_sorted());
+    }
+}
