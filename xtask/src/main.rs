@@ -1,2 +1,57 @@
-//! Tasks of the repository.
-fn main() {}
+//! Tasks of the repository, run as `cargo xtask TASK`.
+//!
+//! Everything a task needs beyond Rust and Python it brings itself, into `target/tools`. Progress goes to
+//! stderr, results go to stdout, and a task that fails says what to do about it.
+
+// A task talks to the person who started it: its output is the terminal.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod arrows;
+mod bench;
+mod docs;
+mod oracle;
+mod process;
+mod test;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The command line of `cargo xtask`.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Tasks of the Pilotfish repository")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(clap::Subcommand)]
+enum Task {
+    /// Bring what tests need (Envoy, a Python venv) into target/tools
+    Tools(tools::Args),
+    /// Check everything: format, lints, crate arrows, documents, tests, real clients, oracle
+    Test(test::Args),
+    /// Compare what Pilotfish sends with the recorded cases of istiod
+    Oracle(oracle::Args),
+    /// Measure Pilotfish beside a server that only broadcasts, in one run
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Tools(args) => tools::run(&args).map(|()| true),
+        Task::Test(args) => test::run(&args),
+        Task::Oracle(args) => oracle::run(&args),
+        Task::Bench(args) => bench::run(&args),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

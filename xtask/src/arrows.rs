@@ -1,0 +1,304 @@
+//! The arrows between the crates: who may depend on whom, and what each must never know.
+//!
+//! The table below is the design; `cargo metadata` says what is. Only what ships counts: dev-dependencies may point
+//! anywhere.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::process;
+
+/// What one crate of the workspace may and must not depend on.
+struct Rule {
+    name: &'static str,
+    /// Crates of the workspace that it may name in its manifest.
+    may: &'static [&'static str],
+    /// Crates that must not be reachable from it, however many steps away.
+    never: &'static [&'static str],
+    /// Crates that it must not name itself. For those that something it needs drags in anyway: `envoy-types`
+    /// depends on tonic (and so on tokio) for the service stubs that it generates, and the file source on tokio.
+    never_named: &'static [&'static str],
+}
+
+const NETWORK: &[&str] = &["tonic", "hyper", "h2", "axum", "kube", "tower-http", "reqwest"];
+
+const RULES: &[Rule] = &[
+    Rule {
+        name: "pilotfish-model",
+        may: &[],
+        never: &[
+            "tokio",
+            "prost",
+            "tonic",
+            "kube",
+            "hyper",
+            "h2",
+            "axum",
+            "notify",
+            "envoy-types",
+            "serde-saphyr",
+        ],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish-config",
+        may: &["pilotfish-model"],
+        never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish-registry",
+        may: &["pilotfish-model", "pilotfish-config"],
+        never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
+        never_named: &["tokio", "notify"],
+    },
+    Rule {
+        name: "pilotfish-proto",
+        may: &[],
+        never: &["kube", "notify", "axum"],
+        never_named: &["tokio", "hyper"],
+    },
+    Rule {
+        name: "pilotfish-translate",
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-proto"],
+        never: &["kube", "k8s-openapi"],
+        never_named: &["tokio", "tonic", "hyper", "h2", "axum", "notify"],
+    },
+    Rule {
+        name: "pilotfish-xds",
+        may: &["pilotfish-proto"],
+        never: &["kube", "k8s-openapi", "notify", "serde-saphyr"],
+        never_named: &["axum"],
+    },
+    Rule {
+        name: "pilotfish-api",
+        may: &[],
+        never: &["tokio", "prost", "tonic", "hyper", "h2", "axum", "kube", "envoy-types"],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish-admin",
+        may: &["pilotfish-api", "pilotfish-model"],
+        never: &["tonic", "kube", "envoy-types", "notify"],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish",
+        may: &[
+            "pilotfish-admin",
+            "pilotfish-api",
+            "pilotfish-config",
+            "pilotfish-model",
+            "pilotfish-proto",
+            "pilotfish-registry",
+            "pilotfish-translate",
+            "pilotfish-xds",
+        ],
+        never: &["proptest", "insta"],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish-testkit",
+        may: &[
+            "pilotfish",
+            "pilotfish-api",
+            "pilotfish-config",
+            "pilotfish-model",
+            "pilotfish-proto",
+            "pilotfish-registry",
+            "pilotfish-translate",
+            "pilotfish-xds",
+        ],
+        never: &[],
+        never_named: &[],
+    },
+    // The broadcast servers and the load client share nothing with what they measure.
+    Rule { name: "pilotfish-bench", may: &[], never: &["kube", "envoy-types"], never_named: &[] },
+    Rule { name: "xtask", may: &[], never: &["tokio", "serde-saphyr"], never_named: NETWORK },
+];
+
+/// What a crate depends on, without dev-dependencies.
+#[derive(Default)]
+struct Graph {
+    /// Crates of the workspace.
+    members: BTreeSet<String>,
+    /// What each member names in its manifest.
+    named: BTreeMap<String, BTreeSet<String>>,
+    /// What each package id depends on, as Cargo resolved it.
+    resolved: BTreeMap<String, BTreeSet<String>>,
+    /// The crate name of each package id.
+    names: BTreeMap<String, String>,
+}
+
+/// Checks the workspace. Returns what breaks the rules, one sentence each.
+///
+/// # Errors
+/// When `cargo metadata` fails or says something unexpected.
+pub(crate) fn check() -> Result<Vec<String>> {
+    let mut metadata = process::cargo();
+    metadata.args(["metadata", "--format-version", "1", "--locked"]);
+    let text = process::output(&mut metadata)?;
+    let metadata = serde_json::from_str(&text).context("`cargo metadata` printed no JSON")?;
+    Ok(Graph::read(&metadata).context("`cargo metadata` printed an unexpected form")?.broken(RULES))
+}
+
+impl Graph {
+    fn read(metadata: &Value) -> Option<Self> {
+        let mut graph = Self::default();
+        let member_ids: BTreeSet<&str> =
+            metadata["workspace_members"].as_array()?.iter().filter_map(Value::as_str).collect();
+        for package in metadata["packages"].as_array()? {
+            let (id, name) = (package["id"].as_str()?, package["name"].as_str()?);
+            graph.names.insert(id.to_owned(), name.to_owned());
+            if member_ids.contains(id) {
+                graph.members.insert(name.to_owned());
+                let shipped = package["dependencies"].as_array()?.iter().filter(|d| d["kind"] != "dev");
+                let names = shipped.filter_map(|d| d["name"].as_str()).map(str::to_owned).collect();
+                graph.named.insert(name.to_owned(), names);
+            }
+        }
+        for node in metadata["resolve"]["nodes"].as_array()? {
+            let shipped = node["deps"].as_array()?.iter().filter(|dep| {
+                dep["dep_kinds"].as_array().is_some_and(|kinds| kinds.iter().any(|k| k["kind"] != "dev"))
+            });
+            let ids = shipped.filter_map(|dep| dep["pkg"].as_str()).map(str::to_owned).collect();
+            graph.resolved.insert(node["id"].as_str()?.to_owned(), ids);
+        }
+        Some(graph)
+    }
+
+    /// What breaks the rules.
+    fn broken(&self, rules: &[Rule]) -> Vec<String> {
+        let mut broken = Vec::new();
+        for member in &self.members {
+            let Some(rule) = rules.iter().find(|rule| rule.name == member) else {
+                broken.push(format!("{member} has no row in the table of arrows (xtask/src/arrows.rs)"));
+                continue;
+            };
+            let named = self.named.get(member).cloned().unwrap_or_default();
+            for name in &named {
+                if self.members.contains(name) && !rule.may.contains(&name.as_str()) {
+                    broken.push(format!("{member} must not depend on {name}"));
+                }
+                if rule.never_named.contains(&name.as_str()) {
+                    broken.push(format!("{member} must not name {name}"));
+                }
+            }
+            for never in rule.never {
+                if let Some(path) = self.path(member, never) {
+                    broken.push(format!("{member} must not reach {never}, and does: {}", path.join(" -> ")));
+                }
+            }
+        }
+        broken
+    }
+
+    /// The shortest way from a member to a crate.
+    fn path(&self, from: &str, to: &str) -> Option<Vec<String>> {
+        let start = self.names.iter().find(|(_, name)| *name == from)?.0;
+        let mut came_from: BTreeMap<&str, Option<&str>> = BTreeMap::from([(start.as_str(), None)]);
+        let mut waiting = VecDeque::from([start.as_str()]);
+        while let Some(id) = waiting.pop_front() {
+            if id != start && self.names.get(id).is_some_and(|name| name == to) {
+                let steps = std::iter::successors(Some(id), |id| came_from.get(id).copied().flatten());
+                let mut path: Vec<String> = steps.filter_map(|id| self.names.get(id).cloned()).collect();
+                path.reverse();
+                return Some(path);
+            }
+            for next in self.resolved.get(id).into_iter().flatten() {
+                came_from.entry(next).or_insert_with(|| {
+                    waiting.push_back(next);
+                    Some(id)
+                });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const TEST_RULES: &[Rule] = &[
+        Rule { name: "low", may: &[], never: &["tokio"], never_named: &["tonic"] },
+        Rule { name: "high", may: &["low"], never: &[], never_named: &["tokio"] },
+    ];
+
+    /// A workspace where each crate names what is listed; a trailing `?` makes it a dev-dependency.
+    fn graph(crates: &[(&str, &[&str])]) -> Graph {
+        let kind = |name: &str| if name.ends_with('?') { json!("dev") } else { Value::Null };
+        let bare = |name: &str| name.trim_end_matches('?').to_owned();
+        let packages: Vec<Value> = crates
+            .iter()
+            .map(|(name, deps)| {
+                let deps: Vec<Value> =
+                    deps.iter().map(|d| json!({"name": bare(d), "kind": kind(d)})).collect();
+                json!({"id": format!("id-{name}"), "name": name, "dependencies": deps})
+            })
+            .collect();
+        let nodes: Vec<Value> = crates
+            .iter()
+            .map(|(name, deps)| {
+                let deps: Vec<Value> = deps
+                    .iter()
+                    .map(|d| json!({"pkg": format!("id-{}", bare(d)), "dep_kinds": [{"kind": kind(d)}]}))
+                    .collect();
+                json!({"id": format!("id-{name}"), "deps": deps})
+            })
+            .collect();
+        let members: Vec<String> = ["low", "high", "new"]
+            .iter()
+            .filter(|name| crates.iter().any(|(c, _)| c == *name))
+            .map(|name| format!("id-{name}"))
+            .collect();
+        let metadata =
+            json!({"workspace_members": members, "packages": packages, "resolve": {"nodes": nodes}});
+        Graph::read(&metadata).expect("the form of cargo metadata")
+    }
+
+    fn broken(crates: &[(&str, &[&str])]) -> Vec<String> {
+        graph(crates).broken(TEST_RULES)
+    }
+
+    #[test]
+    fn allowed_arrows_pass() {
+        assert!(broken(&[("low", &["bytes"]), ("high", &["low"]), ("bytes", &[])]).is_empty());
+    }
+
+    #[test]
+    fn an_arrow_upwards_is_named() {
+        assert_eq!(broken(&[("low", &["high"]), ("high", &[])]), ["low must not depend on high"]);
+    }
+
+    #[test]
+    fn a_forbidden_crate_is_found_through_others_and_the_way_is_told() {
+        let found = broken(&[("low", &["a"]), ("a", &["b"]), ("b", &["tokio"]), ("tokio", &[])]);
+        assert_eq!(found, ["low must not reach tokio, and does: low -> a -> b -> tokio"]);
+    }
+
+    #[test]
+    fn what_others_drag_in_is_forbidden_only_by_name() {
+        assert!(broken(&[("high", &["a"]), ("a", &["tokio"]), ("tokio", &[])]).is_empty());
+        assert_eq!(broken(&[("high", &["tokio"]), ("tokio", &[])]), ["high must not name tokio"]);
+    }
+
+    #[test]
+    fn dev_dependencies_do_not_count() {
+        assert!(broken(&[("low", &["high?", "tokio?"]), ("high", &[]), ("tokio", &[])]).is_empty());
+    }
+
+    #[test]
+    fn a_crate_without_a_row_is_reported() {
+        assert_eq!(broken(&[("new", &[])]).len(), 1);
+    }
+
+    #[test]
+    fn this_workspace_keeps_to_the_table() {
+        let broken = check().expect("cargo metadata");
+        assert!(broken.is_empty(), "{broken:#?}");
+    }
+}

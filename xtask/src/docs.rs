@@ -1,0 +1,175 @@
+//! Checks of the documents: what they name exists, and nothing in them is of one machine.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::{process, workspace};
+
+/// Paths of one machine that must not stand in a document or a script.
+const OF_ONE_MACHINE: &[&str] = &["/home/", "/Users/", "/root/", "/work/", "C:\\Users"];
+/// The documents that a newcomer looks for.
+const NEEDED: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"];
+
+/// Checks every tracked document and script. Returns what is wrong, one sentence each.
+///
+/// `pilotfish` is the built executable, which knows the commands that the documents may name.
+///
+/// # Errors
+/// When the files cannot be listed or read.
+pub(crate) fn check(pilotfish: &Path) -> Result<Vec<String>> {
+    let root = workspace::root();
+    let mut wrong: Vec<String> = NEEDED
+        .iter()
+        .filter(|name| !root.join(name).exists())
+        .map(|name| format!("{name} is missing"))
+        .collect();
+    let mut commands = BTreeSet::new();
+    for name in files()? {
+        let path = root.join(&name);
+        // A file that was deleted but not committed is still listed.
+        if !path.exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        wrong.extend(of_one_machine(&name, &text));
+        if name.ends_with(".md") {
+            wrong.extend(dead_links(&name, &text, &root));
+            commands.extend(named_commands(&text).into_iter().map(|command| (command, name.clone())));
+        }
+    }
+    for ((program, task), name) in commands {
+        if !exists(&program, &task, pilotfish)? {
+            wrong.push(format!("{name} names `{program} {task}`, which does not exist"));
+        }
+    }
+    Ok(wrong)
+}
+
+/// The tracked documents and scripts; without Git (a source archive) the documents that must be there.
+fn files() -> Result<Vec<String>> {
+    let mut list = process::command("git");
+    list.args(["ls-files", "--cached", "--others", "--exclude-standard"]);
+    let Ok(listed) = process::output(&mut list) else {
+        return Ok(NEEDED.iter().map(|name| (*name).to_owned()).collect());
+    };
+    let wanted = |name: &&str| name.ends_with(".md") || name.ends_with(".py") || name.starts_with(".ci/");
+    Ok(listed.lines().filter(wanted).map(str::to_owned).collect())
+}
+
+fn of_one_machine(name: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().enumerate();
+    lines
+        .filter_map(|(number, line)| {
+            let found = OF_ONE_MACHINE.iter().find(|path| line.contains(*path))?;
+            Some(format!("{name}:{}: a path of one machine: {found}", number + 1))
+        })
+        .collect()
+}
+
+/// Relative links to files that do not exist.
+fn dead_links(name: &str, text: &str, root: &Path) -> Vec<String> {
+    let folder = root.join(name).parent().map_or_else(|| root.to_path_buf(), Path::to_path_buf);
+    let mut dead = Vec::new();
+    for part in text.split("](").skip(1) {
+        let Some((target, _)) = part.split_once(')') else { continue };
+        let file = target.split(['#', ' ']).next().unwrap_or_default();
+        let outside = file.contains("://") || file.starts_with("mailto:");
+        if !file.is_empty() && !outside && !folder.join(file).exists() {
+            dead.push(format!("{name}: a link to {file}, which does not exist"));
+        }
+    }
+    dead
+}
+
+/// The commands that a document names in code: (`cargo xtask`, task) and (`pilotfish`, command).
+fn named_commands(text: &str) -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    for code in code(text) {
+        for (program, starts) in
+            [("cargo xtask", &["cargo xtask "][..]), ("pilotfish", &["pilotfish ", "pilotfish -- "])]
+        {
+            let start = starts.iter().rev().find_map(|start| Some((*start, find_word(code, start)?)));
+            let Some((start, at)) = start else { continue };
+            let word = code.get(at + start.len()..).unwrap_or_default();
+            let word: String = word.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+            if !word.is_empty() && !word.starts_with('-') {
+                found.insert((program.to_owned(), word));
+            }
+        }
+    }
+    found
+}
+
+/// Where `needle` stands as a command: at the start, or after a character that can precede a command.
+fn find_word(code: &str, needle: &str) -> Option<usize> {
+    let before = |at: usize| code.get(..at).and_then(|text| text.chars().next_back());
+    code.match_indices(needle).map(|(at, _)| at).find(|at| before(*at).is_none_or(|c| " /;&|(".contains(c)))
+}
+
+/// The pieces of a document that are code: lines of code blocks without their comments, and spans between backticks.
+fn code(text: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if fenced || line.starts_with("    ") {
+            let line = line.trim();
+            let command = if line.starts_with('#') { "" } else { line.split(" # ").next().unwrap_or(line) };
+            // Output of a program that stands beside the command is not a command.
+            if command.starts_with("cargo ") || command.contains("pilotfish ") && !command.contains(": ") {
+                pieces.push(command);
+            }
+        } else {
+            pieces.extend(line.split('`').skip(1).step_by(2));
+        }
+    }
+    pieces
+}
+
+fn exists(program: &str, task: &str, pilotfish: &Path) -> Result<bool> {
+    let mut ask = if program == "pilotfish" {
+        process::command(pilotfish)
+    } else {
+        process::command(std::env::current_exe().context("cannot find the running executable")?)
+    };
+    Ok(process::output(ask.args([task, "--help"])).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(text: &str) -> Vec<String> {
+        named_commands(text).into_iter().map(|(program, task)| format!("{program} {task}")).collect()
+    }
+
+    #[test]
+    fn commands_are_found_in_code_only() {
+        let text = "Run `cargo xtask test` or:\n\n```sh\ncargo run -p pilotfish -- serve x  # pilotfish nonsense\n\
+                    target/debug/pilotfish validate x\n```\nThe pilotfish swims with `pilotfish`.\n";
+        assert_eq!(commands(text), ["cargo xtask test", "pilotfish serve", "pilotfish validate"]);
+    }
+
+    #[test]
+    fn options_and_crate_names_are_no_commands() {
+        assert!(commands("`pilotfish --help`, `pilotfish-model is`, `crates/pilotfish-xds x`").is_empty());
+    }
+
+    #[test]
+    fn machine_paths_are_found_with_their_line() {
+        assert_eq!(of_one_machine("A.md", "one\ncd /home/me\n"), ["A.md:2: a path of one machine: /home/"]);
+    }
+
+    #[test]
+    fn links_to_missing_files_are_found() {
+        let root = workspace::root();
+        let text = "[a](Cargo.toml) [b](no/such.md#part) [c](https://example.org/x) [d](#part)";
+        assert_eq!(
+            dead_links("README.md", text, &root),
+            ["README.md: a link to no/such.md, which does not exist"]
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! `cargo xtask test`: every check of the repository, each as a step with its duration.
+//!
+//! All steps build with the dev profile and the same features, so that a clean clone compiles its dependencies once
+//! (and once more, without code generation, for the lints). A failed step does not stop the next ones: one run tells
+//! everything that is wrong.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::workspace::Profile;
+use crate::{arrows, docs, oracle, process, tools};
+
+/// The share of equal resources over all recorded cases that the oracle must reach.
+const ORACLE_MIN: f64 = 0.0;
+/// The same over plain services, ServiceEntries, WorkloadEntries, VirtualServices and DestinationRules.
+const ORACLE_MIN_EVERYDAY: f64 = 0.0;
+/// Test targets with this prefix run real clients (Envoy, gRPC) from target/tools.
+const REAL_CLIENTS: &str = "real_";
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Leave out the real clients and the oracle, and with them the tools
+    #[arg(long)]
+    fast: bool,
+}
+
+/// What one step found.
+struct Outcome {
+    passed: u64,
+    failed: u64,
+}
+
+impl Outcome {
+    fn of(ok: bool) -> Self {
+        Self { passed: u64::from(ok), failed: u64::from(!ok) }
+    }
+
+    /// Prints what is wrong.
+    fn of_findings(wrong: &[String]) -> Self {
+        for line in wrong {
+            eprintln!("  {line}");
+        }
+        Self::of(wrong.is_empty())
+    }
+}
+
+/// The steps that ran, and what became of them.
+#[derive(Default)]
+struct Run {
+    passed: u64,
+    failed: u64,
+    rows: Vec<(&'static str, bool, Duration)>,
+}
+
+impl Run {
+    /// Runs a step; returns whether it passed.
+    fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
+        eprintln!("\n==> {name}");
+        let began = Instant::now();
+        let outcome = work().unwrap_or_else(|error| {
+            eprintln!("error: {error:#}");
+            Outcome::of(false)
+        });
+        self.passed += outcome.passed;
+        self.failed += outcome.failed;
+        let ok = outcome.failed == 0;
+        self.rows.push((name, ok, began.elapsed()));
+        ok
+    }
+
+    fn report(&self) -> bool {
+        eprintln!();
+        for (name, ok, took) in &self.rows {
+            let state = if *ok { "ok    " } else { "FAILED" };
+            eprintln!("{state}  {name:14} {:7.1} s", took.as_secs_f64());
+        }
+        let failed: Vec<&str> = self.rows.iter().filter(|row| !row.1).map(|row| row.0).collect();
+        if !failed.is_empty() {
+            eprintln!("failed: {}", failed.join(", "));
+        }
+        println!("{} passed, {} failed", self.passed, self.failed);
+        self.failed == 0
+    }
+}
+
+/// Runs the task. `Ok(false)` when a step failed.
+///
+/// # Errors
+/// Never: a step that cannot run counts as failed.
+pub(crate) fn run(args: &Args) -> Result<bool> {
+    let mut run = Run::default();
+    let pilotfish = Profile::Dev.folder().join("pilotfish");
+    let tools = args.fast || run.step("tools", || tools::ensure(&[]).map(|()| Outcome::of(true)));
+    run.step("format", || cargo(&["fmt", "--all", "--check"]));
+    run.step("arrows", || Ok(Outcome::of_findings(&arrows::check()?)));
+    run.step("lints", || {
+        cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
+    });
+    if !run.step("build", || cargo(&["build", "--workspace", "--all-targets", "--locked"])) {
+        return Ok(run.report());
+    }
+    run.step("documents", || Ok(Outcome::of_findings(&docs::check(&pilotfish)?)));
+    run.step("tests", || cargo_test(&without_real_clients(&test_targets()?)));
+    if !args.fast {
+        run.step("real clients", || real_clients(tools));
+        run.step("oracle", || score(&pilotfish));
+    }
+    Ok(run.report())
+}
+
+fn cargo(args: &[&str]) -> Result<Outcome> {
+    process::succeeds(process::cargo().args(args)).map(Outcome::of)
+}
+
+fn score(pilotfish: &Path) -> Result<Outcome> {
+    oracle::step(pilotfish, ORACLE_MIN, ORACLE_MIN_EVERYDAY).map(Outcome::of)
+}
+
+fn real_clients(tools: bool) -> Result<Outcome> {
+    if !tools {
+        eprintln!("the tools are missing (see above), and tests that need them fail or are left out");
+    }
+    let targets = test_targets()?;
+    let real: Vec<String> = targets.into_iter().filter(|name| name.starts_with(REAL_CLIENTS)).collect();
+    if real.is_empty() {
+        eprintln!("there is no test target whose name begins with {REAL_CLIENTS}");
+        return Ok(Outcome { passed: 0, failed: 0 });
+    }
+    cargo_test(&of_targets(&real))
+}
+
+/// The integration tests of the workspace, by name.
+fn test_targets() -> Result<Vec<String>> {
+    let mut metadata = process::cargo();
+    metadata.args(["metadata", "--format-version", "1", "--no-deps", "--locked"]);
+    let metadata: Value =
+        serde_json::from_str(&process::output(&mut metadata)?).context("`cargo metadata` printed no JSON")?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let tests =
+        targets.filter(|target| target["kind"][0] == "test").filter_map(|target| target["name"].as_str());
+    let mut names: Vec<String> = tests.map(str::to_owned).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn without_real_clients(targets: &[String]) -> Vec<String> {
+    let others: Vec<String> =
+        targets.iter().filter(|name| !name.starts_with(REAL_CLIENTS)).cloned().collect();
+    let mut args: Vec<String> = ["--lib", "--bins"].map(str::to_owned).to_vec();
+    args.extend(of_targets(&others));
+    args
+}
+
+fn of_targets(names: &[String]) -> Vec<String> {
+    names.iter().flat_map(|name| ["--test".to_owned(), name.clone()]).collect()
+}
+
+/// Runs `cargo test` over the workspace and counts from what it prints.
+fn cargo_test(targets: &[String]) -> Result<Outcome> {
+    let mut outcome = Outcome { passed: 0, failed: 0 };
+    let mut command = process::cargo();
+    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(targets);
+    let ok = process::watch(&mut command, |line| {
+        if let Some((passed, failed)) = counts(line) {
+            outcome.passed += passed;
+            outcome.failed += failed;
+        }
+    })?;
+    // A test process that crashed printed no counts.
+    if !ok && outcome.failed == 0 {
+        outcome.failed = 1;
+    }
+    Ok(outcome)
+}
+
+/// The counts in the last line of a test executable: `test result: ok. 3 passed; 1 failed; ...`.
+fn counts(line: &str) -> Option<(u64, u64)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let number = |what: &str| -> Option<u64> {
+        let before = rest.split(what).next()?;
+        before.split([' ', ';', '.']).rfind(|word| !word.is_empty())?.parse().ok()
+    };
+    Some((number(" passed")?, number(" failed")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_last_line_of_a_test_executable() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert_eq!(counts(line), Some((12, 3)));
+        assert_eq!(counts("test result: ok. 0 passed; 0 failed; 0 ignored"), Some((0, 0)));
+        assert_eq!(counts("test tests::passed ... ok"), None);
+        assert_eq!(counts("test result: words"), None);
+    }
+
+    #[test]
+    fn real_clients_are_left_out_by_the_name_of_the_target() {
+        let targets = ["real_envoy", "sequences"].map(str::to_owned);
+        assert_eq!(without_real_clients(&targets), ["--lib", "--bins", "--test", "sequences"]);
+    }
+
+    #[test]
+    fn a_step_that_cannot_run_is_a_failure_and_the_next_ones_still_run() {
+        let mut run = Run::default();
+        assert!(!run.step("first", || anyhow::bail!("no such program")));
+        assert!(run.step("second", || Ok(Outcome { passed: 4, failed: 0 })));
+        assert!(!run.report());
+        assert_eq!((run.passed, run.failed), (4, 1));
+    }
+}

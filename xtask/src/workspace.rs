@@ -1,0 +1,48 @@
+//! Where things are in the repository.
+
+use std::path::{Path, PathBuf};
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    // Cargo sets the variable for the process it runs; a copied binary falls back on where it was built.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest.parent().map_or_else(|| manifest.clone(), Path::to_path_buf)
+}
+
+/// The folder that Cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// The folder of the tools that tests need. Tests look for them at this path, whatever the build folder is.
+pub(crate) fn tools() -> PathBuf {
+    root().join("target").join("tools")
+}
+
+/// A build profile, as the flags of `cargo build` and the folder below the target folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Profile {
+    /// Quick to build; what the tests use.
+    Dev,
+    /// What is shipped.
+    Release,
+}
+
+impl Profile {
+    /// The folder of the executables.
+    pub(crate) fn folder(self) -> PathBuf {
+        target().join(match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        })
+    }
+
+    /// The name that `cargo --profile` takes.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+        }
+    }
+}
