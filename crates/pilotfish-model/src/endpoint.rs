@@ -30,7 +30,7 @@ pub enum TlsMode {
 }
 
 /// One address (or several of one workload, for dual stack) and port of a service port.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Addresses: IPs, one name for DNS services, a path for Unix sockets (port 0), or none for an endpoint that is
     /// reached only through its network's gateway.

@@ -130,7 +130,7 @@ pub struct KubernetesAttributes {
 }
 
 /// A service as clients see it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// The host name.
     pub hostname: Hostname,

@@ -27,7 +27,7 @@ pub struct WorkloadKey {
 }
 
 /// A running thing with addresses and labels: carrier of selection across registries, and what a proxy belongs to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Which one.
     pub key: WorkloadKey,

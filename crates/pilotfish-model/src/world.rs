@@ -91,7 +91,7 @@ pub struct NetworkGateway {
 }
 
 /// The endpoints of one service, by shard, and what is derived from all of them.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ServiceEndpoints {
     /// Endpoints by registry, in the order that the registry gave them.
     pub shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,

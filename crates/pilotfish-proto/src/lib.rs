@@ -17,5 +17,6 @@ mod generated {
 pub use any::{PREFIX, TypedStruct, any, config_any, typed_struct};
 pub use descriptors::{JsonError, pool, to_json};
 pub use generated::*;
-pub use prost_types::{Any, Duration, Struct, Value};
+pub use prost_types::value::Kind as ValueKind;
+pub use prost_types::{Any, Duration, ListValue, Struct, Value};
 pub use resource_type::ResourceType;

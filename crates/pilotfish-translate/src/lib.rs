@@ -1,1 +1,32 @@
-//! World and view to xDS resources.
+//! From the world and a proxy's view of it to xDS resources, as pure functions whose results are kept.
+//!
+//! ```text
+//! World + ChangeSet ─▶ Memo ◀─ queries: scopes, rules, targets ... ─▶ Batch of Encoded resources, per (view, unit)
+//!                        ▲
+//! Node ─▶ Proxy ─▶ views, one per resource type: only the facets that the result may depend on
+//! ```
+//!
+//! [`Translator`] is what the rest of the program talks to. Each resource type has its folder (`cds`, `eds`, `lds`, `rds`,
+//! ...) in the same order: the view (which facets count), the units (what is generated together), the generation.
+//! Shared questions ("which services does this scope see", "which DestinationRule applies") are queries in files of
+//! their own, so that their answers are computed once and an unchanged answer stops the spread of a change.
+
+mod cx;
+mod encoded;
+mod memo;
+mod proxy;
+mod translator;
+mod view;
+
+pub mod cds;
+pub mod eds;
+pub mod lds;
+pub mod rds;
+pub mod scope;
+
+pub use cx::Cx;
+pub use encoded::{Batch, Encoded};
+pub use memo::Query;
+pub use proxy::{InterceptionMode, NodeError, Proxy, ProxyKind};
+pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};
+pub use view::{Unit, View};

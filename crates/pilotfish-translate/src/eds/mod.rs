@@ -1,0 +1,25 @@
+//! Load assignments (EDS).
+
+use crate::scope::Scope;
+use crate::{Batch, Cx, Proxy, Unit};
+
+/// The facets of a proxy that its load assignments may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointView {
+    /// Which services it sees.
+    pub scope: Scope,
+}
+
+impl EndpointView {
+    /// The view of a proxy; `None` when it is not served this type.
+    #[allow(clippy::unnecessary_wraps)]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+        Some(Self { scope: Scope::of(cx, proxy) })
+    }
+
+    /// Generates one unit.
+    #[must_use]
+    pub fn generate(&self, _cx: &Cx<'_>, _unit: &Unit) -> Batch {
+        Batch::default()
+    }
+}

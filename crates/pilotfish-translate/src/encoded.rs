@@ -1,0 +1,85 @@
+//! Resources as they go over the wire: encoded once, known by the hash of their content.
+
+use bytes::Bytes;
+use pilotfish_model::ObjectRef;
+use pilotfish_proto::any;
+use prost::{Message, Name};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// One resource, encoded.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// The resource's name.
+    pub name: Arc<str>,
+    /// Hash of the content: equal in every process, so it serves as the resource's version.
+    pub version: u64,
+    /// The encoded `google.protobuf.Any`.
+    pub body: Bytes,
+    /// The revision at which the content last became what it is.
+    pub changed_at: u64,
+    /// The objects that made it, sorted.
+    pub provenance: Arc<[ObjectRef]>,
+}
+
+impl Encoded {
+    /// Encodes a resource.
+    #[must_use]
+    pub fn new<M: Message + Name>(
+        name: impl Into<Arc<str>>,
+        message: &M,
+        mut provenance: Vec<ObjectRef>,
+    ) -> Self {
+        provenance.sort();
+        provenance.dedup();
+        let body = any(message).encode_to_vec();
+        Self {
+            name: name.into(),
+            version: xxh3_64(&body),
+            body: body.into(),
+            changed_at: 0,
+            provenance: provenance.into(),
+        }
+    }
+}
+
+impl PartialEq for Encoded {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version && self.name == other.name && self.provenance == other.provenance
+    }
+}
+
+/// Resources that are generated together, in the order in which they are sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// The resources.
+    pub resources: Vec<Encoded>,
+}
+
+impl Batch {
+    /// The resource of that name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Encoded> {
+        self.resources.iter().find(|resource| &*resource.name == name)
+    }
+
+    /// Takes over the age (and the very bytes) of resources whose content is as before, and dates the others.
+    pub(crate) fn reconcile(old: Option<&Self>, mut new: Self, revision: u64) -> Self {
+        for resource in &mut new.resources {
+            match old.and_then(|old| old.find(&resource.name)) {
+                Some(before) if before.version == resource.version => {
+                    resource.body = before.body.clone();
+                    resource.changed_at = before.changed_at;
+                }
+                _ => resource.changed_at = revision,
+            }
+        }
+        new
+    }
+}
+
+impl From<Vec<Encoded>> for Batch {
+    fn from(resources: Vec<Encoded>) -> Self {
+        Self { resources }
+    }
+}

@@ -1,0 +1,398 @@
+//! The memo: results of pure queries over the world, kept while nothing that they read has changed.
+//!
+//! A [`Query`] computes a value from the world and from other queries, through a [`Cx`] that records each read. The memo
+//! keeps the value with these reads. When a new world arrives with the facts that changed, [`Memo::advance`] walks from
+//! those facts to everything that read them, directly or through other queries, and marks it; nothing else is visited. A
+//! marked result is looked at again when somebody asks: if all queries that it read still have their old values it stays as
+//! it is, otherwise it is computed anew, and if the new value equals the old one, whoever read it is unaffected.
+//!
+//! ```text
+//! Fact ──read by──▶ Node(query, value, reads) ──read by──▶ Node ──▶ ... ──▶ root nodes: what proxies are sent
+//! ```
+//!
+//! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one world. A node's
+//! own lock is held while it is computed, so each result is computed once however many ask; queries form a tree without
+//! cycles, so these locks are always taken in one direction.
+
+use crate::Cx;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pilotfish_model::{ChangeSet, Fact, World};
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// A pure function of the world, identified by its arguments.
+pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// What it computes. An equal output means that whoever read it need not look again.
+    type Output: PartialEq + Send + Sync + 'static;
+
+    /// Computes the output. Everything that it depends on must be its own fields or be read through `cx`.
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output;
+
+    /// Joins a new output with the one before, if there was one; for outputs whose parts keep a history of their own.
+    fn reconcile(_old: Option<&Self::Output>, new: Self::Output, _revision: u64) -> Self::Output {
+        new
+    }
+}
+
+/// Whether a node's value may be used.
+const FRESH: u8 = 0;
+/// A query that it read may have another value.
+const SUSPECT: u8 = 1;
+/// A fact that it read changed, or it was never computed.
+const STALE: u8 = 2;
+
+type Value = Arc<dyn Any + Send + Sync>;
+
+/// One memoised result.
+pub(crate) struct Node {
+    id: u64,
+    query: Box<dyn AnyQuery>,
+    state: AtomicU8,
+    result: Mutex<Result>,
+    /// Who read this node; weak, because they may be dropped.
+    readers: Mutex<HashMap<u64, Weak<Node>>>,
+    /// Whether proxies are sent this result: `advance` reports it with its old value.
+    root: AtomicBool,
+}
+
+impl Node {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+#[derive(Default)]
+struct Result {
+    value: Option<Value>,
+    changed_at: u64,
+    verified_at: u64,
+    reads: Reads,
+}
+
+/// What one computation read.
+#[derive(Default)]
+pub(crate) struct Reads {
+    pub(crate) facts: BTreeSet<Fact>,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) seen: HashSet<u64>,
+}
+
+/// A query with its type erased.
+trait AnyQuery: Send + Sync + Debug {
+    fn compute(&self, cx: &Cx<'_>) -> Value;
+    fn equal(&self, a: &Value, b: &Value) -> bool;
+    fn reconcile(&self, old: Option<&Value>, new: Value, revision: u64) -> Value;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<Q: Query> AnyQuery for Q {
+    fn compute(&self, cx: &Cx<'_>) -> Value {
+        Arc::new(Query::compute(self, cx))
+    }
+
+    fn equal(&self, a: &Value, b: &Value) -> bool {
+        match (a.downcast_ref::<Q::Output>(), b.downcast_ref::<Q::Output>()) {
+            (Some(a), Some(b)) => a == b,
+            _ => false,
+        }
+    }
+
+    fn reconcile(&self, old: Option<&Value>, new: Value, revision: u64) -> Value {
+        let before = old.and_then(|old| old.downcast_ref::<Q::Output>());
+        match new.downcast::<Q::Output>().map(Arc::try_unwrap) {
+            Ok(Ok(after)) => Arc::new(Q::reconcile(before, after, revision)),
+            Ok(Err(shared)) => shared,
+            Err(new) => new,
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// All nodes of one query type.
+trait AnyTable: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn retain(&self, live: &HashSet<u64>);
+    fn len(&self) -> usize;
+}
+
+struct Table<Q: Query> {
+    nodes: RwLock<HashMap<Q, Arc<Node>>>,
+}
+
+impl<Q: Query> AnyTable for Table<Q> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn retain(&self, live: &HashSet<u64>) {
+        self.nodes.write().retain(|_, node| live.contains(&node.id));
+    }
+
+    fn len(&self) -> usize {
+        self.nodes.read().len()
+    }
+}
+
+/// The world that results are computed from.
+pub(crate) struct Current {
+    pub(crate) world: Arc<World>,
+    pub(crate) revision: u64,
+}
+
+/// Results by query, and who read which fact.
+pub(crate) struct Memo {
+    current: RwLock<Current>,
+    tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
+    facts: Mutex<HashMap<Fact, HashMap<u64, Weak<Node>>>>,
+    roots: Mutex<BTreeMap<u64, Arc<Node>>>,
+    next_id: AtomicU64,
+    computed: AtomicU64,
+    /// Nodes that were alive after the last sweep.
+    swept: AtomicU64,
+}
+
+/// A root whose value may differ in the new world, with the value that it had.
+pub(crate) struct Touched {
+    pub(crate) node: Arc<Node>,
+    pub(crate) before: Value,
+}
+
+impl Touched {
+    /// The query of the root, if it is of that type.
+    pub(crate) fn query<Q: Query>(&self) -> Option<&Q> {
+        self.node.query.as_any().downcast_ref()
+    }
+
+    /// The value that the root had, if it is of that query's type.
+    pub(crate) fn before<Q: Query>(&self) -> Option<Arc<Q::Output>> {
+        self.before.clone().downcast().ok()
+    }
+}
+
+impl Memo {
+    pub(crate) fn new() -> Self {
+        Self {
+            current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),
+            tables: RwLock::default(),
+            facts: Mutex::default(),
+            roots: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            computed: AtomicU64::new(0),
+            swept: AtomicU64::new(0),
+        }
+    }
+
+    /// The current world, held for as long as the guard lives. Not to be taken twice by one thread.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Current> {
+        self.current.read()
+    }
+
+    /// How many computations have run since the start: what tests and metrics of "who was visited" look at.
+    pub(crate) fn computed(&self) -> u64 {
+        self.computed.load(Ordering::Relaxed)
+    }
+
+    /// How many results are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.tables.read().values().map(|table| table.len()).sum()
+    }
+
+    /// Makes `world` current and marks what its changes may concern. Returns the roots among it, with their old values, and
+    /// the guard of the new world.
+    pub(crate) fn advance(
+        &self,
+        world: Arc<World>,
+        changes: &ChangeSet,
+    ) -> (RwLockReadGuard<'_, Current>, Vec<Touched>) {
+        let mut current = self.current.write();
+        current.world = world;
+        current.revision += 1;
+        let touched = self.mark(changes);
+        (RwLockWriteGuard::downgrade(current), touched)
+    }
+
+    fn mark(&self, changes: &ChangeSet) -> Vec<Touched> {
+        let mut open: Vec<Arc<Node>> = Vec::new();
+        let mut touched = Vec::new();
+        let facts = self.facts.lock();
+        for fact in &changes.facts {
+            for node in facts.get(fact).into_iter().flat_map(HashMap::values).filter_map(Weak::upgrade) {
+                if node.state.swap(STALE, Ordering::AcqRel) == FRESH {
+                    open.push(node);
+                }
+            }
+        }
+        drop(facts);
+        while let Some(node) = open.pop() {
+            for reader in node.readers.lock().values().filter_map(Weak::upgrade) {
+                if reader.state.compare_exchange(FRESH, SUSPECT, Ordering::AcqRel, Ordering::Acquire).is_ok()
+                {
+                    open.push(reader);
+                }
+            }
+            if node.root.load(Ordering::Acquire) {
+                let before = node.result.lock().value.clone();
+                touched.extend(before.map(|before| Touched { node, before }));
+            }
+        }
+        // In the order of creation: what is sent does not depend on how a map happens to iterate.
+        touched.sort_by_key(|touched| touched.node.id);
+        touched
+    }
+
+    fn table<Q: Query>(&self) -> Arc<dyn AnyTable> {
+        let id = TypeId::of::<Q>();
+        if let Some(table) = self.tables.read().get(&id) {
+            return table.clone();
+        }
+        let new = || Arc::new(Table::<Q> { nodes: RwLock::default() }) as Arc<dyn AnyTable>;
+        self.tables.write().entry(id).or_insert_with(new).clone()
+    }
+
+    fn node<Q: Query>(&self, query: &Q) -> Arc<Node> {
+        let table = self.table::<Q>();
+        let table =
+            table.as_any().downcast_ref::<Table<Q>>().expect("tables are kept by the type of their query");
+        if let Some(node) = table.nodes.read().get(query) {
+            return node.clone();
+        }
+        let new = || {
+            Arc::new(Node {
+                id: self.next_id.fetch_add(1, Ordering::Relaxed),
+                query: Box::new(query.clone()),
+                state: AtomicU8::new(STALE),
+                result: Mutex::default(),
+                readers: Mutex::default(),
+                root: AtomicBool::new(false),
+            })
+        };
+        table.nodes.write().entry(query.clone()).or_insert_with(new).clone()
+    }
+
+    /// The value of a query in the current world; the reader, if any, is told of changes from now on.
+    pub(crate) fn get<Q: Query>(&self, current: &Current, query: &Q) -> (Arc<Q::Output>, Arc<Node>) {
+        let node = self.node(query);
+        let value = self.refresh(current, &node);
+        (value.downcast().expect("a node's value has its query's type"), node)
+    }
+
+    /// As `get`, and from now on `advance` reports the query when it is touched.
+    pub(crate) fn root<Q: Query>(&self, current: &Current, query: &Q) -> Arc<Q::Output> {
+        let (value, node) = self.get(current, query);
+        node.root.store(true, Ordering::Release);
+        self.roots.lock().insert(node.id, node);
+        value
+    }
+
+    /// Ends being a root. The result is dropped at the next sweep unless something else reads it.
+    pub(crate) fn unroot<Q: Query>(&self, query: &Q) {
+        let node = self.node(query);
+        node.root.store(false, Ordering::Release);
+        self.roots.lock().remove(&node.id);
+    }
+
+    fn refresh(&self, current: &Current, node: &Arc<Node>) -> Value {
+        let mut result = node.result.lock();
+        if let (FRESH, Some(value)) = (node.state.load(Ordering::Acquire), &result.value) {
+            return value.clone();
+        }
+        if node.state.load(Ordering::Acquire) == SUSPECT && self.reads_hold(current, &result) {
+            result.verified_at = current.revision;
+        } else {
+            self.compute(current, node, &mut result);
+        }
+        node.state.store(FRESH, Ordering::Release);
+        result.value.clone().expect("computed just now or before")
+    }
+
+    /// Whether every query that the result read still has the value that it read.
+    fn reads_hold(&self, current: &Current, result: &Result) -> bool {
+        result.value.is_some()
+            && result.reads.nodes.iter().all(|read| {
+                if read.state.load(Ordering::Acquire) != FRESH {
+                    self.refresh(current, read);
+                }
+                read.result.lock().changed_at <= result.verified_at
+            })
+    }
+
+    fn compute(&self, current: &Current, node: &Arc<Node>, result: &mut Result) {
+        self.computed.fetch_add(1, Ordering::Relaxed);
+        let cx = Cx::new(self, current);
+        let new = node.query.compute(&cx);
+        let reads = cx.into_reads();
+        self.link(node, &result.reads, &reads);
+        result.reads = reads;
+        let old = result.value.take();
+        result.value = Some(match old {
+            Some(old) if node.query.equal(&old, &new) => old,
+            old => {
+                result.changed_at = current.revision;
+                node.query.reconcile(old.as_ref(), new, current.revision)
+            }
+        });
+        result.verified_at = current.revision;
+    }
+
+    /// Registers the node with what it reads now, and takes it off what it no longer reads.
+    fn link(&self, node: &Arc<Node>, old: &Reads, new: &Reads) {
+        let weak = Arc::downgrade(node);
+        if old.facts != new.facts {
+            let mut facts = self.facts.lock();
+            for fact in old.facts.difference(&new.facts) {
+                if let Some(readers) = facts.get_mut(fact) {
+                    readers.remove(&node.id);
+                    if readers.is_empty() {
+                        facts.remove(fact);
+                    }
+                }
+            }
+            for fact in new.facts.difference(&old.facts) {
+                facts.entry(fact.clone()).or_default().insert(node.id, weak.clone());
+            }
+        }
+        for read in old.nodes.iter().filter(|read| !new.seen.contains(&read.id)) {
+            read.readers.lock().remove(&node.id);
+        }
+        for read in new.nodes.iter().filter(|read| !old.seen.contains(&read.id)) {
+            read.readers.lock().insert(node.id, weak.clone());
+        }
+    }
+
+    /// Drops every result that no root depends on, once there are twice as many as after the last sweep.
+    pub(crate) fn sweep_if_due(&self) {
+        const FEW: u64 = 10_000;
+        if self.len() as u64 > FEW.max(2 * self.swept.load(Ordering::Relaxed)) {
+            self.sweep();
+        }
+    }
+
+    /// Drops every result that no root depends on.
+    pub(crate) fn sweep(&self) {
+        // The write side: nobody computes meanwhile.
+        let _current = self.current.write();
+        let tables: Vec<_> = self.tables.read().values().cloned().collect();
+        let mut live = HashSet::new();
+        let mut open: Vec<Arc<Node>> = self.roots.lock().values().cloned().collect();
+        while let Some(node) = open.pop() {
+            if live.insert(node.id) {
+                open.extend(node.result.lock().reads.nodes.iter().cloned());
+            }
+        }
+        for table in &tables {
+            table.retain(&live);
+        }
+        self.facts.lock().retain(|_, readers| {
+            readers.retain(|_, node| node.strong_count() > 0);
+            !readers.is_empty()
+        });
+        self.swept.store(live.len() as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,261 @@
+//! What a connected proxy says of itself: the node of its first request, read once.
+
+use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId};
+use pilotfish_proto::ValueKind;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::{Struct, Value};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What kind of client a proxy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProxyKind {
+    /// An Envoy beside a workload.
+    Sidecar,
+    /// An Envoy that stands alone: ingress, egress, east-west.
+    Router,
+    /// A gRPC client or server without a proxy (`GENERATOR: grpc`).
+    Grpc,
+}
+
+/// How traffic reaches a sidecar (`INTERCEPTION_MODE`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum InterceptionMode {
+    /// iptables REDIRECT.
+    #[default]
+    Redirect,
+    /// iptables TPROXY: source addresses are kept.
+    Tproxy,
+    /// Nothing is captured: listeners bind their ports.
+    None,
+}
+
+/// A proxy as its node describes it. Immutable; what the registries know of its workload is looked up in the world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Proxy {
+    /// The whole node id.
+    pub id: Arc<str>,
+    /// Sidecar, router or proxyless gRPC.
+    pub kind: ProxyKind,
+    /// Its addresses, the primary one first.
+    pub ips: Arc<[IpAddr]>,
+    /// The name of its pod or workload.
+    pub name: Arc<str>,
+    /// The namespace whose configuration it gets.
+    pub namespace: Namespace,
+    /// The DNS domain in which short names are completed: `<namespace>.svc.cluster.local`.
+    pub dns_domain: Arc<str>,
+    /// `CLUSTER_ID`.
+    pub cluster: ClusterId,
+    /// `NETWORK`.
+    pub network: NetworkId,
+    /// `LABELS` with `STATIC_LABELS`.
+    pub labels: Labels,
+    /// The node's locality.
+    pub locality: Locality,
+    /// `INTERCEPTION_MODE`.
+    pub interception: InterceptionMode,
+    /// Whether it has the filters that only Istio's build of Envoy has.
+    pub istio_filters: bool,
+    /// All metadata whose value is a text, number or bool, as text.
+    pub metadata: Arc<BTreeMap<String, String>>,
+    /// The mesh settings of this one proxy (`PROXY_CONFIG`), as JSON text; empty for none.
+    pub proxy_config: Arc<str>,
+}
+
+/// Why a node cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// No node, or one without id, in the first request.
+    #[error("the first request has no node id")]
+    NoId,
+    /// Not `type~ip~name.namespace~domain`.
+    #[error(
+        "node id {0:?} is not of the form TYPE~IP~NAME.NAMESPACE~DNS-DOMAIN, as in sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local"
+    )]
+    Format(String),
+    /// A type that is not served.
+    #[error("node type {0:?} is not served; known are sidecar and router")]
+    Kind(String),
+    /// Neither `INSTANCE_IPS` nor the id has a valid address.
+    #[error("node id {0:?} has no valid IP address, and neither has INSTANCE_IPS")]
+    NoAddress(String),
+}
+
+/// A name that only Istio's build of Envoy has among its extensions.
+const ISTIO_EXTENSION: &str = "istio.stats";
+
+impl Proxy {
+    /// Reads a node.
+    ///
+    /// # Errors
+    /// When the id is missing or malformed, or no valid address is given.
+    pub fn from_node(node: &Node) -> Result<Self, NodeError> {
+        if node.id.is_empty() {
+            return Err(NodeError::NoId);
+        }
+        let mut parts = node.id.split('~');
+        let (Some(kind), Some(ip), Some(id), Some(domain), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(NodeError::Format(node.id.clone()));
+        };
+        let metadata = scalars(node.metadata.as_ref());
+        let text = |key: &str| metadata.get(key).map_or("", String::as_str);
+        let kind = match (kind, text("GENERATOR")) {
+            ("sidecar" | "router", "grpc") => ProxyKind::Grpc,
+            ("sidecar", _) => ProxyKind::Sidecar,
+            ("router", _) => ProxyKind::Router,
+            (other, _) => return Err(NodeError::Kind(other.to_owned())),
+        };
+        let ips = addresses(text("INSTANCE_IPS"), ip).ok_or_else(|| NodeError::NoAddress(node.id.clone()))?;
+        let (name, id_namespace) = id.rsplit_once('.').unwrap_or((id, ""));
+        let namespace = match text("NAMESPACE") {
+            "" if id_namespace.is_empty() => domain.split('.').next().unwrap_or(""),
+            "" => id_namespace,
+            namespace => namespace,
+        };
+        let cluster = match text("CLUSTER_ID") {
+            "" => "Kubernetes",
+            id => id,
+        };
+        let mut labels = strings(node.metadata.as_ref(), "LABELS");
+        labels.extend(strings(node.metadata.as_ref(), "STATIC_LABELS"));
+        Ok(Self {
+            id: node.id.as_str().into(),
+            kind,
+            ips: ips.into(),
+            name: name.into(),
+            namespace: namespace.into(),
+            dns_domain: domain.into(),
+            cluster: cluster.into(),
+            network: text("NETWORK").into(),
+            labels: Arc::new(labels),
+            locality: locality(node),
+            interception: match text("INTERCEPTION_MODE") {
+                "TPROXY" => InterceptionMode::Tproxy,
+                "NONE" => InterceptionMode::None,
+                _ => InterceptionMode::Redirect,
+            },
+            istio_filters: has_istio_filters(node, &metadata),
+            proxy_config: proxy_config(node.metadata.as_ref()),
+            metadata: Arc::new(metadata),
+        })
+    }
+
+    /// A metadata value as text; empty when it is not there.
+    #[must_use]
+    pub fn meta(&self, key: &str) -> &str {
+        self.metadata.get(key).map_or("", String::as_str)
+    }
+
+    /// Whether a metadata value reads as true (`true` or `1`).
+    #[must_use]
+    pub fn meta_flag(&self, key: &str) -> bool {
+        matches!(self.meta(key), "true" | "1")
+    }
+
+    /// Whether it has an IPv4 address.
+    #[must_use]
+    pub fn ipv4(&self) -> bool {
+        self.ips.iter().any(IpAddr::is_ipv4)
+    }
+
+    /// Whether it has an IPv6 address.
+    #[must_use]
+    pub fn ipv6(&self) -> bool {
+        self.ips.iter().any(IpAddr::is_ipv6)
+    }
+}
+
+/// All of `INSTANCE_IPS` if every entry is valid, else the id's address.
+fn addresses(instance_ips: &str, id_ip: &str) -> Option<Vec<IpAddr>> {
+    let listed: Result<Vec<IpAddr>, _> =
+        instance_ips.split(',').filter(|ip| !ip.is_empty()).map(|ip| ip.trim().parse()).collect();
+    match listed {
+        Ok(ips) if !ips.is_empty() => Some(ips),
+        _ => id_ip.parse().ok().map(|ip| vec![ip]),
+    }
+}
+
+fn locality(node: &Node) -> Locality {
+    node.locality.as_ref().map_or_else(Locality::default, |locality| Locality {
+        region: locality.region.as_str().into(),
+        zone: locality.zone.as_str().into(),
+        sub_zone: locality.sub_zone.as_str().into(),
+    })
+}
+
+/// Istio's filters are there if the node lists one of them, or, where it lists no extensions, if it says that it is Istio's.
+fn has_istio_filters(node: &Node, metadata: &BTreeMap<String, String>) -> bool {
+    if node.extensions.is_empty() {
+        return metadata.get("ISTIO_VERSION").is_some_and(|version| !version.is_empty());
+    }
+    node.extensions.iter().any(|extension| extension.name == ISTIO_EXTENSION)
+}
+
+fn scalars(metadata: Option<&Struct>) -> BTreeMap<String, String> {
+    let fields = metadata.into_iter().flat_map(|metadata| &metadata.fields);
+    fields.filter_map(|(key, value)| Some((key.clone(), scalar(value)?))).collect()
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value.kind.as_ref()? {
+        ValueKind::StringValue(text) => Some(text.clone()),
+        ValueKind::NumberValue(number) => Some(number.to_string()),
+        ValueKind::BoolValue(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+/// The texts of a nested object, such as `LABELS`.
+fn strings(metadata: Option<&Struct>, key: &str) -> BTreeMap<String, String> {
+    let value = metadata.and_then(|metadata| metadata.fields.get(key)).and_then(|value| value.kind.as_ref());
+    match value {
+        Some(ValueKind::StructValue(inner)) => scalars(Some(inner)),
+        _ => BTreeMap::new(),
+    }
+}
+
+fn proxy_config(metadata: Option<&Struct>) -> Arc<str> {
+    let value = metadata.and_then(|metadata| metadata.fields.get("PROXY_CONFIG"));
+    value.map_or_else(|| "".into(), |value| json(value).to_string().into())
+}
+
+/// A protobuf value as JSON.
+fn json(value: &Value) -> serde_json::Value {
+    match &value.kind {
+        Some(ValueKind::StringValue(text)) => text.as_str().into(),
+        Some(ValueKind::NumberValue(number)) => (*number).into(),
+        Some(ValueKind::BoolValue(flag)) => (*flag).into(),
+        Some(ValueKind::ListValue(list)) => list.values.iter().map(json).collect(),
+        Some(ValueKind::StructValue(inner)) => {
+            inner.fields.iter().map(|(key, value)| (key.clone(), json(value))).collect()
+        }
+        Some(ValueKind::NullValue(_)) | None => serde_json::Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(id: &str) -> Node {
+        Node { id: id.into(), ..Default::default() }
+    }
+
+    #[test]
+    fn a_node_id_has_four_parts() {
+        let proxy = Proxy::from_node(&node("sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local")).unwrap();
+        assert_eq!(
+            (proxy.kind, &*proxy.name, proxy.namespace.as_str()),
+            (ProxyKind::Sidecar, "web-0", "shop")
+        );
+        assert!(!proxy.istio_filters && proxy.ipv4() && !proxy.ipv6());
+        assert_eq!(Proxy::from_node(&node("")), Err(NodeError::NoId));
+        assert!(matches!(Proxy::from_node(&node("a~b")), Err(NodeError::Format(_))));
+        assert!(matches!(Proxy::from_node(&node("ztunnel~10.0.0.1~a.b~c")), Err(NodeError::Kind(_))));
+        assert!(matches!(Proxy::from_node(&node("sidecar~x~a.b~c")), Err(NodeError::NoAddress(_))));
+    }
+}

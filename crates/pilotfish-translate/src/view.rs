@@ -1,0 +1,154 @@
+//! Views: for each resource type, the facets of a proxy that its resources may depend on, and nothing else.
+//!
+//! Proxies with equal views get equal resources, so a resource is generated once per view, not per proxy. A facet that no
+//! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
+
+use crate::cds::ClusterView;
+use crate::eds::EndpointView;
+use crate::lds::ListenerView;
+use crate::memo::Query;
+use crate::rds::RouteView;
+use crate::{Batch, Cx, Proxy};
+use pilotfish_model::ServiceKey;
+use pilotfish_proto::ResourceType;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+/// One proxy's view of one resource type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    /// Clusters.
+    Cluster(ClusterView),
+    /// Load assignments.
+    Endpoint(EndpointView),
+    /// Listeners.
+    Listener(ListenerView),
+    /// Route configurations.
+    Route(RouteView),
+}
+
+/// What is generated together: as large as needed to see conflicts, as small as possible to follow a change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// The resources that do not come from services.
+    Static,
+    /// The resources of one service.
+    Service(ServiceKey),
+    /// The resources for traffic out of the proxy.
+    Outbound,
+    /// The resources for traffic to the proxy's own workload.
+    Inbound,
+    /// The one resource of that name, for types that are asked for by name.
+    Named(Arc<str>),
+}
+
+impl View {
+    /// The resource type.
+    #[must_use]
+    pub fn resource_type(&self) -> ResourceType {
+        match self {
+            Self::Cluster(_) => ResourceType::Cluster,
+            Self::Endpoint(_) => ResourceType::Endpoint,
+            Self::Listener(_) => ResourceType::Listener,
+            Self::Route(_) => ResourceType::Route,
+        }
+    }
+
+    /// The views of a proxy; a type without one is not served to it.
+    fn all(cx: &Cx<'_>, proxy: &Proxy) -> Vec<Self> {
+        let views = [
+            ClusterView::of(cx, proxy).map(Self::Cluster),
+            EndpointView::of(cx, proxy).map(Self::Endpoint),
+            ListenerView::of(cx, proxy).map(Self::Listener),
+            RouteView::of(cx, proxy).map(Self::Route),
+        ];
+        views.into_iter().flatten().collect()
+    }
+
+    /// For types that a proxy takes as a whole: the units of the whole set, in the order in which they are sent. `None`
+    /// for types (and clients) that ask by name.
+    fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+        match self {
+            Self::Cluster(view) => view.units(cx),
+            Self::Listener(view) => view.units(cx),
+            Self::Endpoint(_) | Self::Route(_) => None,
+        }
+    }
+
+    fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+        match self {
+            Self::Cluster(view) => view.generate(cx, unit),
+            Self::Endpoint(view) => view.generate(cx, unit),
+            Self::Listener(view) => view.generate(cx, unit),
+            Self::Route(view) => view.generate(cx, unit),
+        }
+    }
+}
+
+/// The views of one proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ViewsOf(pub(crate) Arc<Proxy>);
+
+impl Query for ViewsOf {
+    type Output = Vec<Arc<View>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        View::all(cx, &self.0).into_iter().map(Arc::new).collect()
+    }
+}
+
+/// The resources of one unit for one view.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Generate {
+    pub(crate) view: Arc<View>,
+    pub(crate) unit: Unit,
+}
+
+impl Query for Generate {
+    type Output = Batch;
+
+    fn compute(&self, cx: &Cx<'_>) -> Batch {
+        self.view.generate(cx, &self.unit)
+    }
+
+    fn reconcile(old: Option<&Batch>, new: Batch, revision: u64) -> Batch {
+        Batch::reconcile(old, new, revision)
+    }
+}
+
+/// Which resources a view that is taken as a whole has, and which unit holds each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct IndexOf(pub(crate) Arc<View>);
+
+/// The answer to [`IndexOf`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Index {
+    /// Names in the order in which they are sent.
+    pub(crate) names: Arc<[Arc<str>]>,
+    /// The unit that holds a name. Where two make the same name, the first one has it.
+    pub(crate) unit_of: BTreeMap<Arc<str>, Unit>,
+    /// All units, also those without resources.
+    pub(crate) units: Vec<Unit>,
+}
+
+impl Query for IndexOf {
+    /// `None` for a view whose resources are asked for by name.
+    type Output = Option<Index>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let units = self.0.units(cx)?;
+        let mut names = Vec::new();
+        let mut unit_of = BTreeMap::new();
+        for unit in &units {
+            let batch = cx.get(&Generate { view: self.0.clone(), unit: unit.clone() });
+            for resource in &batch.resources {
+                if let Entry::Vacant(free) = unit_of.entry(resource.name.clone()) {
+                    free.insert(unit.clone());
+                    names.push(resource.name.clone());
+                }
+            }
+        }
+        Some(Index { names: names.into(), unit_of, units })
+    }
+}
