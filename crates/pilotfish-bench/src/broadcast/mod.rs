@@ -1,0 +1,71 @@
+//! Servers that only broadcast: N clusters with M endpoints each, the same for everybody, encoded once. What they cost
+//! is what the protocol and the machine cost, and the measure for a real control plane.
+//!
+//! Both speak delta ADS with one stream for each connection. They listen on free ports, print the addresses on stdout,
+//! and change one load assignment for each line that the control connection sends: the address that its first endpoint
+//! is to have.
+
+mod direct;
+mod hub;
+mod tonic_server;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use self::hub::Hub;
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// tonic, with shared frames as body.
+    Tonic,
+    /// The h2 crate alone, one task for each connection.
+    H2,
+}
+
+/// Serves until the process is ended.
+///
+/// # Errors
+/// When a port cannot be bound or the listener fails.
+pub async fn serve(kind: Kind, clusters: usize, endpoints: usize) -> Result<()> {
+    let hub = Arc::new(Hub::new(clusters, endpoints));
+    let control = TcpListener::bind("127.0.0.1:0").await.context("cannot bind the control port")?;
+    let socket = TcpSocket::new_v4().context("cannot make a socket")?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("cannot bind a port")?;
+    // A thousand proxies connect at once.
+    let listener = socket.listen(4096).context("cannot listen")?;
+    println!("xds {} control {}", listener.local_addr()?, control.local_addr()?);
+    let commands = tokio::spawn(take_commands(control, Arc::clone(&hub)));
+    let served = match kind {
+        Kind::Tonic => tonic_server::serve(listener, hub).await,
+        Kind::H2 => direct::serve(listener, hub).await,
+    };
+    commands.abort();
+    served
+}
+
+async fn take_commands(listener: TcpListener, hub: Arc<Hub>) {
+    while let Ok((connection, _)) = listener.accept().await {
+        let hub = Arc::clone(&hub);
+        tokio::spawn(async move {
+            if let Err(error) = answer_commands(connection, &hub).await {
+                eprintln!("control connection: {error:#}");
+            }
+        });
+    }
+}
+
+async fn answer_commands(connection: TcpStream, hub: &Hub) -> Result<()> {
+    connection.set_nodelay(true)?;
+    let (reader, mut writer) = connection.into_split();
+    let mut lines = BufReader::new(reader).lines();
+    while let Some(address) = lines.next_line().await? {
+        hub.change(address.trim());
+        writer.write_all(b"ok\n").await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! The bench: Pilotfish and the broadcast servers, one after the other, under the same load in one run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::broadcast::Kind;
+use crate::fleet::{Fleet, Synced, node};
+use crate::server::Server;
+use crate::stats::percentile;
+use crate::world::{FEW_NAMESPACE, MOST_SERVICES, NAMESPACE, Target, World, address};
+
+/// What is measured, and with how much.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The Pilotfish to measure
+    #[arg(long, value_name = "FILE")]
+    pub pilotfish: PathBuf,
+    /// Proxies
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub streams: usize,
+    /// Proxies among them that see a service of their own
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub few: usize,
+    /// Services
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub services: usize,
+    /// Endpoints of each service
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub endpoints: usize,
+    /// Changes that are measured
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub rounds: usize,
+    /// Services of the larger world
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub large: usize,
+    /// Proxies when the two worlds are compared
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub large_streams: usize,
+    /// File for the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// What one server was measured at.
+pub struct Measured {
+    /// The name in the table.
+    pub name: String,
+    /// From the start of the process until it was ready.
+    pub start: Duration,
+    /// All streams at once, from nothing.
+    pub sync: Synced,
+    /// Server CPU time of that.
+    pub sync_cpu: Duration,
+    /// A change that all streams see.
+    pub all: Change,
+    /// A change that the few see.
+    pub few: Option<Change>,
+    /// Server CPU time in a second in which nothing happens.
+    pub idle_cpu: Duration,
+    /// Resident memory at the end, in bytes.
+    pub memory: u64,
+    /// The most that it was.
+    pub memory_most: u64,
+}
+
+/// How one endpoint change was served, over several rounds.
+pub struct Change {
+    /// From before the trigger until the last stream had it, for each round.
+    pub last: Vec<Duration>,
+    /// The same for each stream of each round.
+    pub each: Vec<Duration>,
+    /// Server CPU time for each change.
+    pub cpu: Duration,
+    /// Bytes to each stream for each change.
+    pub bytes: u64,
+}
+
+/// The results of a whole run.
+pub struct Results {
+    /// Pilotfish.
+    pub pilotfish: Measured,
+    /// Broadcast on tonic.
+    pub tonic: Measured,
+    /// Broadcast on h2.
+    pub h2: Measured,
+    /// Pilotfish with fewer streams: at the number of services of the others.
+    pub small: Measured,
+    /// The same at the larger number of services.
+    pub large: Measured,
+}
+
+const SYNC_LIMIT: Duration = Duration::from_secs(120);
+const ROUND_LIMIT: Duration = Duration::from_secs(20);
+/// Rounds before those that count.
+const WARM_UP: usize = 3;
+/// From one change to the next: each is alone, with its acknowledgements, and no debounce sees two.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(150);
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Runs all phases.
+///
+/// # Errors
+/// When a server cannot be started, loses a stream or takes longer than the limits.
+pub async fn run(options: &Options) -> Result<Results> {
+    if options.services.max(options.large) > MOST_SERVICES {
+        bail!("there are addresses for {MOST_SERVICES} services, not for more");
+    }
+    if options.few >= options.streams || options.few >= options.large_streams {
+        bail!("--few must be below --streams and --large-streams");
+    }
+    if options.rounds == 0 {
+        bail!("--rounds must be at least 1");
+    }
+    let streams = options.streams;
+    let pilotfish = pilotfish(options, "pilotfish", options.services, streams).await?;
+    let tonic = broadcast(options, "tonic", Kind::Tonic).await?;
+    let h2 = broadcast(options, "h2", Kind::H2).await?;
+    let few = options.large_streams;
+    let small = self::pilotfish(options, "pilotfish", options.services, few).await?;
+    let large = self::pilotfish(options, "pilotfish", options.large, few).await?;
+    Ok(Results { pilotfish, tonic, h2, small, large })
+}
+
+async fn pilotfish(options: &Options, name: &str, services: usize, streams: usize) -> Result<Measured> {
+    let temporary = tempfile::tempdir().context("cannot make a folder for the world")?;
+    let folder = temporary.path().join("world");
+    std::fs::create_dir(&folder).context("cannot make a folder for the world")?;
+    eprintln!(
+        "bench: {name}, {services} services, {} endpoints, {streams} streams",
+        services * options.endpoints
+    );
+    let world = World::create(&folder, services, options.endpoints)?;
+    let server = Server::pilotfish(&options.pilotfish, &folder, temporary.path().join("log")).await?;
+    let subject = Subject { name, server, world: Some(world), options };
+    subject.measure(streams).await.with_context(|| format!("{name} with {services} services"))
+}
+
+async fn broadcast(options: &Options, name: &str, kind: Kind) -> Result<Measured> {
+    eprintln!("bench: broadcast on {name}, {} clusters, {} streams", options.services, options.streams);
+    let bench = std::env::current_exe().context("cannot find the running executable")?;
+    let server = Server::broadcast(&bench, kind, options.services, options.endpoints).await?;
+    let subject = Subject { name, server, world: None, options };
+    subject.measure(options.streams).await.with_context(|| format!("broadcast on {name}"))
+}
+
+/// A running server that is measured.
+struct Subject<'a> {
+    name: &'a str,
+    server: Server,
+    /// The files of Pilotfish; a broadcast server has none.
+    world: Option<World>,
+    options: &'a Options,
+}
+
+impl Subject<'_> {
+    async fn measure(mut self, streams: usize) -> Result<Measured> {
+        // The few are the last, and everything else about them is like the others.
+        let namespace = |index| if index + self.options.few >= streams { FEW_NAMESPACE } else { NAMESPACE };
+        let nodes = (0..streams).map(|index| node(index, namespace(index))).collect();
+        let before = self.server.cpu()?;
+        let fleet = Fleet::start(self.server.xds, nodes);
+        let sync = fleet.synced(SYNC_LIMIT).await?;
+        let sync_cpu = self.server.cpu()?.since(&before);
+        eprintln!(
+            "bench:   in sync after {:.2} s, server CPU {:.2} s",
+            sync.wall.as_secs_f64(),
+            sync_cpu.as_secs_f64()
+        );
+        // The acknowledgements of the sync are not part of what follows.
+        tokio::time::sleep(IDLE).await;
+        let before = self.server.cpu()?;
+        tokio::time::sleep(IDLE).await;
+        let idle_cpu = self.server.cpu()?.since(&before);
+        let all = self.rounds(&fleet, Target::All, streams, 0).await?;
+        let few = match self.world {
+            Some(_) => Some(self.rounds(&fleet, Target::Few, self.options.few, 5_000).await?),
+            None => None,
+        };
+        let (memory, memory_most) = self.server.memory()?;
+        let (name, start) = (self.name.to_owned(), self.server.start);
+        self.server.stop().await?;
+        Ok(Measured { name, start, sync, sync_cpu, all, few, idle_cpu, memory, memory_most })
+    }
+
+    async fn rounds(&mut self, fleet: &Fleet, target: Target, wanted: usize, first: usize) -> Result<Change> {
+        let (mut last, mut each, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut before = self.server.cpu()?;
+        let rounds = self.options.rounds;
+        for number in 0..WARM_UP + rounds {
+            if number == WARM_UP {
+                before = self.server.cpu()?;
+            }
+            let address = address(first + number);
+            let (world, server) = (&self.world, &mut self.server);
+            let trigger = async {
+                match world {
+                    Some(world) => world.change(target, &address),
+                    None => server.change(&address).await,
+                }
+            };
+            let reached = fleet
+                .round(first + number, &address, wanted, trigger, ROUND_LIMIT)
+                .await
+                .with_context(|| format!("round {number} of a change to {wanted} streams"))?;
+            if number >= WARM_UP {
+                last.push(reached.last);
+                each.extend(reached.all);
+                bytes += reached.bytes;
+            }
+            tokio::time::sleep(BETWEEN_ROUNDS).await;
+        }
+        let count = u32::try_from(rounds).unwrap_or(u32::MAX).max(1);
+        let cpu = self.server.cpu()?.since(&before) / count;
+        eprintln!(
+            "bench:   a change to the last of {wanted}: median {:.1} ms, p99 {:.1} ms, server CPU {:.1} ms",
+            percentile(&last, 0.5).as_secs_f64() * 1e3,
+            percentile(&last, 0.99).as_secs_f64() * 1e3,
+            cpu.as_secs_f64() * 1e3
+        );
+        let bytes = bytes / (u64::from(count) * wanted.max(1) as u64);
+        Ok(Change { last, each, cpu, bytes })
+    }
+}

@@ -1,0 +1,165 @@
+//! A bare gRPC client stream over HTTP/2: one connection of the h2 crate, messages as bytes.
+//!
+//! tonic's client keeps a buffer as large as the largest message for every stream and adds tasks and queues to each
+//! connection; a load client is better off without them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::{Bytes, BytesMut};
+
+use crate::messages::framed;
+
+/// The window of a stream and of its connection: large, so that the client is never what a server waits for.
+const WINDOW: u32 = 16 << 20;
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+/// The largest message that is taken; a whole world of clusters fits many times.
+const LARGEST: usize = 512 << 20;
+
+/// One stream on a connection of its own.
+pub struct Connection {
+    requests: h2::SendStream<Bytes>,
+    responses: h2::RecvStream,
+    /// The beginning of a message of which more is to come.
+    part: BytesMut,
+    /// What was received and not yet taken.
+    chunk: Bytes,
+}
+
+impl Connection {
+    /// Connects and opens a stream, with the first messages on it.
+    ///
+    /// # Errors
+    /// When the server cannot be reached in time or refuses.
+    pub async fn open(target: SocketAddr, path: &str, first: Vec<Bytes>) -> Result<Self> {
+        tokio::time::timeout(CONNECT_LIMIT, Self::dial(target, path, first))
+            .await
+            .map_err(|_| anyhow!("no answer within {CONNECT_LIMIT:?}"))?
+    }
+
+    async fn dial(target: SocketAddr, path: &str, first: Vec<Bytes>) -> Result<Self> {
+        let socket = tokio::net::TcpStream::connect(target).await.context("cannot connect")?;
+        socket.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+        let (client, driver) = h2::client::Builder::new()
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .enable_push(false)
+            .handshake::<_, Bytes>(socket)
+            .await
+            .context("no HTTP/2 on this port")?;
+        // Ends with its connection; how it ended shows on the stream.
+        tokio::spawn(async move { drop(driver.await) });
+        let mut client = client.ready().await.context("the connection ended at once")?;
+        let request = http::Request::builder()
+            .method(http::Method::POST)
+            .uri(format!("http://{target}{path}"))
+            .version(http::Version::HTTP_2)
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .body(())?;
+        let (response, mut requests) = client.send_request(request, false).context("cannot open a stream")?;
+        for message in first {
+            requests.send_data(framed(&message), false).context("cannot send")?;
+        }
+        let response = response.await.context("the server answered nothing")?;
+        grpc_status(response.headers())?;
+        if response.status() != http::StatusCode::OK {
+            bail!("the server answered HTTP {}", response.status());
+        }
+        Ok(Self { requests, responses: response.into_body(), part: BytesMut::new(), chunk: Bytes::new() })
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// When the stream has ended.
+    pub fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.requests.send_data(framed(message), false).context("cannot send")
+    }
+
+    /// The next message. Cancel safe. `None`: the server ended the stream without an error.
+    ///
+    /// # Errors
+    /// When the stream failed, with the server's words.
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok(Some(message));
+            }
+            match self.responses.data().await {
+                Some(chunk) => {
+                    let chunk = chunk.context("the stream broke")?;
+                    let _ = self.responses.flow_control().release_capacity(chunk.len());
+                    self.chunk = chunk;
+                }
+                None => {
+                    if let Some(trailers) = self.responses.trailers().await.context("the stream broke")? {
+                        grpc_status(&trailers)?;
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// A whole message, if there is one.
+    fn take(&mut self) -> Result<Option<Bytes>> {
+        if self.part.is_empty() {
+            // The common case: a message within one chunk is handed on without a copy.
+            match frame_length(&self.chunk)? {
+                Some(length) if self.chunk.len() >= length => {
+                    return Ok(Some(self.chunk.split_to(length).slice(5..)));
+                }
+                length => self.part.reserve(length.unwrap_or(0)),
+            }
+        }
+        self.part.extend_from_slice(&self.chunk);
+        self.chunk = Bytes::new();
+        match frame_length(&self.part)? {
+            Some(length) if self.part.len() >= length => {
+                // The buffer goes with the message and is freed with it.
+                let mut all = std::mem::take(&mut self.part).freeze();
+                let message = all.split_to(length).slice(5..);
+                self.chunk = Bytes::copy_from_slice(&all);
+                Ok(Some(message))
+            }
+            Some(length) => {
+                self.part.reserve(length - self.part.len());
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// The length of the gRPC frame that begins here, with its header.
+fn frame_length(bytes: &[u8]) -> Result<Option<usize>> {
+    let Some((header, _)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
+    let [compressed, length @ ..] = *header;
+    let length = u32::from_be_bytes(length) as usize;
+    if compressed != 0 || length > LARGEST {
+        bail!("a message that is compressed or of {length} bytes");
+    }
+    Ok(Some(length + 5))
+}
+
+fn grpc_status(headers: &http::HeaderMap) -> Result<()> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match text("grpc-status") {
+        "" | "0" => Ok(()),
+        code => bail!("grpc-status {code}: {}", text("grpc-message")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_has_its_length_in_front() {
+        assert_eq!(frame_length(&framed(b"abc")).expect("good"), Some(8));
+        assert_eq!(frame_length(&[0, 0]).expect("too short to tell"), None);
+        assert!(frame_length(&[1, 0, 0, 0, 1, 0]).is_err());
+    }
+}

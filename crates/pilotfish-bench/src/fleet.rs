@@ -1,0 +1,279 @@
+//! N proxies at once, and how long the last of them waits.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::connection::Connection;
+use crate::messages::{DELTA_PATH, Kind, Node, Struct, Value};
+use crate::session::Session;
+
+/// N streams of N proxies on N connections.
+pub struct Fleet {
+    shared: Arc<Shared>,
+    began: Instant,
+    // Dropping it ends the streams.
+    _streams: JoinSet<()>,
+}
+
+struct Shared {
+    streams: usize,
+    synced: AtomicUsize,
+    all_synced: Notify,
+    received: AtomicU64,
+    pending: Vec<AtomicUsize>,
+    round: RwLock<Option<Arc<Round>>>,
+    /// Whether there is a round: one relaxed load for each message of the initial sync.
+    in_round: AtomicBool,
+    ended: Mutex<BTreeMap<String, usize>>,
+}
+
+/// One measured change.
+struct Round {
+    number: usize,
+    began: Instant,
+    needle: Vec<u8>,
+    latencies: Mutex<Vec<Duration>>,
+    wanted: usize,
+    done: Notify,
+}
+
+/// How the initial sync went.
+#[derive(Clone, Copy, Debug)]
+pub struct Synced {
+    /// From the first connection to the last stream that has everything.
+    pub wall: Duration,
+    /// What all streams received.
+    pub bytes: u64,
+}
+
+/// How one change reached the streams.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// From before the trigger to the last stream.
+    pub last: Duration,
+    /// The same to each stream.
+    pub all: Vec<Duration>,
+    /// What all streams received meanwhile.
+    pub bytes: u64,
+}
+
+/// The node of proxy `index`, as Istio's agent would describe it.
+#[must_use]
+pub fn node(index: usize, namespace: &str) -> Node {
+    let ip = format!("172.{}.{}.{}", 16 + index / 62_500, index / 250 % 250, 1 + index % 250);
+    let pod = format!("client-{index}");
+    let text = |value: &str| Value { kind: Some(Kind::Text(value.to_owned())) };
+    let labels = Struct { fields: BTreeMap::from([("app".to_owned(), text("client"))]) };
+    let mut fields: BTreeMap<String, Value> = [
+        ("CLUSTER_ID", "Kubernetes"),
+        ("MESH_ID", "cluster.local"),
+        ("INSTANCE_IPS", &ip),
+        ("INTERCEPTION_MODE", "REDIRECT"),
+        ("ISTIO_VERSION", "1.29.1"),
+        ("NAME", &pod),
+        ("NAMESPACE", namespace),
+        ("SERVICE_ACCOUNT", "default"),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), text(value)))
+    .collect();
+    fields.insert("LABELS".to_owned(), Value { kind: Some(Kind::Struct(labels)) });
+    Node {
+        id: format!("sidecar~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local"),
+        cluster: format!("client.{namespace}"),
+        metadata: Some(Struct { fields }),
+        user_agent_name: "envoy".into(),
+    }
+}
+
+impl Fleet {
+    /// Opens one stream for each node, all at once.
+    #[must_use]
+    pub fn start(target: SocketAddr, nodes: Vec<Node>) -> Self {
+        let shared = Arc::new(Shared {
+            streams: nodes.len(),
+            synced: AtomicUsize::new(0),
+            all_synced: Notify::new(),
+            received: AtomicU64::new(0),
+            pending: nodes.iter().map(|_| AtomicUsize::new(1)).collect(),
+            round: RwLock::new(None),
+            in_round: AtomicBool::new(false),
+            ended: Mutex::default(),
+        });
+        let began = Instant::now();
+        let mut streams = JoinSet::new();
+        for (index, node) in nodes.into_iter().enumerate() {
+            let shared = Arc::clone(&shared);
+            streams.spawn(async move {
+                let end = match stream(&shared, index, target, node).await {
+                    Ok(()) => "the server ended the stream".to_owned(),
+                    Err(error) => format!("{error:#}"),
+                };
+                *shared.ended.lock().entry(end).or_default() += 1;
+                // Whoever waits looks at the errors.
+                shared.all_synced.notify_one();
+                if let Some(round) = shared.round.read().as_ref() {
+                    round.done.notify_one();
+                }
+            });
+        }
+        Self { shared, began, _streams: streams }
+    }
+
+    /// Waits until every stream has everything that it asked for.
+    ///
+    /// # Errors
+    /// When a stream ended, or the limit passed first; the message says how many are missing.
+    pub async fn synced(&self, limit: Duration) -> Result<Synced> {
+        let all = async {
+            while self.shared.synced.load(Ordering::Acquire) < self.shared.streams {
+                self.shared.check()?;
+                self.shared.all_synced.notified().await;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        match tokio::time::timeout_at((self.began + limit).into(), all).await {
+            Ok(result) => result?,
+            Err(_) => {
+                let missing: usize = self.shared.pending.iter().map(|p| p.load(Ordering::Relaxed)).sum();
+                bail!(
+                    "only {} of {} streams are in sync after {limit:?}; {missing} answers are missing",
+                    self.shared.synced.load(Ordering::Relaxed),
+                    self.shared.streams
+                );
+            }
+        }
+        Ok(Synced { wall: self.began.elapsed(), bytes: self.shared.received.load(Ordering::Relaxed) })
+    }
+
+    /// Triggers one change and waits until `wanted` streams have received `needle`.
+    ///
+    /// # Errors
+    /// When the trigger fails, a stream ended, or the limit passed first.
+    pub async fn round(
+        &self,
+        number: usize,
+        needle: &str,
+        wanted: usize,
+        trigger: impl Future<Output = Result<()>>,
+        limit: Duration,
+    ) -> Result<Reached> {
+        let before = self.shared.received.load(Ordering::Relaxed);
+        let round = Arc::new(Round {
+            number,
+            began: Instant::now(),
+            needle: needle.as_bytes().to_vec(),
+            latencies: Mutex::new(Vec::with_capacity(wanted)),
+            wanted,
+            done: Notify::new(),
+        });
+        *self.shared.round.write() = Some(Arc::clone(&round));
+        self.shared.in_round.store(true, Ordering::Release);
+        trigger.await.context("the trigger failed")?;
+        let done = async {
+            while round.latencies.lock().len() < wanted {
+                self.shared.check()?;
+                round.done.notified().await;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        let ended = tokio::time::timeout(limit, done).await;
+        *self.shared.round.write() = None;
+        let all = std::mem::take(&mut *round.latencies.lock());
+        match ended {
+            Ok(result) => result?,
+            Err(_) => bail!("only {} of {wanted} streams have {needle} after {limit:?}", all.len()),
+        }
+        let bytes = self.shared.received.load(Ordering::Relaxed) - before;
+        Ok(Reached { last: all.iter().max().copied().unwrap_or_default(), all, bytes })
+    }
+}
+
+impl Shared {
+    /// An error once a stream has ended.
+    fn check(&self) -> Result<()> {
+        let ended = self.ended.lock();
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let reasons: Vec<String> =
+            ended.iter().take(5).map(|(why, count)| format!("{count} x {why}")).collect();
+        bail!("streams ended: {}", reasons.join("; "))
+    }
+
+    /// Notes that a message was received, before anything else is done with it.
+    fn note(&self, message: &[u8], last_round: &mut usize) {
+        self.received.fetch_add(message.len() as u64, Ordering::Relaxed);
+        if !self.in_round.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(round) = self.round.read().clone() else { return };
+        if round.number == *last_round || !contains(message, &round.needle) {
+            return;
+        }
+        *last_round = round.number;
+        let mut latencies = round.latencies.lock();
+        latencies.push(round.began.elapsed());
+        if latencies.len() == round.wanted {
+            round.done.notify_one();
+        }
+    }
+}
+
+fn contains(message: &[u8], needle: &[u8]) -> bool {
+    message.windows(needle.len().max(1)).any(|window| window == needle)
+}
+
+/// Runs one stream until it ends.
+async fn stream(shared: &Shared, index: usize, target: SocketAddr, node: Node) -> Result<()> {
+    let mut session = Session::new(node);
+    let mut connection = Connection::open(target, DELTA_PATH, session.start()).await?;
+    let (mut out, mut synced, mut last_round) = (Vec::new(), false, usize::MAX);
+    while let Some(message) = connection.next().await? {
+        shared.note(&message, &mut last_round);
+        session.response(message, &mut out).map_err(anyhow::Error::msg)?;
+        for request in out.drain(..) {
+            connection.send(&request)?;
+        }
+        if synced {
+            continue;
+        }
+        if let Some(pending) = shared.pending.get(index) {
+            pending.store(session.pending(), Ordering::Relaxed);
+        }
+        if session.synced() {
+            synced = true;
+            if shared.synced.fetch_add(1, Ordering::AcqRel) + 1 == shared.streams {
+                shared.all_synced.notify_one();
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_differ() {
+        let ids: std::collections::BTreeSet<String> = (0..2_000).map(|index| node(index, "a").id).collect();
+        assert_eq!(ids.len(), 2_000);
+    }
+
+    #[test]
+    fn a_needle_is_found_anywhere() {
+        assert!(contains(b"abcdef", b"def"));
+        assert!(!contains(b"abcdef", b"xyz"));
+        assert!(!contains(b"ab", b"abc"));
+    }
+}

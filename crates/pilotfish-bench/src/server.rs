@@ -1,0 +1,231 @@
+//! A server as a process of its own: how it is started and ended, and what it costs.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+
+use crate::broadcast::Kind;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How often a server that is not ready is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
+
+/// A running server. Dropping it kills the process.
+pub struct Server {
+    child: Child,
+    pid: u32,
+    /// Where it serves ADS.
+    pub xds: SocketAddr,
+    /// From the start of the process until it was ready.
+    pub start: Duration,
+    control: Option<Control>,
+    admin: Option<SocketAddr>,
+}
+
+struct Control {
+    lines: Lines<BufReader<OwnedReadHalf>>,
+    writer: OwnedWriteHalf,
+}
+
+/// CPU time of each thread of a process.
+pub struct CpuTimes(BTreeMap<u32, Duration>);
+
+impl CpuTimes {
+    /// CPU time that was used since `before`. What a thread used that has ended meanwhile is not seen.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Duration {
+        let used = |(thread, now): (&u32, &Duration)| {
+            now.saturating_sub(before.0.get(thread).copied().unwrap_or_default())
+        };
+        self.0.iter().map(used).sum()
+    }
+}
+
+impl Server {
+    /// Starts Pilotfish on a folder and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends, or is not ready in time; the message holds the end of its log.
+    pub async fn pilotfish(executable: &Path, folder: &Path, log: PathBuf) -> Result<Self> {
+        let (xds, admin) = (free_address()?, free_address()?);
+        let file = std::fs::File::create(&log).context("cannot make a log file")?;
+        let began = Instant::now();
+        let mut child = Command::new(executable)
+            .arg("serve")
+            .arg(folder)
+            .args(["--xds-address", &xds.to_string(), "--admin-address", &admin.to_string()])
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().context("cannot share the log file")?)
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", executable.display()))?;
+        while get(admin, "/ready").await.is_err() {
+            if let Some(status) = child.try_wait()? {
+                bail!("pilotfish ended with {status} before it was ready:\n{}", tail(&log));
+            }
+            if began.elapsed() > START_LIMIT {
+                bail!("pilotfish is not ready after {START_LIMIT:?}:\n{}", tail(&log));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+        let pid = child.id().context("the server has ended")?;
+        Ok(Self { child, pid, xds, start: began.elapsed(), control: None, admin: Some(admin) })
+    }
+
+    /// Starts a broadcast server: `bench` is the executable of this crate.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not say where it listens.
+    pub async fn broadcast(bench: &Path, kind: Kind, clusters: usize, endpoints: usize) -> Result<Self> {
+        let kind = match kind {
+            Kind::Tonic => "tonic",
+            Kind::H2 => "h2",
+        };
+        let began = Instant::now();
+        let mut child = Command::new(bench)
+            .args(["broadcast", "--kind", kind])
+            .args(["--clusters", &clusters.to_string(), "--endpoints", &endpoints.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the broadcast server")?;
+        let stdout = child.stdout.take().context("its output was not captured")?;
+        let said = tokio::time::timeout(START_LIMIT, BufReader::new(stdout).lines().next_line())
+            .await
+            .map_err(|_| anyhow!("the broadcast server says nothing"))??
+            .context("the broadcast server ended")?;
+        let mut words = said.split(' ').filter_map(|word| word.parse::<SocketAddr>().ok());
+        let (Some(xds), Some(control)) = (words.next(), words.next()) else { bail!("unexpected: {said}") };
+        let connection = TcpStream::connect(control).await.context("cannot reach the control port")?;
+        connection.set_nodelay(true)?;
+        let (reader, writer) = connection.into_split();
+        let control = Some(Control { lines: BufReader::new(reader).lines(), writer });
+        let pid = child.id().context("the server has ended")?;
+        Ok(Self { child, pid, xds, start: began.elapsed(), control, admin: None })
+    }
+
+    /// Tells a broadcast server to give its one endpoint another address.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub async fn change(&mut self, address: &str) -> Result<()> {
+        let control = self.control.as_mut().context("not a broadcast server")?;
+        control.writer.write_all(format!("{address}\n").as_bytes()).await?;
+        control.lines.next_line().await?.context("the control connection ended")?;
+        Ok(())
+    }
+
+    /// The page at `path` of the admin address.
+    ///
+    /// # Errors
+    /// When there is none or it does not answer 200.
+    pub async fn admin(&self, path: &str) -> Result<String> {
+        get(self.admin.context("no admin address")?, path).await
+    }
+
+    /// CPU time that each thread has used.
+    ///
+    /// # Errors
+    /// When the process has ended, or the system has no `/proc`.
+    pub fn cpu(&self) -> Result<CpuTimes> {
+        let folder = format!("/proc/{}/task", self.pid);
+        let tasks = std::fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+        let mut times = BTreeMap::new();
+        for task in tasks.flatten() {
+            // A thread that ends between the two looks has no file any more.
+            let Ok(text) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
+            let thread = task.file_name().to_string_lossy().parse();
+            let used = text.split(' ').next().and_then(|word| word.parse().ok());
+            if let (Ok(thread), Some(used)) = (thread, used) {
+                times.insert(thread, Duration::from_nanos(used));
+            }
+        }
+        Ok(CpuTimes(times))
+    }
+
+    /// Resident memory in bytes: now and at most.
+    ///
+    /// # Errors
+    /// When the process has ended, or the system has no `/proc`.
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        let path = format!("/proc/{}/status", self.pid);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let kilobytes = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        let (now, most) = (kilobytes("VmRSS:"), kilobytes("VmHWM:"));
+        Ok((now.context("no VmRSS")? * 1024, most.context("no VmHWM")? * 1024))
+    }
+
+    /// Ends the process.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub async fn stop(mut self) -> Result<()> {
+        self.child.kill().await.context("cannot end the server")
+    }
+}
+
+fn free_address() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
+    listener.local_addr().context("cannot find a free port")
+}
+
+/// The end of a log, for error messages.
+fn tail(log: &Path) -> String {
+    let mut text = String::new();
+    if let Ok(file) = std::fs::File::open(log) {
+        // Cut off: a log that is not text or too long is not worth an error beside the one that is reported.
+        let _ = file.take(1 << 20).read_to_string(&mut text);
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(8)..).unwrap_or_default().join("\n")
+}
+
+/// The body of a page.
+async fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let ask = async {
+        let mut connection = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = tokio::time::timeout(Duration::from_secs(10), ask).await.context("no answer")??;
+    let (head, body) = answer.split_once("\r\n\r\n").context("not an HTTP answer")?;
+    if !head.starts_with("HTTP/1.1 200") {
+        bail!("{path} answered {}", head.lines().next().unwrap_or_default());
+    }
+    Ok(body.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_counted_by_thread() {
+        let times = |rows: &[(u32, u64)]| {
+            CpuTimes(rows.iter().map(|(thread, used)| (*thread, Duration::from_millis(*used))).collect())
+        };
+        let (before, after) = (times(&[(1, 10), (2, 5)]), times(&[(1, 12), (3, 4)]));
+        assert_eq!(
+            after.since(&before),
+            Duration::from_millis(6),
+            "a new thread counts, one that ended does not"
+        );
+    }
+}
