@@ -17,7 +17,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// The command line of `cargo xtask`.
 #[derive(Parser)]
@@ -37,6 +37,11 @@ enum Task {
     Oracle(oracle::Args),
     /// Measure Pilotfish beside a server that only broadcasts, in one run
     Bench(bench::Args),
+}
+
+/// The names of all tasks.
+fn tasks() -> Vec<String> {
+    Cli::command().get_subcommands().map(|task| task.get_name().to_owned()).collect()
 }
 
 fn main() -> ExitCode {

@@ -76,7 +76,7 @@ impl Run {
         eprintln!();
         for (name, ok, took) in &self.rows {
             let state = if *ok { "ok    " } else { "FAILED" };
-            eprintln!("{state}  {name:14} {:7.1} s", took.as_secs_f64());
+            eprintln!("{state}  {name:26} {:7.1} s", took.as_secs_f64());
         }
         let failed: Vec<&str> = self.rows.iter().filter(|row| !row.1).map(|row| row.0).collect();
         if !failed.is_empty() {
@@ -105,6 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     }
     run.step("documents", || Ok(Outcome::of_findings(&docs::check(&pilotfish)?)));
     run.step("tests", || cargo_test(&without_real_clients(&test_targets()?)));
+    run.step("examples in documentation", || cargo_test(&["--doc".to_owned()]));
     if !args.fast {
         run.step("real clients", || real_clients(tools));
         run.step("oracle", || score(&pilotfish));
