@@ -1,0 +1,212 @@
+//! A feed: the objects of one cluster or store, from one or several sources, behind the namespace filter.
+
+use crate::registry::{Failure, ObjectEvent, SyncStatus};
+use crate::source::SourceEvent;
+use pilotfish_config::meta::LabelSelector;
+use pilotfish_model::{Kind, Labels, Namespace, Object, ObjectKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The label that the API server gives every namespace.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+struct Source {
+    name: Arc<str>,
+    status: SyncStatus,
+    /// Objects seen since a fresh list of a kind began.
+    listing: BTreeMap<Kind, BTreeSet<ObjectKey>>,
+}
+
+/// An object as its sources have it: by the place of the source in the feed. The first one counts.
+type Versions = BTreeMap<usize, Object>;
+
+/// See the module's description.
+#[derive(Default)]
+pub(super) struct Feed {
+    sources: Vec<Option<Source>>,
+    objects: BTreeMap<ObjectKey, Versions>,
+    selectors: Vec<LabelSelector>,
+    selected: BTreeMap<Namespace, bool>,
+}
+
+impl Feed {
+    /// Adds a source after those that are there.
+    pub(super) fn add_source(&mut self, name: &str) {
+        if self.place(name).is_none() {
+            let listing = BTreeMap::new();
+            self.sources.push(Some(Source { name: name.into(), status: SyncStatus::default(), listing }));
+        }
+    }
+
+    /// Takes a source away, with what only it had.
+    pub(super) fn remove_source(&mut self, name: &str, out: &mut Vec<ObjectEvent>) {
+        let Some(place) = self.place(name) else { return };
+        let keys: Vec<ObjectKey> = self
+            .objects
+            .iter()
+            .filter(|(_, versions)| versions.contains_key(&place))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            self.change(place, key, None, out);
+        }
+        // The place stays empty, so that those of the other sources do not move.
+        if let Some(source) = self.sources.get_mut(place) {
+            *source = None;
+        }
+    }
+
+    /// Whether every source is in sync, and the failure that lasts longest.
+    pub(super) fn status(&self) -> SyncStatus {
+        let mut sources = self.sources.iter().flatten().map(|source| source.status.clone()).peekable();
+        if sources.peek().is_none() {
+            return SyncStatus::default();
+        }
+        sources.fold(SyncStatus::synced(), SyncStatus::and)
+    }
+
+    /// Takes in what a source said. Returns `false` when there is no such source.
+    pub(super) fn take(&mut self, source: &str, event: SourceEvent, out: &mut Vec<ObjectEvent>) -> bool {
+        let Some(place) = self.place(source) else { return false };
+        let Some(Some(source)) = self.sources.get_mut(place) else { return false };
+        match event {
+            SourceEvent::Object(ObjectEvent::Applied(object)) => {
+                if let Some(seen) = source.listing.get_mut(&object.key().kind) {
+                    seen.insert(object.key().clone());
+                }
+                self.change(place, object.key().clone(), Some(object), out);
+            }
+            SourceEvent::Object(ObjectEvent::Deleted(key)) => self.change(place, key, None, out),
+            SourceEvent::ListBegan(kind) => {
+                source.listing.insert(kind, BTreeSet::new());
+            }
+            SourceEvent::ListEnded(kind) => {
+                let Some(seen) = source.listing.remove(&kind) else { return true };
+                for key in self.unseen(place, kind, &seen) {
+                    self.change(place, key, None, out);
+                }
+            }
+            SourceEvent::Synced => source.status = SyncStatus::synced(),
+            SourceEvent::Failed { at, reason } => {
+                // The first moment of a failure is told, with the newest reason.
+                let since = source.status.failure.as_ref().map_or(at, |failure| failure.since);
+                source.status.failure = Some(Failure { since, reason });
+            }
+        }
+        true
+    }
+
+    fn unseen(&self, place: usize, kind: Kind, seen: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
+        self.range(kind, "", None)
+            .filter(|(key, versions)| versions.contains_key(&place) && !seen.contains(*key))
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
+    /// All visible objects of some kinds: for a registry that comes later.
+    pub(super) fn visible<'a>(&'a self, kinds: &'a [Kind]) -> impl Iterator<Item = &'a Object> {
+        kinds
+            .iter()
+            .flat_map(|kind| self.range(*kind, "", None))
+            .filter(|(key, _)| self.is_visible(key))
+            .filter_map(|(_, versions)| versions.values().next())
+    }
+
+    /// Sets which namespaces take part; no selectors stand for all of them. What enters or leaves is told as events.
+    pub(super) fn select(&mut self, selectors: &[LabelSelector], out: &mut Vec<ObjectEvent>) {
+        if self.selectors == selectors {
+            return;
+        }
+        self.selectors = selectors.to_vec();
+        let namespaces: Vec<Namespace> = self.selected.keys().cloned().collect();
+        for namespace in namespaces {
+            self.reselect(&namespace, out);
+        }
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.sources.iter().position(|source| source.as_ref().is_some_and(|source| &*source.name == name))
+    }
+
+    fn range(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        only: Option<&Namespace>,
+    ) -> impl Iterator<Item = (&ObjectKey, &Versions)> {
+        let only = only.cloned();
+        self.objects.range(ObjectKey::new(kind, namespace, "")..).take_while(move |(key, _)| {
+            key.kind == kind && only.as_ref().is_none_or(|only| key.namespace == *only)
+        })
+    }
+
+    fn change(&mut self, place: usize, key: ObjectKey, object: Option<Object>, out: &mut Vec<ObjectEvent>) {
+        let versions = self.objects.entry(key.clone()).or_default();
+        let before = versions.first_key_value().map(|(place, object)| (*place, object.clone()));
+        match object {
+            Some(object) => versions.insert(place, object),
+            None => versions.remove(&place),
+        };
+        let after = versions.values().next().cloned();
+        if versions.is_empty() {
+            self.objects.remove(&key);
+        }
+        let unaffected = before.as_ref().is_some_and(|(first, _)| *first < place);
+        if unaffected || (before.is_none() && after.is_none()) {
+            return;
+        }
+        let namespace = (key.kind == Kind::Namespace).then(|| Namespace::from(&*key.name));
+        if !key.namespace.is_empty() && !self.selected.contains_key(&key.namespace) {
+            self.selected.insert(key.namespace.clone(), self.evaluate(&key.namespace));
+        }
+        if self.is_visible(&key) {
+            out.push(after.map_or(ObjectEvent::Deleted(key), ObjectEvent::Applied));
+        }
+        if let Some(namespace) = namespace {
+            self.reselect(&namespace, out);
+        }
+    }
+
+    /// Looks anew whether a namespace takes part, and tells of all its objects when that changed.
+    fn reselect(&mut self, namespace: &Namespace, out: &mut Vec<ObjectEvent>) {
+        let is = self.evaluate(namespace);
+        // A namespace without objects was never asked for.
+        if self.selected.get(namespace).is_none_or(|was| *was == is) {
+            return;
+        }
+        self.selected.insert(namespace.clone(), is);
+        for kind in Kind::ALL {
+            for (key, versions) in self.range(*kind, namespace.as_str(), Some(namespace)) {
+                let Some(object) = versions.values().next() else { continue };
+                out.push(if is {
+                    ObjectEvent::Applied(object.clone())
+                } else {
+                    ObjectEvent::Deleted(key.clone())
+                });
+            }
+        }
+    }
+
+    fn is_visible(&self, key: &ObjectKey) -> bool {
+        key.namespace.is_empty() || self.is_selected(&key.namespace)
+    }
+
+    fn is_selected(&self, namespace: &Namespace) -> bool {
+        match self.selected.get(namespace) {
+            Some(known) => *known,
+            None => self.evaluate(namespace),
+        }
+    }
+
+    fn evaluate(&self, namespace: &Namespace) -> bool {
+        if self.selectors.is_empty() {
+            return true;
+        }
+        let object = ObjectKey::new(Kind::Namespace, "", namespace.as_str());
+        let object = self.objects.get(&object).and_then(|versions| versions.values().next());
+        let labels = object.map(|object| object.meta.labels.clone()).unwrap_or_default();
+        let mut labels = Labels::unwrap_or_clone(labels);
+        labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| namespace.to_string());
+        self.selectors.iter().any(|selector| selector.matches(&labels))
+    }
+}

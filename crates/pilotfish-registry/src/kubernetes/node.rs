@@ -1,0 +1,78 @@
+//! Nodes: where pods run, and the addresses at which node ports are reached.
+
+use crate::labels;
+use pilotfish_config::kubernetes::Node;
+use pilotfish_model::{Labels, Locality, Typed, label_subset};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Debug, PartialEq)]
+struct NodeState {
+    labels: Labels,
+    locality: Locality,
+    external: Vec<Arc<str>>,
+}
+
+/// What is known of the nodes of a cluster.
+#[derive(Debug, Default)]
+pub(super) struct Nodes(BTreeMap<Arc<str>, NodeState>);
+
+/// What a change of a node means for others.
+pub(super) struct NodeChange {
+    /// Pods on it have another locality.
+    pub(super) locality: bool,
+    /// Gateways through node ports may have other addresses.
+    pub(super) addresses: bool,
+}
+
+impl Nodes {
+    /// Takes in a node, or that it is gone.
+    pub(super) fn set(&mut self, name: &Arc<str>, node: Option<&Typed<Node>>) -> NodeChange {
+        let new = node.map(|node| NodeState {
+            labels: node.meta().labels.clone(),
+            locality: labels::node_locality(&node.meta().labels),
+            external: node
+                .status
+                .addresses
+                .iter()
+                .filter(|address| address.r#type == "ExternalIP" && !address.address.is_empty())
+                .map(|address| address.address.as_str().into())
+                .collect(),
+        });
+        let old = self.0.get(name);
+        let external = |state: Option<&NodeState>| state.is_some_and(|state| !state.external.is_empty());
+        let change = NodeChange {
+            locality: old.map(|node| &node.locality) != new.as_ref().map(|node| &node.locality),
+            addresses: (external(old) || external(new.as_ref())) && old != new.as_ref(),
+        };
+        match new {
+            Some(new) => self.0.insert(name.clone(), new),
+            None => self.0.remove(name),
+        };
+        change
+    }
+
+    /// Where a node is; `None` when it is not known or says nothing.
+    pub(super) fn locality_of(&self, name: &str) -> Option<Locality> {
+        self.0.get(name).map(|node| node.locality.clone())
+    }
+
+    /// The name, shared with the node where that is known, since many pods carry it.
+    pub(super) fn shared_name(&self, name: &str) -> Arc<str> {
+        self.0.get_key_value(name).map_or_else(|| name.into(), |(name, _)| name.clone())
+    }
+
+    /// The external addresses of the nodes that a selector (a JSON object of labels) matches, by the nodes' names.
+    /// A selector that cannot be read matches all nodes.
+    pub(super) fn addresses(&self, selector: &str) -> Vec<Arc<str>> {
+        let selector: BTreeMap<String, String> = match serde_json::from_str(selector) {
+            Ok(selector) => selector,
+            Err(error) => {
+                tracing::warn!(%selector, %error, "the node selector is no JSON object of labels: it selects every node");
+                BTreeMap::new()
+            }
+        };
+        let nodes = self.0.values().filter(|node| label_subset(&selector, &node.labels));
+        nodes.filter_map(|node| node.external.first().cloned()).collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! Pod to workload of the model.
+
+use super::node::Nodes;
+use crate::labels;
+use crate::networks::Networks;
+use crate::settings::RegistrySettings;
+use pilotfish_config::kubernetes::{Pod, PodPhase, TransportProtocol};
+use pilotfish_model::{
+    Locality, NetworkId, ObjectMeta, ObjectRef, TlsMode, Typed, Workload, WorkloadKey, WorkloadKind,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a Pod's conversion depends on beside the Pod.
+pub(super) struct Context<'a> {
+    pub(super) settings: &'a RegistrySettings,
+    pub(super) trust_domain: &'a str,
+    pub(super) nodes: &'a Nodes,
+    pub(super) networks: &'a Networks,
+    /// The network that the system namespace's label gives the whole cluster.
+    pub(super) cluster_network: &'a NetworkId,
+}
+
+impl Context<'_> {
+    /// The network of an address: by the workload's label, the system namespace, then MeshNetworks.
+    pub(super) fn network_of(&self, address: &str, labels: &BTreeMap<String, String>) -> NetworkId {
+        match labels.get(labels::NETWORK) {
+            Some(network) if !network.is_empty() => network.as_str().into(),
+            _ if !self.cluster_network.is_empty() => self.cluster_network.clone(),
+            _ => self.networks.network_of(address),
+        }
+    }
+
+    fn locality_of(&self, object: &Typed<Pod>) -> Locality {
+        labels::locality(&object.meta().labels)
+            .or_else(|| self.nodes.locality_of(&object.spec.node_name))
+            .unwrap_or_default()
+    }
+}
+
+/// Whether endpoints may refer to the Pod. A Pod that failed counts as gone, as it does for Istio.
+pub(super) fn exists(pod: &Pod) -> bool {
+    pod.status.phase != PodPhase::Failed
+}
+
+/// Converts a Pod.
+pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
+    let (meta, settings) = (object.meta(), context.settings);
+    let address = object.status.pod_ip.as_str();
+    let locality = context.locality_of(object);
+    let network = context.network_of(address, &meta.labels);
+    let node: Arc<str> = context.nodes.shared_name(&object.spec.node_name);
+    let ended = matches!(object.status.phase, PodPhase::Succeeded | PodPhase::Failed);
+    // A host name is only known to DNS below a sub-domain.
+    let hostname: Arc<str> = match (object.spec.subdomain.is_empty(), object.spec.hostname.is_empty()) {
+        (true, _) => "".into(),
+        (false, true) => meta.key.name.clone(),
+        (false, false) => object.spec.hostname.as_str().into(),
+    };
+    let account = object.spec.service_account_name.as_str();
+    Workload {
+        key: WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: meta.key.namespace.clone(),
+            name: meta.key.name.clone(),
+            cluster: settings.cluster.clone(),
+        },
+        addresses: object.status.pod_ips.iter().map(|ip| ip.ip.as_str().into()).collect(),
+        ports: Arc::new(named_ports(object)),
+        labels: labels::augment(&meta.labels, &settings.cluster, &locality, &node, &network),
+        locality,
+        network,
+        weight: 0,
+        service_account: account.into(),
+        identity: labels::spiffe(context.trust_domain, meta.key.namespace.as_str(), account),
+        tls_mode: labels::tls_mode(&meta.labels).unwrap_or(TlsMode::Disabled),
+        node,
+        workload_name: workload_name(meta),
+        hostname,
+        sub_domain: object.spec.subdomain.as_str().into(),
+        host_network: object.spec.host_network,
+        ready: !address.is_empty() && !ended && !object.deleting && object.has_condition("Ready"),
+        terminating: object.deleting,
+        created: meta.created,
+        provenance: ObjectRef { object: meta.key.clone(), cluster: settings.cluster.clone() },
+    }
+}
+
+/// The named TCP ports of containers that run all the time; of two with one name the first counts.
+fn named_ports(pod: &Pod) -> BTreeMap<Arc<str>, u32> {
+    let sidecars = pod.spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
+    let mut ports = BTreeMap::new();
+    for port in pod.spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports) {
+        if !port.name.is_empty() && port.protocol == TransportProtocol::Tcp {
+            ports.entry(port.name.as_str().into()).or_insert_with(|| u32::from(port.container_port));
+        }
+    }
+    ports
+}
+
+/// The name under which telemetry knows a Pod: told by a label, else derived from what owns it.
+fn workload_name(meta: &ObjectMeta) -> Arc<str> {
+    if let Some(told) = meta.labels.get(labels::WORKLOAD_NAME).filter(|name| !name.is_empty()) {
+        return told.as_str().into();
+    }
+    let Some((kind, owner)) = meta.owners.first() else { return meta.key.name.clone() };
+    let label = |key: &str| meta.labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let name = match kind.as_str() {
+        // A Deployment's ReplicaSet is named after it, with a hash that the Pod carries too.
+        "ReplicaSet" => label("pod-template-hash")
+            .and_then(|hash| owner.strip_suffix(hash)?.strip_suffix('-'))
+            .unwrap_or(owner),
+        "ReplicationController" => label("deploymentconfig").unwrap_or(owner),
+        "Job" => cron_job(owner).unwrap_or(owner),
+        _ => owner,
+    };
+    name.into()
+}
+
+/// The CronJob whose Job this is: its name, a dash, and a time of 8 to 10 digits.
+fn cron_job(job: &str) -> Option<&str> {
+    let (name, time) = job.rsplit_once('-')?;
+    let is_time = (8..=10).contains(&time.len()) && time.bytes().all(|c| c.is_ascii_digit());
+    (is_time && !name.is_empty()).then_some(name)
+}

@@ -1,0 +1,240 @@
+//! Computing what follows from the inputs, along the arrows of the registry's description.
+
+use super::{EntryKey, KubernetesRegistry, entries, gateways, pod, service, slice};
+use crate::links::Name;
+use crate::registry::{RegistryOutput, RegistryUpdate};
+use pilotfish_model::{
+    ClusterId, Endpoint, NetworkGateway, Provider, Resolution, Service, ServiceKey, ShardKey, Workload,
+    WorkloadKey, WorkloadKind,
+};
+use slice::PodLink;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+fn key_of(service: &Service) -> ServiceKey {
+    ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() }
+}
+
+impl KubernetesRegistry {
+    fn pod_context(&self) -> pod::Context<'_> {
+        pod::Context {
+            settings: &self.settings,
+            trust_domain: &self.trust_domain,
+            nodes: &self.nodes,
+            networks: &self.networks,
+            cluster_network: &self.cluster_network,
+        }
+    }
+
+    pub(super) fn settle_pods(&mut self, out: &mut RegistryOutput) {
+        for name in std::mem::take(&mut self.dirty.pods) {
+            let Some(state) = self.pods.get(&name) else { continue };
+            let new = state.object.as_ref().map(|object| pod::convert(object, &self.pod_context()));
+            let new = new.map(Arc::new);
+            let (is_gone, old) = (state.object.is_none(), state.workload.clone());
+            if old != new {
+                self.mark_slices_of_pod(&name, old.as_deref());
+                self.mark_slices_of_pod(&name, new.as_deref());
+                let key = WorkloadKey {
+                    kind: WorkloadKind::Pod,
+                    namespace: name.namespace.clone(),
+                    name: name.name.clone(),
+                    cluster: self.settings.cluster.clone(),
+                };
+                out.push(RegistryUpdate::Workload(key, new.clone()));
+            }
+            if is_gone {
+                self.pods.remove(&name);
+            } else if let Some(state) = self.pods.get_mut(&name) {
+                state.workload = new;
+            }
+        }
+    }
+
+    fn mark_slices_of_pod(&mut self, name: &Name, workload: Option<&Workload>) {
+        self.dirty.slices.extend(self.slices_of_pod.of(name).cloned());
+        for address in workload.iter().flat_map(|workload| workload.addresses.iter()) {
+            let address = Name::new(name.namespace.clone(), address.clone());
+            self.dirty.slices.extend(self.slices_of_address.of(&address).cloned());
+        }
+    }
+
+    pub(super) fn settle_services(&mut self, out: &mut RegistryOutput) {
+        for name in std::mem::take(&mut self.dirty.services) {
+            let Some(state) = self.services.get(&name) else { continue };
+            let new = self.convert_service(&name);
+            let old = state.model.clone();
+            self.set_gateways(&name, new.as_deref());
+            if old != new {
+                let service = new.as_deref().or(old.as_deref());
+                if let Some(key) = service.map(key_of) {
+                    let list = new.iter().cloned().collect();
+                    out.push(RegistryUpdate::Services(key, list));
+                }
+                self.dirty.slices.extend(self.slices_of_service.of(&name).cloned());
+                self.dirty.shards.insert(name.clone());
+                self.select_entries(&name, new.as_deref());
+            }
+            let Some(state) = self.services.get_mut(&name) else { continue };
+            if let (None, Some(old), Some(_)) = (&new, &old, &state.shard) {
+                state.shard = None;
+                out.push(RegistryUpdate::Endpoints(key_of(old), None));
+            }
+            state.model = new;
+            if state.object.is_none() {
+                self.services.remove(&name);
+            }
+        }
+    }
+
+    fn convert_service(&self, name: &Name) -> Option<Arc<Service>> {
+        let object = self.services.get(name)?.object.as_ref()?;
+        let context = service::Context {
+            settings: &self.settings,
+            trust_domain: &self.trust_domain,
+            namespace_distribution: self.distributions.get(&name.namespace).map(String::as_str),
+        };
+        match service::convert(object, &context) {
+            // Host names have no case: such a name would share its host with another Service.
+            Ok(service) if name.name.chars().any(|c| c.is_ascii_uppercase()) => {
+                tracing::warn!(service = %name, host = %service.hostname,
+                    "the Service's name is not in lower case, it is left out");
+                None
+            }
+            Ok(service) => Some(Arc::new(service)),
+            Err(error) => {
+                tracing::warn!(service = %name, %error, "the Service's name makes no host name, it is left out");
+                None
+            }
+        }
+    }
+
+    /// Finds the WorkloadEntries that a new or changed Service selects.
+    fn select_entries(&mut self, name: &Name, service: Option<&Service>) {
+        let Some(service) = service.filter(|service| entries::selects(service)) else {
+            self.selecting.remove(name);
+            if let Some(state) = self.services.get_mut(name) {
+                state.entries.clear();
+            }
+            return;
+        };
+        self.selecting.set(name.clone(), name.namespace.clone(), service.selector.clone());
+        let first = Name { namespace: name.namespace.clone(), name: Arc::default() };
+        let lowest = ShardKey { provider: Provider::Kubernetes, cluster: ClusterId::default() };
+        let selected: BTreeSet<EntryKey> = self
+            .entries
+            .range((first, lowest)..)
+            .take_while(|((entry, _), _)| entry.namespace == name.namespace)
+            .filter(|(_, workload)| entries::matches(service, workload))
+            .map(|(key, _)| key.clone())
+            .collect();
+        if let Some(state) = self.services.get_mut(name) {
+            state.entries = selected;
+        }
+    }
+
+    fn set_gateways(&mut self, name: &Name, service: Option<&Service>) {
+        let Some(state) = self.services.get(name) else { return };
+        let gateways = match (&state.object, service) {
+            (Some(object), Some(service)) => {
+                gateways::of(object, service, &self.settings.cluster, &self.networks, &self.nodes)
+            }
+            _ => Vec::new(),
+        };
+        let old = if gateways.is_empty() {
+            self.gateways.remove(name)
+        } else {
+            self.gateways.insert(name.clone(), gateways)
+        };
+        self.dirty.gateways |= old.as_ref() != self.gateways.get(name);
+    }
+
+    pub(super) fn settle_slices(&mut self) {
+        for name in std::mem::take(&mut self.dirty.slices) {
+            let Some(state) = self.slices.get(&name) else { continue };
+            if state.object.is_none() {
+                self.slices.remove(&name);
+                continue;
+            }
+            let mut new = self.build_slice(&name);
+            let Some(state) = self.slices.get_mut(&name) else { continue };
+            keep_equal(&state.endpoints, &mut new);
+            if state.endpoints != new {
+                state.endpoints = new;
+                self.dirty.shards.extend(state.owner.clone());
+            }
+        }
+    }
+
+    fn build_slice(&self, name: &Name) -> Vec<Arc<Endpoint>> {
+        let Some(state) = self.slices.get(name) else { return Vec::new() };
+        let service = state.owner.as_ref().and_then(|owner| self.services.get(owner));
+        let service = service.and_then(|service| service.model.as_deref());
+        let (Some(object), Some(service)) = (&state.object, service) else { return Vec::new() };
+        slice::endpoints(object, service, &self.pod_context(), &|link| self.find_pod(link))
+    }
+
+    /// The Pod of an endpoint. `Err` when it is named but not there: the endpoint waits for it.
+    fn find_pod(&self, link: &PodLink) -> Result<Option<Arc<Workload>>, ()> {
+        let workload = |name: &Name| self.pods.get(name).and_then(|pod| pod.workload.clone());
+        match link {
+            PodLink::Name(name) => workload(name).map(Some).ok_or(()),
+            PodLink::Address(address) => {
+                let mut pods = self.pods_of_address.of(address).filter_map(workload);
+                Ok(pods.find(|pod| pod.ready))
+            }
+            PodLink::Nothing => Ok(None),
+        }
+    }
+
+    pub(super) fn settle_shards(&mut self, out: &mut RegistryOutput) {
+        for name in std::mem::take(&mut self.dirty.shards) {
+            let Some(state) = self.services.get(&name) else { continue };
+            let Some(service) = state.model.clone() else { continue };
+            let new = (service.resolution != Resolution::Alias).then(|| self.build_shard(&name, &service));
+            let Some(state) = self.services.get_mut(&name) else { continue };
+            if state.shard != new {
+                state.shard.clone_from(&new);
+                out.push(RegistryUpdate::Endpoints(key_of(&service), new));
+            }
+        }
+    }
+
+    /// All endpoints of a Service: of its slices, where an address that is in two of them counts once, then of the
+    /// WorkloadEntries that it selects.
+    fn build_shard(&self, name: &Name, service: &Service) -> Arc<[Arc<Endpoint>]> {
+        let slices = self.slices_of_service.of(name).filter_map(|slice| self.slices.get(slice));
+        let mut seen: HashSet<(&str, &str)> = HashSet::new();
+        let from_slices = slices
+            .flat_map(|slice| &slice.endpoints)
+            .filter(|endpoint| seen.insert((endpoint.address(), &endpoint.service_port)))
+            .cloned()
+            .collect::<Vec<_>>();
+        let selected = self.services.get(name).into_iter().flat_map(|state| &state.entries);
+        let from_entries = selected
+            .filter_map(|key| self.entries.get(key))
+            .flat_map(|workload| entries::endpoints(service, workload));
+        from_slices.into_iter().chain(from_entries).collect()
+    }
+
+    pub(super) fn settle_gateways(&mut self, out: &mut RegistryOutput) {
+        if !std::mem::take(&mut self.dirty.gateways) {
+            return;
+        }
+        let all: BTreeSet<&NetworkGateway> = self.gateways.values().flatten().collect();
+        let all: Arc<[NetworkGateway]> = all.into_iter().cloned().collect();
+        if all != self.offered_gateways {
+            self.offered_gateways = all.clone();
+            out.push(RegistryUpdate::Gateways(all));
+        }
+    }
+}
+
+/// Puts the old endpoint in the place of an equal new one, so that later comparisons find the same pointer.
+fn keep_equal(old: &[Arc<Endpoint>], new: &mut [Arc<Endpoint>]) {
+    for (old, new) in old.iter().zip(new) {
+        if old == new {
+            new.clone_from(old);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! EndpointSlice to endpoints of the model.
+
+use super::pod::Context;
+use crate::labels;
+use crate::links::Name;
+use pilotfish_config::kubernetes::{self, AddressType, EndpointConditions, EndpointSlice};
+use pilotfish_model::{
+    Endpoint, HealthStatus, Kind, Labels, Locality, Namespace, NetworkId, ObjectKey, ObjectRef, Service, TlsMode, Typed, Workload,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const MULTICLUSTER_SERVICE_NAME: &str = "multicluster.kubernetes.io/service-name";
+
+/// The Service that a slice belongs to; `None` for slices that do not count: without a Service, managed by an
+/// implementation of multi-cluster services, or of names instead of addresses.
+pub(super) fn owner(object: &Typed<EndpointSlice>) -> Option<Name> {
+    let labels = &object.meta().labels;
+    let counts = object.address_type != AddressType::Fqdn && !labels.contains_key(MULTICLUSTER_SERVICE_NAME);
+    let name = labels.get(SERVICE_NAME).filter(|name| counts && !name.is_empty())?;
+    Some(Name::new(object.namespace().clone(), name.as_str()))
+}
+
+/// How an endpoint of a slice names its Pod.
+pub(super) enum PodLink {
+    /// By name.
+    Name(Name),
+    /// Not at all: a Pod of the slice's namespace with this address is taken.
+    Address(Name),
+    /// It is something else than a Pod.
+    Nothing,
+}
+
+/// Which Pod an endpoint of a slice stands for.
+pub(super) fn pod_link(endpoint: &kubernetes::Endpoint, namespace: &Namespace) -> PodLink {
+    match (&endpoint.target_ref, endpoint.addresses.first()) {
+        (Some(target), _) if target.kind == "Pod" => {
+            let in_namespace =
+                if target.namespace.is_empty() { namespace.clone() } else { target.namespace.as_str().into() };
+            PodLink::Name(Name::new(in_namespace, target.name.as_str()))
+        }
+        (None, Some(address)) => PodLink::Address(Name::new(namespace.clone(), address.as_str())),
+        _ => PodLink::Nothing,
+    }
+}
+
+/// Finds the Pod of a link. `Err` when a named Pod is not there (yet): its endpoint waits for it.
+pub(super) type FindPod<'a> = dyn Fn(&PodLink) -> Result<Option<Arc<Workload>>, ()> + 'a;
+
+/// Builds the endpoints of one slice: one for each endpoint and port.
+pub(super) fn endpoints(
+    object: &Typed<EndpointSlice>,
+    service: &Service,
+    context: &Context<'_>,
+    find_pod: &FindPod<'_>,
+) -> Vec<Arc<Endpoint>> {
+    let provenance =
+        ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
+    let sessions = &context.settings.persistent_session_labels;
+    let persistent = sessions
+        .iter()
+        .any(|label| service.labels.get(&**label).is_some_and(|value| !value.is_empty()));
+    let two_families = context.settings.dual_stack
+        && service.addresses.values().next().is_some_and(|addresses| addresses.len() > 1);
+    let port_names: Vec<Arc<str>> = object.ports.iter().map(|port| port.name.as_str().into()).collect();
+    let mut built = Vec::with_capacity(object.endpoints.len() * object.ports.len());
+    for endpoint in &object.endpoints {
+        let Ok(pod) = find_pod(&pod_link(endpoint, object.namespace())) else { continue };
+        let all: Arc<[Arc<str>]> = match &pod {
+            Some(pod) if two_families && pod.addresses.len() > 1 => pod.addresses.clone(),
+            _ => addresses(endpoint, pod.as_deref()),
+        };
+        let Some(first) = all.first() else { continue };
+        let template = template(pod.as_deref(), first, context);
+        let health = labels::health(&template.labels, health(endpoint.conditions, persistent));
+        for (port, name) in object.ports.iter().zip(&port_names) {
+            built.push(Arc::new(Endpoint {
+                addresses: all.clone(),
+                port: u32::from(port.port.unwrap_or_default()),
+                service_port: name.clone(),
+                health,
+                provenance: provenance.clone(),
+                ..template.clone()
+            }));
+        }
+    }
+    built
+}
+
+/// The addresses of an endpoint as its slice has them, sharing the text with the Pod where it is the same.
+fn addresses(endpoint: &kubernetes::Endpoint, pod: Option<&Workload>) -> Arc<[Arc<str>]> {
+    if let (Some(pod), [address]) = (pod, &*endpoint.addresses) {
+        if let [own] = &*pod.addresses {
+            if **own == *address.as_str() {
+                return pod.addresses.clone();
+            }
+        }
+    }
+    endpoint.addresses.iter().map(|address| address.as_str().into()).collect()
+}
+
+/// An endpoint with all that does not depend on slice and port.
+fn template(pod: Option<&Workload>, address: &str, context: &Context<'_>) -> Endpoint {
+    let empty = Endpoint {
+        addresses: Arc::from([]),
+        port: 0,
+        service_port: "".into(),
+        service_port_number: 0,
+        labels: Labels::default(),
+        locality: Locality::default(),
+        network: context.network_of(address, &BTreeMap::new()),
+        cluster: context.settings.cluster.clone(),
+        weight: 0,
+        service_account: "".into(),
+        health: HealthStatus::Healthy,
+        tls_mode: TlsMode::Disabled,
+        hostname: "".into(),
+        sub_domain: "".into(),
+        node: "".into(),
+        workload_name: "".into(),
+        namespace: Namespace::default(),
+        provenance: ObjectRef {
+            object: ObjectKey::new(Kind::EndpointSlice, "", ""),
+            cluster: context.settings.cluster.clone(),
+        },
+    };
+    let Some(pod) = pod else {
+        let labels = labels::augment(
+            &Labels::default(),
+            &context.settings.cluster,
+            &Locality::default(),
+            "",
+            &empty.network,
+        );
+        return Endpoint { labels, ..empty };
+    };
+    Endpoint {
+        labels: pod.labels.clone(),
+        locality: pod.locality.clone(),
+        network: network_of(pod, address, context),
+        service_account: pod.identity.clone(),
+        tls_mode: pod.tls_mode,
+        hostname: pod.hostname.clone(),
+        sub_domain: pod.sub_domain.clone(),
+        node: pod.node.clone(),
+        workload_name: pod.workload_name.clone(),
+        namespace: pod.key.namespace.clone(),
+        ..empty
+    }
+}
+
+/// A slice may list another address of a Pod than its first, and ranges of MeshNetworks tell addresses apart.
+fn network_of(pod: &Workload, address: &str, context: &Context<'_>) -> NetworkId {
+    let by_range = pod.address() != address
+        && context.cluster_network.is_empty()
+        && context.networks.network_of(pod.address()) == pod.network;
+    if by_range { context.networks.network_of(address) } else { pod.network.clone() }
+}
+
+/// Health by the slice's conditions, where what is not said counts as yes.
+fn health(conditions: EndpointConditions, persistent_session: bool) -> HealthStatus {
+    let yes = |condition: Option<bool>| condition.unwrap_or(true);
+    match (yes(conditions.ready), yes(conditions.serving), yes(conditions.terminating)) {
+        (true, _, _) => HealthStatus::Healthy,
+        (false, true, true) if persistent_session => HealthStatus::Draining,
+        (false, _, true) => HealthStatus::Terminating,
+        (false, _, false) => HealthStatus::Unhealthy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_follows_the_conditions() {
+        use HealthStatus::{Draining, Healthy, Terminating, Unhealthy};
+        let (yes, no) = (Some(true), Some(false));
+        let table = [
+            (None, None, None, Healthy, Healthy),
+            (yes, no, yes, Healthy, Healthy),
+            (no, yes, yes, Terminating, Draining),
+            (no, None, None, Terminating, Draining),
+            (no, no, yes, Terminating, Terminating),
+            (no, no, None, Terminating, Terminating),
+            (no, yes, no, Unhealthy, Unhealthy),
+            (no, no, no, Unhealthy, Unhealthy),
+        ];
+        for (ready, serving, terminating, plain, persistent) in table {
+            let conditions = EndpointConditions { ready, serving, terminating };
+            assert_eq!(health(conditions, false), plain, "{conditions:?}");
+            assert_eq!(health(conditions, true), persistent, "{conditions:?}");
+        }
+    }
+}

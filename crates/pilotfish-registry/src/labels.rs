@@ -1,0 +1,162 @@
+//! Labels and annotations that mean something to a registry, and what is derived from them.
+
+use pilotfish_model::{
+    ClusterId, HealthStatus, Labels, Locality, NetworkId, TlsMode, TrafficDistribution,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) const CLUSTER: &str = "topology.istio.io/cluster";
+pub(crate) const NETWORK: &str = "topology.istio.io/network";
+pub(crate) const SUB_ZONE: &str = "topology.istio.io/subzone";
+pub(crate) const REGION: &str = "topology.kubernetes.io/region";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+const OLD_REGION: &str = "failure-domain.beta.kubernetes.io/region";
+const OLD_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+const NODE: &str = "kubernetes.io/hostname";
+const LOCALITY: &str = "topology.istio.io/locality";
+const OLD_LOCALITY: &str = "istio-locality";
+const TLS_MODE: &str = "security.istio.io/tlsMode";
+const DRAINING: &str = "istio.io/draining";
+pub(crate) const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
+pub(crate) const TRAFFIC_DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
+
+/// The labels of a workload with those of its place added. A network that is already there stays.
+pub(crate) fn augment(
+    labels: &Labels,
+    cluster: &ClusterId,
+    locality: &Locality,
+    node: &str,
+    network: &NetworkId,
+) -> Labels {
+    let place = [
+        (REGION, &*locality.region),
+        (ZONE, &*locality.zone),
+        (SUB_ZONE, &*locality.sub_zone),
+        (CLUSTER, cluster.as_str()),
+        (NODE, node),
+    ];
+    let mut all = BTreeMap::clone(labels);
+    for (key, value) in place.into_iter().filter(|(_, value)| !value.is_empty()) {
+        all.insert(key.to_owned(), value.to_owned());
+    }
+    if !network.is_empty() && all.get(NETWORK).is_none_or(String::is_empty) {
+        all.insert(NETWORK.to_owned(), network.to_string());
+    }
+    Arc::new(all)
+}
+
+/// The locality that a workload's own labels give it: `region.zone.sub-zone`, dots or slashes.
+pub(crate) fn locality(labels: &BTreeMap<String, String>) -> Option<Locality> {
+    let text = [LOCALITY, OLD_LOCALITY].into_iter().find_map(|key| labels.get(key));
+    text.filter(|text| !text.is_empty()).map(|text| Locality::parse(text))
+}
+
+/// The locality that a node's labels give to what runs there.
+pub(crate) fn node_locality(labels: &BTreeMap<String, String>) -> Locality {
+    let first = |keys: [&str; 2]| -> Arc<str> {
+        let found = keys.into_iter().find_map(|key| labels.get(key).filter(|value| !value.is_empty()));
+        found.map_or_else(|| "".into(), |value| value.as_str().into())
+    };
+    Locality {
+        region: first([REGION, OLD_REGION]),
+        zone: first([ZONE, OLD_ZONE]),
+        sub_zone: first([SUB_ZONE, SUB_ZONE]),
+    }
+}
+
+/// What the labels say about mutual TLS; `None` when they say nothing.
+pub(crate) fn tls_mode(labels: &BTreeMap<String, String>) -> Option<TlsMode> {
+    let mode = labels.get(TLS_MODE)?;
+    Some(if mode == "istio" { TlsMode::Istio } else { TlsMode::Disabled })
+}
+
+/// The health of an endpoint whose labels may say that it drains. What is never sent stays so.
+pub(crate) fn health(labels: &BTreeMap<String, String>, health: HealthStatus) -> HealthStatus {
+    let drains = labels.get(DRAINING).is_some_and(|value| !value.is_empty());
+    if drains && health != HealthStatus::Terminating { HealthStatus::Draining } else { health }
+}
+
+/// The traffic distribution that annotations give: of the object, else of its namespace. An unknown value is none, and
+/// ends the search.
+pub(crate) fn traffic_distribution(
+    object: &BTreeMap<String, String>,
+    namespace: Option<&str>,
+) -> TrafficDistribution {
+    let own = object.get(TRAFFIC_DISTRIBUTION).map(String::as_str).filter(|value| !value.is_empty());
+    match own.or(namespace).unwrap_or_default().to_ascii_lowercase().as_str() {
+        "preferclose" | "prefersamezone" => TrafficDistribution::PreferSameZone,
+        "prefersamenode" => TrafficDistribution::PreferSameNode,
+        _ => TrafficDistribution::Any,
+    }
+}
+
+/// The SPIFFE identity of a service account.
+pub(crate) fn spiffe(trust_domain: &str, namespace: &str, account: &str) -> Arc<str> {
+    // A trust domain may be written like a mail address, for service accounts of clouds.
+    format!("spiffe://{}/ns/{namespace}/sa/{account}", trust_domain.replace('@', ".")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        Arc::new(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn the_place_is_added_to_labels() {
+        let own = labels(&[("app", "web"), (NETWORK, "own")]);
+        let locality = Locality::parse("r/z");
+        let all = augment(&own, &"c1".into(), &locality, "node-a", &"other".into());
+        let want = [
+            ("app", "web"),
+            (NODE, "node-a"),
+            (CLUSTER, "c1"),
+            (NETWORK, "own"),
+            (REGION, "r"),
+            (ZONE, "z"),
+        ];
+        assert_eq!(all, labels(&want));
+        let none =
+            augment(&labels(&[]), &"c1".into(), &Locality::default(), "", &NetworkId::default());
+        assert_eq!(none, labels(&[(CLUSTER, "c1")]));
+    }
+
+    #[test]
+    fn localities_come_from_labels() {
+        let text = |labels: Labels| super::locality(&labels).map(|locality| locality.to_string());
+        assert_eq!(text(labels(&[("istio-locality", "r.z.s")])).as_deref(), Some("r/z/s"));
+        assert_eq!(text(labels(&[(LOCALITY, "a/b"), (OLD_LOCALITY, "r")])).as_deref(), Some("a/b"));
+        assert_eq!(text(labels(&[])), None);
+        let node = |pairs: &[(&str, &str)]| node_locality(&labels(pairs)).to_string();
+        assert_eq!(node(&[(OLD_REGION, "r"), (ZONE, "z"), (SUB_ZONE, "s")]), "r/z/s");
+        assert_eq!(node(&[(OLD_ZONE, "z")]), "/z");
+        assert_eq!(node(&[]), "");
+    }
+
+    #[test]
+    fn traffic_distribution_stops_at_the_first_annotation() {
+        use TrafficDistribution::{Any, PreferSameNode, PreferSameZone};
+        let table = [
+            (Some("PreferClose"), None, PreferSameZone),
+            (Some("preferSAMEzone"), None, PreferSameZone),
+            (Some("PreferSameNode"), Some("PreferClose"), PreferSameNode),
+            (None, Some("preferclose"), PreferSameZone),
+            (Some("junk"), Some("PreferClose"), Any),
+            (Some(""), Some("PreferClose"), PreferSameZone),
+            (None, None, Any),
+        ];
+        for (own, namespace, want) in table {
+            let object = own.map(|own| labels(&[(TRAFFIC_DISTRIBUTION, own)])).unwrap_or_default();
+            assert_eq!(traffic_distribution(&object, namespace), want, "{own:?} {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn identities_are_spiffe_uris() {
+        assert_eq!(&*spiffe("cluster.local", "ns", "sa"), "spiffe://cluster.local/ns/ns/sa/sa");
+        assert_eq!(&*spiffe("a@b.com", "ns", "sa"), "spiffe://a.b.com/ns/ns/sa/sa");
+    }
+}

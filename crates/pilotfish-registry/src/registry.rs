@@ -1,0 +1,170 @@
+//! The contract of a registry: objects in, model changes out, no IO.
+
+use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
+use pilotfish_model::{
+    Endpoint, Kind, KindSpec, NetworkGateway, Object, ObjectKey, Service, ServiceKey, ShardKey, Typed, Workload,
+    WorkloadKey,
+};
+use std::any::Any;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// What happened to one object of a source.
+#[derive(Clone, Debug)]
+pub enum ObjectEvent {
+    /// It appeared or changed; this is how it is now.
+    Applied(Object),
+    /// It is gone.
+    Deleted(ObjectKey),
+}
+
+impl ObjectEvent {
+    /// Which object.
+    #[must_use]
+    pub fn key(&self) -> &ObjectKey {
+        match self {
+            Self::Applied(object) => object.key(),
+            Self::Deleted(key) => key,
+        }
+    }
+
+    /// How the object is now; `None` when it is gone.
+    #[must_use]
+    pub fn object(&self) -> Option<&Object> {
+        match self {
+            Self::Applied(object) => Some(object),
+            Self::Deleted(_) => None,
+        }
+    }
+
+    /// How the object is now, as its type; `None` when it is gone or of another kind.
+    #[must_use]
+    pub fn typed<T: KindSpec>(&self) -> Option<Typed<T>> {
+        self.object().and_then(Object::typed)
+    }
+}
+
+/// A workload of one registry, as the others see it. Selection crosses registries this way: ServiceEntries select Pods,
+/// Kubernetes Services select WorkloadEntries.
+#[derive(Clone, Debug)]
+pub struct WorkloadChange {
+    /// Which workload.
+    pub key: WorkloadKey,
+    /// How it is now; `None` when it is gone.
+    pub workload: Option<Arc<Workload>>,
+    /// The registry that it belongs to. Two registries may know a workload of the same key.
+    pub from: ShardKey,
+}
+
+/// The mesh-wide settings, which reach every registry.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mesh {
+    /// Istio's MeshConfig; `None` stands for its defaults.
+    pub config: Option<Typed<MeshConfig>>,
+    /// Istio's MeshNetworks.
+    pub networks: Option<Typed<MeshNetworks>>,
+}
+
+impl Mesh {
+    /// The trust domain of identities.
+    #[must_use]
+    pub fn trust_domain(&self) -> Arc<str> {
+        let written = self.config.as_ref().map_or("", |config| &config.trust_domain);
+        if written.is_empty() { "cluster.local".into() } else { written.into() }
+    }
+}
+
+/// One change of what a registry offers, whole-valued: only what differs from what the registry said before.
+#[derive(Clone, Debug)]
+pub enum RegistryUpdate {
+    /// The registry's services of a host and namespace, in order; empty when it has none any more.
+    Services(ServiceKey, Arc<[Arc<Service>]>),
+    /// The registry's endpoints of a service; `None` when it no longer knows the service.
+    Endpoints(ServiceKey, Option<Arc<[Arc<Endpoint>]>>),
+    /// One of its workloads; `None` when it is gone.
+    Workload(WorkloadKey, Option<Arc<Workload>>),
+    /// All of its gateways between networks.
+    Gateways(Arc<[NetworkGateway]>),
+}
+
+/// What a registry says when it settles.
+#[derive(Debug, Default)]
+pub struct RegistryOutput {
+    /// The changes, in any order: no two of one key.
+    pub updates: Vec<RegistryUpdate>,
+}
+
+impl RegistryOutput {
+    /// Adds a change.
+    pub fn push(&mut self, update: RegistryUpdate) {
+        self.updates.push(update);
+    }
+}
+
+/// Since when something fails, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// When it began to fail.
+    pub since: SystemTime,
+    /// Why, in one line.
+    pub reason: Arc<str>,
+}
+
+/// How far a source or registry is. "Nothing there" and "cannot be reached" are different states: a failure leaves
+/// everything that was known in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SyncStatus {
+    /// Whether the first complete list was taken in. Stays true through later failures.
+    pub synced: bool,
+    /// The failure that lasts now.
+    pub failure: Option<Failure>,
+}
+
+impl SyncStatus {
+    /// In sync, nothing fails.
+    #[must_use]
+    pub fn synced() -> Self {
+        Self { synced: true, failure: None }
+    }
+
+    /// Both together: in sync when both are; the failure that began first.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let failure = match (self.failure, other.failure) {
+            (Some(a), Some(b)) => Some(if b.since < a.since { b } else { a }),
+            (a, b) => a.or(b),
+        };
+        Self { synced: self.synced && other.synced, failure }
+    }
+}
+
+/// A service registry as a state machine without IO.
+///
+/// Inputs only note what changed; [`Registry::settle`] then computes what follows from all of them at once, so a thousand
+/// objects that arrive together cost one pass. The result must not depend on the order of the inputs.
+pub trait Registry: Any + Send {
+    /// Which shard of every service is this registry's.
+    fn shard(&self) -> &ShardKey;
+
+    /// The kinds of objects of its feed that it wants to see.
+    fn kinds(&self) -> &'static [Kind] {
+        &[]
+    }
+
+    /// An object of one of its kinds changed.
+    fn apply(&mut self, _event: &ObjectEvent) {}
+
+    /// A workload of another registry changed.
+    fn workload(&mut self, _change: &WorkloadChange) {}
+
+    /// The mesh-wide settings changed.
+    fn mesh(&mut self, _mesh: &Mesh) {}
+
+    /// Computes what follows from the inputs since the last call, and says what differs.
+    fn settle(&mut self, out: &mut RegistryOutput);
+
+    /// How far sources of its own are, beyond the feed of objects. Registries that only read objects are always in sync.
+    fn status(&self) -> SyncStatus {
+        SyncStatus::synced()
+    }
+}

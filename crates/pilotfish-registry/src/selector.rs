@@ -1,0 +1,105 @@
+//! Finds the selectors that match a set of labels, without a walk over all of them.
+
+use pilotfish_model::{Labels, Namespace, label_subset};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Selectors of one kind of owner, by namespace. Each is filed under its first label only, since labels that match a
+/// selector must contain that one; what is found there is compared in full.
+#[derive(Debug)]
+pub(crate) struct SelectorIndex<O> {
+    selectors: BTreeMap<O, (Namespace, Labels)>,
+    by_label: BTreeMap<(Namespace, Arc<str>, Arc<str>), BTreeSet<O>>,
+    match_all: BTreeMap<Namespace, BTreeSet<O>>,
+}
+
+impl<O> Default for SelectorIndex<O> {
+    fn default() -> Self {
+        Self { selectors: BTreeMap::new(), by_label: BTreeMap::new(), match_all: BTreeMap::new() }
+    }
+}
+
+impl<O: Ord + Clone> SelectorIndex<O> {
+    /// Sets or replaces the selector of an owner. An empty selector matches everything in the namespace.
+    pub(crate) fn set(&mut self, owner: O, namespace: Namespace, selector: Labels) {
+        if self.selectors.get(&owner).is_some_and(|(ns, old)| *ns == namespace && *old == selector) {
+            return;
+        }
+        self.remove(&owner);
+        match selector.first_key_value() {
+            Some((key, value)) => {
+                let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
+                self.by_label.entry(at).or_default().insert(owner.clone());
+            }
+            None => {
+                self.match_all.entry(namespace.clone()).or_default().insert(owner.clone());
+            }
+        }
+        self.selectors.insert(owner, (namespace, selector));
+    }
+
+    /// Forgets an owner.
+    pub(crate) fn remove(&mut self, owner: &O) {
+        let Some((namespace, selector)) = self.selectors.remove(owner) else { return };
+        match selector.first_key_value() {
+            Some((key, value)) => {
+                let at = (namespace, key.as_str().into(), value.as_str().into());
+                take(&mut self.by_label, &at, owner);
+            }
+            None => take(&mut self.match_all, &namespace, owner),
+        }
+    }
+
+    /// The owners whose selectors match, sorted.
+    pub(crate) fn matching(&self, namespace: &Namespace, labels: &Labels) -> BTreeSet<O> {
+        let mut found = self.match_all.get(namespace).cloned().unwrap_or_default();
+        for (key, value) in labels.iter() {
+            let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
+            for owner in self.by_label.get(&at).into_iter().flatten() {
+                let full = self.selectors.get(owner);
+                if full.is_some_and(|(_, selector)| label_subset(selector, labels)) {
+                    found.insert(owner.clone());
+                }
+            }
+        }
+        found
+    }
+}
+
+fn take<K: Ord, O: Ord>(index: &mut BTreeMap<K, BTreeSet<O>>, at: &K, owner: &O) {
+    if let Some(owners) = index.get_mut(at) {
+        owners.remove(owner);
+        if owners.is_empty() {
+            index.remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        Arc::new(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn selectors_match_by_all_their_labels_in_their_namespace() {
+        let mut index = SelectorIndex::default();
+        index.set(1, "a".into(), labels(&[("app", "web")]));
+        index.set(2, "a".into(), labels(&[("app", "web"), ("version", "v2")]));
+        index.set(3, "a".into(), labels(&[]));
+        index.set(4, "b".into(), labels(&[("app", "web")]));
+        let web = labels(&[("app", "web"), ("x", "y")]);
+        assert_eq!(index.matching(&"a".into(), &web), [1, 3].into());
+        assert_eq!(index.matching(&"b".into(), &web), [4].into());
+        index.set(4, "a".into(), labels(&[("x", "y")]));
+        index.remove(&3);
+        assert_eq!(index.matching(&"a".into(), &web), [1, 4].into());
+        assert_eq!(index.matching(&"b".into(), &web), [].into());
+        index.remove(&1);
+        index.remove(&4);
+        assert!(index.match_all.is_empty());
+        assert_eq!(index.by_label.len(), 1);
+    }
+}

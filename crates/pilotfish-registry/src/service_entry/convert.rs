@@ -1,0 +1,297 @@
+//! ServiceEntry to services and inline endpoints of the model.
+
+use crate::labels;
+use crate::settings::RegistrySettings;
+use ipnet::IpNet;
+use pilotfish_config::networking::{self, Location, Resolution as Written, ServiceEntry, WorkloadEntry};
+use pilotfish_model::{
+    ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Labels, Locality, Namespace, NetworkId,
+    ObjectRef, Port, Protocol, Provider, Resolution, Service, TargetPort, TlsMode, Typed, Workload,
+};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
+const AUTO_ALLOCATE: &str = "networking.istio.io/enable-autoallocate-ip";
+const UNIX: &str = "unix://";
+
+/// What a ServiceEntry's conversion depends on beside the ServiceEntry.
+pub(super) struct Context<'a> {
+    pub(super) settings: &'a RegistrySettings,
+    pub(super) trust_domain: &'a str,
+    /// The traffic distribution annotation of the namespace.
+    pub(super) namespace_distribution: Option<&'a str>,
+}
+
+/// Whether endpoints with a host name as address can be used: the proxy resolves them.
+pub(super) fn resolves_names(entry: &ServiceEntry) -> bool {
+    matches!(entry.resolution, Written::Dns | Written::DnsRoundRobin)
+}
+
+fn resolution(written: Written) -> Resolution {
+    match written {
+        Written::None => Resolution::Passthrough,
+        Written::Static => Resolution::ClientSideLB,
+        Written::Dns => Resolution::DNSLB,
+        Written::DnsRoundRobin => Resolution::DNSRoundRobin,
+        Written::DynamicDns => Resolution::DynamicDns,
+    }
+}
+
+/// The services of an entry by host: one for each of its addresses. Addresses that the entry's status lists are in;
+/// those that are computed from the name are not.
+pub(super) fn services(
+    object: &Typed<ServiceEntry>,
+    context: &Context<'_>,
+) -> Vec<(Hostname, Vec<Arc<Service>>)> {
+    let addresses = addresses(&object.addresses);
+    let mut hosts: Vec<(Hostname, Vec<Arc<Service>>)> = Vec::new();
+    for host in &object.hosts {
+        let hostname = match Hostname::parse(host) {
+            Ok(hostname) => hostname,
+            Err(error) => {
+                tracing::warn!(object = %object.key(), %host, %error, "the host of a ServiceEntry is left out");
+                continue;
+            }
+        };
+        if hosts.iter().any(|(known, _)| *known == hostname) {
+            continue;
+        }
+        let services = addresses
+            .iter()
+            .map(|address| Arc::new(service(object, context, &hostname, address.clone())))
+            .collect();
+        hosts.push((hostname, services));
+    }
+    hosts
+}
+
+fn service(
+    object: &Typed<ServiceEntry>,
+    context: &Context<'_>,
+    hostname: &Hostname,
+    address: Arc<str>,
+) -> Service {
+    let meta = object.meta();
+    let selector = object.workload_selector.as_ref().map(|selector| Arc::new(selector.labels.clone()));
+    Service {
+        hostname: hostname.clone(),
+        namespace: object.namespace().clone(),
+        name: hostname.text(),
+        object_name: meta.key.name.clone(),
+        provider: Provider::External,
+        resolution: resolution(object.resolution),
+        ports: object.ports.iter().map(port).collect(),
+        addresses: ClusterAddresses::new(),
+        auto_addresses: status_addresses(object, hostname),
+        default_address: address,
+        mesh_external: object.location == Location::MeshExternal,
+        export_to: ExportTo::parse(object.export_to.iter().map(String::as_str), object.namespace()),
+        labels: meta.labels.clone(),
+        selector: selector.unwrap_or_default(),
+        service_accounts: object.subject_alt_names.iter().map(|name| name.as_str().into()).collect(),
+        traffic_distribution: labels::traffic_distribution(
+            &meta.annotations,
+            context.namespace_distribution,
+        ),
+        race_first_tcp_connect: meta
+            .annotations
+            .get(CONNECT_STRATEGY)
+            .is_some_and(|strategy| strategy == "RACE_FIRST_TCP_CONNECT"),
+        kubernetes: None,
+        created: meta.created,
+        provenance: ObjectRef { object: meta.key.clone(), cluster: context.settings.cluster.clone() },
+    }
+}
+
+fn port(port: &networking::ServicePort) -> Port {
+    Port {
+        number: port.number,
+        name: port.name.as_str().into(),
+        protocol: Protocol::parse(&port.protocol),
+        target_port: (port.target_port > 0).then_some(TargetPort::Number(port.target_port)),
+    }
+}
+
+/// The addresses of an entry: IPs and ranges, where a range of one address is that address. What is neither is dropped,
+/// so an entry that has nothing else has no service. Without any, the entry has the unspecified address.
+fn addresses(written: &[String]) -> Vec<Arc<str>> {
+    if written.is_empty() {
+        return vec![Service::UNSPECIFIED.into()];
+    }
+    written
+        .iter()
+        .filter_map(|text| match (text.parse::<IpAddr>(), text.parse::<IpNet>()) {
+            (Ok(_), _) => Some(text.as_str().into()),
+            (_, Ok(range)) if range.prefix_len() == range.max_prefix_len() => {
+                Some(range.addr().to_string().into())
+            }
+            (_, Ok(_)) => Some(text.as_str().into()),
+            _ => {
+                tracing::warn!(address = %text, "the address of a ServiceEntry is neither IP nor range, it is left out");
+                None
+            }
+        })
+        .collect()
+}
+
+/// The addresses that the status lists for a host: IPv4 and IPv6. They count as long as the entry would be given some.
+fn status_addresses(entry: &Typed<ServiceEntry>, hostname: &Hostname) -> [Arc<str>; 2] {
+    let mut pair: [Arc<str>; 2] = ["".into(), "".into()];
+    let refused = entry.meta().labels.get(AUTO_ALLOCATE).is_some_and(|value| value == "false");
+    let wildcard = hostname.is_wildcard() && entry.resolution != Written::DynamicDns;
+    if refused || wildcard || entry.resolution == Written::None || !entry.addresses.is_empty() {
+        return pair;
+    }
+    for address in &entry.status.addresses {
+        let is_for_host = Hostname::parse(&address.host).is_ok_and(|host| host == *hostname);
+        let [v4, v6] = &mut pair;
+        match address.value.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) if is_for_host && v4.is_empty() => *v4 = address.value.as_str().into(),
+            Ok(IpAddr::V6(_)) if is_for_host && v6.is_empty() => *v6 = address.value.as_str().into(),
+            _ => {}
+        }
+    }
+    pair
+}
+
+/// Whether a host without an address may be given one by its name.
+pub(super) fn takes_address(service: &Service) -> bool {
+    &*service.default_address == Service::UNSPECIFIED
+        && !service.hostname.is_wildcard()
+        && service.resolution != Resolution::Passthrough
+}
+
+/// The endpoints that an entry has without a selector, the same for each of its addresses.
+pub(super) fn endpoints(
+    object: &Typed<ServiceEntry>,
+    hostname: &Hostname,
+    context: &Context<'_>,
+) -> Vec<Arc<Endpoint>> {
+    let provenance =
+        ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
+    if object.endpoints.is_empty() && object.workload_selector.is_none() && resolves_names(object) {
+        let host = WorkloadEntry { address: hostname.as_str().to_owned(), ..WorkloadEntry::default() };
+        return of_inline(object, &host, &provenance, context);
+    }
+    object.endpoints.iter().flat_map(|inline| of_inline(object, inline, &provenance, context)).collect()
+}
+
+fn of_inline(
+    object: &Typed<ServiceEntry>,
+    inline: &WorkloadEntry,
+    provenance: &ObjectRef,
+    context: &Context<'_>,
+) -> Vec<Arc<Endpoint>> {
+    let parts = parts(inline, &inline.labels, object.namespace(), context);
+    let template = Endpoint {
+        addresses: Arc::from([inline.address.as_str().into()]),
+        port: 0,
+        service_port: "".into(),
+        service_port_number: 0,
+        labels: parts.labels,
+        locality: parts.locality,
+        network: parts.network,
+        cluster: context.settings.cluster.clone(),
+        weight: inline.weight,
+        service_account: parts.identity,
+        health: HealthStatus::Unknown,
+        tls_mode: parts.tls_mode,
+        hostname: "".into(),
+        sub_domain: "".into(),
+        node: "".into(),
+        // Inline endpoints are no workloads that telemetry could name.
+        workload_name: "".into(),
+        namespace: Namespace::default(),
+        provenance: provenance.clone(),
+    };
+    let port_of = |name: &str| inline.ports.get(name).copied();
+    object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
+}
+
+/// The endpoints that a selected workload gives an entry.
+pub(super) fn of_workload(
+    object: &Typed<ServiceEntry>,
+    workload: &Workload,
+    dual_stack: bool,
+) -> Vec<Arc<Endpoint>> {
+    let is_pod = workload.key.kind == pilotfish_model::WorkloadKind::Pod;
+    let template = Endpoint {
+        addresses: if dual_stack || workload.addresses.len() < 2 {
+            workload.addresses.clone()
+        } else {
+            Arc::from([workload.address().into()])
+        },
+        port: 0,
+        service_port: "".into(),
+        service_port_number: 0,
+        labels: workload.labels.clone(),
+        locality: workload.locality.clone(),
+        network: workload.network.clone(),
+        cluster: workload.key.cluster.clone(),
+        weight: workload.weight,
+        service_account: workload.identity.clone(),
+        health: if is_pod { HealthStatus::Healthy } else { HealthStatus::Unknown },
+        tls_mode: workload.tls_mode,
+        hostname: workload.hostname.clone(),
+        sub_domain: workload.sub_domain.clone(),
+        node: workload.node.clone(),
+        workload_name: workload.workload_name.clone(),
+        namespace: workload.key.namespace.clone(),
+        provenance: workload.provenance.clone(),
+    };
+    let port_of = |name: &str| workload.ports.get(name).copied();
+    object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
+}
+
+/// An endpoint for one port of the entry. A Unix socket has no port; else the endpoint's own port of that name counts,
+/// then the entry's target port, then the port itself.
+fn with_port(template: &Endpoint, port: &networking::ServicePort, own: Option<u32>) -> Arc<Endpoint> {
+    let socket = template.address().strip_prefix(UNIX).map(Arc::<str>::from);
+    let target = if port.target_port > 0 { port.target_port } else { port.number };
+    let number = own.filter(|own| *own > 0).unwrap_or(target);
+    Arc::new(Endpoint {
+        port: if socket.is_some() { 0 } else { number },
+        addresses: socket.map_or_else(|| template.addresses.clone(), |path| Arc::from([path])),
+        service_port: port.name.as_str().into(),
+        service_port_number: port.number,
+        health: labels::health(&template.labels, template.health),
+        ..template.clone()
+    })
+}
+
+/// What the fields and labels of a WorkloadEntry say, alone or inline.
+pub(super) struct Parts {
+    pub(super) labels: Labels,
+    pub(super) locality: Locality,
+    pub(super) network: NetworkId,
+    pub(super) identity: Arc<str>,
+    pub(super) tls_mode: TlsMode,
+}
+
+/// Reads a WorkloadEntry with its labels, which may be more than those of its `spec`.
+pub(super) fn parts(
+    entry: &WorkloadEntry,
+    own_labels: &BTreeMap<String, String>,
+    namespace: &Namespace,
+    context: &Context<'_>,
+) -> Parts {
+    let locality = if entry.locality.is_empty() {
+        labels::locality(own_labels).unwrap_or_default()
+    } else {
+        Locality::parse(&entry.locality)
+    };
+    let network = NetworkId::from(entry.network.as_str());
+    let has_account = !entry.service_account.is_empty();
+    let identity = || labels::spiffe(context.trust_domain, namespace.as_str(), &entry.service_account);
+    let by_account = if has_account { TlsMode::Istio } else { TlsMode::Disabled };
+    let own_labels = Arc::new(own_labels.clone());
+    Parts {
+        tls_mode: labels::tls_mode(&own_labels).unwrap_or(by_account),
+        labels: labels::augment(&own_labels, &context.settings.cluster, &locality, "", &network),
+        locality,
+        network,
+        identity: if has_account { identity() } else { "".into() },
+    }
+}

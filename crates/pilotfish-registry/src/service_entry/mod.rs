@@ -1,0 +1,416 @@
+//! The ServiceEntry registry: ServiceEntries and WorkloadEntries of one store, and the workloads of other registries that
+//! ServiceEntries select.
+//!
+//! Several entries of one namespace may define one host. Their services are listed and their endpoints come together,
+//! the oldest entry first. An entry with a selector remembers which workloads it selects, so a change of one workload
+//! looks at the selectors that it matches or matched, and nothing else.
+
+pub mod addresses;
+mod convert;
+mod workload;
+
+use crate::labels;
+use crate::links::{self, Name};
+use crate::registry::{Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
+use crate::selector::SelectorIndex;
+use crate::settings::RegistrySettings;
+use addresses::AddressPair;
+use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
+use pilotfish_model::{
+    ClusterId, Endpoint, Hostname, Kind, Namespace, Object, Provider, Resolution, Service, ServiceKey,
+    ShardKey, Typed, Workload, WorkloadKey, WorkloadKind, label_subset,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A workload that may be selected, and the registry that told of it. Pods sort before WorkloadEntries.
+type Candidate = (WorkloadKey, ShardKey);
+
+/// A ServiceEntry with what was made of it. One whose object is gone leaves when the registry settles.
+struct EntryState {
+    object: Option<Typed<ServiceEntry>>,
+    hosts: Vec<(Hostname, Vec<Arc<Service>>)>,
+    /// When it has a selector: the workloads that it selects.
+    selected: BTreeSet<Candidate>,
+}
+
+/// What was said of one host and namespace last.
+#[derive(Default)]
+struct Offered {
+    services: Arc<[Arc<Service>]>,
+    endpoints: Arc<[Arc<Endpoint>]>,
+}
+
+#[derive(Default)]
+struct Dirty {
+    entries: BTreeSet<Name>,
+    workload_entries: BTreeSet<Name>,
+    hosts: BTreeSet<ServiceKey>,
+    /// The hosts that take an address by their name may be others now.
+    allocation: bool,
+}
+
+/// See the module's description.
+pub struct ServiceEntryRegistry {
+    shard: ShardKey,
+    settings: RegistrySettings,
+    kinds: &'static [Kind],
+    trust_domain: Arc<str>,
+    distributions: BTreeMap<Namespace, String>,
+    entries: BTreeMap<Name, EntryState>,
+    /// The entries of a host by age, then name.
+    entries_of_host: BTreeMap<ServiceKey, BTreeSet<(i64, Name)>>,
+    workload_entries: BTreeMap<Name, Option<Typed<WorkloadEntry>>>,
+    candidates: BTreeMap<Candidate, Arc<Workload>>,
+    selecting: SelectorIndex<Name>,
+    allocated: BTreeMap<ServiceKey, AddressPair>,
+    offered: BTreeMap<ServiceKey, Offered>,
+    dirty: Dirty,
+}
+
+impl ServiceEntryRegistry {
+    /// An empty registry for the store that holds the mesh's configuration.
+    #[must_use]
+    pub fn new(settings: RegistrySettings) -> Self {
+        Self::with_kinds(settings, &[Kind::Namespace, Kind::ServiceEntry, Kind::WorkloadEntry])
+    }
+
+    /// An empty registry that reads WorkloadEntries only: for clusters whose other configuration does not count.
+    #[must_use]
+    pub fn workload_entries_only(settings: RegistrySettings) -> Self {
+        Self::with_kinds(settings, &[Kind::WorkloadEntry])
+    }
+
+    fn with_kinds(settings: RegistrySettings, kinds: &'static [Kind]) -> Self {
+        Self {
+            shard: ShardKey { provider: Provider::External, cluster: settings.cluster.clone() },
+            settings,
+            kinds,
+            trust_domain: Mesh::default().trust_domain(),
+            distributions: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            entries_of_host: BTreeMap::new(),
+            workload_entries: BTreeMap::new(),
+            candidates: BTreeMap::new(),
+            selecting: SelectorIndex::default(),
+            allocated: BTreeMap::new(),
+            offered: BTreeMap::new(),
+            dirty: Dirty::default(),
+        }
+    }
+
+    fn context(&self, namespace: &Namespace) -> convert::Context<'_> {
+        convert::Context {
+            settings: &self.settings,
+            trust_domain: &self.trust_domain,
+            namespace_distribution: self.distributions.get(namespace).map(String::as_str),
+        }
+    }
+
+    fn set_namespace(&mut self, name: &Arc<str>, object: Option<&Object>) {
+        let namespace = Namespace::from(&**name);
+        let distribution =
+            object.and_then(|object| object.meta.annotations.get(labels::TRAFFIC_DISTRIBUTION)).cloned();
+        if self.distributions.get(&namespace) != distribution.as_ref() {
+            self.dirty.entries.extend(links::in_namespace(&self.entries, &namespace).cloned());
+            match distribution {
+                Some(distribution) => self.distributions.insert(namespace, distribution),
+                None => self.distributions.remove(&namespace),
+            };
+        }
+    }
+
+    /// Takes in a workload, own or foreign, or that it is gone. Marks the hosts of entries that select or selected it.
+    fn set_candidate(&mut self, key: Candidate, new: Option<Arc<Workload>>) {
+        let reachable =
+            |workload: &Arc<Workload>| !workload.address().is_empty() || !workload.network.is_empty();
+        let new = new.filter(|workload| workload.ready && reachable(workload));
+        let old = match new.clone() {
+            Some(new) => self.candidates.insert(key.clone(), new),
+            None => self.candidates.remove(&key),
+        };
+        if old == new {
+            return;
+        }
+        let selected_by =
+            |workload: &Arc<Workload>| self.selecting.matching(&workload.key.namespace, &workload.labels);
+        let before = old.as_ref().map(selected_by).unwrap_or_default();
+        let after = new.as_ref().map(selected_by).unwrap_or_default();
+        for name in before.union(&after) {
+            let Some(state) = self.entries.get_mut(name) else { continue };
+            let usable = |workload: &Arc<Workload>| {
+                state.object.as_ref().is_some_and(|entry| can_use(entry, workload))
+            };
+            let is_selected = after.contains(name) && new.as_ref().is_some_and(usable);
+            let was_selected = state.selected.remove(&key);
+            if is_selected {
+                state.selected.insert(key.clone());
+            }
+            if is_selected || was_selected {
+                self.dirty.hosts.extend(keys_of(&name.namespace, &state.hosts));
+            }
+        }
+    }
+
+    fn settle_workload_entries(&mut self, out: &mut RegistryOutput) {
+        for name in std::mem::take(&mut self.dirty.workload_entries) {
+            let Some(object) = self.workload_entries.get(&name) else { continue };
+            let context = self.context(&name.namespace);
+            let workload = object.as_ref().map(|object| Arc::new(workload::convert(object, &context)));
+            let key = WorkloadKey {
+                kind: WorkloadKind::WorkloadEntry,
+                namespace: name.namespace.clone(),
+                name: name.name.clone(),
+                cluster: self.settings.cluster.clone(),
+            };
+            if object.is_none() {
+                self.workload_entries.remove(&name);
+            }
+            out.push(RegistryUpdate::Workload(key.clone(), workload.clone()));
+            self.set_candidate((key, self.shard.clone()), workload);
+        }
+    }
+
+    fn settle_entries(&mut self) {
+        for name in std::mem::take(&mut self.dirty.entries) {
+            let Some(state) = self.entries.get(&name) else { continue };
+            for key in keys_of(&name.namespace, &state.hosts).collect::<Vec<_>>() {
+                self.unlink(&key, &name);
+                self.dirty.hosts.insert(key);
+            }
+            let Some(state) = self.entries.get(&name) else { continue };
+            let Some(object) = state.object.clone() else {
+                self.selecting.remove(&name);
+                self.entries.remove(&name);
+                continue;
+            };
+            let hosts = convert::services(&object, &self.context(&name.namespace));
+            for key in keys_of(&name.namespace, &hosts) {
+                let at = (object.meta().created, name.clone());
+                self.entries_of_host.entry(key.clone()).or_default().insert(at);
+                self.dirty.hosts.insert(key);
+            }
+            let selected = self.select(&name, &object);
+            if let Some(state) = self.entries.get_mut(&name) {
+                (state.hosts, state.selected) = (hosts, selected);
+            }
+            self.dirty.allocation = true;
+        }
+    }
+
+    fn unlink(&mut self, key: &ServiceKey, name: &Name) {
+        self.dirty.allocation = true;
+        let Some(entries) = self.entries_of_host.get_mut(key) else { return };
+        entries.retain(|(_, entry)| entry != name);
+        if entries.is_empty() {
+            self.entries_of_host.remove(key);
+        }
+    }
+
+    /// Notes the selector of an entry and finds what it selects now.
+    fn select(&mut self, name: &Name, object: &Typed<ServiceEntry>) -> BTreeSet<Candidate> {
+        let Some(selector) = &object.workload_selector else {
+            self.selecting.remove(name);
+            return BTreeSet::new();
+        };
+        let selector_labels = Arc::new(selector.labels.clone());
+        self.selecting.set(name.clone(), name.namespace.clone(), selector_labels);
+        let of_kind = |kind: WorkloadKind| {
+            let key = WorkloadKey {
+                kind,
+                namespace: name.namespace.clone(),
+                name: "".into(),
+                cluster: ClusterId::default(),
+            };
+            let lowest = ShardKey { provider: Provider::Kubernetes, cluster: ClusterId::default() };
+            self.candidates
+                .range((key, lowest)..)
+                .take_while(move |((key, _), _)| key.kind == kind && key.namespace == name.namespace)
+        };
+        of_kind(WorkloadKind::Pod)
+            .chain(of_kind(WorkloadKind::WorkloadEntry))
+            .filter(|(_, workload)| label_subset(&selector.labels, &workload.labels))
+            .filter(|(_, workload)| can_use(object, workload))
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
+    /// Gives hosts without an address one by their name. The scheme depends on all names, so all are computed; only those
+    /// whose address differs are told.
+    fn settle_allocation(&mut self) {
+        if !std::mem::take(&mut self.dirty.allocation) || !self.settings.allocate_addresses {
+            return;
+        }
+        let mut names: Vec<(i64, &ServiceKey)> = Vec::new();
+        for (key, entries) in &self.entries_of_host {
+            let oldest = entries.iter().find(|(_, name)| {
+                let services = self.services_of(name, key);
+                services.iter().any(|service| convert::takes_address(service))
+            });
+            names.extend(oldest.map(|(created, _)| (*created, key)));
+        }
+        names.sort();
+        let texts: Vec<String> =
+            names.iter().map(|(_, key)| format!("{}/{}", key.namespace, key.hostname)).collect();
+        let pairs = addresses::allocate(texts.iter().map(String::as_str));
+        let new: BTreeMap<ServiceKey, AddressPair> = names
+            .iter()
+            .zip(pairs)
+            .filter_map(|((_, key), (_, pair))| Some(((*key).clone(), pair?)))
+            .collect();
+        for key in new.keys().chain(self.allocated.keys()) {
+            if new.get(key) != self.allocated.get(key) {
+                self.dirty.hosts.insert(key.clone());
+            }
+        }
+        self.allocated = new;
+    }
+
+    fn services_of(&self, entry: &Name, key: &ServiceKey) -> &[Arc<Service>] {
+        let hosts = self.entries.get(entry).map_or(&[][..], |state| &state.hosts);
+        hosts.iter().find(|(host, _)| *host == key.hostname).map_or(&[], |(_, services)| services)
+    }
+
+    fn settle_hosts(&mut self, out: &mut RegistryOutput) {
+        for key in std::mem::take(&mut self.dirty.hosts) {
+            let services = self.build_services(&key);
+            let known = self.offered.contains_key(&key);
+            if services.is_empty() {
+                if self.offered.remove(&key).is_some() {
+                    out.push(RegistryUpdate::Services(key.clone(), services));
+                    out.push(RegistryUpdate::Endpoints(key, None));
+                }
+                continue;
+            }
+            let endpoints = self.build_endpoints(&key);
+            let offered = self.offered.entry(key.clone()).or_default();
+            if offered.services != services {
+                offered.services = services.clone();
+                out.push(RegistryUpdate::Services(key.clone(), services));
+            }
+            if !known || offered.endpoints != endpoints {
+                offered.endpoints = endpoints.clone();
+                out.push(RegistryUpdate::Endpoints(key, Some(endpoints)));
+            }
+        }
+    }
+
+    fn entries_of<'a>(&'a self, key: &ServiceKey) -> impl Iterator<Item = &'a Name> + use<'a> {
+        self.entries_of_host.get(key).into_iter().flatten().map(|(_, name)| name)
+    }
+
+    fn build_services(&self, key: &ServiceKey) -> Arc<[Arc<Service>]> {
+        let services = self.entries_of(key).flat_map(|name| self.services_of(name, key));
+        services
+            .map(|service| {
+                let has_own = service.auto_addresses.iter().any(|address| !address.is_empty());
+                match self.allocated.get(key) {
+                    Some(pair) if !has_own && convert::takes_address(service) => {
+                        Arc::new(Service { auto_addresses: pair.clone(), ..Service::clone(service) })
+                    }
+                    _ => service.clone(),
+                }
+            })
+            .collect()
+    }
+
+    /// The endpoints of all entries of a host; each address of an entry brings them once more.
+    fn build_endpoints(&self, key: &ServiceKey) -> Arc<[Arc<Endpoint>]> {
+        let mut all = Vec::new();
+        // A proxy that takes one answer at a time can have one endpoint for each port.
+        let mut taken: BTreeSet<u32> = BTreeSet::new();
+        for name in self.entries_of(key) {
+            let Some(state) = self.entries.get(name) else { continue };
+            let Some(object) = &state.object else { continue };
+            let inline = convert::endpoints(object, &key.hostname, &self.context(&name.namespace));
+            let selected = state
+                .selected
+                .iter()
+                .filter_map(|candidate| self.candidates.get(candidate))
+                .flat_map(|workload| convert::of_workload(object, workload, self.settings.dual_stack));
+            let endpoints: Vec<Arc<Endpoint>> = inline.into_iter().chain(selected).collect();
+            for service in self.services_of(name, key) {
+                let one_for_each = service.resolution == Resolution::DNSRoundRobin;
+                let usable = endpoints
+                    .iter()
+                    .filter(|endpoint| !one_for_each || taken.insert(endpoint.service_port_number));
+                all.extend(usable.cloned());
+            }
+        }
+        all.into()
+    }
+}
+
+/// Whether an entry can use a workload: a host name or a Unix socket only where the proxy resolves names.
+fn can_use(entry: &ServiceEntry, workload: &Workload) -> bool {
+    convert::resolves_names(entry) || !workload.is_dns_only()
+}
+
+fn keys_of<'a>(
+    namespace: &'a Namespace,
+    hosts: &'a [(Hostname, Vec<Arc<Service>>)],
+) -> impl Iterator<Item = ServiceKey> + 'a {
+    hosts
+        .iter()
+        .map(|(hostname, _)| ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() })
+}
+
+impl Registry for ServiceEntryRegistry {
+    fn shard(&self) -> &ShardKey {
+        &self.shard
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        self.kinds
+    }
+
+    fn apply(&mut self, event: &ObjectEvent) {
+        let key = event.key();
+        let name = Name::of(key);
+        match key.kind {
+            Kind::ServiceEntry => {
+                let state = self.entries.entry(name.clone()).or_insert_with(|| EntryState {
+                    object: None,
+                    hosts: Vec::new(),
+                    selected: BTreeSet::new(),
+                });
+                state.object = event.typed();
+                self.dirty.entries.insert(name);
+            }
+            Kind::WorkloadEntry => {
+                self.workload_entries.insert(name.clone(), event.typed());
+                self.dirty.workload_entries.insert(name);
+            }
+            Kind::Namespace => self.set_namespace(&key.name, event.object()),
+            _ => {}
+        }
+    }
+
+    fn workload(&mut self, change: &WorkloadChange) {
+        let wanted = match change.key.kind {
+            WorkloadKind::Pod => self.settings.select_pods,
+            WorkloadKind::WorkloadEntry => {
+                self.settings.select_remote_workload_entries || change.key.cluster == self.settings.cluster
+            }
+        };
+        if wanted {
+            self.set_candidate((change.key.clone(), change.from.clone()), change.workload.clone());
+        }
+    }
+
+    fn mesh(&mut self, mesh: &Mesh) {
+        let trust_domain = mesh.trust_domain();
+        if trust_domain != self.trust_domain {
+            self.trust_domain = trust_domain;
+            self.dirty.entries.extend(self.entries.keys().cloned());
+            self.dirty.workload_entries.extend(self.workload_entries.keys().cloned());
+        }
+    }
+
+    fn settle(&mut self, out: &mut RegistryOutput) {
+        self.settle_workload_entries(out);
+        self.settle_entries();
+        self.settle_allocation();
+        self.settle_hosts(out);
+    }
+}

@@ -1,0 +1,67 @@
+//! WorkloadEntry to workload of the model.
+
+use super::convert::{self, Context};
+use crate::labels;
+use pilotfish_config::networking::WorkloadEntry;
+use pilotfish_model::{ObjectRef, Typed, Workload, WorkloadKey, WorkloadKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
+const GROUP: &str = "istio.io/autoRegistrationGroup";
+
+/// The key of an entry's workload.
+pub(super) fn key(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> WorkloadKey {
+    WorkloadKey {
+        kind: WorkloadKind::WorkloadEntry,
+        namespace: object.namespace().clone(),
+        name: object.key().name.clone(),
+        cluster: context.settings.cluster.clone(),
+    }
+}
+
+/// Converts a WorkloadEntry. Labels of its metadata go before those of its `spec`.
+pub(super) fn convert(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> Workload {
+    let meta = object.meta();
+    let mut own_labels = object.labels.clone();
+    own_labels.extend(meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    let parts = convert::parts(object, &own_labels, object.namespace(), context);
+    let named = |name: Option<&String>| name.filter(|name| !name.is_empty()).map(|name| name.as_str().into());
+    let workload_name = named(meta.annotations.get(GROUP)).or_else(|| named(own_labels.get(labels::WORKLOAD_NAME)));
+    let address: Option<Arc<str>> = (!object.address.is_empty()).then(|| object.address.as_str().into());
+    Workload {
+        key: key(object, context),
+        addresses: address.into_iter().collect(),
+        ports: Arc::new(ports(&object.ports)),
+        labels: parts.labels,
+        locality: parts.locality,
+        network: parts.network,
+        weight: object.weight,
+        service_account: object.service_account.as_str().into(),
+        identity: parts.identity,
+        tls_mode: parts.tls_mode,
+        node: "".into(),
+        workload_name: workload_name.unwrap_or_else(|| meta.key.name.clone()),
+        hostname: "".into(),
+        sub_domain: "".into(),
+        host_network: false,
+        ready: is_healthy(object, context.settings.workload_entry_health_checks),
+        terminating: false,
+        created: meta.created,
+        provenance: ObjectRef { object: meta.key.clone(), cluster: context.settings.cluster.clone() },
+    }
+}
+
+fn ports(written: &BTreeMap<String, u32>) -> BTreeMap<Arc<str>, u32> {
+    let set = written.iter().filter(|(_, number)| **number > 0);
+    set.map(|(name, number)| (name.as_str().into(), *number)).collect()
+}
+
+/// An entry whose health is checked counts only while its status says that it is healthy; others always count.
+fn is_healthy(object: &Typed<WorkloadEntry>, checks: bool) -> bool {
+    let annotation = object.meta().annotations.get(HEALTH_CHECKS);
+    let is_checked = annotation.is_some_and(|value| {
+        matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")
+    });
+    !(checks && is_checked) || object.status.condition("Healthy") == Some(true)
+}
