@@ -1,8 +1,6 @@
 //! Labels and annotations that mean something to a registry, and what is derived from them.
 
-use pilotfish_model::{
-    ClusterId, HealthStatus, Labels, Locality, NetworkId, TlsMode, TrafficDistribution,
-};
+use pilotfish_model::{ClusterId, HealthStatus, Labels, Locality, NetworkId, TlsMode, TrafficDistribution};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -110,17 +108,10 @@ mod tests {
         let own = labels(&[("app", "web"), (NETWORK, "own")]);
         let locality = Locality::parse("r/z");
         let all = augment(&own, &"c1".into(), &locality, "node-a", &"other".into());
-        let want = [
-            ("app", "web"),
-            (NODE, "node-a"),
-            (CLUSTER, "c1"),
-            (NETWORK, "own"),
-            (REGION, "r"),
-            (ZONE, "z"),
-        ];
+        let want =
+            [("app", "web"), (NODE, "node-a"), (CLUSTER, "c1"), (NETWORK, "own"), (REGION, "r"), (ZONE, "z")];
         assert_eq!(all, labels(&want));
-        let none =
-            augment(&labels(&[]), &"c1".into(), &Locality::default(), "", &NetworkId::default());
+        let none = augment(&labels(&[]), &"c1".into(), &Locality::default(), "", &NetworkId::default());
         assert_eq!(none, labels(&[(CLUSTER, "c1")]));
     }
 

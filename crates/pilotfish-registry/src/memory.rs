@@ -1,9 +1,7 @@
 //! A registry whose services are given by calls: for tests, and for registration by API.
 
 use crate::registry::{Registry, RegistryOutput, RegistryUpdate, SyncStatus};
-use pilotfish_model::{
-    Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey,
-};
+use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -68,9 +68,7 @@ impl Networks {
 }
 
 /// The gateways that the settings name by address. They belong to no cluster.
-pub(crate) fn static_gateways(
-    settings: Option<&MeshNetworks>,
-) -> impl Iterator<Item = NetworkGateway> {
+pub(crate) fn static_gateways(settings: Option<&MeshNetworks>) -> impl Iterator<Item = NetworkGateway> {
     settings.into_iter().flat_map(|settings| &settings.networks).flat_map(|(name, network)| {
         network.gateways.iter().filter_map(move |gateway| {
             let address = gateway.address.as_deref().filter(|address| !address.is_empty())?;

@@ -2,8 +2,8 @@
 
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{
-    Endpoint, Kind, KindSpec, NetworkGateway, Object, ObjectKey, Service, ServiceKey, ShardKey, Typed, Workload,
-    WorkloadKey,
+    Endpoint, Kind, KindSpec, NetworkGateway, Object, ObjectKey, Service, ServiceKey, ShardKey, Typed,
+    Workload, WorkloadKey,
 };
 use std::any::Any;
 use std::sync::Arc;

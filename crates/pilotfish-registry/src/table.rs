@@ -77,8 +77,12 @@ mod tests {
 
     #[test]
     fn registries_are_chosen_by_name() {
-        let names = |list: &[&str]| select(list).map(|found| found.iter().map(|r| r.name).collect::<Vec<_>>());
-        assert_eq!(names(&["serviceentry", "Kubernetes", "ServiceEntry"]).unwrap(), ["ServiceEntry", "Kubernetes"]);
+        let names =
+            |list: &[&str]| select(list).map(|found| found.iter().map(|r| r.name).collect::<Vec<_>>());
+        assert_eq!(
+            names(&["serviceentry", "Kubernetes", "ServiceEntry"]).unwrap(),
+            ["ServiceEntry", "Kubernetes"]
+        );
         assert_eq!(
             names(&["Zookeeper"]).unwrap_err().to_string(),
             "there is no registry \"Zookeeper\"; known are Kubernetes, ServiceEntry, Memory"

@@ -2,7 +2,7 @@
 
 use crate::registry::{Failure, ObjectEvent, SyncStatus};
 use crate::source::SourceEvent;
-use pilotfish_config::meta::LabelSelector;
+use pilotfish_config::LabelSelector;
 use pilotfish_model::{Kind, Labels, Namespace, Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -123,7 +123,12 @@ impl Hub {
     ///
     /// # Errors
     /// When there is no such source.
-    pub fn source_event(&mut self, feed: &str, source: &str, event: SourceEvent) -> Result<(), UnknownSource> {
+    pub fn source_event(
+        &mut self,
+        feed: &str,
+        source: &str,
+        event: SourceEvent,
+    ) -> Result<(), UnknownSource> {
         let mut events = Vec::new();
         let known = self.feeds.get_mut(feed).is_some_and(|feed| feed.take(source, event, &mut events));
         if !known {
@@ -152,11 +157,8 @@ impl Hub {
     pub fn replace_registry(&mut self, registry: Box<dyn Registry>, feed: Option<&str>) {
         let rank = Rank::of(registry.shard(), &self.settings.primary);
         let slot = self.introduce(registry, feed);
-        if self.slots.contains_key(&rank) {
-            self.replacements.insert(rank, slot);
-        } else {
-            self.slots.insert(rank, slot);
-        }
+        let place = if self.slots.contains_key(&rank) { &mut self.replacements } else { &mut self.slots };
+        place.insert(rank, slot);
     }
 
     /// Takes a registry away, with its services, endpoints and workloads.

@@ -110,10 +110,6 @@ pub(super) struct Rank {
 
 impl Rank {
     pub(super) fn of(shard: &ShardKey, primary: &ClusterId) -> Self {
-        Self {
-            provider: shard.provider,
-            remote: shard.cluster != *primary,
-            cluster: shard.cluster.clone(),
-        }
+        Self { provider: shard.provider, remote: shard.cluster != *primary, cluster: shard.cluster.clone() }
     }
 }

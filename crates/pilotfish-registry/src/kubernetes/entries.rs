@@ -1,7 +1,9 @@
 //! Kubernetes Services that select WorkloadEntries.
 
 use crate::labels;
-use pilotfish_model::{Endpoint, HealthStatus, Port, Resolution, Service, TargetPort, Workload, label_subset};
+use pilotfish_model::{
+    Endpoint, HealthStatus, Port, Resolution, Service, TargetPort, Workload, label_subset,
+};
 use std::sync::Arc;
 
 /// Whether a Service can select WorkloadEntries at all: it has a selector and an address of its own. Headless Services

@@ -27,8 +27,8 @@ use crate::settings::RegistrySettings;
 use node::Nodes;
 use pilotfish_config::kubernetes::{EndpointSlice, Node, Pod, Service as KubernetesService};
 use pilotfish_model::{
-    Endpoint, Kind, Namespace, NetworkGateway, NetworkId, Object, Provider, Service, ShardKey, Typed, Workload,
-    WorkloadKind,
+    Endpoint, Kind, Namespace, NetworkGateway, NetworkId, Object, Provider, Service, ShardKey, Typed,
+    Workload, WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -279,9 +279,11 @@ impl Registry for KubernetesRegistry {
             Some(new) => self.entries.insert(key.clone(), new),
             None => self.entries.remove(&key),
         };
-        let selected_by = |workload: &Arc<Workload>| {
-            self.selecting.matching(&workload.key.namespace, &workload.labels)
-        };
+        if old == new {
+            return;
+        }
+        let selected_by =
+            |workload: &Arc<Workload>| self.selecting.matching(&workload.key.namespace, &workload.labels);
         let before = old.as_ref().map(selected_by).unwrap_or_default();
         let after = new.as_ref().map(selected_by).unwrap_or_default();
         for service in before.union(&after) {

@@ -94,7 +94,11 @@ fn port(port: &ServicePort) -> Port {
     }
 }
 
-fn accounts<'a>(annotation: impl Fn(&str) -> &'a str, trust_domain: &str, namespace: &str) -> Arc<[Arc<str>]> {
+fn accounts<'a>(
+    annotation: impl Fn(&str) -> &'a str,
+    trust_domain: &str,
+    namespace: &str,
+) -> Arc<[Arc<str>]> {
     let listed = |key: &str| annotation(key).split(',').filter(|entry| !entry.is_empty());
     let canonical = listed(CANONICAL_ACCOUNTS).map(Arc::from);
     let kubernetes =
@@ -120,7 +124,8 @@ fn attributes(
     if spec.r#type == ServiceType::LoadBalancer {
         let ingress = object.status.load_balancer.ingress.iter();
         let addresses = ingress.map(|entry| if entry.ip.is_empty() { &entry.hostname } else { &entry.ip });
-        external.extend(addresses.filter(|address| !address.is_empty()).map(|address| address.as_str().into()));
+        external
+            .extend(addresses.filter(|address| !address.is_empty()).map(|address| address.as_str().into()));
     }
     external.extend(spec.external_ips.iter().map(|address| address.as_str().into()));
     let through_nodes =

@@ -5,7 +5,8 @@ use crate::labels;
 use crate::links::Name;
 use pilotfish_config::kubernetes::{self, AddressType, EndpointConditions, EndpointSlice};
 use pilotfish_model::{
-    Endpoint, HealthStatus, Kind, Labels, Locality, Namespace, NetworkId, ObjectKey, ObjectRef, Service, TlsMode, Typed, Workload,
+    Endpoint, HealthStatus, Kind, Labels, Locality, Namespace, NetworkId, ObjectKey, ObjectRef, Service,
+    TlsMode, Typed, Workload,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,8 +37,11 @@ pub(super) enum PodLink {
 pub(super) fn pod_link(endpoint: &kubernetes::Endpoint, namespace: &Namespace) -> PodLink {
     match (&endpoint.target_ref, endpoint.addresses.first()) {
         (Some(target), _) if target.kind == "Pod" => {
-            let in_namespace =
-                if target.namespace.is_empty() { namespace.clone() } else { target.namespace.as_str().into() };
+            let in_namespace = if target.namespace.is_empty() {
+                namespace.clone()
+            } else {
+                target.namespace.as_str().into()
+            };
             PodLink::Name(Name::new(in_namespace, target.name.as_str()))
         }
         (None, Some(address)) => PodLink::Address(Name::new(namespace.clone(), address.as_str())),
@@ -55,12 +59,10 @@ pub(super) fn endpoints(
     context: &Context<'_>,
     find_pod: &FindPod<'_>,
 ) -> Vec<Arc<Endpoint>> {
-    let provenance =
-        ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
+    let provenance = ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
     let sessions = &context.settings.persistent_session_labels;
-    let persistent = sessions
-        .iter()
-        .any(|label| service.labels.get(&**label).is_some_and(|value| !value.is_empty()));
+    let persistent =
+        sessions.iter().any(|label| service.labels.get(&**label).is_some_and(|value| !value.is_empty()));
     let two_families = context.settings.dual_stack
         && service.addresses.values().next().is_some_and(|addresses| addresses.len() > 1);
     let port_names: Vec<Arc<str>> = object.ports.iter().map(|port| port.name.as_str().into()).collect();
@@ -90,14 +92,11 @@ pub(super) fn endpoints(
 
 /// The addresses of an endpoint as its slice has them, sharing the text with the Pod where it is the same.
 fn addresses(endpoint: &kubernetes::Endpoint, pod: Option<&Workload>) -> Arc<[Arc<str>]> {
-    if let (Some(pod), [address]) = (pod, &*endpoint.addresses) {
-        if let [own] = &*pod.addresses {
-            if **own == *address.as_str() {
-                return pod.addresses.clone();
-            }
-        }
+    let own = pod.map_or(&[][..], |pod| &*pod.addresses);
+    match (pod, own, &*endpoint.addresses) {
+        (Some(pod), [own], [address]) if **own == *address.as_str() => pod.addresses.clone(),
+        _ => endpoint.addresses.iter().map(|address| address.as_str().into()).collect(),
     }
-    endpoint.addresses.iter().map(|address| address.as_str().into()).collect()
 }
 
 /// An endpoint with all that does not depend on slice and port.

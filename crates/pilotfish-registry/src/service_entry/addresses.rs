@@ -24,8 +24,8 @@ pub fn allocate<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, O
         if known.insert(name, ()).is_some() {
             continue;
         }
-        if let Some(place) = free_place(name, |place| taken.contains_key(&place)) {
-            taken.insert(place, result.len());
+        if taken.len() < PLACES as usize {
+            taken.insert(free_place(name, |place| taken.contains_key(&place)), result.len());
         }
         result.push((name, None));
     }
@@ -53,15 +53,18 @@ fn addresses(third: u32, fourth: u32) -> AddressPair {
     [v4.into(), v6.into()]
 }
 
-fn free_place(name: &str, taken: impl Fn(u32) -> bool) -> Option<u32> {
+/// A place for a name, where one is free.
+fn free_place(name: &str, taken: impl Fn(u32) -> bool) -> u32 {
     let hash = fnv1a(name.as_bytes());
     let first = hash % PLACES;
     if !taken(first) {
-        return Some(first);
+        return first;
     }
     let step = STEP_PRIME - hash % STEP_PRIME;
     // The sum wraps and is reduced by one less than the number of places: Istio does so, and its addresses are to be met.
-    (1..PLACES).map(|i| hash.wrapping_add(i.wrapping_mul(step)) % (PLACES - 1)).find(|place| !taken(*place))
+    // Wrapping also means that one round may miss places, so there are several before any free place will do.
+    let mut probes = (1..16 * PLACES).map(|i| hash.wrapping_add(i.wrapping_mul(step)) % (PLACES - 1));
+    probes.find(|place| !taken(*place)).or_else(|| (0..PLACES).find(|place| !taken(*place))).unwrap_or(first)
 }
 
 /// FNV-1a, 32 bits.

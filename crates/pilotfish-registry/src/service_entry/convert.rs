@@ -91,10 +91,7 @@ fn service(
         labels: meta.labels.clone(),
         selector: selector.unwrap_or_default(),
         service_accounts: object.subject_alt_names.iter().map(|name| name.as_str().into()).collect(),
-        traffic_distribution: labels::traffic_distribution(
-            &meta.annotations,
-            context.namespace_distribution,
-        ),
+        traffic_distribution: labels::traffic_distribution(&meta.annotations, context.namespace_distribution),
         race_first_tcp_connect: meta
             .annotations
             .get(CONNECT_STRATEGY)
@@ -169,8 +166,7 @@ pub(super) fn endpoints(
     hostname: &Hostname,
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
-    let provenance =
-        ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
+    let provenance = ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
     if object.endpoints.is_empty() && object.workload_selector.is_none() && resolves_names(object) {
         let host = WorkloadEntry { address: hostname.as_str().to_owned(), ..WorkloadEntry::default() };
         return of_inline(object, &host, &provenance, context);

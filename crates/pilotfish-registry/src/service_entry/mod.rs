@@ -34,6 +34,13 @@ struct EntryState {
     selected: BTreeSet<Candidate>,
 }
 
+/// A WorkloadEntry as the model has it.
+#[derive(Default)]
+struct WorkloadEntryState {
+    object: Option<Typed<WorkloadEntry>>,
+    workload: Option<Arc<Workload>>,
+}
+
 /// What was said of one host and namespace last.
 #[derive(Default)]
 struct Offered {
@@ -60,7 +67,7 @@ pub struct ServiceEntryRegistry {
     entries: BTreeMap<Name, EntryState>,
     /// The entries of a host by age, then name.
     entries_of_host: BTreeMap<ServiceKey, BTreeSet<(i64, Name)>>,
-    workload_entries: BTreeMap<Name, Option<Typed<WorkloadEntry>>>,
+    workload_entries: BTreeMap<Name, WorkloadEntryState>,
     candidates: BTreeMap<Candidate, Arc<Workload>>,
     selecting: SelectorIndex<Name>,
     allocated: BTreeMap<ServiceKey, AddressPair>,
@@ -121,13 +128,13 @@ impl ServiceEntryRegistry {
     }
 
     /// Takes in a workload, own or foreign, or that it is gone. Marks the hosts of entries that select or selected it.
-    fn set_candidate(&mut self, key: Candidate, new: Option<Arc<Workload>>) {
+    fn set_candidate(&mut self, key: &Candidate, new: Option<Arc<Workload>>) {
         let reachable =
             |workload: &Arc<Workload>| !workload.address().is_empty() || !workload.network.is_empty();
         let new = new.filter(|workload| workload.ready && reachable(workload));
         let old = match new.clone() {
             Some(new) => self.candidates.insert(key.clone(), new),
-            None => self.candidates.remove(&key),
+            None => self.candidates.remove(key),
         };
         if old == new {
             return;
@@ -142,7 +149,7 @@ impl ServiceEntryRegistry {
                 state.object.as_ref().is_some_and(|entry| can_use(entry, workload))
             };
             let is_selected = after.contains(name) && new.as_ref().is_some_and(usable);
-            let was_selected = state.selected.remove(&key);
+            let was_selected = state.selected.remove(key);
             if is_selected {
                 state.selected.insert(key.clone());
             }
@@ -154,20 +161,26 @@ impl ServiceEntryRegistry {
 
     fn settle_workload_entries(&mut self, out: &mut RegistryOutput) {
         for name in std::mem::take(&mut self.dirty.workload_entries) {
-            let Some(object) = self.workload_entries.get(&name) else { continue };
+            let Some(state) = self.workload_entries.get(&name) else { continue };
             let context = self.context(&name.namespace);
-            let workload = object.as_ref().map(|object| Arc::new(workload::convert(object, &context)));
-            let key = WorkloadKey {
-                kind: WorkloadKind::WorkloadEntry,
-                namespace: name.namespace.clone(),
-                name: name.name.clone(),
-                cluster: self.settings.cluster.clone(),
-            };
-            if object.is_none() {
-                self.workload_entries.remove(&name);
+            let new = state.object.as_ref().map(|object| Arc::new(workload::convert(object, &context)));
+            let old = state.workload.clone();
+            match (&new, self.workload_entries.get_mut(&name)) {
+                (Some(_), Some(state)) => state.workload.clone_from(&new),
+                _ => {
+                    self.workload_entries.remove(&name);
+                }
             }
-            out.push(RegistryUpdate::Workload(key.clone(), workload.clone()));
-            self.set_candidate((key, self.shard.clone()), workload);
+            if old != new {
+                let key = WorkloadKey {
+                    kind: WorkloadKind::WorkloadEntry,
+                    namespace: name.namespace.clone(),
+                    name: name.name.clone(),
+                    cluster: self.settings.cluster.clone(),
+                };
+                out.push(RegistryUpdate::Workload(key.clone(), new.clone()));
+                self.set_candidate(&(key, self.shard.clone()), new);
+            }
         }
     }
 
@@ -350,9 +363,7 @@ fn keys_of<'a>(
     namespace: &'a Namespace,
     hosts: &'a [(Hostname, Vec<Arc<Service>>)],
 ) -> impl Iterator<Item = ServiceKey> + 'a {
-    hosts
-        .iter()
-        .map(|(hostname, _)| ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() })
+    hosts.iter().map(|(hostname, _)| ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() })
 }
 
 impl Registry for ServiceEntryRegistry {
@@ -378,7 +389,7 @@ impl Registry for ServiceEntryRegistry {
                 self.dirty.entries.insert(name);
             }
             Kind::WorkloadEntry => {
-                self.workload_entries.insert(name.clone(), event.typed());
+                self.workload_entries.entry(name.clone()).or_default().object = event.typed();
                 self.dirty.workload_entries.insert(name);
             }
             Kind::Namespace => self.set_namespace(&key.name, event.object()),
@@ -394,7 +405,7 @@ impl Registry for ServiceEntryRegistry {
             }
         };
         if wanted {
-            self.set_candidate((change.key.clone(), change.from.clone()), change.workload.clone());
+            self.set_candidate(&(change.key.clone(), change.from.clone()), change.workload.clone());
         }
     }
 

@@ -27,7 +27,8 @@ pub(super) fn convert(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> W
     own_labels.extend(meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
     let parts = convert::parts(object, &own_labels, object.namespace(), context);
     let named = |name: Option<&String>| name.filter(|name| !name.is_empty()).map(|name| name.as_str().into());
-    let workload_name = named(meta.annotations.get(GROUP)).or_else(|| named(own_labels.get(labels::WORKLOAD_NAME)));
+    let workload_name =
+        named(meta.annotations.get(GROUP)).or_else(|| named(own_labels.get(labels::WORKLOAD_NAME)));
     let address: Option<Arc<str>> = (!object.address.is_empty()).then(|| object.address.as_str().into());
     Workload {
         key: key(object, context),
@@ -60,8 +61,7 @@ fn ports(written: &BTreeMap<String, u32>) -> BTreeMap<Arc<str>, u32> {
 /// An entry whose health is checked counts only while its status says that it is healthy; others always count.
 fn is_healthy(object: &Typed<WorkloadEntry>, checks: bool) -> bool {
     let annotation = object.meta().annotations.get(HEALTH_CHECKS);
-    let is_checked = annotation.is_some_and(|value| {
-        matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")
-    });
+    let is_checked =
+        annotation.is_some_and(|value| matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True"));
     !(checks && is_checked) || object.status.condition("Healthy") == Some(true)
 }
