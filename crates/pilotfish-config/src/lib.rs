@@ -1,16 +1,32 @@
 //! Configuration: the typed content of Istio's and Kubernetes' kinds, reading them from YAML, and watching files.
 
 mod common;
+mod content;
 pub mod extensions;
 pub mod gateway_api;
 pub mod kubernetes;
+mod limits;
 pub mod mesh;
+mod mesh_file;
 mod message;
+mod metadata;
 pub mod networking;
+mod path;
+mod problem;
+mod reader;
 pub mod security;
 pub mod telemetry;
+mod timestamp;
+mod validate;
+mod yaml;
 
 pub use common::{
     Base64, Duration, IntOrString, LabelSelector, LabelSelectorOperator, LabelSelectorRequirement,
     PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector,
 };
+pub use content::validate;
+pub use limits::Limits;
+pub use mesh_file::{MeshFile, default_mesh_object, read_mesh_file};
+pub use path::FieldPath;
+pub use problem::{Problem, Severity};
+pub use reader::{ReadFile, ReadObject, Refused, read};

@@ -2,11 +2,11 @@
 
 /// Declares API messages: structs whose fields are all optional and named in camelCase.
 macro_rules! message {
-    ($($(#[$meta:meta])* pub struct $name:ident { $($body:tt)* })*) => {$(
+    ($($(#[$meta:meta])* $vis:vis struct $name:ident { $($body:tt)* })*) => {$(
         $(#[$meta])*
         #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
         #[serde(default, rename_all = "camelCase")]
-        pub struct $name { $($body)* }
+        $vis struct $name { $($body)* }
     )*};
 }
 

@@ -107,7 +107,7 @@ impl Default for CorsFilter {
 pub enum RouteFilterType {
     /// Nothing written; refused by validation.
     #[default]
-    #[serde(rename = "")]
+    #[serde(skip)]
     Unset,
     RequestHeaderModifier,
     ResponseHeaderModifier,

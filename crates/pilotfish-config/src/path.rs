@@ -1,0 +1,112 @@
+//! Where in an object something is: `spec.http[0].route[1].weight`.
+
+use std::fmt;
+
+/// A place in an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldPath(Vec<Segment>);
+
+/// One step of a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Segment {
+    /// A field of a message.
+    Field(Box<str>),
+    /// A key of a map with free keys.
+    Key(Box<str>),
+    /// An item of a list, counted from 0.
+    Index(usize),
+}
+
+impl FieldPath {
+    pub(crate) fn new(segments: Vec<Segment>) -> Self {
+        Self(segments)
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.0
+    }
+
+    /// Whether the path is that of the object itself.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, segment) in self.0.iter().enumerate() {
+            match segment {
+                Segment::Field(name) if position == 0 => f.write_str(name)?,
+                Segment::Field(name) => write!(f, ".{name}")?,
+                Segment::Key(key) => write!(f, "[{key}]")?,
+                Segment::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A path while a check goes down an object: built on the stack, spelled out only for a problem.
+#[derive(Clone, Copy)]
+pub(crate) struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Root,
+    Field(&'a str),
+    Key(&'a str),
+    Index(usize),
+}
+
+impl<'a> Path<'a> {
+    /// The object itself.
+    pub(crate) const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
+
+    pub(crate) fn field(&'a self, name: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Field(name) }
+    }
+
+    pub(crate) fn key(&'a self, key: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Key(key) }
+    }
+
+    pub(crate) fn index(&'a self, index: usize) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Index(index) }
+    }
+
+    pub(crate) fn to_field_path(self) -> FieldPath {
+        let mut segments = Vec::new();
+        let mut at = Some(&self);
+        while let Some(path) = at {
+            match path.step {
+                Step::Root => {}
+                Step::Field(name) => segments.push(Segment::Field(name.into())),
+                Step::Key(key) => segments.push(Segment::Key(key.into())),
+                Step::Index(index) => segments.push(Segment::Index(index)),
+            }
+            at = path.parent;
+        }
+        segments.reverse();
+        FieldPath(segments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_written_like_in_kubectl() {
+        let spec = Path::ROOT.field("spec");
+        let labels = spec.field("subsets");
+        let subset = labels.index(2);
+        let labels = subset.field("labels");
+        let path = labels.key("app.kubernetes.io/name").to_field_path();
+        assert_eq!(path.to_string(), "spec.subsets[2].labels[app.kubernetes.io/name]");
+        assert_eq!(Path::ROOT.to_field_path().to_string(), "");
+    }
+}

@@ -1,0 +1,137 @@
+//! What is wrong with an object.
+
+use crate::path::{FieldPath, Path};
+use std::fmt;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The object is refused.
+    Error,
+    /// The object is taken, but likely does not do what was meant.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// Something wrong with an object: where, what, and perhaps what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Whether the object is refused for it.
+    pub severity: Severity,
+    /// The field; empty for the object as a whole.
+    pub path: FieldPath,
+    /// The line in the file, where it is known.
+    pub line: Option<u32>,
+    /// One line in plain words.
+    pub message: String,
+    /// What was likely meant, or what to do.
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn error(path: FieldPath, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, path, line: None, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn warning(path: FieldPath, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, path, line: None, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn at_line(self, line: u32) -> Self {
+        Self { line: Some(line), ..self }
+    }
+
+    pub(crate) fn with_hint(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
+    }
+
+    /// Whether the object is refused for it.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+impl fmt::Display for Problem {
+    /// `spec.http[0].timeout: must be at least 1ms (hint)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Collects problems during a check.
+#[derive(Default)]
+pub(crate) struct Checker {
+    problems: Vec<Problem>,
+}
+
+impl Checker {
+    pub(crate) fn error(&mut self, at: &Path<'_>, message: impl Into<String>) {
+        self.problems.push(Problem::error(at.to_field_path(), message));
+    }
+
+    pub(crate) fn error_with_hint(
+        &mut self,
+        at: &Path<'_>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        let problem = Problem::error(at.to_field_path(), message);
+        self.problems.push(problem.with_hint(Some(hint.into())));
+    }
+
+    pub(crate) fn warning(&mut self, at: &Path<'_>, message: impl Into<String>) {
+        self.problems.push(Problem::warning(at.to_field_path(), message));
+    }
+
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+}
+
+/// `did you mean "x"?` for the candidate that is close enough to what was written.
+pub(crate) fn did_you_mean<'a>(written: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+    // Texts this long are no mistyped names, and comparing costs the product of the lengths.
+    if written.is_empty() || written.len() > 64 {
+        return None;
+    }
+    let lower = written.to_lowercase();
+    candidates
+        .filter(|candidate| !candidate.is_empty())
+        .map(|candidate| (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, candidate)| *distance <= 2.max(candidate.len().min(written.len()) / 3).min(4))
+        .filter(|(distance, candidate)| *distance < candidate.chars().count())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| format!("did you mean {candidate:?}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_name_only_what_is_close() {
+        let fields = ["hosts", "gateways", "http", "tls", "tcp", "exportTo"];
+        let hint = |written| did_you_mean(written, fields.into_iter());
+        assert_eq!(hint("host").as_deref(), Some("did you mean \"hosts\"?"));
+        assert_eq!(hint("exportto").as_deref(), Some("did you mean \"exportTo\"?"));
+        assert_eq!(hint("gatway").as_deref(), Some("did you mean \"gateways\"?"));
+        assert_eq!(hint("completelyOther"), None);
+        assert_eq!(hint(&"h".repeat(10_000)), None);
+    }
+}

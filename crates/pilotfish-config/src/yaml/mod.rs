@@ -1,0 +1,17 @@
+//! YAML and JSON text to typed values, with the place of everything that is wrong.
+//!
+//! ```text
+//! text ── load ──▶ documents of Nodes (line numbers, aliases resolved within a budget) ── decode ──▶ types
+//! ```
+//!
+//! The tree stays untyped until a type asks: `1.10` in a text field is a mistake that can be named, and a number in
+//! quotes is a number where proto JSON allows it.
+
+mod decode;
+mod load;
+mod node;
+mod scalar;
+
+pub(crate) use decode::{Decoded, Mode, decode};
+pub(crate) use load::{Loaded, load};
+pub(crate) use node::{Entry, Node, NodeValue};

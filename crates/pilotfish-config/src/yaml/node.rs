@@ -1,0 +1,129 @@
+//! The tree of one YAML document.
+
+use super::scalar::{Scalar, resolve};
+use crate::path::{FieldPath, Segment};
+
+/// A value and the line that it begins on.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Counted from 1.
+    pub(crate) line: u32,
+    pub(crate) value: NodeValue,
+}
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub(crate) enum NodeValue {
+    /// A scalar without quotes: its type depends on its text.
+    Plain(Box<str>),
+    /// A scalar in quotes or a block: text.
+    Quoted(Box<str>),
+    Sequence(Vec<Node>),
+    Mapping(Vec<Entry>),
+}
+
+/// A key and its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Box<str>,
+    pub(crate) line: u32,
+    pub(crate) value: Node,
+}
+
+impl Node {
+    /// Nothing, on that line.
+    pub(crate) fn null(line: u32) -> Self {
+        Self { line, value: NodeValue::Plain("".into()) }
+    }
+
+    /// The value of a key, when the node is a mapping that has it.
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+        self.entries().iter().find(|entry| &*entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// The entries of a mapping; nothing for other nodes.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        match &self.value {
+            NodeValue::Mapping(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The entries of a mapping by value.
+    pub(crate) fn into_entries(self) -> Option<Vec<Entry>> {
+        match self.value {
+            NodeValue::Mapping(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The items of a sequence; nothing for other nodes.
+    pub(crate) fn items(&self) -> &[Node] {
+        match &self.value {
+            NodeValue::Sequence(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The text of a scalar that is text: in quotes, or without and of no other type.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.value {
+            NodeValue::Quoted(text) => Some(text),
+            NodeValue::Plain(text) if matches!(resolve(text), Scalar::Text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether the node is `null`, `~` or nothing.
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(&self.value, NodeValue::Plain(text) if matches!(resolve(text), Scalar::Null))
+    }
+
+    /// What the node is, for messages: `the number 7`, `a list`.
+    pub(crate) fn describe(&self) -> String {
+        match &self.value {
+            NodeValue::Sequence(_) => "a list".to_owned(),
+            NodeValue::Mapping(_) => "an object with fields".to_owned(),
+            NodeValue::Quoted(text) => format!("the text {:?}", shorten(text)),
+            NodeValue::Plain(text) => match resolve(text) {
+                Scalar::Null => "nothing".to_owned(),
+                Scalar::Bool(_) => format!("the truth value {text}"),
+                Scalar::Int(_) | Scalar::Uint(_) | Scalar::Float(_) => {
+                    format!("the number {}", shorten(text))
+                }
+                Scalar::Text => format!("the text {:?}", shorten(text)),
+            },
+        }
+    }
+
+    /// The line of what the path leads to, or of the last part of the path that exists.
+    pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
+        let mut node = self;
+        let mut line = self.line;
+        for segment in path.segments() {
+            match segment {
+                Segment::Field(name) | Segment::Key(name) => {
+                    let Some(entry) = node.entries().iter().find(|entry| *entry.key == **name) else { break };
+                    line = entry.line;
+                    node = &entry.value;
+                }
+                Segment::Index(index) => {
+                    let Some(item) = node.items().get(*index) else { break };
+                    line = item.line;
+                    node = item;
+                }
+            }
+        }
+        line
+    }
+}
+
+/// The beginning of a text, on one line, for messages.
+pub(crate) fn shorten(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let line = text.lines().next().unwrap_or_default();
+    if line.len() == text.len() && line.chars().count() <= LONGEST {
+        return line.to_owned();
+    }
+    line.chars().take(LONGEST).chain("...".chars()).collect()
+}
