@@ -74,24 +74,25 @@ def command_line(start, case, xds, admin):
         mesh=option("--mesh-config", case.mesh), networks=option("--mesh-networks", case.networks)))
 
 
-def ask(proxy, xds, quiet, listeners):
+def ask(proxy, xds, args):
     """What the control plane sends to the proxy, or the error as text."""
     try:
-        return xdsdump.dump(f"127.0.0.1:{xds}", proxy.node(), proxy.mode, 10, quiet, listeners)
+        return xdsdump.dump(
+            f"127.0.0.1:{xds}", proxy.node(), args.mode or proxy.mode, 10, args.quiet, proxy.listeners)
     except (SystemExit, Exception) as error:
         return f"{type(error).__name__}: {error}"
 
 
-def run_case(case, start, quiet):
+def run_case(case, args):
     """Returns {proxy name: dump, or the error as text}."""
     xds, admin = free_ports(2)
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            command_line(start, case, xds, admin), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            command_line(args.start, case, xds, admin), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         try:
             wait_ready(process, f"http://127.0.0.1:{admin}/ready", 20)
             with concurrent.futures.ThreadPoolExecutor(4) as side_by_side:
-                answers = side_by_side.map(lambda proxy: ask(proxy, xds, quiet, proxy.listeners), case.proxies)
+                answers = side_by_side.map(lambda proxy: ask(proxy, xds, args), case.proxies)
                 return {proxy.name: answer for proxy, answer in zip(case.proxies, answers)}
         except RuntimeError as error:
             log.seek(0)
@@ -160,6 +161,7 @@ def parse():
     parser.add_argument("--start", required=True, help="command that starts the control plane")
     parser.add_argument("--only", action="append", help="case names that match this pattern; may repeat")
     parser.add_argument("--ignore", action="append", default=[], help="dotted field path to leave out; may repeat")
+    parser.add_argument("--mode", choices=["sotw", "delta"], help="ask in this form, whatever the case says")
     parser.add_argument("--most", type=int, default=20, help="rows of each list of differences")
     parser.add_argument("--min", type=float, default=0.0, help="share of equal resources that counts as a pass")
     parser.add_argument("--min-everyday", type=float, default=0.0, help=f"the same for the areas {', '.join(EVERYDAY)}")
@@ -182,7 +184,7 @@ def main():
     xdsdump.load_all_protos()
     total, everyday, areas, rows = xdsdiff.Report(), Area(), {}, []
     workers = concurrent.futures.ThreadPoolExecutor(args.jobs)
-    for case, got in zip(chosen, workers.map(lambda c: run_case(c, args.start, args.quiet), chosen)):
+    for case, got in zip(chosen, workers.map(lambda c: run_case(c, args), chosen)):
         report, errors = score(case, got, total, args)
         name = case.name.split("-")[0]
         areas.setdefault(name, Area()).add(report)

@@ -14,6 +14,9 @@ pub(crate) struct Args {
     /// Cases whose name matches, for example 'vs-*'; may repeat
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
+    /// Ask in this form of ADS, whatever the case says: delta or sotw
+    #[arg(long, value_name = "FORM", value_parser = ["delta", "sotw"])]
+    mode: Option<String>,
     /// Rows of each list of differences
     #[arg(long, value_name = "N", default_value_t = 20)]
     most: usize,
@@ -63,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 pub(crate) fn step(binary: &Path, min: f64, min_everyday: f64) -> Result<bool> {
     let args = Args {
         only: Vec::new(),
+        mode: None,
         most: 10,
         min,
         min_everyday,
@@ -99,6 +103,9 @@ fn score(binary: &Path, args: &Args) -> Result<Command> {
     command.args(["--min-everyday", &args.min_everyday.to_string()]);
     for pattern in &args.only {
         command.args(["--only", pattern]);
+    }
+    if let Some(mode) = &args.mode {
+        command.args(["--mode", mode]);
     }
     if let Some(jobs) = args.jobs {
         command.args(["--jobs", &jobs.to_string()]);
