@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::broadcast::Kind;
 use crate::fleet::{Fleet, Synced, node};
-use crate::server::Server;
+use crate::server::{CpuTimes, Server};
 use crate::stats::percentile;
 use crate::world::{FEW_NAMESPACE, MOST_SERVICES, NAMESPACE, Target, World, address};
 
@@ -53,6 +53,8 @@ pub struct Measured {
     pub sync: Synced,
     /// Server CPU time of that.
     pub sync_cpu: Duration,
+    /// CPU time of the load client meanwhile: the two share the machine.
+    pub sync_client_cpu: Duration,
     /// A change that all streams see.
     pub all: Change,
     /// A change that the few see.
@@ -73,6 +75,8 @@ pub struct Change {
     pub each: Vec<Duration>,
     /// Server CPU time for each change.
     pub cpu: Duration,
+    /// CPU time of the load client for each change.
+    pub client_cpu: Duration,
     /// Bytes to each stream for each change.
     pub bytes: u64,
 }
@@ -159,10 +163,11 @@ impl Subject<'_> {
         // The few are the last, and everything else about them is like the others.
         let namespace = |index| if index + self.options.few >= streams { FEW_NAMESPACE } else { NAMESPACE };
         let nodes = (0..streams).map(|index| node(index, namespace(index))).collect();
-        let before = self.server.cpu()?;
+        let (before, client_before) = (self.server.cpu()?, CpuTimes::own()?);
         let fleet = Fleet::start(self.server.xds, nodes);
         let sync = fleet.synced(SYNC_LIMIT).await?;
         let sync_cpu = self.server.cpu()?.since(&before);
+        let sync_client_cpu = CpuTimes::own()?.since(&client_before);
         eprintln!(
             "bench:   in sync after {:.2} s, server CPU {:.2} s",
             sync.wall.as_secs_f64(),
@@ -181,16 +186,16 @@ impl Subject<'_> {
         let (memory, memory_most) = self.server.memory()?;
         let (name, start) = (self.name.to_owned(), self.server.start);
         self.server.stop().await?;
-        Ok(Measured { name, start, sync, sync_cpu, all, few, idle_cpu, memory, memory_most })
+        Ok(Measured { name, start, sync, sync_cpu, sync_client_cpu, all, few, idle_cpu, memory, memory_most })
     }
 
     async fn rounds(&mut self, fleet: &Fleet, target: Target, wanted: usize, first: usize) -> Result<Change> {
         let (mut last, mut each, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let mut before = self.server.cpu()?;
+        let (mut before, mut client_before) = (self.server.cpu()?, CpuTimes::own()?);
         let rounds = self.options.rounds;
         for number in 0..WARM_UP + rounds {
             if number == WARM_UP {
-                before = self.server.cpu()?;
+                (before, client_before) = (self.server.cpu()?, CpuTimes::own()?);
             }
             let address = address(first + number);
             let (world, server) = (&self.world, &mut self.server);
@@ -213,6 +218,7 @@ impl Subject<'_> {
         }
         let count = u32::try_from(rounds).unwrap_or(u32::MAX).max(1);
         let cpu = self.server.cpu()?.since(&before) / count;
+        let client_cpu = CpuTimes::own()?.since(&client_before) / count;
         eprintln!(
             "bench:   a change to the last of {wanted}: median {:.1} ms, p99 {:.1} ms, server CPU {:.1} ms",
             percentile(&last, 0.5).as_secs_f64() * 1e3,
@@ -220,6 +226,6 @@ impl Subject<'_> {
             cpu.as_secs_f64() * 1e3
         );
         let bytes = bytes / (u64::from(count) * wanted.max(1) as u64);
-        Ok(Change { last, each, cpu, bytes })
+        Ok(Change { last, each, cpu, client_cpu, bytes })
     }
 }

@@ -165,11 +165,13 @@ fn rows(options: &Options) -> Vec<Row> {
         ("start until ready, ms".into(), |m| Some(milliseconds(m.start))),
         ("all cold proxies in sync, s".into(), |m| Some(m.sync.wall.as_secs_f64())),
         ("  server CPU, s".into(), |m| Some(m.sync_cpu.as_secs_f64())),
+        ("  client CPU, s".into(), |m| Some(m.sync_client_cpu.as_secs_f64())),
         ("  sent to all, MB".into(), |m| Some(megabytes(m.sync.bytes))),
         ("change to the last of all, median, ms".into(), |m| Some(median(&m.all))),
         ("  p99, ms".into(), |m| Some(milliseconds(percentile(&m.all.last, 0.99)))),
         ("  to each, median, ms".into(), |m| Some(milliseconds(percentile(&m.all.each, 0.5)))),
         ("  server CPU, ms".into(), |m| Some(milliseconds(m.all.cpu))),
+        ("  client CPU, ms".into(), |m| Some(milliseconds(m.all.client_cpu))),
         #[allow(clippy::cast_precision_loss)]
         ("  bytes to each stream".into(), |m| Some(m.all.bytes as f64)),
         (format!("change to the last of {few}, median, ms"), |m| m.few.as_ref().map(median)),
@@ -201,7 +203,7 @@ fn measured(measured: &Measured) -> Value {
     json!({
         "start_ms": milliseconds(measured.start),
         "sync_s": measured.sync.wall.as_secs_f64(), "sync_cpu_s": measured.sync_cpu.as_secs_f64(),
-        "sync_bytes": measured.sync.bytes,
+        "sync_client_cpu_s": measured.sync_client_cpu.as_secs_f64(), "sync_bytes": measured.sync.bytes,
         "change": change(&measured.all), "change_few": measured.few.as_ref().map(change),
         "idle_cpu_ms_per_s": milliseconds(measured.idle_cpu),
         "memory_bytes": measured.memory, "memory_most_bytes": measured.memory_most,
@@ -212,7 +214,7 @@ fn change(change: &Change) -> Value {
     json!({
         "last_median_ms": median(change), "last_p99_ms": milliseconds(percentile(&change.last, 0.99)),
         "each_median_ms": milliseconds(percentile(&change.each, 0.5)),
-        "cpu_ms": milliseconds(change.cpu), "bytes_each": change.bytes,
+        "cpu_ms": milliseconds(change.cpu), "client_cpu_ms": milliseconds(change.client_cpu), "bytes_each": change.bytes,
         "last_ms": change.last.iter().copied().map(milliseconds).collect::<Vec<_>>(),
     })
 }
@@ -227,6 +229,7 @@ mod tests {
             last: vec![Duration::from_millis(last_ms)],
             each: vec![Duration::from_millis(last_ms)],
             cpu: Duration::from_millis(cpu_ms),
+            client_cpu: Duration::from_millis(cpu_ms),
             bytes: 500,
         };
         Measured {
@@ -234,6 +237,7 @@ mod tests {
             start: Duration::from_millis(100),
             sync: Synced { wall: Duration::from_secs(2), bytes: 1 },
             sync_cpu: Duration::from_secs(2),
+            sync_client_cpu: Duration::from_secs(2),
             all: change(),
             few: Some(change()),
             idle_cpu: Duration::ZERO,

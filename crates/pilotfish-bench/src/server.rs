@@ -40,6 +40,30 @@ struct Control {
 pub struct CpuTimes(BTreeMap<u32, Duration>);
 
 impl CpuTimes {
+    /// What this process has used: the load client.
+    ///
+    /// # Errors
+    /// When the system has no `/proc`.
+    pub fn own() -> Result<Self> {
+        Self::of("self")
+    }
+
+    fn of(process: &str) -> Result<Self> {
+        let folder = format!("/proc/{process}/task");
+        let tasks = std::fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+        let mut times = BTreeMap::new();
+        for task in tasks.flatten() {
+            // A thread that ends between the two looks has no file any more.
+            let Ok(text) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
+            let thread = task.file_name().to_string_lossy().parse();
+            let used = text.split(' ').next().and_then(|word| word.parse().ok());
+            if let (Ok(thread), Some(used)) = (thread, used) {
+                times.insert(thread, Duration::from_nanos(used));
+            }
+        }
+        Ok(Self(times))
+    }
+
     /// CPU time that was used since `before`. What a thread used that has ended meanwhile is not seen.
     #[must_use]
     pub fn since(&self, before: &Self) -> Duration {
@@ -139,19 +163,7 @@ impl Server {
     /// # Errors
     /// When the process has ended, or the system has no `/proc`.
     pub fn cpu(&self) -> Result<CpuTimes> {
-        let folder = format!("/proc/{}/task", self.pid);
-        let tasks = std::fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
-        let mut times = BTreeMap::new();
-        for task in tasks.flatten() {
-            // A thread that ends between the two looks has no file any more.
-            let Ok(text) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
-            let thread = task.file_name().to_string_lossy().parse();
-            let used = text.split(' ').next().and_then(|word| word.parse().ok());
-            if let (Ok(thread), Some(used)) = (thread, used) {
-                times.insert(thread, Duration::from_nanos(used));
-            }
-        }
-        Ok(CpuTimes(times))
+        CpuTimes::of(&self.pid.to_string())
     }
 
     /// Resident memory in bytes: now and at most.
