@@ -1,44 +1,171 @@
-//! Worlds made of objects in one call, for the tests of this crate and of those that read worlds.
+//! Worlds made of YAML or objects in one call, for the tests of this crate and of those that read worlds.
 
 use crate::{Hub, HubSettings, ObjectEvent, RegistrySettings, SourceEvent, select};
-use pilotfish_model::{Object, World, WorldWriter};
+use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
+use pilotfish_model::{Object, ObjectKey, World, WorldWriter};
 use std::sync::Arc;
 
 /// The name of the one source that feeds the hubs of this module.
 pub const SOURCE: &str = "test";
 
-/// The registries that read objects, for the cluster `Kubernetes`, fed by one source that is not yet in sync.
-#[must_use]
-pub fn hub() -> Hub {
-    let settings = HubSettings::default();
-    let feed = settings.config_feed.clone();
-    let mut hub = Hub::new(settings);
-    hub.add_source(&feed, SOURCE);
-    for registry in select(&["Kubernetes", "ServiceEntry"]).into_iter().flatten() {
-        hub.add_registry((registry.new)(RegistrySettings::default()), Some(&feed));
-    }
-    hub
+/// A text that holds something else than valid objects.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(String);
+
+/// The objects of a YAML text.
+///
+/// # Errors
+/// When anything in it was refused or is of an unknown kind.
+pub fn objects(text: &str) -> Result<Vec<Object>, Unreadable> {
+    taken(read("test.yaml", text.as_bytes(), &Limits::default()))
 }
 
-/// Sends one message of the source to a hub made by [`hub`].
-pub fn send(hub: &mut Hub, event: SourceEvent) {
-    let feed = HubSettings::default().config_feed;
-    if let Err(error) = hub.source_event(&feed, SOURCE, event) {
-        tracing::error!(%error, "the hub was not made by this module");
-    }
+fn mesh_objects(which: MeshFile, text: Option<&str>) -> Result<Vec<Object>, Unreadable> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    taken(read_mesh_file(which, "mesh.yaml", text.as_bytes(), &Limits::default()))
 }
 
-/// The world of some objects, with all registries in sync: cluster `Kubernetes`, domain `cluster.local`.
+fn taken(file: ReadFile) -> Result<Vec<Object>, Unreadable> {
+    if let Some(refused) = file.refused.first() {
+        return Err(Unreadable(format!("{refused:?}")));
+    }
+    if let Some((kind, _)) = file.ignored.first_key_value() {
+        return Err(Unreadable(format!("objects of the kind {kind} are not read")));
+    }
+    Ok(file.objects.into_iter().map(|read| read.object).collect())
+}
+
+/// The world of some YAML with MeshConfig and MeshNetworks, with all registries in sync: cluster `Kubernetes`, domain
+/// `cluster.local`.
+///
+/// # Errors
+/// When anything in the texts was refused.
+pub fn world_from_yaml(
+    text: &str,
+    mesh: Option<&str>,
+    networks: Option<&str>,
+) -> Result<Arc<World>, Unreadable> {
+    let mut all = mesh_objects(MeshFile::Config, mesh)?;
+    all.extend(mesh_objects(MeshFile::Networks, networks)?);
+    all.extend(objects(text)?);
+    Ok(world_from_objects(all))
+}
+
+/// The world of some objects, with all registries in sync.
 #[must_use]
 pub fn world_from_objects(objects: impl IntoIterator<Item = Object>) -> Arc<World> {
-    let mut hub = hub();
+    let mut scene = Scene::new();
     for object in objects {
-        send(&mut hub, SourceEvent::Object(ObjectEvent::Applied(object)));
+        scene.apply_object(object);
     }
-    send(&mut hub, SourceEvent::Synced);
-    let mut writer = WorldWriter::new();
-    for update in hub.settle() {
-        writer.apply(update);
+    scene.world()
+}
+
+/// A hub with the registries that read objects and the writer behind it: objects in, worlds out.
+pub struct Scene {
+    /// The hub, for what the scene does not offer itself.
+    pub hub: Hub,
+    feed: Arc<str>,
+    writer: WorldWriter,
+    world: Arc<World>,
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        Self::new()
     }
-    writer.publish().map(|(world, _)| world).unwrap_or_default()
+}
+
+impl Scene {
+    /// The Kubernetes and the ServiceEntry registry of the cluster `Kubernetes`, in sync, without objects.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(&RegistrySettings::default())
+    }
+
+    /// The same with other settings.
+    #[must_use]
+    pub fn with(settings: &RegistrySettings) -> Self {
+        let hub_settings = HubSettings::default();
+        let feed = hub_settings.config_feed.clone();
+        let mut hub = Hub::new(hub_settings);
+        hub.add_source(&feed, SOURCE);
+        for registry in select(&["Kubernetes", "ServiceEntry"]).into_iter().flatten() {
+            hub.add_registry((registry.new)(settings.clone()), Some(&feed));
+        }
+        let mut scene = Self { hub, feed, writer: WorldWriter::new(), world: Arc::default() };
+        scene.send(SourceEvent::Synced);
+        scene
+    }
+
+    /// Lets the source say something.
+    pub fn send(&mut self, event: SourceEvent) {
+        if let Err(error) = self.hub.source_event(&self.feed, SOURCE, event) {
+            tracing::error!(%error, "the scene has lost its source");
+        }
+    }
+
+    /// Adds or changes an object.
+    pub fn apply_object(&mut self, object: Object) {
+        self.send(SourceEvent::Object(ObjectEvent::Applied(object)));
+    }
+
+    /// Adds or changes all objects of a YAML text.
+    ///
+    /// # Errors
+    /// When anything in the text was refused.
+    pub fn apply(&mut self, text: &str) -> Result<(), Unreadable> {
+        for object in objects(text)? {
+            self.apply_object(object);
+        }
+        Ok(())
+    }
+
+    /// Sets MeshConfig.
+    ///
+    /// # Errors
+    /// When the text was refused.
+    pub fn set_mesh(&mut self, text: &str) -> Result<(), Unreadable> {
+        for object in mesh_objects(MeshFile::Config, Some(text))? {
+            self.apply_object(object);
+        }
+        Ok(())
+    }
+
+    /// Sets MeshNetworks.
+    ///
+    /// # Errors
+    /// When the text was refused.
+    pub fn set_networks(&mut self, text: &str) -> Result<(), Unreadable> {
+        for object in mesh_objects(MeshFile::Networks, Some(text))? {
+            self.apply_object(object);
+        }
+        Ok(())
+    }
+
+    /// Takes an object away.
+    pub fn delete(&mut self, key: ObjectKey) {
+        self.send(SourceEvent::Object(ObjectEvent::Deleted(key)));
+    }
+
+    /// The world as it is now.
+    pub fn world(&mut self) -> Arc<World> {
+        self.settle();
+        self.world.clone()
+    }
+
+    /// Brings what happened into the world, and names what differs.
+    pub fn settle(&mut self) -> pilotfish_model::ChangeSet {
+        for update in self.hub.settle() {
+            self.writer.apply(update);
+        }
+        match self.writer.publish() {
+            Some((world, changes)) => {
+                self.world = world;
+                changes
+            }
+            None => pilotfish_model::ChangeSet::default(),
+        }
+    }
 }
