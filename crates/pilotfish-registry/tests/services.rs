@@ -103,7 +103,10 @@ spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}
     scene.apply(text).unwrap();
     let accounts = |scene: &mut Scene| service(&scene.world(), "web.ns").service_accounts.to_vec();
     let of = |domain: &str, name: &str| format!("spiffe://{domain}/ns/ns/sa/{name}").into();
-    assert_eq!(accounts(&mut scene), ["spiffe://x".into(), of("cluster.local", "sa1"), of("cluster.local", "sa2")]);
+    assert_eq!(
+        accounts(&mut scene),
+        ["spiffe://x".into(), of("cluster.local", "sa1"), of("cluster.local", "sa2")]
+    );
     scene.set_mesh("trustDomain: td.example").unwrap();
     assert_eq!(accounts(&mut scene), ["spiffe://x".into(), of("td.example", "sa1"), of("td.example", "sa2")]);
 }
