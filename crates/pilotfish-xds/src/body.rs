@@ -1,0 +1,81 @@
+//! What a response says, and its encoded form.
+
+use crate::Resource;
+use crate::group::Entries;
+use crate::wire::Frame;
+use imbl::ordmap::DiffItem;
+use pilotfish_proto::ResourceType;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The next nonce: unique in this process, so also in each stream.
+pub(crate) fn next_nonce() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What changes for a client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    /// New resources and new content.
+    pub(crate) upserts: Vec<Arc<Resource>>,
+    /// Names that are gone.
+    pub(crate) removed: Vec<Arc<str>>,
+}
+
+impl Contents {
+    /// What a client that has `old` lacks of `new`.
+    pub(crate) fn difference(old: &Entries, new: &Entries) -> Self {
+        let mut contents = Self::default();
+        if old.is_empty() {
+            contents.upserts = new.values().cloned().collect();
+            return contents;
+        }
+        for item in old.diff(new) {
+            match item {
+                DiffItem::Add(_, resource) | DiffItem::Update { new: (_, resource), .. } => {
+                    contents.upserts.push(Arc::clone(resource));
+                }
+                DiffItem::Remove(name, _) => contents.removed.push(Arc::clone(name)),
+            }
+        }
+        contents
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.upserts.is_empty() && self.removed.is_empty()
+    }
+
+    /// Applies the difference to what a client has.
+    pub(crate) fn apply(&self, entries: &mut Entries) {
+        for resource in &self.upserts {
+            entries.insert(Arc::clone(&resource.name), Arc::clone(resource));
+        }
+        for name in &self.removed {
+            entries.remove(name);
+        }
+    }
+}
+
+/// An encoded response that any number of streams can send.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) contents: Arc<Contents>,
+    /// The nonce inside the frame.
+    pub(crate) nonce: u64,
+    pub(crate) frame: Frame,
+}
+
+impl Body {
+    pub(crate) fn delta(ty: ResourceType, version: u64, contents: Contents) -> Self {
+        let nonce = next_nonce();
+        let frame = Frame::delta(ty.type_url(), version, &contents.upserts, &contents.removed, nonce);
+        Self { contents: Arc::new(contents), nonce, frame }
+    }
+
+    pub(crate) fn sotw(ty: ResourceType, version: u64, contents: Contents) -> Self {
+        let nonce = next_nonce();
+        let frame = Frame::sotw(ty.type_url(), version, &contents.upserts, nonce);
+        Self { contents: Arc::new(contents), nonce, frame }
+    }
+}

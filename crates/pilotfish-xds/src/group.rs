@@ -1,0 +1,379 @@
+//! A group: one type, one view, one subscription, shared by every stream that asked for exactly that.
+
+use crate::body::{Body, Contents};
+use crate::fanout::Mark;
+use crate::{Resource, Snapshot, ViewId};
+use imbl::{OrdMap, OrdSet};
+use parking_lot::{Mutex, MutexGuard};
+use pilotfish_proto::ResourceType;
+use slab::Slab;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Resources by name. Clones share everything that did not change since.
+pub(crate) type Entries = OrdMap<Arc<str>, Arc<Resource>>;
+/// Names, shared in the same way.
+pub(crate) type NameSet = OrdSet<Arc<str>>;
+
+/// What identifies a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupKey {
+    pub(crate) ty: ResourceType,
+    pub(crate) view: ViewId,
+    pub(crate) interest: InterestKey,
+}
+
+/// A subscription by its hash: the sum of the hashes of its names, so that it follows additions and removals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct InterestKey {
+    pub(crate) wildcard: bool,
+    sum: u128,
+    pub(crate) count: usize,
+    /// The length of all names together.
+    pub(crate) bytes: usize,
+}
+
+impl InterestKey {
+    /// Without names.
+    pub(crate) fn new(wildcard: bool) -> Self {
+        Self { wildcard, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, name: &str) {
+        self.sum = self.sum.wrapping_add(name_hash(name));
+        self.count += 1;
+        self.bytes += name.len();
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.sum = self.sum.wrapping_sub(name_hash(name));
+        self.count -= 1;
+        self.bytes -= name.len();
+    }
+}
+
+/// Keyed by a number of this process, so that nobody outside can make two subscriptions collide.
+fn name_hash(name: &str) -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::OnceLock;
+    static SEED: OnceLock<u64> = OnceLock::new();
+    let seed = *SEED.get_or_init(|| RandomState::new().hash_one(0));
+    xxhash_rust::xxh3::xxh3_128_with_seed(name.as_bytes(), seed)
+}
+
+/// One entry's share of a set's hash: the same in every replica.
+fn entry_hash(resource: &Resource) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(resource.name.as_bytes(), resource.version)
+}
+
+/// The version of a whole set.
+pub(crate) fn set_version(entries: &Entries) -> u64 {
+    entries.values().fold(0, |sum: u64, resource| sum.wrapping_add(entry_hash(resource)))
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) ty: ResourceType,
+    /// Counts the states of `entries`.
+    seq: AtomicU64,
+    state: Mutex<GroupState>,
+    /// Held while resources are read from the source, so that one stream does it for all.
+    filling: Mutex<()>,
+    members: Mutex<Slab<Arc<Mark>>>,
+}
+
+/// What may change of a group.
+#[derive(Debug, Default)]
+pub(crate) struct GroupState {
+    pub(crate) names: NameSet,
+    pub(crate) wildcard: bool,
+    pub(crate) entries: Entries,
+    /// Hash of `entries`: the version of the set.
+    pub(crate) version: u64,
+    seq: u64,
+    /// What still has to be read from the source.
+    pending: Pending,
+    /// The revision below which a snapshot is too old to fill the pending part from.
+    min_revision: u64,
+    /// The revision of the newest publication or snapshot in `entries`.
+    revision: u64,
+    bodies: Vec<(From, Cached)>,
+}
+
+/// What of a group is not read yet.
+#[derive(Clone, Debug, Default)]
+struct Pending {
+    wildcard: bool,
+    names: Vec<Arc<str>>,
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        !self.wildcard && self.names.is_empty()
+    }
+}
+
+/// Where a response starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// Delta, from nothing; with the names that do not exist.
+    DeltaAll,
+    /// Delta, from that state of the group.
+    Delta(u64),
+    /// State of the world: everything.
+    SotwAll,
+    /// State of the world for types of which a part may be sent: what changed since that state.
+    Sotw(u64),
+}
+
+/// Bodies up to this length stay until the group changes; longer ones only while some stream waits for their ACK.
+const KEPT_BODY: usize = 16 << 10;
+
+#[derive(Debug)]
+enum Cached {
+    Kept(Arc<Body>),
+    Lent(Weak<Body>),
+}
+
+impl Group {
+    /// An empty group that has all of its interest to read.
+    pub(crate) fn new(ty: ResourceType, wildcard: bool, names: NameSet) -> Self {
+        let pending = Pending { wildcard, names: names.iter().cloned().collect() };
+        Self::with_state(ty, GroupState { names, wildcard, pending, ..GroupState::default() })
+    }
+
+    fn with_state(ty: ResourceType, state: GroupState) -> Self {
+        Self {
+            ty,
+            seq: AtomicU64::new(state.seq),
+            state: Mutex::new(state),
+            filling: Mutex::new(()),
+            members: Mutex::default(),
+        }
+    }
+
+    /// A group for this one's subscription with names added and removed. It takes over what both have in common.
+    pub(crate) fn derive(&self, added: &[Arc<str>], removed: &[&str], wildcard: bool) -> Self {
+        let old = self.state.lock();
+        let mut state = GroupState {
+            names: old.names.clone(),
+            wildcard: old.wildcard,
+            entries: old.entries.clone(),
+            version: old.version,
+            pending: old.pending.clone(),
+            min_revision: old.min_revision,
+            revision: old.revision,
+            ..GroupState::default()
+        };
+        state.reinterest(added, removed, wildcard);
+        Self::with_state(self.ty, state)
+    }
+
+    /// The same in place, for a group that has one member.
+    pub(crate) fn amend(&self, added: &[Arc<str>], removed: &[&str], wildcard: bool) {
+        let mut state = self.state.lock();
+        state.reinterest(added, removed, wildcard);
+        self.advance(&mut state);
+    }
+
+    /// Which state `entries` is in.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, GroupState> {
+        self.state.lock()
+    }
+
+    fn advance(&self, state: &mut GroupState) {
+        state.seq += 1;
+        state.bodies.clear();
+        self.seq.store(state.seq, Ordering::Release);
+    }
+
+    /// Reads what is still pending; `install` runs the given function while no publication is under way.
+    pub(crate) fn fill<S: Snapshot<C>, C>(
+        &self,
+        view: ViewId,
+        snapshot: impl Fn() -> S,
+        install: impl Fn(&mut dyn FnMut()),
+    ) {
+        if self.state.lock().pending.is_empty() {
+            return;
+        }
+        let _one = self.filling.lock();
+        loop {
+            let pending = self.state.lock().pending.clone();
+            if pending.is_empty() {
+                return;
+            }
+            let (revision, found) = read_pending(&pending, view, &snapshot());
+            let mut done = false;
+            install(&mut || {
+                let mut state = self.state.lock();
+                // A publication that came in between is not in what was read: once more.
+                if revision >= state.min_revision {
+                    let empty = state.entries.is_empty();
+                    for resource in &found {
+                        state.set(&resource.name, Some(resource));
+                    }
+                    state.pending = Pending::default();
+                    state.revision = if empty { revision } else { state.revision };
+                    self.advance(&mut state);
+                    done = true;
+                }
+            });
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// Takes over one published change. Returns whether it made a difference.
+    pub(crate) fn publish(&self, revision: u64, changes: &[(&Arc<str>, Option<&Arc<Resource>>)]) -> bool {
+        let mut state = self.state.lock();
+        if state.revision > revision {
+            return false;
+        }
+        if !state.pending.is_empty() {
+            state.min_revision = state.min_revision.max(revision);
+        }
+        let mut changed = false;
+        for (name, resource) in changes {
+            changed |= state.set(name, *resource);
+        }
+        state.revision = revision;
+        if changed {
+            self.advance(&mut state);
+        }
+        changed
+    }
+
+    pub(crate) fn join(&self, mark: &Arc<Mark>) -> usize {
+        self.members.lock().insert(Arc::clone(mark))
+    }
+
+    /// Returns whether the group is empty now.
+    pub(crate) fn leave(&self, slot: usize) -> bool {
+        let mut members = self.members.lock();
+        members.try_remove(slot);
+        members.is_empty()
+    }
+
+    pub(crate) fn member_count(&self) -> usize {
+        self.members.lock().len()
+    }
+
+    pub(crate) fn each_member(&self, mut f: impl FnMut(&Arc<Mark>)) {
+        for (_, mark) in &*self.members.lock() {
+            f(mark);
+        }
+    }
+}
+
+fn read_pending<C>(
+    pending: &Pending,
+    view: ViewId,
+    snapshot: &impl Snapshot<C>,
+) -> (u64, Vec<Arc<Resource>>) {
+    let mut found = Vec::new();
+    if view != ViewId::NONE {
+        if pending.wildcard {
+            let names = snapshot.names(view);
+            found.extend(names.iter().filter_map(|name| snapshot.get(view, name)).map(Arc::new));
+        }
+        found.extend(pending.names.iter().filter_map(|name| snapshot.get(view, name)).map(Arc::new));
+    }
+    (snapshot.revision(), found)
+}
+
+impl GroupState {
+    fn reinterest(&mut self, added: &[Arc<str>], removed: &[&str], wildcard: bool) {
+        if wildcard && !self.wildcard {
+            self.pending.wildcard = true;
+        }
+        for name in removed {
+            self.names.remove(*name);
+            self.pending.names.retain(|pending| **pending != **name);
+        }
+        for name in added {
+            self.names.insert(Arc::clone(name));
+            if !self.entries.contains_key(name) {
+                self.pending.names.push(Arc::clone(name));
+            }
+        }
+        if self.wildcard && !wildcard {
+            // What only the wildcard had goes.
+            let names = &self.names;
+            let gone: Vec<_> = self.entries.keys().filter(|name| !names.contains(*name)).cloned().collect();
+            for name in gone {
+                self.set(&name, None);
+            }
+            self.pending.wildcard = false;
+        } else if !wildcard {
+            for name in removed {
+                self.set(name, None);
+            }
+        }
+        self.wildcard = wildcard;
+    }
+
+    /// Sets or removes an entry; returns whether that changed anything.
+    fn set(&mut self, name: &str, resource: Option<&Arc<Resource>>) -> bool {
+        let old = self.entries.get(name);
+        if old.map(|old| old.version) == resource.map(|new| new.version) {
+            return false;
+        }
+        if let Some(old) = old {
+            self.version = self.version.wrapping_sub(entry_hash(old));
+        }
+        if let Some(new) = resource {
+            self.version = self.version.wrapping_add(entry_hash(new));
+            self.entries.insert(Arc::clone(&new.name), Arc::clone(new));
+        } else {
+            self.entries.remove(name);
+        }
+        true
+    }
+
+    /// The names that were asked for and do not exist.
+    pub(crate) fn absent(&self) -> Vec<Arc<str>> {
+        if self.names.len() <= self.entries.len() && !self.wildcard {
+            return Vec::new();
+        }
+        self.names.iter().filter(|name| !self.entries.contains_key(*name)).cloned().collect()
+    }
+
+    /// The response that leads from a state to the newest. Streams in step share it. `sent` is what a stream in that state has.
+    pub(crate) fn body(&mut self, ty: ResourceType, from: From, sent: &Entries) -> Arc<Body> {
+        let cached = self.bodies.iter().find(|(key, _)| *key == from).and_then(|(_, cached)| match cached {
+            Cached::Kept(body) => Some(Arc::clone(body)),
+            Cached::Lent(body) => body.upgrade(),
+        });
+        if let Some(body) = cached {
+            return body;
+        }
+        let body = Arc::new(self.build(ty, from, sent));
+        self.bodies.retain(|(key, _)| *key != from);
+        let keep = body.frame.len() <= KEPT_BODY;
+        let cached = if keep { Cached::Kept(Arc::clone(&body)) } else { Cached::Lent(Arc::downgrade(&body)) };
+        self.bodies.push((from, cached));
+        body
+    }
+
+    fn build(&self, ty: ResourceType, from: From, sent: &Entries) -> Body {
+        match from {
+            From::DeltaAll => {
+                let mut contents = Contents::difference(&Entries::new(), &self.entries);
+                contents.removed = self.absent();
+                Body::delta(ty, self.version, contents)
+            }
+            From::Delta(_) => Body::delta(ty, self.version, Contents::difference(sent, &self.entries)),
+            From::SotwAll => {
+                Body::sotw(ty, self.version, Contents::difference(&Entries::new(), &self.entries))
+            }
+            From::Sotw(_) => Body::sotw(ty, self.version, Contents::difference(sent, &self.entries)),
+        }
+    }
+}

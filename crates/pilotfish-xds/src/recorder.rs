@@ -1,0 +1,53 @@
+//! What happens, told to whoever counts.
+
+use pilotfish_proto::ResourceType;
+use std::time::Duration;
+
+/// One response that went out.
+#[derive(Clone, Copy, Debug)]
+pub struct Push {
+    /// The resources' type.
+    pub ty: ResourceType,
+    /// The response's length with its gRPC frame.
+    pub bytes: usize,
+    /// How many resources are in it.
+    pub resources: usize,
+    /// How many resources it removes.
+    pub removed: usize,
+}
+
+/// Hears of events; a metrics registry implements it. Every method does nothing by default. Called from the streams' tasks:
+/// implementations are quick and never block.
+#[allow(unused_variables)]
+pub trait Recorder: Send + Sync + 'static {
+    /// A client was taken in (`pilot_xds` counts up).
+    fn connected(&self) {}
+    /// A client that had been taken in is gone (`pilot_xds` counts down).
+    fn disconnected(&self) {}
+    /// A stream was refused or ended with an error: the gRPC status code's name.
+    fn stream_error(&self, code: &'static str) {}
+    /// A request came in (`pilot_xds_recv_max` is the largest).
+    fn received(&self, bytes: usize) {}
+    /// A response was handed to the connection (`pilot_xds_pushes{type}`, `pilot_xds_config_size_bytes{type}`).
+    fn pushed(&self, push: Push) {}
+    /// How long the connection took to take a response that it could not take at once (`pilot_xds_send_time`).
+    fn send_time(&self, ty: ResourceType, waited: Duration) {}
+    /// A client acknowledged a response, that long after it was sent.
+    fn acknowledged(&self, ty: ResourceType, after: Duration) {}
+    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...).
+    fn rejected(&self, ty: ResourceType, node: &str, error: &str) {}
+    /// A request carried the nonce of an older response (`pilot_xds_expired_nonce{type}`).
+    fn expired_nonce(&self, ty: ResourceType) {}
+    /// From a publication to the stream's task taking it up (`pilot_proxy_queue_time`).
+    fn queue_time(&self, waited: Duration) {}
+    /// From a publication to all of its types being sent on a stream (`pilot_proxy_convergence_time`).
+    fn converged(&self, after: Duration) {}
+    /// A request of a type that is not served.
+    fn unknown_type(&self, type_url: &str) {}
+}
+
+/// Counts nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRecorder;
+
+impl Recorder for NoRecorder {}

@@ -1,0 +1,139 @@
+//! What the server is served from: the contract between this crate and whoever makes resources.
+
+use bytes::Bytes;
+use pilotfish_proto::ResourceType;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use std::sync::Arc;
+
+/// Which set of resources a client sees of one type, interned by the source: equal views see equal resources. A view may
+/// be reused for something else only when no connected client has it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewId(pub u32);
+
+impl ViewId {
+    /// The view of a type that is not served to a client: always empty.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+}
+
+/// A connected client, numbered by the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// One encoded resource. Cloning copies pointers.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// The name under which clients subscribe to it.
+    pub name: Arc<str>,
+    /// Hash of the content, the same in every replica. Zero is reserved: no resource has it.
+    pub version: u64,
+    /// An encoded `google.protobuf.Any`.
+    pub body: Bytes,
+    /// The source's revision at which the content last changed.
+    pub changed_at: u64,
+}
+
+/// Equal name and equal content hash are an equal resource.
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version && self.name == other.name
+    }
+}
+
+impl Eq for Resource {}
+
+/// Where a client comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its address as text, `ip:port`, or the path of a Unix socket.
+    pub address: String,
+    /// The request's metadata (header names in lower case) that is text.
+    pub metadata: Vec<(String, String)>,
+    /// Authenticated identities (SPIFFE ids); empty on a plaintext connection.
+    pub identities: Vec<String>,
+}
+
+/// Why a client is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// What it says of itself cannot be understood: answered with `INVALID_ARGUMENT`. A retry does not help.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// It may not be who it says it is: answered with `PERMISSION_DENIED`.
+    #[error("{0}")]
+    PermissionDenied(String),
+}
+
+/// Where resources come from. The binary implements it over the translator.
+pub trait ResourceSource: Send + Sync + 'static {
+    /// The source's handle of a connected client; dropping it says that the client is gone.
+    type Client: Send + Sync + 'static;
+    /// One consistent state of all resources.
+    type Snapshot<'a>: Snapshot<Self::Client>
+    where
+        Self: 'a;
+
+    /// Whether everything has been synced. Until then streams are answered with `UNAVAILABLE`.
+    fn ready(&self) -> bool;
+
+    /// Takes in a client by the node of its first request.
+    ///
+    /// # Errors
+    /// When the node is refused; the text reaches the client.
+    fn connect(&self, node: &Node, peer: &PeerInfo) -> Result<Self::Client, ConnectError>;
+
+    /// The number that [`Publication::moved`] uses for the client.
+    fn client_id(&self, client: &Self::Client) -> ClientId;
+
+    /// The newest state. It may hold a lock of the source: it never lives across an await, and nothing of this crate is
+    /// locked when it is taken.
+    fn snapshot(&self) -> Self::Snapshot<'_>;
+}
+
+/// One consistent state of all resources. Reading may compute.
+pub trait Snapshot<C> {
+    /// Grows with every state.
+    fn revision(&self) -> u64;
+
+    /// What the client sees of a type; `None` when the type is not served to it.
+    fn view(&self, client: &C, ty: ResourceType) -> Option<ViewId>;
+
+    /// The names of all resources of a wildcard subscription.
+    fn names(&self, view: ViewId) -> Arc<[Arc<str>]>;
+
+    /// A resource by name. Load assignments and routes of unknown names are answered with an empty resource (a proxy that
+    /// waits for one would wait for ever), other types with `None`.
+    fn get(&self, view: ViewId, name: &str) -> Option<Resource>;
+}
+
+/// What differs between two states.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Publication {
+    /// The revision of the new state.
+    pub revision: u64,
+    /// What changed in views that somebody uses. Mentioning what did not really change is harmless.
+    pub changes: Vec<Change>,
+    /// The clients of which some type's view is another one now.
+    pub moved: Vec<ClientId>,
+}
+
+/// One change of one view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The view in which it changed.
+    pub view: ViewId,
+    /// The resource's type.
+    pub ty: ResourceType,
+    /// The resource's name.
+    pub name: Arc<str>,
+    /// What happened.
+    pub kind: ChangeKind,
+}
+
+/// What happened to a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new or has new content.
+    Upsert,
+    /// It is gone from the wildcard set. A named subscription may still be answered (with an empty resource).
+    Remove,
+}

@@ -1,0 +1,66 @@
+//! What connected clients look like, for debug pages.
+
+use crate::{ClientId, PeerInfo, Protocol};
+use pilotfish_proto::ResourceType;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// One connected client.
+#[derive(Clone, Debug)]
+pub struct ConnectionStatus {
+    /// `<node id>-<n>`, unique in this process.
+    pub id: String,
+    /// The source's number of the client.
+    pub client: ClientId,
+    /// What the client says of itself.
+    pub node: Arc<Node>,
+    /// Where it comes from.
+    pub peer: PeerInfo,
+    /// When it was taken in.
+    pub connected_at: SystemTime,
+    /// Delta or state of the world.
+    pub protocol: Protocol,
+    /// What it subscribes to.
+    pub types: BTreeMap<ResourceType, TypeStatus>,
+}
+
+/// One type of one client.
+#[derive(Clone, Debug)]
+pub struct TypeStatus {
+    /// What it subscribes to.
+    pub names: Names,
+    /// The nonce of the last response; `None` before the first.
+    pub sent_nonce: Option<String>,
+    /// The nonce of the last acknowledged response.
+    pub acked_nonce: Option<String>,
+    /// When the last response was sent.
+    pub sent_at: Option<SystemTime>,
+    /// How many resources the client was sent and not told to remove.
+    pub resources: usize,
+    /// Whether the client has everything as it is now.
+    pub in_sync: bool,
+    /// The last refusal, until a later response is acknowledged.
+    pub rejection: Option<Rejection>,
+}
+
+/// A subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Everything.
+    Wildcard,
+    /// Those, in order.
+    Named(Vec<Arc<str>>),
+}
+
+/// A refused response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The client's words.
+    pub error: String,
+    /// The resources of the refused response.
+    pub names: Vec<Arc<str>>,
+    /// When.
+    pub at: SystemTime,
+}

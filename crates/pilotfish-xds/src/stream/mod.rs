@@ -1,0 +1,364 @@
+//! One ADS stream as a state machine without IO: requests, marks and time go in, responses come out.
+//!
+//! The server calls [`Stream::on_message`] for each message, and [`Stream::poll_response`] until it returns `None` whenever
+//! the stream's [`Mark`] was set, a message came in or [`Stream::deadline`] passed, and the connection can take more.
+
+mod delta;
+mod order;
+mod push;
+mod sotw;
+mod watch;
+
+use crate::fanout::Fanout;
+use crate::status::{ConnectionStatus, Rejection};
+use crate::wire::{Request, WireError, error_text};
+use crate::{ClientId, ConnectError, Mark, PeerInfo, ResourceSource, Snapshot, ViewId};
+use bytes::Bytes;
+use enum_map::EnumMap;
+use order::Order;
+use pilotfish_proto::ResourceType;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use prost::Message;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use watch::{Acknowledged, Watch};
+
+/// The two forms of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `DeltaAggregatedResources`.
+    Delta,
+    /// `StreamAggregatedResources`: state of the world.
+    Sotw,
+}
+
+/// What one stream may ask for, and how long it is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    /// Names subscribed to, all types together.
+    pub subscriptions: usize,
+    /// Bytes of those names.
+    pub subscription_bytes: usize,
+    /// How long listeners and routes wait for new clusters to be acknowledged and to have their endpoints.
+    pub warming: Duration,
+    /// How long removed clusters are kept for listeners and routes to be acknowledged.
+    pub draining: Duration,
+    /// How long a client that resumed may take to acknowledge its clusters before its endpoints are sent once more: Envoy
+    /// holds that ACK back while a cluster waits for endpoints.
+    pub resume_probe: Duration,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self {
+            subscriptions: 100_000,
+            subscription_bytes: 16 << 20,
+            warming: Duration::from_secs(5),
+            draining: Duration::from_secs(5),
+            resume_probe: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why a stream ends. The text reaches the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// A message or a node that cannot be understood.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// The client may not be who it says it is.
+    #[error("{0}")]
+    PermissionDenied(String),
+    /// A limit.
+    #[error("{0}")]
+    ResourceExhausted(String),
+    /// Not ready, or shutting down: to be tried again.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl StreamError {
+    /// The gRPC status code.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::InvalidArgument(_) => 3,
+            Self::PermissionDenied(_) => 7,
+            Self::ResourceExhausted(_) => 8,
+            Self::Unavailable(_) => 14,
+        }
+    }
+
+    /// The name of the gRPC status code.
+    #[must_use]
+    pub fn code_name(&self) -> &'static str {
+        match self {
+            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
+            Self::PermissionDenied(_) => "PERMISSION_DENIED",
+            Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
+            Self::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+}
+
+impl From<WireError> for StreamError {
+    fn from(error: WireError) -> Self {
+        Self::InvalidArgument(format!("malformed request: {error}"))
+    }
+}
+
+impl From<ConnectError> for StreamError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::InvalidArgument(text) => Self::InvalidArgument(text),
+            ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
+        }
+    }
+}
+
+/// One framed response: the chunks go out one after the other.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The resources' type.
+    pub ty: ResourceType,
+    /// The first bytes of the gRPC frame, often all of them.
+    pub head: Bytes,
+    /// The rest, shared with other streams; empty when `head` is all.
+    pub tail: Bytes,
+}
+
+/// What is known after the first request.
+struct Connected<C> {
+    id: String,
+    client: C,
+    number: ClientId,
+    node: Arc<Node>,
+    at: SystemTime,
+    /// gRPC without a proxy wants every name of a type in each state-of-the-world response.
+    grpc: bool,
+}
+
+/// See the module.
+pub struct Stream<S: ResourceSource> {
+    fanout: Arc<Fanout<S>>,
+    slot: usize,
+    protocol: Protocol,
+    peer: PeerInfo,
+    mark: Arc<Mark>,
+    connected: Option<Connected<S::Client>>,
+    watches: EnumMap<ResourceType, Option<Watch>>,
+    order: Order,
+    /// The first publication that is not sent completely yet.
+    publishing: Option<Duration>,
+}
+
+impl<S: ResourceSource> Stream<S> {
+    pub(crate) fn new(fanout: Arc<Fanout<S>>, protocol: Protocol, peer: PeerInfo, slot: usize) -> Self {
+        Self {
+            fanout,
+            slot,
+            protocol,
+            peer,
+            mark: Arc::default(),
+            connected: None,
+            watches: EnumMap::default(),
+            order: Order::default(),
+            publishing: None,
+        }
+    }
+
+    /// The stream's mark.
+    pub fn mark(&self) -> &Arc<Mark> {
+        &self.mark
+    }
+
+    /// The connection's id, after the first request.
+    pub fn id(&self) -> Option<&str> {
+        self.connected.as_ref().map(|connected| connected.id.as_str())
+    }
+
+    /// Takes in one request.
+    ///
+    /// # Errors
+    /// The stream has to end with that status.
+    pub fn on_message(&mut self, message: &[u8], now: Instant) -> Result<(), StreamError> {
+        self.fanout.recorder.received(message.len());
+        let request = match self.protocol {
+            Protocol::Delta => Request::delta(message)?,
+            Protocol::Sotw => Request::sotw(message)?,
+        };
+        let ty = ResourceType::from_type_url(request.type_url);
+        if self.connected.is_none() {
+            // An agent reports its workload's health on the stream, maybe before the proxy's first request.
+            if ty.is_none() && request.node.is_none() {
+                return Ok(());
+            }
+            self.connect(&request)?;
+        }
+        let Some(ty) = ty else {
+            self.fanout.recorder.unknown_type(request.type_url);
+            tracing::debug!(connection = self.id(), type_url = request.type_url, "type is not served");
+            return Ok(());
+        };
+        match self.protocol {
+            Protocol::Delta => self.on_delta(ty, &request, now),
+            Protocol::Sotw => self.on_sotw(ty, &request, now),
+        }
+    }
+
+    fn connect(&mut self, request: &Request<'_>) -> Result<(), StreamError> {
+        if !self.fanout.source.ready() {
+            return Err(StreamError::Unavailable("not ready: registries are still being synced".into()));
+        }
+        let invalid = |text: &str| StreamError::InvalidArgument(text.into());
+        let node = request.node.ok_or_else(|| invalid("the first request has no node"))?;
+        let node = Node::decode(node)
+            .map_err(|error| StreamError::InvalidArgument(format!("malformed node: {error}")))?;
+        if node.id.is_empty() {
+            return Err(invalid("the node has no id"));
+        }
+        let client = self.fanout.source.connect(&node, &self.peer)?;
+        let number = self.fanout.source.client_id(&client);
+        let id = format!("{}-{}", node.id, self.fanout.connection_number());
+        tracing::info!(connection = id, peer = self.peer.address, protocol = ?self.protocol, "connected");
+        let grpc = is_grpc(&node);
+        // Before the first view is looked up: a move that is published in between must not be missed.
+        self.fanout.register(number, &self.mark);
+        self.fanout.recorder.connected();
+        self.connected =
+            Some(Connected { id, client, number, node: Arc::new(node), at: SystemTime::now(), grpc });
+        Ok(())
+    }
+
+    /// What the client sees of a type now.
+    fn view(&self, ty: ResourceType) -> ViewId {
+        let Some(connected) = &self.connected else { return ViewId::NONE };
+        self.fanout.source.snapshot().view(&connected.client, ty).unwrap_or(ViewId::NONE)
+    }
+
+    /// Looks up the views again and moves subscriptions to where they belong now.
+    fn follow_views(&mut self) {
+        for ty in ResourceType::ALL {
+            if self.watches[ty].is_none() {
+                continue;
+            }
+            let view = self.view(ty);
+            let Some(watch) = &mut self.watches[ty] else { continue };
+            let old = &watch.membership;
+            if old.key.view == view {
+                continue;
+            }
+            let names = old.group.lock().names.clone();
+            let key = crate::group::GroupKey { view, ..old.key };
+            let joined = self.fanout.subscribe(&self.mark, key, names.iter());
+            self.fanout.leave(old);
+            watch.membership = joined;
+            watch.in_step = None;
+        }
+    }
+
+    /// Does what a nonce and an error detail ask for.
+    fn acknowledge(&mut self, ty: ResourceType, request: &Request<'_>, now: Instant) -> Acknowledged {
+        let Some(watch) = &mut self.watches[ty] else { return Acknowledged::Nothing };
+        let recorder = &self.fanout.recorder;
+        let outcome = watch.acknowledge(request.nonce);
+        if let Some(error) = request.error {
+            let error = error_text(error);
+            let answered = watch.reject(&outcome, &error, now);
+            let node = self.connected.as_ref().map_or("", |connected| connected.node.id.as_str());
+            recorder.rejected(ty, node, &error);
+            tracing::warn!(
+                connection = self.connected.as_ref().map(|c| c.id.as_str()),
+                ty = ty.short(),
+                resources = answered,
+                error,
+                "rejected"
+            );
+        } else if let Acknowledged::Current { sent, .. } | Acknowledged::Older { sent, .. } = &outcome {
+            recorder.acknowledged(ty, now.saturating_duration_since(*sent));
+            watch.rejection = None;
+        }
+        if matches!(outcome, Acknowledged::Unknown | Acknowledged::Older { .. }) {
+            recorder.expired_nonce(ty);
+        }
+        if let Acknowledged::Current { answered, .. } | Acknowledged::Older { answered, .. } = &outcome {
+            self.order.answered(ty, answered);
+        }
+        outcome
+    }
+
+    /// Checks what the stream would subscribe to if that type's part became `count` names of `bytes`.
+    fn check_limits(&self, ty: ResourceType, count: usize, bytes: usize) -> Result<(), StreamError> {
+        let limits = &self.fanout.limits;
+        let others =
+            self.watches.iter().filter(|(other, _)| *other != ty).filter_map(|(_, watch)| watch.as_ref());
+        let (mut all, mut all_bytes) = (count, bytes);
+        for watch in others {
+            all += watch.membership.key.interest.count;
+            all_bytes += watch.membership.key.interest.bytes;
+        }
+        if all > limits.subscriptions {
+            let limit = limits.subscriptions;
+            return Err(StreamError::ResourceExhausted(format!(
+                "too many subscriptions: {all} names, and at most {limit} are allowed for one stream"
+            )));
+        }
+        if all_bytes > limits.subscription_bytes {
+            let limit = limits.subscription_bytes;
+            return Err(StreamError::ResourceExhausted(format!(
+                "subscriptions too long: {all_bytes} bytes of names, and at most {limit} are allowed for one stream"
+            )));
+        }
+        Ok(())
+    }
+
+    /// When [`Stream::poll_response`] has to be called even if nothing happens until then.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.order.deadline()
+    }
+
+    /// The stream for debug pages; `None` before the first request.
+    pub fn status(&self) -> Option<ConnectionStatus> {
+        let connected = self.connected.as_ref()?;
+        let types = self.watches.iter().filter_map(|(ty, watch)| Some((ty, watch.as_ref()?.status())));
+        Some(ConnectionStatus {
+            id: connected.id.clone(),
+            client: connected.number,
+            node: Arc::clone(&connected.node),
+            peer: self.peer.clone(),
+            connected_at: connected.at,
+            protocol: self.protocol,
+            types: types.collect(),
+        })
+    }
+
+    /// The last refusal of a type.
+    pub fn rejection(&self, ty: ResourceType) -> Option<&Rejection> {
+        self.watches[ty].as_ref()?.rejection.as_ref().map(|(_, rejection)| rejection)
+    }
+}
+
+impl<S: ResourceSource> Drop for Stream<S> {
+    fn drop(&mut self) {
+        for (_, watch) in &self.watches {
+            if let Some(watch) = watch {
+                self.fanout.leave(&watch.membership);
+            }
+        }
+        self.fanout.closed(self.slot);
+        if let Some(connected) = &self.connected {
+            self.fanout.unregister(connected.number, &self.mark);
+            self.fanout.recorder.disconnected();
+            tracing::info!(connection = connected.id, "disconnected");
+        }
+    }
+}
+
+/// Whether the client is a gRPC library and not a proxy.
+fn is_grpc(node: &Node) -> bool {
+    use prost_types::value::Kind;
+    let generator = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("GENERATOR"));
+    let says_so =
+        |value: &prost_types::Value| matches!(&value.kind, Some(Kind::StringValue(kind)) if kind == "grpc");
+    generator.is_some_and(says_so) || node.user_agent_name.to_ascii_lowercase().starts_with("grpc")
+}

@@ -1,0 +1,118 @@
+//! Make before break: in which order the types of one change reach a proxy.
+//!
+//! ```text
+//!   CDS  new and changed clusters ──▶ EDS  their endpoints ──▶ (answered) ──▶ LDS, RDS ──▶ (answered) ──▶ CDS  removals
+//! ```
+//!
+//! Envoy helps: it acknowledges clusters only when all of them are warm. A lone change of endpoints is never held.
+
+use super::watch::InFlight;
+use pilotfish_proto::ResourceType;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a stream waits for.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// New clusters, for which listeners and routes wait.
+    pub(super) warming: Option<Warming>,
+    /// Clusters that are to be removed when listeners and routes are answered.
+    pub(super) breaking: Option<Breaking>,
+    /// A resumed client that may have a cluster waiting for endpoints.
+    pub(super) probe: Option<Probe>,
+    /// The client gave the clusters that it has on this stream.
+    pub(super) resumed: bool,
+    /// The probe was started: only the first response after a resume is one.
+    pub(super) probed: bool,
+    /// Clusters (by the name of their endpoints) that were sent anew before the client asked for endpoints.
+    pub(super) reannounced: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Warming {
+    /// The response that announced the newest of them.
+    pub(super) nonce: u64,
+    pub(super) answered: bool,
+    /// The endpoints that were not asked for or not answered yet.
+    pub(super) endpoints: BTreeSet<Arc<str>>,
+    pub(super) until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Breaking {
+    pub(super) since: Instant,
+    pub(super) until: Instant,
+    /// The time is up: removals are not held any more.
+    pub(super) over: bool,
+    /// The clusters.
+    pub(super) clusters: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Probe {
+    pub(super) nonce: u64,
+    pub(super) until: Instant,
+}
+
+impl Order {
+    /// Takes in that responses were accepted or refused.
+    pub(super) fn answered(&mut self, ty: ResourceType, responses: &[InFlight]) {
+        match ty {
+            ResourceType::Cluster => {
+                let is = |nonce: u64| responses.iter().any(|response| response.nonce == nonce);
+                if let Some(warming) = &mut self.warming {
+                    warming.answered |= is(warming.nonce);
+                }
+                if self.probe.as_ref().is_some_and(|probe| is(probe.nonce)) {
+                    self.probe = None;
+                }
+            }
+            ResourceType::Endpoint => {
+                let Some(warming) = &mut self.warming else { return };
+                if warming.endpoints.is_empty() {
+                    return;
+                }
+                for resource in responses.iter().flat_map(|response| &response.contents.upserts) {
+                    warming.endpoints.remove(&resource.name);
+                }
+            }
+            _ => return,
+        }
+        if self.warming.as_ref().is_some_and(|warming| warming.answered && warming.endpoints.is_empty()) {
+            self.warming = None;
+        }
+    }
+
+    /// Lets go of what time has run out for. Returns whether a resumed client's endpoints are to be sent once more.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
+        if self.warming.as_ref().is_some_and(|warming| now >= warming.until) {
+            self.warming = None;
+        }
+        if let Some(breaking) = &mut self.breaking {
+            breaking.over |= now >= breaking.until;
+        }
+        let probe = self.probe.as_ref().is_some_and(|probe| now >= probe.until);
+        if probe {
+            self.probe = None;
+        }
+        probe
+    }
+
+    /// Whether a type waits for clusters.
+    pub(super) fn holds(&self, ty: ResourceType) -> bool {
+        matches!(ty, ResourceType::Listener | ResourceType::Route) && self.warming.is_some()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.warming.is_none() && self.breaking.is_none()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let warming = self.warming.as_ref().map(|warming| warming.until);
+        let breaking =
+            self.breaking.as_ref().filter(|breaking| !breaking.over).map(|breaking| breaking.until);
+        let probe = self.probe.as_ref().map(|probe| probe.until);
+        [warming, breaking, probe].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,343 @@
+//! What a stream sends next.
+
+use super::order::{Breaking, Probe, Warming};
+use super::watch::Asked;
+use super::{Protocol, Response, Stream};
+use crate::body::{Body, Contents, next_nonce};
+use crate::group::{Entries, From, GroupState, set_version};
+use crate::recorder::Push;
+use crate::wire::eds_name;
+use crate::{Resource, ResourceSource};
+use bytes::Bytes;
+use pilotfish_proto::ResourceType;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What is to be sent of a type.
+struct Plan {
+    contents: Arc<Contents>,
+    /// An encoded form that others share.
+    body: Option<Arc<Body>>,
+    /// Something has to wait, so the client will not have everything.
+    held: bool,
+}
+
+impl<S: ResourceSource> Stream<S> {
+    /// The next response, in make-before-break order; `None` when there is nothing to send now.
+    pub fn poll_response(&mut self, now: Instant) -> Option<Response> {
+        if let Some(since) = self.mark.take() {
+            let waited = now.saturating_duration_since(self.fanout.started).saturating_sub(since);
+            self.fanout.recorder.queue_time(waited);
+            self.publishing.get_or_insert(since);
+        }
+        if self.mark.take_moved() {
+            self.follow_views();
+        }
+        if self.order.expire(now) {
+            self.send_endpoints_again();
+        }
+        let fanout = Arc::clone(&self.fanout);
+        let published = fanout.published();
+        for ty in ResourceType::ALL {
+            if let Some(response) = self.pick(ty, now) {
+                return Some(response);
+            }
+        }
+        drop(published);
+        if self.publishing.is_some() && self.order.is_idle() {
+            let since = self.publishing.take().unwrap_or_default();
+            let after = now.saturating_duration_since(self.fanout.started).saturating_sub(since);
+            self.fanout.recorder.converged(after);
+        }
+        None
+    }
+
+    fn send_endpoints_again(&mut self) {
+        if let Some(watch) = &mut self.watches[ResourceType::Endpoint] {
+            watch.sent.clear();
+            watch.in_step = None;
+        }
+    }
+
+    fn pick(&mut self, ty: ResourceType, now: Instant) -> Option<Response> {
+        let watch = self.watches[ty].as_ref()?;
+        let group = Arc::clone(&watch.membership.group);
+        let answer = watch.asked.is_some();
+        if !answer && (watch.in_step == Some(group.seq()) || self.order.holds(ty)) {
+            return None;
+        }
+        let settled = ty != ResourceType::Cluster || self.settled();
+        let mut state = group.lock();
+        let plan = self.plan(ty, &mut state, settled, now)?;
+        let said = if self.whole(ty) || self.protocol == Protocol::Delta {
+            !plan.contents.is_empty()
+        } else {
+            !plan.contents.upserts.is_empty()
+        };
+        let watch = self.watches[ty].as_mut()?;
+        let body = if said || answer {
+            Some(Self::encode(
+                ty,
+                watch,
+                &plan,
+                &mut state,
+                self.protocol,
+                self.connected.as_ref().is_some_and(|c| c.grpc),
+            ))
+        } else {
+            None
+        };
+        let before = if plan.held {
+            let mut after = watch.sent.clone();
+            plan.contents.apply(&mut after);
+            watch.in_step = None;
+            std::mem::replace(&mut watch.sent, after)
+        } else {
+            watch.in_step = Some(group.seq());
+            std::mem::replace(&mut watch.sent, state.entries.clone())
+        };
+        drop(state);
+        let body = body?;
+        Some(self.respond(ty, &body, &plan.contents, &before, now))
+    }
+
+    /// Whether a type is sent as a whole or not at all.
+    fn whole(&self, ty: ResourceType) -> bool {
+        let grpc = self.connected.as_ref().is_some_and(|connected| connected.grpc);
+        self.protocol == Protocol::Sotw && is_whole(ty, grpc)
+    }
+
+    /// What differs between the client and the newest state, without what has to wait.
+    fn plan(
+        &mut self,
+        ty: ResourceType,
+        state: &mut GroupState,
+        settled: bool,
+        now: Instant,
+    ) -> Option<Plan> {
+        let watch = self.watches[ty].as_ref()?;
+        let keeps = self.order.breaking.as_ref().is_some_and(|breaking| !breaking.clusters.is_empty());
+        let filtered = ty == ResourceType::ExtensionConfig || (ty == ResourceType::Endpoint && keeps);
+        if self.protocol == Protocol::Delta && !filtered {
+            let start = match (&watch.asked, watch.in_step) {
+                (Asked::All, _) if watch.sent.is_empty() => Some(From::DeltaAll),
+                (Asked::Nothing, Some(seq)) => Some(From::Delta(seq)),
+                _ => None,
+            };
+            if let Some(start) = start {
+                let body = state.body(ty, start, &watch.sent);
+                let breaks = ty == ResourceType::Cluster && !body.contents.removed.is_empty();
+                if !breaks || start == From::DeltaAll {
+                    return Some(Plan {
+                        contents: Arc::clone(&body.contents),
+                        body: Some(body),
+                        held: false,
+                    });
+                }
+            }
+        }
+        let mut contents = Contents::difference(&watch.sent, &state.entries);
+        let mut held = false;
+        match ty {
+            ResourceType::Cluster => held = self.hold_removals(&mut contents, settled, now),
+            ResourceType::Endpoint if keeps => {
+                let clusters = self.order.breaking.as_ref().map(|breaking| &breaking.clusters);
+                let all = contents.upserts.len();
+                contents.upserts.retain(|r| clusters.is_none_or(|clusters| !clusters.contains(&r.name)));
+                held = contents.upserts.len() < all;
+            }
+            // Envoy takes the removal of a filter's configuration for an error.
+            ResourceType::ExtensionConfig => contents.removed.clear(),
+            _ => {}
+        }
+        Some(Plan { contents: Arc::new(contents), body: None, held })
+    }
+
+    /// Takes removed clusters out of a response while listeners or routes may refer to them.
+    fn hold_removals(&mut self, contents: &mut Contents, settled: bool, now: Instant) -> bool {
+        let over = self.order.breaking.as_ref().is_some_and(|breaking| breaking.over);
+        if contents.removed.is_empty() || settled || over {
+            self.order.breaking = None;
+            return false;
+        }
+        let until = now + self.fanout.limits.draining;
+        let clusters: BTreeSet<_> = contents.removed.drain(..).collect();
+        match &mut self.order.breaking {
+            Some(breaking) => breaking.clusters = clusters,
+            None => self.order.breaking = Some(Breaking { since: now, until, over: false, clusters }),
+        }
+        true
+    }
+
+    /// Whether listeners and routes are as they shall be, and the client said so.
+    fn settled(&mut self) -> bool {
+        let since = self.order.breaking.as_ref().map(|breaking| breaking.since);
+        [ResourceType::Listener, ResourceType::Route].into_iter().all(|ty| {
+            let whole = self.whole(ty) || self.protocol == Protocol::Delta;
+            let Some(watch) = &mut self.watches[ty] else { return true };
+            let refused = match (&watch.rejection, since) {
+                (Some((at, _)), Some(since)) => *at >= since,
+                _ => false,
+            };
+            if watch.asked.is_some() || !watch.in_flight.is_empty() || refused {
+                return false;
+            }
+            let group = Arc::clone(&watch.membership.group);
+            if watch.in_step == Some(group.seq()) {
+                return true;
+            }
+            let state = group.lock();
+            let difference = Contents::difference(&watch.sent, &state.entries);
+            let equal = difference.upserts.is_empty() && (!whole || difference.removed.is_empty());
+            if equal {
+                watch.sent = state.entries.clone();
+                watch.in_step = Some(group.seq());
+            }
+            equal
+        })
+    }
+
+    fn encode(
+        ty: ResourceType,
+        watch: &super::watch::Watch,
+        plan: &Plan,
+        state: &mut GroupState,
+        protocol: Protocol,
+        grpc: bool,
+    ) -> Arc<Body> {
+        if let Some(body) = &plan.body {
+            return Arc::clone(body);
+        }
+        if protocol == Protocol::Delta {
+            return Arc::new(Body::delta(
+                ty,
+                state.version,
+                with_absent(ty, &plan.contents, &watch.asked, state),
+            ));
+        }
+        if is_whole(ty, grpc) {
+            if !plan.held {
+                return state.body(ty, From::SotwAll, &watch.sent);
+            }
+            let mut all = watch.sent.clone();
+            plan.contents.apply(&mut all);
+            return Arc::new(Body::sotw(ty, set_version(&all), Contents::difference(&Entries::new(), &all)));
+        }
+        match (&watch.asked, watch.in_step) {
+            (Asked::All, _) if watch.sent.is_empty() && !plan.held => {
+                state.body(ty, From::SotwAll, &watch.sent)
+            }
+            (Asked::Nothing, Some(seq)) if !plan.held => state.body(ty, From::Sotw(seq), &watch.sent),
+            _ => Arc::new(Body::sotw(ty, state.version, Contents::clone(&plan.contents))),
+        }
+    }
+
+    fn respond(
+        &mut self,
+        ty: ResourceType,
+        body: &Arc<Body>,
+        changed: &Arc<Contents>,
+        before: &Entries,
+        now: Instant,
+    ) -> Response {
+        let push = Push {
+            ty,
+            bytes: body.frame.len(),
+            resources: body.contents.upserts.len(),
+            removed: body.contents.removed.len(),
+        };
+        let mut nonce = body.nonce;
+        let (mut head, mut tail) = (body.frame.whole(), Bytes::new());
+        if let Some(watch) = &mut self.watches[ty] {
+            if watch.knows_nonce(nonce) {
+                nonce = next_nonce();
+                (head, tail) = body.frame.with_nonce(nonce);
+            }
+            watch.sent_response(nonce, changed, body, now);
+        }
+        self.fanout.recorder.pushed(push);
+        if ty == ResourceType::Cluster {
+            self.announce(nonce, changed, before, now);
+        }
+        Response { ty, head, tail }
+    }
+
+    /// Follows up on clusters that were sent.
+    fn announce(&mut self, nonce: u64, sent: &Contents, before: &Entries, now: Instant) {
+        if self.order.resumed && !std::mem::replace(&mut self.order.probed, true) {
+            self.order.probe = Some(Probe { nonce, until: now + self.fanout.limits.resume_probe });
+        }
+        if let Some(warming) = &mut self.order.warming {
+            for name in &sent.removed {
+                warming.endpoints.remove(name);
+            }
+        }
+        let referring =
+            [ResourceType::Listener, ResourceType::Route].iter().any(|ty| self.watches[*ty].is_some());
+        if before.is_empty() && !referring {
+            return;
+        }
+        let (changed, added): (Vec<_>, Vec<_>) =
+            sent.upserts.iter().partition(|resource| before.contains_key(&resource.name));
+        self.resend_endpoints(&changed);
+        if referring && !added.is_empty() {
+            self.warm(nonce, &added, now);
+        }
+    }
+
+    /// A cluster with new content waits for endpoints as a new one does, but Envoy does not ask for them again.
+    fn resend_endpoints(&mut self, changed: &[&Arc<Resource>]) {
+        for name in changed.iter().filter_map(|resource| eds_name(&resource.body)) {
+            match &mut self.watches[ResourceType::Endpoint] {
+                Some(watch) => {
+                    if watch.sent.remove(name).is_some() {
+                        watch.in_step = None;
+                    }
+                }
+                None => {
+                    self.order.reannounced.insert(Arc::from(name));
+                }
+            }
+        }
+    }
+
+    fn warm(&mut self, nonce: u64, added: &[&Arc<Resource>], now: Instant) {
+        let until = now + self.fanout.limits.warming;
+        let warming = self.order.warming.get_or_insert_with(|| Warming {
+            nonce,
+            answered: false,
+            endpoints: BTreeSet::new(),
+            until,
+        });
+        warming.nonce = nonce;
+        warming.answered = false;
+        if let Some(watch) = &self.watches[ResourceType::Endpoint] {
+            let names = added.iter().filter_map(|resource| eds_name(&resource.body));
+            warming.endpoints.extend(names.filter(|name| !watch.sent.contains_key(*name)).map(Arc::from));
+        }
+    }
+}
+
+/// Whether a state-of-the-world response of the type has to have all of its resources: what is not in it is gone.
+fn is_whole(ty: ResourceType, grpc: bool) -> bool {
+    ty.is_wildcard() || grpc
+}
+
+/// The contents with those of the asked names that do not exist.
+fn with_absent(ty: ResourceType, contents: &Contents, asked: &Asked, state: &GroupState) -> Contents {
+    let mut contents = contents.clone();
+    let absent: Vec<Arc<str>> = match asked {
+        Asked::Nothing => return contents,
+        // Envoy takes the removal of a filter's configuration for an error.
+        _ if ty == ResourceType::ExtensionConfig => return contents,
+        Asked::All => state.absent(),
+        Asked::Names(names) => {
+            names.iter().filter(|name| !state.entries.contains_key(*name)).cloned().collect()
+        }
+    };
+    let mut removed: BTreeSet<_> = contents.removed.drain(..).collect();
+    removed.extend(absent);
+    contents.removed = removed.into_iter().collect();
+    contents
+}

@@ -1,0 +1,112 @@
+//! State-of-the-world requests.
+
+use super::watch::{Acknowledged, Asked, Watch};
+use super::{Stream, StreamError};
+use crate::ResourceSource;
+use crate::group::{GroupKey, InterestKey};
+use crate::wire::Request;
+use pilotfish_proto::ResourceType;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl<S: ResourceSource> Stream<S> {
+    pub(super) fn on_sotw(
+        &mut self,
+        ty: ResourceType,
+        request: &Request<'_>,
+        now: Instant,
+    ) -> Result<(), StreamError> {
+        let known = self.watches[ty].is_some();
+        if request.error.is_some() {
+            self.acknowledge(ty, request, now);
+            return Ok(());
+        }
+        if request.names.is_empty() && !ty.is_wildcard() {
+            if let Some(watch) = self.watches[ty].take() {
+                self.fanout.leave(&watch.membership);
+            }
+            return Ok(());
+        }
+        if request.nonce.is_empty() || !known {
+            return self.first_sotw(ty, request);
+        }
+        match self.acknowledge(ty, request, now) {
+            Acknowledged::Current { .. } | Acknowledged::Again => self.change_sotw(ty, request),
+            // What it says about names is older than what the client is about to say.
+            _ => Ok(()),
+        }
+    }
+
+    fn first_sotw(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
+        let named = self.watches[ty].as_ref().is_some_and(|watch| watch.named);
+        let (interest, names) = sotw_interest(ty, request, named)?;
+        self.check_limits(ty, interest.count, interest.bytes)?;
+        if let Some(old) = self.watches[ty].take() {
+            self.fanout.leave(&old.membership);
+        }
+        let key = GroupKey { ty, view: self.view(ty), interest };
+        let mut watch = Watch::new(self.fanout.subscribe(&self.mark, key, names.iter()));
+        watch.fingerprint = request.names.fingerprint();
+        watch.named = named || !names.is_empty();
+        self.watches[ty] = Some(watch);
+        if let (ResourceType::Cluster, Some(endpoints)) = (ty, &mut self.watches[ResourceType::Endpoint]) {
+            // Clusters that are announced again wait for endpoints, and Envoy's request for them looks like an ACK.
+            endpoints.always_respond = true;
+        }
+        Ok(())
+    }
+
+    fn change_sotw(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
+        let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
+        if std::mem::take(&mut watch.always_respond) {
+            watch.sent.clear();
+            watch.in_step = None;
+            watch.asked = Asked::All;
+        }
+        let fingerprint = request.names.fingerprint();
+        if fingerprint == watch.fingerprint {
+            return Ok(());
+        }
+        let (interest, names) = sotw_interest(ty, request, watch.named)?;
+        self.check_limits(ty, interest.count, interest.bytes)?;
+        let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
+        watch.fingerprint = fingerprint;
+        watch.named |= !names.is_empty();
+        if interest == watch.membership.key.interest {
+            return Ok(());
+        }
+        let old = watch.membership.group.lock().names.clone();
+        let added: Vec<&str> = names.iter().copied().filter(|name| !old.contains(*name)).collect();
+        let removed: Vec<Arc<str>> =
+            old.iter().filter(|name| names.binary_search(&&***name).is_err()).cloned().collect();
+        let removed: Vec<&str> = removed.iter().map(|name| &**name).collect();
+        watch.membership = self.fanout.resubscribe(&self.mark, &watch.membership, interest, &added, &removed);
+        watch.in_step = None;
+        if !interest.wildcard {
+            removed.iter().for_each(|name| drop(watch.sent.remove(*name)));
+        }
+        // A type that is sent as a whole tells by what is in it what is gone: every change is answered.
+        if !added.is_empty() || ty.is_wildcard() {
+            watch.asked.add(added.iter().map(|name| Arc::from(*name)));
+        }
+        Ok(())
+    }
+}
+
+/// The subscription of a request, and its names in order.
+fn sotw_interest<'a>(
+    ty: ResourceType,
+    request: &Request<'a>,
+    named: bool,
+) -> Result<(InterestKey, Vec<&'a str>), StreamError> {
+    let mut names = request.names.read()?;
+    names.sort_unstable();
+    names.dedup();
+    let star = names.contains(&"*");
+    names.retain(|name| *name != "*");
+    // No names at all mean everything, unless the client once gave some.
+    let wildcard = star || (names.is_empty() && ty.is_wildcard() && !named);
+    let mut interest = InterestKey::new(wildcard);
+    names.iter().for_each(|name| interest.add(name));
+    Ok((interest, names))
+}

@@ -1,0 +1,211 @@
+//! One type of one stream: what it subscribes to, what it was sent and what it said to that.
+
+use crate::body::{Body, Contents};
+use crate::fanout::Membership;
+use crate::group::Entries;
+use crate::status::{Names, Rejection, TypeStatus};
+use crate::wire::{hex, unhex};
+use pilotfish_proto::ResourceType;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+/// Responses that are remembered until they are acknowledged. A client that never acknowledges loses nothing but the names in
+/// a later refusal.
+const IN_FLIGHT: usize = 16;
+
+/// What was asked and has to be answered, even with nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Nothing is to be answered.
+    #[default]
+    Nothing,
+    /// Those names.
+    Names(Vec<Arc<str>>),
+    /// The whole subscription.
+    All,
+}
+
+impl Asked {
+    pub(super) fn is_some(&self) -> bool {
+        *self != Self::Nothing
+    }
+
+    pub(super) fn add(&mut self, names: impl IntoIterator<Item = Arc<str>>) {
+        match self {
+            Self::All => {}
+            Self::Names(all) => all.extend(names),
+            Self::Nothing => *self = Self::Names(names.into_iter().collect()),
+        }
+    }
+}
+
+/// A response without an answer yet.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) nonce: u64,
+    pub(super) sent: Instant,
+    /// What changed by it.
+    pub(super) contents: Arc<Contents>,
+    /// A long body lives as long as some stream waits for its ACK, so that late-comers share it.
+    _body: Arc<Body>,
+    /// A second attempt at what was refused together with something else.
+    pub(super) retry: bool,
+}
+
+/// What a request's nonce refers to.
+#[derive(Debug)]
+pub(super) enum Acknowledged {
+    /// The request has no nonce, or nothing was sent.
+    Nothing,
+    /// The last response.
+    Current { answered: Vec<InFlight>, sent: Instant },
+    /// An earlier response, after which another one was sent.
+    Older { answered: Vec<InFlight>, sent: Instant },
+    /// The last response, once more: its answer came before.
+    Again,
+    /// No response of this stream that is waited for.
+    Unknown,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) membership: Membership,
+    /// What the client was sent and not told to remove. After a refusal too: the same content is not sent again.
+    pub(super) sent: Entries,
+    /// The state of the group that `sent` is equal to.
+    pub(super) in_step: Option<u64>,
+    pub(super) asked: Asked,
+    /// State of the world: the next request with the last nonce is answered as a whole, whatever it looks like.
+    pub(super) always_respond: bool,
+    /// State of the world: fingerprint of the last request's names.
+    pub(super) fingerprint: u64,
+    /// State of the world: the client once subscribed by name, so no names mean nothing and not everything.
+    pub(super) named: bool,
+    pub(super) in_flight: VecDeque<InFlight>,
+    pub(super) retry: bool,
+    pub(super) last_sent: Option<u64>,
+    last_acked: Option<u64>,
+    sent_at: Option<SystemTime>,
+    pub(super) rejection: Option<(Instant, Rejection)>,
+}
+
+impl Watch {
+    /// A new subscription: everything is to be answered.
+    pub(super) fn new(membership: Membership) -> Self {
+        Self {
+            membership,
+            sent: Entries::new(),
+            in_step: None,
+            asked: Asked::All,
+            always_respond: false,
+            fingerprint: 0,
+            named: false,
+            in_flight: VecDeque::new(),
+            retry: false,
+            last_sent: None,
+            last_acked: None,
+            sent_at: None,
+            rejection: None,
+        }
+    }
+
+    /// Whether the nonce is one that the client could confuse with a new response's.
+    pub(super) fn knows_nonce(&self, nonce: u64) -> bool {
+        self.last_sent == Some(nonce) || self.in_flight.iter().any(|response| response.nonce == nonce)
+    }
+
+    pub(super) fn sent_response(
+        &mut self,
+        nonce: u64,
+        contents: &Arc<Contents>,
+        body: &Arc<Body>,
+        now: Instant,
+    ) {
+        if self.in_flight.len() == IN_FLIGHT {
+            self.in_flight.pop_front();
+        }
+        let retry = std::mem::take(&mut self.retry);
+        let (contents, body) = (Arc::clone(contents), Arc::clone(body));
+        self.in_flight.push_back(InFlight { nonce, sent: now, contents, _body: body, retry });
+        self.last_sent = Some(nonce);
+        self.sent_at = Some(SystemTime::now());
+        self.asked = Asked::Nothing;
+    }
+
+    /// Finds the response that a nonce answers. Those before it are answered as well: responses are processed in order.
+    pub(super) fn acknowledge(&mut self, nonce: &str) -> Acknowledged {
+        if nonce.is_empty() {
+            return Acknowledged::Nothing;
+        }
+        let Some(nonce) = unhex(nonce) else { return Acknowledged::Unknown };
+        let Some(at) = self.in_flight.iter().position(|response| response.nonce == nonce) else {
+            return if self.last_sent == Some(nonce) { Acknowledged::Again } else { Acknowledged::Unknown };
+        };
+        let answered: Vec<_> = self.in_flight.drain(..=at).collect();
+        let sent = answered.last().map_or_else(Instant::now, |response| response.sent);
+        self.last_acked = Some(nonce);
+        if self.last_sent == Some(nonce) {
+            Acknowledged::Current { answered, sent }
+        } else {
+            Acknowledged::Older { answered, sent }
+        }
+    }
+
+    /// Remembers a refusal; returns how many resources were in the refused response.
+    ///
+    /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is
+    /// sent a second time without it, once.
+    pub(super) fn reject(&mut self, outcome: &Acknowledged, error: &str, now: Instant) -> usize {
+        let refused = match outcome {
+            Acknowledged::Current { answered, .. } | Acknowledged::Older { answered, .. } => answered.last(),
+            _ => None,
+        };
+        let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
+        let names: Vec<_> = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
+        self.last_acked = None;
+        let ty = self.membership.key.ty;
+        let all_or_nothing = !matches!(ty, ResourceType::Cluster | ResourceType::Listener);
+        if all_or_nothing && upserts.len() > 1 && refused.is_some_and(|response| !response.retry) {
+            let innocent: Vec<_> =
+                upserts.iter().filter(|resource| !error.contains(&*resource.name)).collect();
+            if innocent.len() < upserts.len() {
+                for resource in innocent {
+                    // Only what is still the newest that the client was sent.
+                    if self.sent.get(&resource.name) == Some(resource) {
+                        self.sent.remove(&resource.name);
+                        self.in_step = None;
+                        self.retry = true;
+                    }
+                }
+            }
+        }
+        let count = names.len();
+        self.rejection = Some((now, Rejection { error: error.to_owned(), names, at: SystemTime::now() }));
+        count
+    }
+
+    pub(super) fn status(&self) -> TypeStatus {
+        let group = &self.membership.group;
+        let state = group.lock();
+        let names = if state.wildcard {
+            Names::Wildcard
+        } else {
+            Names::Named(state.names.iter().cloned().collect())
+        };
+        drop(state);
+        let text = |nonce: u64| String::from_utf8_lossy(&hex(nonce)).into_owned();
+        TypeStatus {
+            names,
+            sent_nonce: self.last_sent.map(text),
+            acked_nonce: self.last_acked.map(text),
+            sent_at: self.sent_at,
+            resources: self.sent.len(),
+            in_sync: self.in_step == Some(group.seq())
+                && self.in_flight.is_empty()
+                && self.rejection.is_none(),
+            rejection: self.rejection.as_ref().map(|(_, rejection)| rejection.clone()),
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Requests and responses as bytes.
+//!
+//! A proxy acknowledges every response, so requests are read in place: an ACK allocates nothing and a subscription that did
+//! not change (state-of-the-world repeats all names in every ACK) costs one pass over its bytes. Responses are put together from resources that
+//! are encoded already.
+
+use crate::Resource;
+use bytes::{BufMut, Bytes, BytesMut};
+use std::sync::Arc;
+
+/// Why a message cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("the message ends in the middle of a field")]
+    Truncated,
+    #[error("field {0} has an unexpected wire type")]
+    WireType(u64),
+    #[error("field {0} is not valid UTF-8")]
+    Utf8(u64),
+}
+
+/// One field of a message.
+enum Field<'a> {
+    Bytes(&'a [u8]),
+    Number(u64),
+}
+
+/// Walks over the fields of an encoded message.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn varint(&mut self) -> Result<u64, WireError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.rest.split_first().ok_or(WireError::Truncated)?;
+            self.rest = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(WireError::Truncated)
+    }
+
+    fn take(&mut self, len: u64) -> Result<&'a [u8], WireError> {
+        let len = usize::try_from(len).map_err(|_| WireError::Truncated)?;
+        let (head, rest) = self.rest.split_at_checked(len).ok_or(WireError::Truncated)?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn next(&mut self) -> Result<Option<(u64, Field<'a>)>, WireError> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let key = self.varint()?;
+        let field = match key & 7 {
+            0 => Field::Number(self.varint()?),
+            1 => Field::Bytes(self.take(8)?),
+            2 => {
+                let len = self.varint()?;
+                Field::Bytes(self.take(len)?)
+            }
+            5 => Field::Bytes(self.take(4)?),
+            _ => return Err(WireError::WireType(key >> 3)),
+        };
+        Ok(Some((key >> 3, field)))
+    }
+}
+
+fn text(number: u64, bytes: &[u8]) -> Result<&str, WireError> {
+    std::str::from_utf8(bytes).map_err(|_| WireError::Utf8(number))
+}
+
+/// A repeated string field of a message, read when it is needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Strings<'a> {
+    /// From the first to the end of the last occurrence.
+    region: &'a [u8],
+    number: u64,
+    count: usize,
+}
+
+impl<'a> Strings<'a> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Differs when the field's content differs; keyed by nothing, so only for comparing with the same stream's last.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        xxhash_rust::xxh3::xxh3_64(self.region)
+    }
+
+    pub(crate) fn read(&self) -> Result<Vec<&'a str>, WireError> {
+        let mut all = Vec::with_capacity(self.count);
+        let mut fields = Fields { rest: self.region };
+        while let Some((number, field)) = fields.next()? {
+            if let (true, Field::Bytes(bytes)) = (number == self.number, field) {
+                all.push(text(number, bytes)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The fields of `DiscoveryRequest` and `DeltaDiscoveryRequest` that matter, in place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Request<'a> {
+    pub(crate) node: Option<&'a [u8]>,
+    pub(crate) type_url: &'a str,
+    pub(crate) nonce: &'a str,
+    /// `resource_names` or `resource_names_subscribe`.
+    pub(crate) names: Strings<'a>,
+    /// Delta: `resource_names_unsubscribe`.
+    pub(crate) unsubscribe: Strings<'a>,
+    /// Delta: `initial_resource_versions`.
+    pub(crate) initial: Vec<(&'a str, &'a str)>,
+    /// `error_detail`: the client refused a response.
+    pub(crate) error: Option<&'a [u8]>,
+}
+
+/// The numbers of the fields, which differ between the two messages.
+struct Numbers {
+    node: u64,
+    type_url: u64,
+    names: u64,
+    unsubscribe: u64,
+    initial: u64,
+    nonce: u64,
+    error: u64,
+}
+
+const SOTW: Numbers =
+    Numbers { node: 2, type_url: 4, names: 3, unsubscribe: 0, initial: 0, nonce: 5, error: 6 };
+const DELTA: Numbers =
+    Numbers { node: 1, type_url: 2, names: 3, unsubscribe: 4, initial: 5, nonce: 6, error: 7 };
+
+impl<'a> Request<'a> {
+    pub(crate) fn sotw(message: &'a [u8]) -> Result<Self, WireError> {
+        Self::parse(message, &SOTW)
+    }
+
+    pub(crate) fn delta(message: &'a [u8]) -> Result<Self, WireError> {
+        Self::parse(message, &DELTA)
+    }
+
+    fn parse(message: &'a [u8], numbers: &Numbers) -> Result<Self, WireError> {
+        let mut request = Self::default();
+        let mut names = Region::default();
+        let mut unsubscribe = Region::default();
+        let mut fields = Fields { rest: message };
+        loop {
+            let start = message.len() - fields.rest.len();
+            let Some((number, field)) = fields.next()? else { break };
+            let end = message.len() - fields.rest.len();
+            // Unknown fields and numbers are skipped: a newer client may have more to say.
+            let Field::Bytes(bytes) = field else { continue };
+            match number {
+                n if n == numbers.names => names.add(start, end),
+                n if n == numbers.type_url => request.type_url = text(n, bytes)?,
+                n if n == numbers.nonce => request.nonce = text(n, bytes)?,
+                n if n == numbers.node => request.node = Some(bytes),
+                n if n == numbers.error => request.error = Some(bytes),
+                n if n == numbers.unsubscribe => unsubscribe.add(start, end),
+                n if n == numbers.initial => request.initial.push(map_entry(n, bytes)?),
+                _ => {}
+            }
+        }
+        request.names = names.strings(message, numbers.names);
+        request.unsubscribe = unsubscribe.strings(message, numbers.unsubscribe);
+        Ok(request)
+    }
+}
+
+/// The extent of a repeated field.
+#[derive(Default)]
+struct Region {
+    start: usize,
+    end: usize,
+    count: usize,
+}
+
+impl Region {
+    fn add(&mut self, start: usize, end: usize) {
+        if self.count == 0 {
+            self.start = start;
+        }
+        self.end = end;
+        self.count += 1;
+    }
+
+    fn strings<'a>(&self, message: &'a [u8], number: u64) -> Strings<'a> {
+        let region = message.get(self.start..self.end).unwrap_or_default();
+        Strings { region, number, count: self.count }
+    }
+}
+
+fn map_entry(number: u64, bytes: &[u8]) -> Result<(&str, &str), WireError> {
+    let (mut key, mut value) = ("", "");
+    let mut fields = Fields { rest: bytes };
+    while let Some((n, field)) = fields.next()? {
+        match (n, field) {
+            (1, Field::Bytes(bytes)) => key = text(number, bytes)?,
+            (2, Field::Bytes(bytes)) => value = text(number, bytes)?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
+/// The message of a `google.rpc.Status`, at most 4 KiB of it.
+pub(crate) fn error_text(status: &[u8]) -> String {
+    const LIMIT: usize = 4096;
+    let mut fields = Fields { rest: status };
+    while let Ok(Some((number, field))) = fields.next() {
+        if let (2, Field::Bytes(bytes)) = (number, field) {
+            return String::from_utf8_lossy(bytes.get(..LIMIT).unwrap_or(bytes)).into_owned();
+        }
+    }
+    String::new()
+}
+
+/// The name under which a cluster's endpoints are asked for, of an encoded `Any` of a `Cluster`; `None` when it does not
+/// take them from EDS.
+pub(crate) fn eds_name(any: &[u8]) -> Option<&str> {
+    const EDS: u64 = 3;
+    let (mut name, mut service_name, mut kind) = ("", "", 0);
+    let mut cluster = Fields { rest: sub_message(any, 2)? };
+    while let Ok(Some((number, field))) = cluster.next() {
+        match (number, field) {
+            (1, Field::Bytes(bytes)) => name = text(1, bytes).ok()?,
+            (2, Field::Number(value)) => kind = value,
+            (3, Field::Bytes(bytes)) => {
+                service_name = sub_message(bytes, 2).and_then(|b| text(2, b).ok()).unwrap_or("");
+            }
+            _ => {}
+        }
+    }
+    (kind == EDS).then_some(if service_name.is_empty() { name } else { service_name })
+}
+
+fn sub_message(message: &[u8], wanted: u64) -> Option<&[u8]> {
+    let mut fields = Fields { rest: message };
+    while let Ok(Some((number, field))) = fields.next() {
+        if let (true, Field::Bytes(bytes)) = (number == wanted, field) {
+            return Some(bytes);
+        }
+    }
+    None
+}
+
+/// A nonce or version as it goes over the wire: 16 hexadecimal digits.
+pub(crate) fn hex(value: u64) -> [u8; 16] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    std::array::from_fn(|i| DIGITS[((value >> (60 - 4 * i)) & 0xf) as usize])
+}
+
+/// The number behind such a text; `None` for what was not written by [`hex`].
+pub(crate) fn unhex(text: &str) -> Option<u64> {
+    let own = text.len() == 16 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    own.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+fn varint_len(value: usize) -> usize {
+    (usize::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+fn field_len(len: usize) -> usize {
+    1 + varint_len(len) + len
+}
+
+fn put_varint(out: &mut BytesMut, mut value: usize) {
+    while value >= 0x80 {
+        out.put_u8((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+fn put_key(out: &mut BytesMut, number: u8, len: usize) {
+    out.put_u8(number << 3 | 2);
+    put_varint(out, len);
+}
+
+fn put_field(out: &mut BytesMut, number: u8, bytes: &[u8]) {
+    put_key(out, number, bytes.len());
+    out.put_slice(bytes);
+}
+
+/// The length of a nonce field. The number of the nonce is 5 in both responses.
+const NONCE_LEN: usize = 18;
+/// What gRPC puts before a message: not compressed, and its length.
+const PREFIX_LEN: usize = 5;
+
+/// An encoded response: one gRPC frame whose last field is the nonce.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    bytes: Bytes,
+}
+
+impl Frame {
+    /// A `DeltaDiscoveryResponse`.
+    pub(crate) fn delta(
+        type_url: &str,
+        system_version: u64,
+        upserts: &[Arc<Resource>],
+        removed: &[Arc<str>],
+        nonce: u64,
+    ) -> Self {
+        let inner = |r: &Resource| field_len(16) + field_len(r.body.len()) + field_len(r.name.len());
+        let len = field_len(16)
+            + upserts.iter().map(|r| field_len(inner(r))).sum::<usize>()
+            + field_len(type_url.len())
+            + removed.iter().map(|name| field_len(name.len())).sum::<usize>();
+        Self::build(len, nonce, |out| {
+            put_field(out, 1, &hex(system_version));
+            for resource in upserts {
+                put_key(out, 2, inner(resource));
+                put_field(out, 1, &hex(resource.version));
+                put_field(out, 2, &resource.body);
+                put_field(out, 3, resource.name.as_bytes());
+            }
+            put_field(out, 4, type_url.as_bytes());
+            for name in removed {
+                put_field(out, 6, name.as_bytes());
+            }
+        })
+    }
+
+    /// A `DiscoveryResponse`.
+    pub(crate) fn sotw(type_url: &str, version: u64, resources: &[Arc<Resource>], nonce: u64) -> Self {
+        let len = field_len(16)
+            + resources.iter().map(|r| field_len(r.body.len())).sum::<usize>()
+            + field_len(type_url.len());
+        Self::build(len, nonce, |out| {
+            put_field(out, 1, &hex(version));
+            for resource in resources {
+                put_field(out, 2, &resource.body);
+            }
+            put_field(out, 4, type_url.as_bytes());
+        })
+    }
+
+    fn build(len: usize, nonce: u64, fill: impl FnOnce(&mut BytesMut)) -> Self {
+        let mut out = BytesMut::with_capacity(PREFIX_LEN + len + NONCE_LEN);
+        put_prefix(&mut out, len + NONCE_LEN);
+        fill(&mut out);
+        put_field(&mut out, 5, &hex(nonce));
+        debug_assert_eq!(out.len(), PREFIX_LEN + len + NONCE_LEN);
+        Self { bytes: out.freeze() }
+    }
+
+    /// The frame as it is.
+    pub(crate) fn whole(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The same message under another nonce: a small head of its own and the shared rest. The order of fields is free.
+    pub(crate) fn with_nonce(&self, nonce: u64) -> (Bytes, Bytes) {
+        let rest = self.bytes.slice(PREFIX_LEN..self.bytes.len() - NONCE_LEN);
+        let mut head = BytesMut::with_capacity(PREFIX_LEN + NONCE_LEN);
+        put_prefix(&mut head, rest.len() + NONCE_LEN);
+        put_field(&mut head, 5, &hex(nonce));
+        (head.freeze(), rest)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn put_prefix(out: &mut BytesMut, len: usize) {
+    out.put_u8(0);
+    // A response of 4 GiB cannot be framed; sources keep resources far below (their own limits are in MiB).
+    out.put_u32(u32::try_from(len).unwrap_or(u32::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::Any;
+    use pilotfish_proto::envoy::config::cluster::v3 as cluster;
+    use pilotfish_proto::envoy::service::discovery::v3 as discovery;
+    use prost::Message;
+
+    fn resource(name: &str, version: u64, value: &[u8]) -> Arc<Resource> {
+        let any = Any { type_url: "t".into(), value: value.to_vec().into() };
+        Arc::new(Resource { name: name.into(), version, body: any.encode_to_vec().into(), changed_at: 0 })
+    }
+
+    #[test]
+    fn a_delta_frame_decodes_to_what_went_in() {
+        let upserts = [resource("a", 1, b"x"), resource("long".repeat(100).as_str(), 2, &[7; 300])];
+        let frame = Frame::delta("url", 9, &upserts, &["gone".into()], 0xab);
+        let bytes = frame.whole();
+        assert_eq!(u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize, bytes.len() - 5);
+        let message = discovery::DeltaDiscoveryResponse::decode(&bytes[5..]).unwrap();
+        assert_eq!(message.nonce, "00000000000000ab");
+        assert_eq!(message.removed_resources, ["gone"]);
+        assert_eq!(message.resources[1].version, "0000000000000002");
+        assert_eq!(message.resources[1].resource.as_ref().unwrap().value.len(), 300);
+
+        let (head, rest) = frame.with_nonce(5);
+        let joined = [&head[..], &rest[..]].concat();
+        assert_eq!(u32::from_be_bytes(joined[1..5].try_into().unwrap()) as usize, joined.len() - 5);
+        let again = discovery::DeltaDiscoveryResponse::decode(&joined[5..]).unwrap();
+        assert_eq!(again.nonce, "0000000000000005");
+        assert_eq!(discovery::DeltaDiscoveryResponse { nonce: message.nonce.clone(), ..again }, message);
+    }
+
+    #[test]
+    fn a_sotw_frame_decodes_to_what_went_in() {
+        let bytes = Frame::sotw("url", 3, &[resource("a", 1, b"x")], 4).whole();
+        let message = discovery::DiscoveryResponse::decode(&bytes[5..]).unwrap();
+        assert_eq!((message.version_info.as_str(), message.type_url.as_str()), ("0000000000000003", "url"));
+        assert_eq!(message.resources[0].value[..], b"x"[..]);
+    }
+
+    #[test]
+    fn requests_are_read_in_place() {
+        let request = discovery::DeltaDiscoveryRequest {
+            type_url: "url".into(),
+            resource_names_subscribe: vec!["a".into(), "b".into()],
+            resource_names_unsubscribe: vec!["c".into()],
+            initial_resource_versions: [("a".to_owned(), "1".to_owned())].into(),
+            response_nonce: "n".into(),
+            error_detail: Some(pilotfish_proto::google::rpc::Status {
+                message: "no".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+        .encode_to_vec();
+        let read = Request::delta(&request).unwrap();
+        assert_eq!(read.names.read().unwrap(), ["a", "b"]);
+        assert_eq!(read.unsubscribe.read().unwrap(), ["c"]);
+        assert_eq!(read.initial, [("a", "1")]);
+        assert_eq!((read.type_url, read.nonce), ("url", "n"));
+        assert_eq!(error_text(read.error.unwrap()), "no");
+    }
+
+    #[test]
+    fn the_eds_name_is_the_service_name_or_the_cluster_name() {
+        let packed = |cluster: &cluster::Cluster| pilotfish_proto::any(cluster).encode_to_vec();
+        let eds = Some(cluster::cluster::ClusterDiscoveryType::Type(3));
+        let mut one =
+            cluster::Cluster { name: "c".into(), cluster_discovery_type: eds, ..Default::default() };
+        assert_eq!(eds_name(&packed(&one)), Some("c"));
+        one.eds_cluster_config =
+            Some(cluster::cluster::EdsClusterConfig { service_name: "s".into(), ..Default::default() });
+        assert_eq!(eds_name(&packed(&one)), Some("s"));
+        one.cluster_discovery_type = None;
+        assert_eq!(eds_name(&packed(&one)), None);
+    }
+
+    #[test]
+    fn hexadecimal_texts_lead_back_to_their_number() {
+        for value in [0, 1, u64::MAX, 0x0123_4567_89ab_cdef] {
+            assert_eq!(unhex(std::str::from_utf8(&hex(value)).unwrap()), Some(value));
+        }
+        for foreign in ["", "1", "00000000000000AB", "+000000000000001", "00000000000000000"] {
+            assert_eq!(unhex(foreign), None);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn random_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            for request in [Request::delta(&bytes), Request::sotw(&bytes)].into_iter().flatten() {
+                let _ = (request.names.read(), request.unsubscribe.read());
+                let _ = error_text(request.error.unwrap_or_default());
+            }
+            let _ = eds_name(&bytes);
+        }
+    }
+}
