@@ -23,6 +23,8 @@ pub mod eds;
 pub mod lds;
 pub mod rds;
 pub mod scope;
+pub mod targets;
+pub mod workload;
 
 pub use cx::Cx;
 pub use encoded::{Batch, Encoded};

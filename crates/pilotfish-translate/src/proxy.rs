@@ -52,6 +52,8 @@ pub struct Proxy {
     pub network: NetworkId,
     /// `LABELS` with `STATIC_LABELS`.
     pub labels: Labels,
+    /// `STATIC_LABELS` alone.
+    pub static_labels: Labels,
     /// The node's locality.
     pub locality: Locality,
     /// `INTERCEPTION_MODE`.
@@ -121,7 +123,8 @@ impl Proxy {
             id => id,
         };
         let mut labels = strings(node.metadata.as_ref(), "LABELS");
-        labels.extend(strings(node.metadata.as_ref(), "STATIC_LABELS"));
+        let static_labels = strings(node.metadata.as_ref(), "STATIC_LABELS");
+        labels.extend(static_labels.clone());
         Ok(Self {
             id: node.id.as_str().into(),
             kind,
@@ -132,6 +135,7 @@ impl Proxy {
             cluster: cluster.into(),
             network: text("NETWORK").into(),
             labels: Arc::new(labels),
+            static_labels: Arc::new(static_labels),
             locality: locality(node),
             interception: match text("INTERCEPTION_MODE") {
                 "TPROXY" => InterceptionMode::Tproxy,

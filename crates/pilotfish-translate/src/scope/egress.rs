@@ -1,0 +1,255 @@
+//! The egress listeners of a scope: what each imports, and what happens to traffic for unknown hosts.
+
+use super::Scope;
+use crate::{Cx, ProxyKind, Query};
+use pilotfish_config::networking::{
+    CaptureMode, IstioEgressListener, OutboundTrafficPolicyMode, Port as ListenerPort,
+};
+use pilotfish_model::{Hostname, Namespace, Protocol};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One egress listener: of a Sidecar, or the one that takes everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Egress {
+    /// Its port; `None` for all ports of its services.
+    pub port: Option<EgressPort>,
+    /// The address that it binds; empty for the services' own.
+    pub bind: Arc<str>,
+    /// How traffic reaches it.
+    pub capture: CaptureMode,
+    /// What it imports.
+    pub imports: Imports,
+}
+
+/// The port of an egress listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressPort {
+    /// The number; 0 for a Unix socket.
+    pub number: u32,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl Egress {
+    /// The port number that services must have to be imported; `None` when every service is.
+    #[must_use]
+    pub fn matched_port(&self) -> Option<u32> {
+        let port = self.port.as_ref()?;
+        (port.number != 0 && port.protocol != Protocol::HttpProxy).then_some(port.number)
+    }
+}
+
+/// Hosts by the namespace that they are imported from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imports {
+    /// Hosts imported from every namespace.
+    everywhere: Option<Hosts>,
+    /// Hosts imported from one namespace.
+    by_namespace: BTreeMap<Namespace, Hosts>,
+    /// Hosts left out, by namespace; `*` for all.
+    excluded: BTreeMap<Namespace, Hosts>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Hosts {
+    exact: BTreeSet<Hostname>,
+    wildcards: Vec<Hostname>,
+}
+
+impl Hosts {
+    fn add(&mut self, host: Hostname) {
+        if host.is_wildcard() {
+            self.wildcards.push(host);
+        } else {
+            self.exact.insert(host);
+        }
+    }
+
+    /// Whether all that a service's host stands for is imported.
+    fn covers(&self, host: &Hostname) -> bool {
+        self.exact.contains(host) || self.wildcards.iter().any(|wildcard| host.is_subset_of(wildcard))
+    }
+
+    /// Whether the host of a rule has something in common with what is imported.
+    fn meets(&self, host: &Hostname) -> bool {
+        self.exact.contains(host)
+            || self.wildcards.iter().any(|wildcard| wildcard.matches(host))
+            || host.is_wildcard() && self.exact.iter().any(|exact| host.matches(exact))
+    }
+}
+
+impl Imports {
+    /// Everything that is visible.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self::parse(["*/*"], &Namespace::default())
+    }
+
+    /// Reads `namespace/host` entries; `own` stands for `.`. Malformed entries import nothing.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, own: &Namespace) -> Self {
+        let mut out = Self::default();
+        for entry in entries {
+            let Some((namespace, host)) = entry.split_once('/') else { continue };
+            let Ok(host) = Hostname::parse(host) else { continue };
+            let (namespace, target) = match namespace {
+                "~" => continue,
+                "*" => {
+                    out.everywhere.get_or_insert_default().add(host);
+                    continue;
+                }
+                _ => match namespace.strip_prefix('~') {
+                    Some(namespace) => (namespace, &mut out.excluded),
+                    None => (namespace, &mut out.by_namespace),
+                },
+            };
+            let namespace = if namespace == "." { own.clone() } else { namespace.into() };
+            target.entry(namespace).or_default().add(host);
+        }
+        out
+    }
+
+    /// Whether a service of that namespace and host is imported.
+    #[must_use]
+    pub fn has_service(&self, namespace: &Namespace, host: &Hostname) -> bool {
+        self.any(namespace, |hosts| hosts.covers(host)) && !self.excludes(namespace, host)
+    }
+
+    /// Whether a VirtualService of that namespace is imported for one of its hosts.
+    #[must_use]
+    pub fn has_rule_host(&self, namespace: &Namespace, host: &Hostname) -> bool {
+        self.any(namespace, |hosts| hosts.meets(host)) && !self.excludes(namespace, host)
+    }
+
+    fn any(&self, namespace: &Namespace, test: impl Fn(&Hosts) -> bool) -> bool {
+        self.by_namespace.get(namespace).is_some_and(&test) || self.everywhere.as_ref().is_some_and(&test)
+    }
+
+    fn excludes(&self, namespace: &Namespace, host: &Hostname) -> bool {
+        let excluded = [self.excluded.get(namespace), self.excluded.get("*")];
+        excluded.into_iter().flatten().any(|hosts| hosts.covers(host))
+    }
+}
+
+/// The egress listeners of a scope, in the order written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EgressOf(pub Scope);
+
+impl Query for EgressOf {
+    type Output = Vec<Egress>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Vec<Egress> {
+        let everything = || vec![Egress { imports: Imports::everything(), ..Egress::default() }];
+        let Some(sidecar) = self.0.sidecar_object(cx) else { return everything() };
+        if sidecar.egress.is_empty() {
+            return everything();
+        }
+        sidecar.egress.iter().map(|listener| egress(listener, &self.0.namespace)).collect()
+    }
+}
+
+fn egress(listener: &IstioEgressListener, own: &Namespace) -> Egress {
+    Egress {
+        port: listener.port.as_ref().map(port),
+        bind: listener.bind.as_str().into(),
+        capture: listener.capture_mode,
+        imports: Imports::parse(listener.hosts.iter().map(String::as_str), own),
+    }
+}
+
+fn port(port: &ListenerPort) -> EgressPort {
+    EgressPort {
+        number: port.number,
+        protocol: Protocol::parse(&port.protocol),
+        name: port.name.as_str().into(),
+    }
+}
+
+/// What happens to traffic for hosts that no service has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EgressPolicy {
+    /// It passes to where the client wanted to go.
+    AllowAny,
+    /// It is dropped.
+    RegistryOnly,
+    /// It is sent to a service.
+    Proxy(EgressProxy),
+}
+
+/// Where traffic for unknown hosts is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressProxy {
+    /// The host as written.
+    pub host: Arc<str>,
+    /// The subset; empty for none.
+    pub subset: Arc<str>,
+    /// The port.
+    pub port: u32,
+}
+
+/// The policy of a scope for traffic to unknown hosts: of its Sidecar, else of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OutboundPolicyOf(pub Scope);
+
+impl Query for OutboundPolicyOf {
+    type Output = EgressPolicy;
+
+    fn compute(&self, cx: &Cx<'_>) -> EgressPolicy {
+        let of_mode = |mode| match mode {
+            OutboundTrafficPolicyMode::AllowAny => EgressPolicy::AllowAny,
+            OutboundTrafficPolicyMode::RegistryOnly => EgressPolicy::RegistryOnly,
+        };
+        let sidecar = if self.0.kind == ProxyKind::Router { None } else { self.0.sidecar_object(cx) };
+        let policy = sidecar.as_ref().and_then(|sidecar| sidecar.outbound_traffic_policy.as_ref());
+        let Some(policy) = policy else { return of_mode(cx.mesh().outbound_traffic_policy.mode) };
+        match (&policy.egress_proxy, policy.mode) {
+            (Some(proxy), OutboundTrafficPolicyMode::AllowAny) => EgressPolicy::Proxy(EgressProxy {
+                host: proxy.host.as_str().into(),
+                subset: proxy.subset.as_str().into(),
+                port: proxy.port.as_ref().map_or(0, |port| port.number),
+            }),
+            (_, mode) => of_mode(mode),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_read_by_namespace() {
+        let host = |text: &str| Hostname::parse(text).unwrap();
+        let table: &[(&[&str], &str, &str, bool)] = &[
+            (&["*/*"], "a", "x.com", true),
+            (&["./*"], "own", "x.com", true),
+            (&["./*"], "a", "x.com", false),
+            (&["a/x.com"], "a", "x.com", true),
+            (&["a/x.com"], "a", "y.com", false),
+            (&["a/*.com"], "a", "y.com", true),
+            (&["a/x.com"], "a", "*.com", false),
+            (&["*/x.com"], "b", "x.com", true),
+            (&["~/*"], "own", "x.com", false),
+            (&["*/*", "~a/x.com"], "a", "x.com", false),
+            (&["*/*", "~a/x.com"], "b", "x.com", true),
+            (&["no-slash"], "a", "x.com", false),
+        ];
+        for (entries, namespace, name, want) in table {
+            let imports = Imports::parse(entries.iter().copied(), &"own".into());
+            assert_eq!(
+                imports.has_service(&(*namespace).into(), &host(name)),
+                *want,
+                "{entries:?} {namespace}/{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rule_for_a_wildcard_is_imported_with_a_host_below_it() {
+        let imports = Imports::parse(["a/x.com"], &"own".into());
+        assert!(imports.has_rule_host(&"a".into(), &Hostname::parse("*.com").unwrap()));
+        assert!(!imports.has_rule_host(&"a".into(), &Hostname::parse("y.com").unwrap()));
+    }
+}

@@ -1,0 +1,95 @@
+//! Scopes: which services a proxy may see, and which one it sees where several share a host.
+//!
+//! A scope is chosen by Sidecar objects (or is the default one of a namespace), so all proxies of a namespace usually
+//! share one. A scope has egress listeners: one that takes everything, unless a Sidecar says otherwise.
+//!
+//! ```text
+//! Proxy ─▶ Scope ─▶ EgressOf: listeners with their imported hosts ─▶ ListenerServicesOf ─▶ ServicesOf: all of them, one per host
+//! ```
+
+mod egress;
+mod services;
+mod visible;
+
+pub use egress::{Egress, EgressOf, EgressPolicy, EgressProxy, Imports, OutboundPolicyOf};
+pub use services::{ListenerServicesOf, Services, ServicesOf};
+pub use visible::{DefaultServiceExport, VisibleServices, VisibleTo};
+
+use crate::{Cx, Proxy, ProxyKind, Query, workload};
+use pilotfish_config::networking::Sidecar;
+use pilotfish_model::{Labels, Namespace, Typed, label_subset};
+use std::sync::Arc;
+
+/// Which services a proxy sees.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope {
+    /// The kind of the proxy: Sidecar objects do not concern routers.
+    pub kind: ProxyKind,
+    /// The namespace whose configuration the proxy gets.
+    pub namespace: Namespace,
+    /// The Sidecar that narrows the scope, by namespace and name.
+    pub sidecar: Option<(Namespace, Arc<str>)>,
+}
+
+impl Scope {
+    /// The scope of a proxy: the oldest Sidecar of its namespace that selects it, else the oldest of its namespace without
+    /// a selector, else that of the root namespace.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let scope = Self { kind: proxy.kind, namespace: proxy.namespace.clone(), sidecar: None };
+        if proxy.kind == ProxyKind::Router {
+            return scope;
+        }
+        let own = cx.get(&SidecarsIn(proxy.namespace.clone()));
+        let root = cx.get(&SidecarsIn(cx.mesh().root_namespace.as_str().into()));
+        let selected = if own.selecting.is_empty() {
+            None
+        } else {
+            let labels = workload::labels_of(cx, proxy);
+            own.selecting.iter().find(|(selector, _)| label_subset(selector, &labels)).map(|(_, name)| name)
+        };
+        let in_own = selected.or(own.default.as_ref()).map(|name| (proxy.namespace.clone(), name.clone()));
+        let in_root =
+            || root.default.as_ref().map(|name| (cx.mesh().root_namespace.as_str().into(), name.clone()));
+        Self { sidecar: in_own.or_else(in_root), ..scope }
+    }
+
+    /// The Sidecar object, if one narrows the scope.
+    #[must_use]
+    pub fn sidecar_object(&self, cx: &Cx<'_>) -> Option<Typed<Sidecar>> {
+        let (namespace, name) = self.sidecar.as_ref()?;
+        cx.object(namespace, name)
+    }
+}
+
+/// The Sidecars of a namespace, in order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SidecarsIn(Namespace);
+
+#[derive(Debug, Default, PartialEq)]
+struct Sidecars {
+    /// Those for some workloads, by their labels.
+    selecting: Vec<(Labels, Arc<str>)>,
+    /// The one for all others.
+    default: Option<Arc<str>>,
+}
+
+impl Query for SidecarsIn {
+    type Output = Sidecars;
+
+    fn compute(&self, cx: &Cx<'_>) -> Sidecars {
+        let mut objects = cx.objects_in::<Sidecar>(&self.0);
+        objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+        let mut out = Sidecars::default();
+        for object in objects {
+            let name = object.key().name.clone();
+            match &object.workload_selector {
+                Some(selector) => out.selecting.push((Arc::new(selector.labels.clone()), name)),
+                None => {
+                    out.default.get_or_insert(name);
+                }
+            }
+        }
+        out
+    }
+}

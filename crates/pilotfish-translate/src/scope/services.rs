@@ -1,0 +1,138 @@
+//! The services of a scope: what each egress listener imports, and all of them together, one per host.
+
+use super::{EgressOf, Scope, VisibleTo};
+use crate::{Cx, ProxyKind, Query};
+use pilotfish_model::{Hostname, Namespace, Provider, Service};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The services that a scope sees, one per host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    /// In order of precedence. Ports of several services of one host and namespace are united in the first of them.
+    pub list: Vec<Arc<Service>>,
+    /// Positions in `list` by host.
+    pub by_host: BTreeMap<Hostname, usize>,
+}
+
+impl Services {
+    /// The service of a host.
+    #[must_use]
+    pub fn get(&self, hostname: &Hostname) -> Option<&Arc<Service>> {
+        self.list.get(*self.by_host.get(hostname)?)
+    }
+
+    /// Adds a service, unless a better one has its host.
+    fn add(&mut self, service: &Arc<Service>) {
+        let Some(&index) = self.by_host.get(&service.hostname) else {
+            self.by_host.insert(service.hostname.clone(), self.list.len());
+            self.list.push(service.clone());
+            return;
+        };
+        let Some(held) = self.list.get_mut(index) else { return };
+        let kubernetes = |service: &Service| service.provider == Provider::Kubernetes;
+        match (kubernetes(held), kubernetes(service)) {
+            (true, false) => {}
+            (false, true) => *held = service.clone(),
+            _ if can_merge(held, service) => merge_ports(held, service),
+            _ => {}
+        }
+    }
+}
+
+/// Whether two services of one host are parts of the same: only then are their ports united.
+fn can_merge(a: &Service, b: &Service) -> bool {
+    a.namespace == b.namespace && a.resolution == b.resolution && a.mesh_external == b.mesh_external
+}
+
+fn merge_ports(held: &mut Arc<Service>, other: &Service) {
+    let new: Vec<_> = other.ports.iter().filter(|port| held.port(port.number).is_none()).cloned().collect();
+    if !new.is_empty() {
+        let ports = held.ports.iter().cloned().chain(new).collect();
+        Arc::make_mut(held).ports = ports;
+    }
+}
+
+/// The services that one egress listener of a scope imports, in order of precedence. Several may have one host (ServiceEntries of one
+/// namespace, or a ServiceEntry beside a Kubernetes Service). With a port, services have only that port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerServicesOf(pub Scope, pub usize);
+
+impl Query for ListenerServicesOf {
+    type Output = Vec<Arc<Service>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Vec<Arc<Service>> {
+        let Self(scope, index) = self;
+        let visible = cx.get(&VisibleTo(scope.namespace.clone()));
+        let listeners = cx.get(&EgressOf(scope.clone()));
+        let Some(listener) = listeners.get(*index) else { return Vec::new() };
+        let imported = visible
+            .iter()
+            .filter(|service| listener.imports.has_service(&service.namespace, &service.hostname))
+            .filter_map(|service| match listener.matched_port() {
+                Some(port) => only_port(service, port),
+                None => Some(service.clone()),
+            });
+        one_namespace_per_host(imported.collect(), &scope.namespace, scope.sidecar.is_some())
+    }
+}
+
+/// The service with no other port than that one; `None` when it does not have it.
+fn only_port(service: &Arc<Service>, number: u32) -> Option<Arc<Service>> {
+    let port = service.port(number)?.clone();
+    if service.ports.len() == 1 {
+        return Some(service.clone());
+    }
+    let mut narrowed = Service::clone(service);
+    narrowed.ports = Arc::from([port]);
+    Some(Arc::new(narrowed))
+}
+
+/// Where several namespaces have a host, the proxy's own wins, else the first. With hosts that were asked for by a Sidecar, a namespace
+/// with a Kubernetes Service comes before the first.
+fn one_namespace_per_host(
+    mut services: Vec<Arc<Service>>,
+    own: &Namespace,
+    asked_for: bool,
+) -> Vec<Arc<Service>> {
+    let rank = |service: &Service| match service {
+        _ if service.namespace == *own => 0,
+        _ if asked_for && service.provider == Provider::Kubernetes => 1,
+        _ => 2,
+    };
+    let mut chosen: BTreeMap<Hostname, (u8, Namespace)> = BTreeMap::new();
+    for service in &services {
+        let candidate = rank(service);
+        let held = chosen.get(&service.hostname).map(|(held, _)| *held);
+        if held.is_none_or(|held| candidate < held) {
+            chosen.insert(service.hostname.clone(), (candidate, service.namespace.clone()));
+        }
+    }
+    services.retain(|service| {
+        chosen.get(&service.hostname).is_some_and(|(_, namespace)| *namespace == service.namespace)
+    });
+    services
+}
+
+/// The services of a scope.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServicesOf(pub Scope);
+
+impl Query for ServicesOf {
+    type Output = Services;
+
+    fn compute(&self, cx: &Cx<'_>) -> Services {
+        let scope = &self.0;
+        let mut services = Services::default();
+        if scope.kind == ProxyKind::Router {
+            let visible = cx.get(&VisibleTo(scope.namespace.clone()));
+            visible.iter().for_each(|service| services.add(service));
+            return services;
+        }
+        for index in 0..cx.get(&EgressOf(scope.clone())).len() {
+            let imported = cx.get(&ListenerServicesOf(scope.clone(), index));
+            imported.iter().for_each(|service| services.add(service));
+        }
+        services
+    }
+}

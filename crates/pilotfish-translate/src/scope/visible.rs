@@ -1,0 +1,87 @@
+//! Which services a namespace may see at all (`exportTo`).
+
+use crate::{Cx, Query};
+use pilotfish_model::{ExportTo, Namespace, Service};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The mesh-wide default for services without `exportTo`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DefaultServiceExport;
+
+impl Query for DefaultServiceExport {
+    type Output = ExportTo;
+
+    fn compute(&self, cx: &Cx<'_>) -> ExportTo {
+        let mesh = cx.mesh();
+        ExportTo::parse(mesh.default_service_export_to.iter().map(String::as_str), &".".into())
+    }
+}
+
+/// All services by who may see them, each list in order of precedence: the oldest first, then by name and namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ByVisibility;
+
+#[derive(Debug, Default, PartialEq)]
+struct Visibility {
+    public: Arc<[Arc<Service>]>,
+    exported: BTreeMap<Namespace, Arc<[Arc<Service>]>>,
+}
+
+impl Query for ByVisibility {
+    type Output = Visibility;
+
+    fn compute(&self, cx: &Cx<'_>) -> Visibility {
+        let default = cx.get(&DefaultServiceExport);
+        let mut all: Vec<&Arc<Service>> = cx.services().flat_map(|(_, services)| services.iter()).collect();
+        // Stable: services of one key keep the order of the registries.
+        all.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
+        let mut public = Vec::new();
+        let mut exported: BTreeMap<Namespace, Vec<Arc<Service>>> = BTreeMap::new();
+        for service in all {
+            let export_to = if service.export_to == ExportTo::Unset { &*default } else { &service.export_to };
+            match export_to {
+                ExportTo::Unset | ExportTo::Public => public.push(service.clone()),
+                ExportTo::Nobody => {}
+                ExportTo::Namespaces(namespaces) => {
+                    for namespace in namespaces {
+                        // `.` of the mesh-wide default stands for each service's own namespace.
+                        let own = namespace.as_str() == ".";
+                        let to = if own { &service.namespace } else { namespace };
+                        exported.entry(to.clone()).or_default().push(service.clone());
+                    }
+                }
+            }
+        }
+        let exported = exported.into_iter().map(|(namespace, list)| (namespace, list.into())).collect();
+        Visibility { public: public.into(), exported }
+    }
+}
+
+/// The services that a namespace may see: those exported to it by name, then the public ones.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VisibleTo(pub Namespace);
+
+/// The answer to [`VisibleTo`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VisibleServices {
+    exported: Arc<[Arc<Service>]>,
+    public: Arc<[Arc<Service>]>,
+}
+
+impl VisibleServices {
+    /// The services in order of precedence.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.exported.iter().chain(self.public.iter())
+    }
+}
+
+impl Query for VisibleTo {
+    type Output = VisibleServices;
+
+    fn compute(&self, cx: &Cx<'_>) -> VisibleServices {
+        let all = cx.get(&ByVisibility);
+        let exported = all.exported.get(&self.0).cloned().unwrap_or_default();
+        VisibleServices { exported, public: all.public.clone() }
+    }
+}
