@@ -1,11 +1,17 @@
 //! Resources as they go over the wire: encoded once, known by the hash of their content.
 
 use bytes::Bytes;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::{ClusterId, ObjectRef, Typed};
 use pilotfish_proto::any;
 use prost::{Message, Name};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// The object as provenance. Configuration is not told apart by cluster.
+#[must_use]
+pub fn reference<T>(object: &Typed<T>) -> ObjectRef {
+    ObjectRef { object: object.key().clone(), cluster: ClusterId::default() }
+}
 
 /// One resource, encoded.
 #[derive(Clone, Debug)]

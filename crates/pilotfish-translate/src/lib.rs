@@ -21,13 +21,17 @@ mod view;
 pub mod cds;
 pub mod eds;
 pub mod lds;
+pub mod locality;
+pub mod peer_authentication;
 pub mod rds;
 pub mod scope;
 pub mod targets;
+#[cfg(test)]
+mod testing;
 pub mod workload;
 
 pub use cx::Cx;
-pub use encoded::{Batch, Encoded};
+pub use encoded::{Batch, Encoded, reference};
 pub use memo::Query;
 pub use proxy::{InterceptionMode, NodeError, Proxy, ProxyKind};
 pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};
