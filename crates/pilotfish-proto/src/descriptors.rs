@@ -1,5 +1,6 @@
 //! Descriptors of all of Envoy's API, for JSON views and for patches of types that are only known at run time.
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value as Reflected};
 use serde_json::{Map, Value};
 use std::io::Read;
@@ -36,7 +37,7 @@ pub enum JsonError {
 }
 
 /// An encoded message as JSON with the field names of the `.proto` files, as Envoy's `config_dump` has them. An `Any`
-/// inside is opened where its type is known and otherwise shown as its type URL and length.
+/// inside is opened where its type is known and otherwise shown as its type URL and base64; so are bytes.
 ///
 /// # Errors
 /// When the type is unknown or the bytes are not of that type.
@@ -91,7 +92,7 @@ fn value_json(value: &Reflected, kind: &prost_reflect::Kind) -> Value {
         Reflected::F32(v) => Value::from(*v),
         Reflected::F64(v) => Value::from(*v),
         Reflected::String(v) => Value::String(v.clone()),
-        Reflected::Bytes(v) => Value::String(String::from_utf8_lossy(v).into_owned()),
+        Reflected::Bytes(v) => Value::String(BASE64.encode(v)),
         Reflected::EnumNumber(number) => enum_json(*number, kind),
         Reflected::Message(message) => message_json(message),
         Reflected::List(items) => Value::Array(items.iter().map(|item| value_json(item, kind)).collect()),

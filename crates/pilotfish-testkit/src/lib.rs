@@ -1,1 +1,5 @@
-//! Test helpers: in-process control plane, ADS client, real-server helpers, fixtures.
+//! Helpers for tests: recorded cases of a real istiod and their comparison, in one process and without a network.
+
+pub mod cases;
+pub mod compare;
+pub mod dump;

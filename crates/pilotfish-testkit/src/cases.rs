@@ -1,0 +1,168 @@
+//! Recorded cases: objects, mesh settings, proxies, and what istiod sent to each. The format is that of `oracle/cases.py`.
+
+use anyhow::{Context, Result};
+use pilotfish_proto::envoy::config::core::v3::{Locality, Node};
+use pilotfish_proto::{ListValue, Struct, Value, ValueKind};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// One recorded case.
+pub struct Case {
+    /// The folder's name.
+    pub name: String,
+    /// The folder.
+    pub folder: PathBuf,
+    /// The proxies that connect.
+    pub proxies: Vec<ProxyEntry>,
+}
+
+/// One proxy of a case, as written in `proxies.yaml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyEntry {
+    /// The name of the recording.
+    pub name: String,
+    /// `sidecar`, `router` or `grpc`.
+    #[serde(default = "sidecar")]
+    pub kind: String,
+    /// The first address.
+    #[serde(default = "first_ip")]
+    pub ip: String,
+    /// The pod; the name when left out.
+    pub pod: Option<String>,
+    /// The namespace.
+    #[serde(default = "default_namespace")]
+    pub namespace: String,
+    /// `LABELS` of the node metadata.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// More node metadata, or other values.
+    #[serde(default)]
+    pub metadata: Map<String, Json>,
+    /// `region/zone/sub_zone`.
+    #[serde(default)]
+    pub locality: String,
+    /// `delta` or `sotw`.
+    #[serde(default)]
+    pub mode: String,
+    /// For `grpc`: the listeners to ask for.
+    pub listeners: Option<Vec<String>>,
+}
+
+fn sidecar() -> String {
+    "sidecar".into()
+}
+
+fn first_ip() -> String {
+    "10.0.0.1".into()
+}
+
+fn default_namespace() -> String {
+    "default".into()
+}
+
+impl ProxyEntry {
+    /// The node that this proxy sends.
+    #[must_use]
+    pub fn node(&self) -> Node {
+        let kind = if self.kind == "router" { "router" } else { "sidecar" };
+        let pod = self.pod.as_ref().unwrap_or(&self.name);
+        let app = self.labels.get("app").unwrap_or(pod);
+        let mut metadata = json!({
+            "NAMESPACE": self.namespace, "NAME": pod, "CLUSTER_ID": "Kubernetes", "MESH_ID": "cluster.local",
+            "ISTIO_VERSION": "1.29.1", "SERVICE_ACCOUNT": "default", "INSTANCE_IPS": self.ip,
+            "INTERCEPTION_MODE": "REDIRECT", "LABELS": self.labels,
+        });
+        if let Json::Object(fields) = &mut metadata {
+            if self.kind == "grpc" {
+                fields.insert("GENERATOR".into(), "grpc".into());
+            }
+            fields.extend(self.metadata.clone());
+        }
+        let mut parts = self.locality.split('/').map(str::to_owned);
+        let mut part = || parts.next().unwrap_or_default();
+        let locality = Locality { region: part(), zone: part(), sub_zone: part() };
+        Node {
+            id: format!("{kind}~{}~{pod}.{}~{}.svc.cluster.local", self.ip, self.namespace, self.namespace),
+            cluster: format!("{app}.{}", self.namespace),
+            user_agent_name: "envoy".into(),
+            metadata: as_struct(&metadata),
+            locality: (!self.locality.is_empty()).then_some(locality),
+            ..Default::default()
+        }
+    }
+}
+
+fn as_struct(json: &Json) -> Option<Struct> {
+    match value(json).kind {
+        Some(ValueKind::StructValue(inner)) => Some(inner),
+        _ => None,
+    }
+}
+
+fn value(json: &Json) -> Value {
+    let kind = match json {
+        Json::Null => ValueKind::NullValue(0),
+        Json::Bool(flag) => ValueKind::BoolValue(*flag),
+        Json::Number(number) => ValueKind::NumberValue(number.as_f64().unwrap_or_default()),
+        Json::String(text) => ValueKind::StringValue(text.clone()),
+        Json::Array(items) => ValueKind::ListValue(ListValue { values: items.iter().map(value).collect() }),
+        Json::Object(fields) => ValueKind::StructValue(Struct {
+            fields: fields.iter().map(|(k, v)| (k.clone(), value(v))).collect(),
+        }),
+    };
+    Value { kind: Some(kind) }
+}
+
+impl Case {
+    /// Reads the case of a folder.
+    ///
+    /// # Errors
+    /// When `proxies.yaml` cannot be read.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let file = folder.join("proxies.yaml");
+        let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        let proxies = serde_saphyr::from_str(&text).with_context(|| format!("parsing {}", file.display()))?;
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { name, folder: folder.to_owned(), proxies })
+    }
+
+    /// All cases below a folder, by name.
+    ///
+    /// # Errors
+    /// When the folder or a case cannot be read.
+    pub fn all(root: &Path) -> Result<Vec<Self>> {
+        let mut folders = Vec::new();
+        for entry in std::fs::read_dir(root).with_context(|| format!("reading {}", root.display()))? {
+            let path = entry?.path();
+            if path.join("proxies.yaml").exists() {
+                folders.push(path);
+            }
+        }
+        folders.sort();
+        folders.iter().map(|folder| Self::read(folder)).collect()
+    }
+
+    /// One of the case's files; `None` when the case does not have it.
+    ///
+    /// # Errors
+    /// When it exists and cannot be read.
+    pub fn file(&self, name: &str) -> Result<Option<String>> {
+        let path = self.folder.join(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        std::fs::read_to_string(&path).map(Some).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// What istiod sent to a proxy.
+    ///
+    /// # Errors
+    /// When there is no recording or it is not JSON.
+    pub fn golden(&self, proxy: &ProxyEntry) -> Result<Json> {
+        let text = self.file(&format!("golden/{}.json", proxy.name))?.context("no recording")?;
+        Ok(serde_json::from_str(&text)?)
+    }
+}
