@@ -1,1 +1,14 @@
-//! Health, metrics, debug and admin API.
+//! The admin API: health, metrics and what an operator asks at night, over plain HTTP.
+//!
+//! The server knows nothing of registries, translation or xDS: it is served from a [`ControlPlane`], which the binary
+//! implements. Paths and field names follow istiod's.
+
+mod metrics;
+mod routes;
+mod server;
+mod views;
+
+pub use metrics::{Metrics, XdsType};
+pub use routes::{ControlPlane, ENDPOINTS, router};
+pub use server::{Bound, ServerError};
+pub use views::{provenance, time};

@@ -1,0 +1,237 @@
+//! Metrics, under istiod's names where it measures the same thing.
+
+use pilotfish_model::{Kind, World};
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
+use std::time::Instant;
+
+/// The short name of a resource type, as `cds`: the label `type`.
+pub type XdsType = &'static str;
+
+/// Seconds for what ought to take milliseconds.
+const FAST: &[f64] =
+    &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0];
+/// Bytes of one response.
+const SIZES: &[f64] = &[1.0, 1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7];
+
+/// Everything that is measured. Label values are of closed sets; names of nodes and services belong in logs.
+pub struct Metrics {
+    registry: Registry,
+    started: Instant,
+    /// Connected proxies.
+    pub clients: IntGauge,
+    /// Responses by type.
+    pub pushes: IntCounterVec,
+    /// Refusals over all types.
+    pub rejects: IntCounterVec,
+    /// Refusals of one type each, by istiod's separate names.
+    reject_by_type: Vec<(XdsType, IntCounter)>,
+    /// Requests with the nonce of an older response.
+    pub expired_nonces: IntCounterVec,
+    /// From a new world to the last response of a proxy.
+    pub convergence: Histogram,
+    /// From the mark to the moment in which the stream's task takes it.
+    pub queue: Histogram,
+    /// Bytes of a response.
+    pub config_size: HistogramVec,
+    /// Time of writing a response.
+    pub send: Histogram,
+    /// Why worlds are published.
+    pub push_triggers: IntCounterVec,
+    /// What sources said.
+    pub inbound_updates: IntCounterVec,
+    /// From the first change to the published world.
+    pub debounce: Histogram,
+    /// Computing what a new world changes.
+    pub publish: Histogram,
+    /// Objects refused by validation, now.
+    pub rejected_configs: IntGauge,
+    services: IntGauge,
+    virtual_services: IntGauge,
+    uptime: Gauge,
+    resident: IntGauge,
+    cpu: Gauge,
+}
+
+/// The types whose refusals istiod counts under names of their own.
+const REJECT_TYPES: [XdsType; 4] = ["cds", "eds", "lds", "rds"];
+
+impl Metrics {
+    /// All metrics, at zero.
+    ///
+    /// # Errors
+    /// When two metrics have one name, which would be a defect.
+    pub fn new(version: &str) -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let r = &registry;
+        info(r, version)?;
+        Ok(Self {
+            clients: gauge(r, "pilot_xds", "Proxies connected over xDS")?,
+            pushes: counters(r, "pilot_xds_pushes", "Responses sent, by type", "type")?,
+            rejects: counters(r, "pilot_total_xds_rejects", "Responses refused by proxies, by type", "type")?,
+            reject_by_type: reject_counters(r)?,
+            expired_nonces: counters(
+                r,
+                "pilot_xds_expired_nonce",
+                "Requests with an old nonce, by type",
+                "type",
+            )?,
+            convergence: histogram(
+                r,
+                "pilot_proxy_convergence_time",
+                "Seconds from a new world to the last response",
+            )?,
+            queue: histogram(r, "pilot_proxy_queue_time", "Seconds that a proxy's push waited for its task")?,
+            config_size: sizes(r, "pilot_xds_config_size_bytes", "Bytes of a response, by type", "type")?,
+            send: histogram(r, "pilot_xds_send_time", "Seconds of writing a response")?,
+            push_triggers: counters(r, "pilot_push_triggers", "Worlds published, by what changed", "type")?,
+            inbound_updates: counters(
+                r,
+                "pilot_inbound_updates",
+                "Changes received from sources, by kind",
+                "type",
+            )?,
+            debounce: histogram(
+                r,
+                "pilot_debounce_time",
+                "Seconds from the first change to the published world",
+            )?,
+            publish: histogram(
+                r,
+                "pilot_pushcontext_init_seconds",
+                "Seconds of computing what a new world changes",
+            )?,
+            rejected_configs: gauge(
+                r,
+                "pilot_total_rejected_configs",
+                "Objects whose newest version is refused",
+            )?,
+            services: gauge(r, "pilot_services", "Services known")?,
+            virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
+            uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,
+            resident: gauge(r, "process_resident_memory_bytes", "Resident memory")?,
+            cpu: register(r, Gauge::new("process_cpu_seconds_total", "CPU seconds of user and system"))?,
+            started: Instant::now(),
+            registry,
+        })
+    }
+
+    /// A proxy refused a response.
+    pub fn reject(&self, ty: XdsType) {
+        self.rejects.with_label_values(&[ty]).inc();
+        if let Some((_, counter)) = self.reject_by_type.iter().find(|(known, _)| *known == ty) {
+            counter.inc();
+        }
+    }
+
+    /// The text that Prometheus reads.
+    ///
+    /// # Errors
+    /// When a value cannot be written as text.
+    pub fn encode(&self, world: &World) -> Result<String, prometheus::Error> {
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.services.set(count(world.service_count()));
+        self.virtual_services.set(count(world.objects(Kind::VirtualService).count()));
+        self.uptime.set(self.started.elapsed().as_secs_f64());
+        let usage = Usage::read();
+        self.resident.set(usage.resident);
+        self.cpu.set(usage.cpu);
+        TextEncoder::new().encode_to_string(&self.registry.gather())
+    }
+}
+
+fn register<C: prometheus::core::Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: Result<C, prometheus::Error>,
+) -> Result<C, prometheus::Error> {
+    let metric = metric?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+    register(registry, IntGauge::new(name, help))
+}
+
+fn counters(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+) -> Result<IntCounterVec, prometheus::Error> {
+    register(registry, IntCounterVec::new(Opts::new(name, help), &[label]))
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str) -> Result<Histogram, prometheus::Error> {
+    register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(FAST.to_vec())))
+}
+
+fn sizes(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+) -> Result<HistogramVec, prometheus::Error> {
+    register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(SIZES.to_vec()), &[label]))
+}
+
+fn reject_counters(registry: &Registry) -> Result<Vec<(XdsType, IntCounter)>, prometheus::Error> {
+    let counter = |ty: XdsType| {
+        let counter = IntCounter::new(format!("pilot_xds_{ty}_reject"), format!("Refused {ty} responses"));
+        Ok((ty, register(registry, counter)?))
+    };
+    REJECT_TYPES.into_iter().map(counter).collect()
+}
+
+/// The versions, as labels of gauges that are always 1.
+fn info(registry: &Registry, version: &str) -> Result<(), prometheus::Error> {
+    let pilot = IntGaugeVec::new(Opts::new("pilot_info", "The version of this process"), &["version"]);
+    register(registry, pilot)?.with_label_values(&[version]).set(1);
+    let build =
+        IntGaugeVec::new(Opts::new("istio_build", "The build of this process"), &["component", "tag"]);
+    register(registry, build)?.with_label_values(&["pilot", version]).set(1);
+    Ok(())
+}
+
+/// What the process uses; zero where the system does not tell.
+#[derive(Default)]
+struct Usage {
+    resident: i64,
+    cpu: f64,
+}
+
+impl Usage {
+    /// From Linux's `/proc`: pages of 4 KiB, ticks of 10 ms.
+    fn read() -> Self {
+        let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The second field is the name in parentheses, which may hold blanks.
+        let mut after = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let user = number(after.nth(11));
+        let system = number(after.next());
+        Self { resident: number(statm.split_whitespace().nth(1)) * 4096, cpu: (user + system) as f64 / 100.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metrics;
+    use pilotfish_model::World;
+
+    #[test]
+    fn metrics_have_istiods_names() {
+        let metrics = Metrics::new("1.2.3").unwrap();
+        metrics.pushes.with_label_values(&["cds"]).inc();
+        metrics.reject("cds");
+        let text = metrics.encode(&World::default()).unwrap();
+        for line in
+            ["pilot_xds 0", "pilot_xds_pushes{type=\"cds\"} 1", "pilot_xds_cds_reject 1", "pilot_services 0"]
+        {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert!(text.contains("pilot_info{version=\"1.2.3\"} 1"));
+    }
+}

@@ -1,0 +1,208 @@
+//! The paths of the admin API.
+
+use crate::{Metrics, views};
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use pilotfish_api as api;
+use pilotfish_model::{Kind, Object, World};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// What the admin API is served from.
+pub trait ControlPlane: Send + Sync + 'static {
+    /// Whether proxies are served, and what is missing.
+    fn readiness(&self) -> api::Readiness;
+    /// The registries.
+    fn registries(&self) -> Vec<api::Registry>;
+    /// The newest world.
+    fn world(&self) -> Arc<World>;
+    /// An object's content as JSON, with defaults applied.
+    fn spec(&self, object: &Object) -> serde_json::Value;
+    /// Objects whose newest version is not in force, or that are doubtful.
+    fn problems(&self) -> Vec<api::Problem>;
+    /// The connected proxies.
+    fn ads(&self) -> api::Ads;
+    /// The connected proxies in the form that istioctl and Kiali read.
+    fn sync_status(&self) -> Vec<api::SyncStatus>;
+    /// What a proxy gets from the newest world, in the shape of Envoy's own `config_dump`. `proxy_id` is a part of a
+    /// connection's id. `None` when no such proxy is connected.
+    fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value>;
+}
+
+/// Every path below `/debug`, with what it shows.
+pub const ENDPOINTS: &[(&str, &str)] = &[
+    ("adsz", "Connected proxies, what they asked for and what they acknowledged"),
+    ("config_dump", "Everything that one proxy gets: ?proxyID=NAME.NAMESPACE [&include_eds=true]"),
+    ("configz", "Configuration objects in force: [?kind=VirtualService] [&namespace=shop]"),
+    ("endpointShardz", "The same as endpointz"),
+    ("endpointz", "Endpoints by host, namespace and registry: [?host=PART]"),
+    ("list", "The names of these paths as JSON"),
+    ("networkz", "Gateways between networks"),
+    ("problemz", "Objects whose newest version is not in force, and why"),
+    ("registryz", "All services: [?registries=true] for the registries themselves"),
+    ("syncz", "Connected proxies with nonces, in the form of istioctl"),
+];
+
+struct Admin<C> {
+    plane: Arc<C>,
+    metrics: Arc<Metrics>,
+    version: &'static str,
+}
+
+type Shared<C> = State<Arc<Admin<C>>>;
+
+/// The whole admin API.
+pub fn router<C: ControlPlane>(plane: Arc<C>, metrics: Arc<Metrics>, version: &'static str) -> Router {
+    Router::new()
+        .route("/ready", get(ready::<C>))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz/ready", get(ready::<C>))
+        .route("/metrics", get(metrics_text::<C>))
+        .route("/version", get(version_text::<C>))
+        .route("/debug", get(index))
+        .route("/debug/list", get(list))
+        .route("/debug/registryz", get(registryz::<C>))
+        .route("/debug/endpointz", get(endpointz::<C>))
+        .route("/debug/endpointShardz", get(endpointz::<C>))
+        .route("/debug/configz", get(configz::<C>))
+        .route("/debug/problemz", get(problemz::<C>))
+        .route("/debug/networkz", get(networkz::<C>))
+        .route("/debug/adsz", get(adsz::<C>))
+        .route("/debug/syncz", get(syncz::<C>))
+        .route("/debug/config_dump", get(config_dump::<C>))
+        .with_state(Arc::new(Admin { plane, metrics, version }))
+}
+
+async fn ready<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    let readiness = admin.plane.readiness();
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(readiness)).into_response()
+}
+
+async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    match admin.metrics.encode(&admin.plane.world()) {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn version_text<C: ControlPlane>(State(admin): Shared<C>) -> String {
+    format!("{}\n", admin.version)
+}
+
+async fn index() -> Response {
+    let row = |(path, what): &(&str, &str)| {
+        let what = what.replace('&', "&amp;").replace('<', "&lt;");
+        format!("<tr><td><a href=\"/debug/{path}\">{path}</a></td><td>{what}</td></tr>\n")
+    };
+    let rows: String = ENDPOINTS.iter().map(row).collect();
+    let page = format!(
+        "<!doctype html><meta charset=utf-8><title>Pilotfish</title>\
+         <style>body{{font:15px system-ui;margin:2em}}td{{padding:.2em 1em}}</style>\
+         <h1>Pilotfish</h1><p><a href=/ready>ready</a> <a href=/metrics>metrics</a></p><table>\n{rows}</table>\n"
+    );
+    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
+}
+
+async fn list() -> Json<Vec<String>> {
+    Json(ENDPOINTS.iter().map(|(path, _)| format!("/debug/{path}")).collect())
+}
+
+#[derive(Deserialize)]
+struct RegistryzQuery {
+    #[serde(default)]
+    registries: bool,
+}
+
+async fn registryz<C: ControlPlane>(
+    State(admin): Shared<C>,
+    Query(query): Query<RegistryzQuery>,
+) -> Response {
+    if query.registries {
+        return Json(admin.plane.registries()).into_response();
+    }
+    Json(views::services(&admin.plane.world())).into_response()
+}
+
+#[derive(Deserialize)]
+struct EndpointzQuery {
+    host: Option<String>,
+}
+
+async fn endpointz<C: ControlPlane>(
+    State(admin): Shared<C>,
+    Query(query): Query<EndpointzQuery>,
+) -> Response {
+    Json(views::endpoints(&admin.plane.world(), query.host.as_deref())).into_response()
+}
+
+#[derive(Deserialize)]
+struct ConfigzQuery {
+    kind: Option<String>,
+    namespace: Option<String>,
+}
+
+async fn configz<C: ControlPlane>(State(admin): Shared<C>, Query(query): Query<ConfigzQuery>) -> Response {
+    let world = admin.plane.world();
+    let wanted = |object: &&Object| {
+        // Secrets never leave through this door.
+        object.key().kind != Kind::Secret
+            && query.kind.as_ref().is_none_or(|kind| kind.eq_ignore_ascii_case(object.key().kind.name()))
+            && query.namespace.as_ref().is_none_or(|namespace| object.key().namespace == **namespace)
+    };
+    let objects = world.all_objects().filter(wanted);
+    let list: Vec<_> = objects.map(|object| views::object(object, admin.plane.spec(object))).collect();
+    Json(list).into_response()
+}
+
+async fn problemz<C: ControlPlane>(State(admin): Shared<C>) -> Json<Vec<api::Problem>> {
+    Json(admin.plane.problems())
+}
+
+async fn networkz<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    let world = admin.plane.world();
+    let gateways = world.network_gateways().iter().map(|gateway| {
+        serde_json::json!({
+            "Network": gateway.network, "Cluster": gateway.cluster, "Addr": gateway.address,
+            "Port": gateway.port, "HBONEPort": gateway.hbone_port, "ServiceAccount": gateway.service_account,
+        })
+    });
+    Json(gateways.collect::<Vec<_>>()).into_response()
+}
+
+async fn adsz<C: ControlPlane>(State(admin): Shared<C>) -> Json<api::Ads> {
+    Json(admin.plane.ads())
+}
+
+async fn syncz<C: ControlPlane>(State(admin): Shared<C>) -> Json<Vec<api::SyncStatus>> {
+    Json(admin.plane.sync_status())
+}
+
+#[derive(Deserialize)]
+struct ConfigDumpQuery {
+    #[serde(rename = "proxyID")]
+    proxy_id: Option<String>,
+    #[serde(default)]
+    include_eds: bool,
+}
+
+/// istioctl looks for these words to try the next replica.
+const NOT_CONNECTED: &str =
+    "Proxy not connected to this Pilot instance. It may be connected to another instance.\n";
+
+async fn config_dump<C: ControlPlane>(
+    State(admin): Shared<C>,
+    Query(query): Query<ConfigDumpQuery>,
+) -> Response {
+    let Some(proxy_id) = query.proxy_id.filter(|id| !id.is_empty()) else {
+        let hint = "You must provide a proxyID in the query string, for example ?proxyID=web-0.shop\n";
+        return (StatusCode::BAD_REQUEST, hint).into_response();
+    };
+    match admin.plane.config_dump(&proxy_id, query.include_eds) {
+        Some(dump) => Json(dump).into_response(),
+        None => (StatusCode::NOT_FOUND, NOT_CONNECTED).into_response(),
+    }
+}
