@@ -3,7 +3,9 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use pilotfish_model::{ChangeSet, Fact, Kind};
+use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
+use pilotfish_model::{ChangeSet, Fact, Kind, Object};
+use pilotfish_registry::testing::world_from_objects;
 use pilotfish_testkit::cases::Case;
 use pilotfish_testkit::compare::{KINDS, Report};
 use pilotfish_testkit::dump::dump;
@@ -67,12 +69,15 @@ fn main() -> Result<()> {
 
 fn run(case: &Case, args: &Args, reports: &mut [&mut Report]) -> Result<()> {
     let config = case.file("config.yaml")?.context("no config.yaml")?;
-    let (mesh, networks) = (case.file("mesh.yaml")?, case.file("networks.yaml")?);
-    let world = pilotfish_registry::testing::world_from_yaml(&config, mesh.as_deref(), networks.as_deref());
-    let world = world.map_err(|error| anyhow::anyhow!("{error}"))?;
+    let mut objects = objects_of(read("config.yaml", config.as_bytes(), &Limits::default()))?;
+    for (file, which) in [("mesh.yaml", MeshFile::Config), ("networks.yaml", MeshFile::Networks)] {
+        if let Some(text) = case.file(file)? {
+            objects.extend(objects_of(read_mesh_file(which, file, text.as_bytes(), &Limits::default()))?);
+        }
+    }
     let translator = Translator::new();
     let changes = ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() };
-    translator.publish(std::sync::Arc::new(world), &changes);
+    translator.publish(world_from_objects(objects), &changes);
     for entry in &case.proxies {
         let client = translator.connect(Proxy::from_node(&entry.node())?);
         let got = dump(&translator.snapshot(), &client, entry.listeners.as_deref())?;
@@ -81,11 +86,19 @@ fn run(case: &Case, args: &Args, reports: &mut [&mut Report]) -> Result<()> {
             let file = folder.join(format!("{}.{}.json", case.name, entry.name));
             std::fs::write(file, serde_json::to_string_pretty(&got)?)?;
         }
+        let golden = case.golden(entry)?;
         for report in reports.iter_mut() {
-            report.add(&format!("{}/{}", case.name, entry.name), &case.golden(entry)?, &got);
+            report.add(&format!("{}/{}", case.name, entry.name), &golden, &got);
         }
     }
     Ok(())
+}
+
+fn objects_of(file: ReadFile) -> Result<Vec<Object>> {
+    if let Some(problem) = file.refused.iter().flat_map(|refused| &refused.problems).next() {
+        anyhow::bail!("{problem:?}");
+    }
+    Ok(file.objects.into_iter().map(|read| read.object).collect())
 }
 
 fn print_report(total: &Report, args: &Args) {
