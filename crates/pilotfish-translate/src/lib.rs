@@ -19,6 +19,7 @@ mod translator;
 mod view;
 
 pub mod cds;
+pub mod destination_rule;
 pub mod eds;
 pub mod lds;
 pub mod locality;
@@ -29,6 +30,7 @@ pub mod targets;
 #[cfg(test)]
 mod testing;
 pub mod workload;
+pub mod short_name;
 
 pub use cx::Cx;
 pub use encoded::{Batch, Encoded, reference};

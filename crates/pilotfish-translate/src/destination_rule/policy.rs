@@ -1,0 +1,126 @@
+//! What a rule says for one port of the host, and for one port of a subset.
+
+use super::Rule;
+use pilotfish_config::networking::{
+    ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, LoadBalancerSettings, OutlierDetection,
+    PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset, TrafficPolicy, TunnelSettings,
+};
+
+/// The parts of a traffic policy that are in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Policy<'a> {
+    /// Load balancing.
+    pub load_balancer: Option<&'a LoadBalancerSettings>,
+    /// Limits of connections and requests.
+    pub connection_pool: Option<&'a ConnectionPoolSettings>,
+    /// Ejection of failing endpoints.
+    pub outlier_detection: Option<&'a OutlierDetection>,
+    /// TLS to the host.
+    pub tls: Option<&'a ClientTlsSettings>,
+    /// Tunnels over HTTP.
+    pub tunnel: Option<&'a TunnelSettings>,
+    /// PROXY protocol.
+    pub proxy_protocol: Option<&'a ProxyProtocol>,
+    /// Limit of retries.
+    pub retry_budget: Option<&'a RetryBudget>,
+}
+
+impl<'a> Policy<'a> {
+    /// What a traffic policy says for a port. Settings of the port replace all others: nothing is inherited.
+    #[must_use]
+    pub fn of(policy: &'a TrafficPolicy, port: u32) -> Self {
+        match port_settings(policy, port) {
+            Some(settings) => Self::of_port(settings),
+            None => Self {
+                load_balancer: policy.load_balancer.as_ref(),
+                connection_pool: policy.connection_pool.as_ref(),
+                outlier_detection: policy.outlier_detection.as_ref(),
+                tls: policy.tls.as_ref(),
+                tunnel: policy.tunnel.as_ref(),
+                proxy_protocol: policy.proxy_protocol.as_ref(),
+                retry_budget: policy.retry_budget.as_ref(),
+            },
+        }
+    }
+
+    fn of_port(settings: &'a PortTrafficPolicy) -> Self {
+        Self {
+            load_balancer: settings.load_balancer.as_ref(),
+            connection_pool: settings.connection_pool.as_ref(),
+            outlier_detection: settings.outlier_detection.as_ref(),
+            tls: settings.tls.as_ref(),
+            ..Self::default()
+        }
+    }
+
+    /// The host's policy under that of a subset: parts of the subset replace whole parts of the host. Where the subset has
+    /// settings for the port, the four parts that such settings have all come from there, present or not. A retry budget
+    /// does not survive the union.
+    fn under(self, subset: &'a TrafficPolicy, port: u32) -> Self {
+        let own = Self::of(subset, port);
+        let merged = Self {
+            tunnel: own.tunnel.or(self.tunnel),
+            proxy_protocol: own.proxy_protocol.or(self.proxy_protocol),
+            retry_budget: None,
+            ..own
+        };
+        if port_settings(subset, port).is_some() {
+            return merged;
+        }
+        Self {
+            load_balancer: own.load_balancer.or(self.load_balancer),
+            connection_pool: own.connection_pool.or(self.connection_pool),
+            outlier_detection: own.outlier_detection.or(self.outlier_detection),
+            tls: own.tls.or(self.tls),
+            ..merged
+        }
+    }
+}
+
+impl Rule {
+    /// The policy of a port of the host.
+    #[must_use]
+    pub fn policy(&self, port: u32) -> Policy<'_> {
+        self.policy.as_ref().map_or_else(Policy::default, |policy| Policy::of(policy, port))
+    }
+
+    /// The policy of a port of a subset.
+    #[must_use]
+    pub fn subset_policy<'a>(&'a self, subset: &'a Subset, port: u32) -> Policy<'a> {
+        match (&self.policy, &subset.traffic_policy) {
+            (_, None) => self.policy(port),
+            (None, Some(own)) => Policy::of(own, port),
+            (Some(_), Some(own)) => self.policy(port).under(own, port),
+        }
+    }
+
+    /// The policy of a port of the subset of that name; of the host when there is no such subset.
+    #[must_use]
+    pub fn policy_of(&self, subset: &str, port: u32) -> Policy<'_> {
+        match self.subset(subset) {
+            Some(subset) => self.subset_policy(subset, port),
+            None => self.policy(port),
+        }
+    }
+
+    /// The keys of consistent hashing for requests to a port and subset: the most specific place that has any. `None` as
+    /// port stands for a destination that names none, for which settings of ports do not count.
+    #[must_use]
+    pub fn consistent_hash(&self, port: Option<u32>, subset: &str) -> Option<&ConsistentHashLb> {
+        let own = self.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
+        [own, self.policy.as_ref()].into_iter().flatten().find_map(|policy| {
+            let settings = port.and_then(|port| port_settings(policy, port));
+            let of_port = settings.and_then(|settings| hash(settings.load_balancer.as_ref()));
+            of_port.or_else(|| hash(policy.load_balancer.as_ref()))
+        })
+    }
+}
+
+fn hash(settings: Option<&LoadBalancerSettings>) -> Option<&ConsistentHashLb> {
+    settings?.consistent_hash.as_ref()
+}
+
+fn port_settings(policy: &TrafficPolicy, port: u32) -> Option<&PortTrafficPolicy> {
+    let is_for = |settings: &&PortTrafficPolicy| settings.port.as_ref().is_some_and(|p| p.number == port);
+    policy.port_level_settings.iter().find(is_for)
+}
