@@ -23,14 +23,15 @@ pub mod destination_rule;
 pub mod eds;
 pub mod lds;
 pub mod locality;
+pub mod metadata;
 pub mod peer_authentication;
 pub mod rds;
 pub mod scope;
+pub mod short_name;
 pub mod targets;
 #[cfg(test)]
 mod testing;
 pub mod workload;
-pub mod short_name;
 
 pub use cx::Cx;
 pub use encoded::{Batch, Encoded, reference};

@@ -117,8 +117,7 @@ impl Query for RulesIn {
     type Output = NamespaceRules;
 
     fn compute(&self, cx: &Cx<'_>) -> NamespaceRules {
-        let default_private =
-            cx.mesh().default_destination_rule_export_to.iter().any(|entry| entry == ".");
+        let default_private = cx.mesh().default_destination_rule_export_to.iter().any(|entry| entry == ".");
         let mut objects = cx.objects_in::<DestinationRule>(&self.0);
         objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
         let (mut local, mut exported, mut root_private) = <(Lists, Lists, Lists)>::default();

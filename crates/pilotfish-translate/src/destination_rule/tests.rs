@@ -27,8 +27,7 @@ impl World {
     }
 
     fn rules(&self, client: &str, host: &str, namespace: &str) -> Arc<Rules> {
-        let service =
-            ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: namespace.into() };
+        let service = ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: namespace.into() };
         let query = RulesFor { client: client.into(), service };
         self.ask(&query)
     }
@@ -141,7 +140,8 @@ fn ports_replace_everything_and_subsets_replace_parts() {
     // What is there: load balancer, connections, TLS, retry budget.
     let parts = |subset: &str, port: u32| {
         let policy = rule.policy_of(subset, port);
-        let connections = policy.connection_pool.and_then(|pool| pool.tcp.as_ref()).map(|tcp| tcp.max_connections);
+        let connections =
+            policy.connection_pool.and_then(|pool| pool.tcp.as_ref()).map(|tcp| tcp.max_connections);
         (policy.load_balancer.is_some(), connections, policy.tls.is_some(), policy.retry_budget.is_some())
     };
     assert_eq!(parts("", 80), (true, Some(1), false, true));
@@ -166,7 +166,8 @@ fn hashing_comes_from_the_most_specific_place_that_has_any() {
     let world = World::of(&[("shop", "a", &spec)]);
     let rules = world.rules("shop", CATALOG, "shop");
     let rule = rules.outbound(&Labels::default()).unwrap();
-    let key = |port, subset| rule.consistent_hash(port, subset).and_then(|hash| hash.http_header_name.as_deref());
+    let key =
+        |port, subset| rule.consistent_hash(port, subset).and_then(|hash| hash.http_header_name.as_deref());
     assert_eq!(key(Some(80), ""), Some("top"));
     assert_eq!(key(Some(90), ""), Some("port"));
     assert_eq!(key(None, ""), Some("top"));

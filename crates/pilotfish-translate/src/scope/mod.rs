@@ -12,7 +12,7 @@ mod services;
 mod visible;
 
 pub use egress::{Egress, EgressOf, EgressPolicy, EgressProxy, Imports, OutboundPolicyOf};
-pub use services::{ListenerServicesOf, Services, ServicesOf};
+pub use services::{ListenerServicesOf, ServiceIn, Services, ServicesOf};
 pub use visible::{DefaultServiceExport, VisibleServices, VisibleTo};
 
 use crate::{Cx, Proxy, ProxyKind, Query, workload};

@@ -136,3 +136,15 @@ impl Query for ServicesOf {
         services
     }
 }
+
+/// The service that a scope sees for one host: unchanged when other services change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServiceIn(pub Scope, pub Hostname);
+
+impl Query for ServiceIn {
+    type Output = Option<Arc<Service>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&ServicesOf(self.0.clone())).get(&self.1).cloned()
+    }
+}
