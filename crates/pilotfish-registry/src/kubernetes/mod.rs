@@ -158,6 +158,8 @@ impl KubernetesRegistry {
         if let Some((object, owner)) = object.as_ref().zip(owner.as_ref()) {
             self.slices_of_service.add(owner, &name);
             self.link_slice(&name, object, Links::add);
+            // Its endpoints may be equal to those that it had under another owner.
+            self.dirty.shards.insert(owner.clone());
         }
         let state = self.slices.entry(name.clone()).or_insert_with(|| SliceState {
             object: None,

@@ -1,0 +1,292 @@
+//! ServiceEntries: hosts, addresses, endpoints, merging.
+
+mod support;
+
+use pilotfish_model::{ExportTo, Resolution, TargetPort, TlsMode, TrafficDistribution};
+use pilotfish_registry::testing::Scene;
+use support::{endpoints, endpoints_of, se, se_with, service, services, step, we, world};
+
+const PORTS: &str =
+    "ports: [{number: 80, name: http, protocol: HTTP}, {number: 8080, name: http2, protocol: HTTP2}]";
+
+/// What a ServiceEntry of some spec gives: resolution, addresses of the host's services, endpoints.
+fn check(spec: &str, host: &str, resolution: Resolution, addresses: &[&str], want: &[&str]) {
+    let world = world(&se("e", spec));
+    let found = services(&world, host);
+    let got: Vec<&str> = found.iter().map(|service| &*service.default_address).collect();
+    assert_eq!(got, addresses, "{spec}");
+    assert!(found.iter().all(|service| service.resolution == resolution), "{spec}");
+    assert_eq!(endpoints(&world, host), want, "{spec}");
+}
+
+#[test]
+fn hosts_addresses_and_endpoints() {
+    use Resolution::{ClientSideLB, DNSLB, DNSRoundRobin, Passthrough};
+    let p = PORTS;
+    check(&format!("{{hosts: ['*.google.com'], {p}}}"), "*.google.com", Passthrough, &["0.0.0.0"], &[]);
+    let tcp = "ports: [{number: 444, name: tcp, protocol: TCP}]";
+    check(
+        &format!("{{hosts: [tcpnone.com], addresses: [172.217.0.0/16], {tcp}, resolution: NONE}}"),
+        "tcpnone.com",
+        Passthrough,
+        &["172.217.0.0/16"],
+        &[],
+    );
+    check(
+        &format!(
+            "{{hosts: ['*.google.com'], {p}, resolution: STATIC, endpoints: [{{address: 2.2.2.2, ports: {{http: 7080, http2: 18080}}}}, \
+             {{address: 3.3.3.3, ports: {{http: 1080}}}}, {{address: 4.4.4.4}}]}}"
+        ),
+        "*.google.com",
+        ClientSideLB,
+        &["0.0.0.0"],
+        &[
+            "http 2.2.2.2:7080",
+            "http 3.3.3.3:1080",
+            "http 4.4.4.4:80",
+            "http2 2.2.2.2:18080",
+            "http2 3.3.3.3:8080",
+            "http2 4.4.4.4:8080",
+        ],
+    );
+    let hosts = format!("{{hosts: [google.com, www.wikipedia.org], {p}, resolution: DNS}}");
+    check(&hosts, "google.com", DNSLB, &["0.0.0.0"], &["http google.com:80", "http2 google.com:8080"]);
+    check(
+        &hosts,
+        "www.wikipedia.org",
+        DNSLB,
+        &["0.0.0.0"],
+        &["http www.wikipedia.org:80", "http2 www.wikipedia.org:8080"],
+    );
+    check(
+        &format!("{{hosts: [api.istio.io], {p}, resolution: DNS_ROUND_ROBIN}}"),
+        "api.istio.io",
+        DNSRoundRobin,
+        &["0.0.0.0"],
+        &["http api.istio.io:80", "http2 api.istio.io:8080"],
+    );
+    check(
+        "{hosts: [google.com], ports: [{number: 80, name: http, protocol: HTTP, targetPort: 8080}], resolution: DNS}",
+        "google.com",
+        DNSLB,
+        &["0.0.0.0"],
+        &["http google.com:8080"],
+    );
+    check(
+        &format!(
+            "{{hosts: ['*.google.com'], {p}, resolution: DNS, endpoints: [{{address: us.google.com, ports: {{http: 7080}}}}, {{address: de.google.com}}]}}"
+        ),
+        "*.google.com",
+        DNSLB,
+        &["0.0.0.0"],
+        &[
+            "http de.google.com:80",
+            "http us.google.com:7080",
+            "http2 de.google.com:8080",
+            "http2 us.google.com:8080",
+        ],
+    );
+    check(
+        &format!(
+            "{{hosts: [tcpstatic.com], addresses: [172.217.0.1], {tcp}, resolution: STATIC, endpoints: [{{address: 1.1.1.1}}, {{address: 2.2.2.2}}]}}"
+        ),
+        "tcpstatic.com",
+        ClientSideLB,
+        &["172.217.0.1"],
+        &["tcp 1.1.1.1:444", "tcp 2.2.2.2:444"],
+    );
+    check(
+        &format!(
+            "{{hosts: [tcp1.com, tcp2.com], addresses: [1.1.1.0/16, 2.2.2.2/32], {tcp}, resolution: NONE}}"
+        ),
+        "tcp2.com",
+        Passthrough,
+        &["1.1.1.0/16", "2.2.2.2"],
+        &[],
+    );
+    check(
+        "{hosts: [uds.example.com], ports: [{number: 6553, name: grpc, protocol: GRPC}], resolution: STATIC, endpoints: [{address: 'unix:///test/sock'}]}",
+        "uds.example.com",
+        ClientSideLB,
+        &["0.0.0.0"],
+        &["grpc /test/sock:0"],
+    );
+    check(
+        &format!(
+            "{{hosts: [selector.com], {tcp}, resolution: DNS, workloadSelector: {{labels: {{app: wle}}}}}}"
+        ),
+        "selector.com",
+        DNSLB,
+        &["0.0.0.0"],
+        &[],
+    );
+}
+
+#[test]
+fn every_address_brings_the_endpoints_once_more() {
+    let spec = "{hosts: [a.com], addresses: [10.1.0.1, 10.1.0.2], ports: [{number: 80, name: http, protocol: HTTP}], \
+                resolution: STATIC, endpoints: [{address: 1.1.1.1}]}";
+    check(
+        spec,
+        "a.com",
+        Resolution::ClientSideLB,
+        &["10.1.0.1", "10.1.0.2"],
+        &["http 1.1.1.1:80", "http 1.1.1.1:80"],
+    );
+}
+
+#[test]
+fn fields_of_the_service() {
+    let spec = "{hosts: [a.com], ports: [{number: 3306, name: db}, {number: 80, name: http, protocol: HTTP, targetPort: 8080}], \
+                exportTo: ['.', other], subjectAltNames: [spiffe://x], resolution: STATIC, location: MESH_INTERNAL, \
+                workloadSelector: {labels: {app: a}}}";
+    let annotations = ", annotations: {networking.istio.io/traffic-distribution: PreferClose, \
+                       istio.io/connect-strategy: RACE_FIRST_TCP_CONNECT}, labels: {l: v}, creationTimestamp: '1970-01-01T00:00:05Z'";
+    let world = world(&se_with("e", annotations, spec));
+    let found = service(&world, "a.com");
+    assert_eq!((&*found.name, &*found.object_name, found.created), ("a.com", "e", 5));
+    assert_eq!(found.export_to, ExportTo::Namespaces(["ns".into(), "other".into()].into()));
+    assert_eq!(found.service_accounts.to_vec(), ["spiffe://x".into()]);
+    assert_eq!(found.traffic_distribution, TrafficDistribution::PreferSameZone);
+    assert!(found.race_first_tcp_connect);
+    assert!(!found.mesh_external);
+    assert_eq!(found.selector.get("app").map(String::as_str), Some("a"));
+    assert_eq!(found.labels.get("l").map(String::as_str), Some("v"));
+    assert!(found.ports[0].protocol.is_unsupported(), "neither number nor name count");
+    assert_eq!(found.ports[0].target_port, None);
+    assert_eq!(found.ports[1].target_port, Some(TargetPort::Number(8080)));
+    let external = "{hosts: [b.com], ports: [{number: 80, name: http, protocol: HTTP}]}";
+    assert!(service(&support::world(&se("e", external)), "b.com").mesh_external);
+}
+
+#[test]
+fn fields_of_inline_endpoints() {
+    let spec = "{hosts: [a.com], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [\
+                {address: 1.1.1.1, weight: 5, serviceAccount: sa, locality: r/z/s, network: n2, labels: {app: a}}, \
+                {address: 1.1.1.2, serviceAccount: sa, labels: {security.istio.io/tlsMode: disabled, istio-locality: lr.lz}}, \
+                {address: 1.1.1.3, labels: {security.istio.io/tlsMode: istio}}]}";
+    let all = endpoints_of(&world(&se("e", spec)), "a.com");
+    let (first, second, third) = (&all[0], &all[1], &all[2]);
+    assert_eq!((first.weight, first.locality.to_string().as_str()), (5, "r/z/s"));
+    assert_eq!(&*first.service_account, "spiffe://cluster.local/ns/ns/sa/sa");
+    assert_eq!(first.network, "n2");
+    assert_eq!(first.service_port_number, 80);
+    let label = |key: &str| first.labels.get(key).map(String::as_str);
+    assert_eq!(label("topology.kubernetes.io/region"), Some("r"));
+    assert_eq!(label("topology.istio.io/network"), Some("n2"));
+    assert_eq!((&*first.workload_name, first.namespace.as_str()), ("", ""));
+    assert_eq!(first.tls_mode, TlsMode::Istio);
+    assert_eq!(second.tls_mode, TlsMode::Disabled);
+    assert_eq!(second.locality.to_string(), "lr/lz");
+    assert_eq!(third.tls_mode, TlsMode::Istio);
+    assert_eq!(&*third.service_account, "");
+}
+
+#[test]
+fn addresses_of_the_status_and_of_the_name() {
+    let port = "ports: [{number: 80, name: http, protocol: HTTP}]";
+    let auto = |scene: &mut Scene, host: &str| service(&scene.world(), host).auto_addresses.to_vec();
+    let mut scene = Scene::new();
+    scene
+        .apply(&se("a", &format!("{{hosts: [a.example.com, '*.b.com'], {port}, resolution: STATIC}}")))
+        .unwrap();
+    scene.apply(&se("c", &format!("{{hosts: [c.com], {port}, resolution: NONE}}"))).unwrap();
+    assert!(auto(&mut scene, "a.example.com")[0].starts_with("240.240."));
+    assert_eq!(auto(&mut scene, "*.b.com"), ["".into(), "".into()]);
+    assert_eq!(auto(&mut scene, "c.com"), ["".into(), "".into()]);
+    let with_status = se("a", &format!("{{hosts: [a.example.com, '*.b.com'], {port}, resolution: STATIC}}"))
+        .replace("---\n", "status: {addresses: [{host: a.example.com, value: 240.240.0.7}, {host: a.example.com, value: '2001:2::7'}]}\n---\n");
+    scene.apply(&with_status).unwrap();
+    assert_eq!(auto(&mut scene, "a.example.com"), ["240.240.0.7".into(), "2001:2::7".into()]);
+    scene.apply(&with_status.replace("hosts:", "addresses: [10.0.0.9], hosts:")).unwrap();
+    assert_eq!(auto(&mut scene, "a.example.com"), ["".into(), "".into()]);
+}
+
+fn one(name: &str, address: &str, created: &str) -> String {
+    se_with(
+        name,
+        &format!(", creationTimestamp: '{created}'"),
+        &format!(
+            "{{hosts: [a.com], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: [{{address: {address}}}]}}"
+        ),
+    )
+}
+
+#[test]
+fn entries_of_one_host_come_together_oldest_first() {
+    let mut scene = Scene::new();
+    scene.apply(&one("a", "1.1.1.1", "2024-01-02T00:00:00Z")).unwrap();
+    scene.apply(&one("b", "2.2.2.2", "2024-01-01T00:00:00Z")).unwrap();
+    scene.apply(&one("c", "3.3.3.3", "2024-01-02T00:00:00Z")).unwrap();
+    let world = scene.world();
+    let names: Vec<String> = services(&world, "a.com").iter().map(|s| s.object_name.to_string()).collect();
+    assert_eq!(names, ["b", "a", "c"]);
+    let addresses: Vec<String> =
+        endpoints_of(&world, "a.com").iter().map(|e| e.address().to_owned()).collect();
+    assert_eq!(addresses, ["2.2.2.2", "1.1.1.1", "3.3.3.3"]);
+    step(&mut scene, "- ServiceEntry ns/b");
+    assert_eq!(endpoints(&scene.world(), "a.com"), ["http 1.1.1.1:80", "http 3.3.3.3:80"]);
+    step(&mut scene, "- ServiceEntry ns/a");
+    step(&mut scene, "- ServiceEntry ns/c");
+    let world = scene.world();
+    assert!(services(&world, "a.com").is_empty());
+    assert!(world.endpoints_of(&support::short_key("a.com")).is_none());
+}
+
+#[test]
+fn a_proxy_that_takes_one_answer_has_one_endpoint_for_each_port() {
+    let rr = |name: &str, ports: &str| {
+        se(
+            name,
+            &format!(
+                "{{hosts: [a.com], ports: [{ports}], resolution: DNS_ROUND_ROBIN, endpoints: [{{address: {name}.a.com}}]}}"
+            ),
+        )
+    };
+    let (p445, p446) = ("{number: 445, name: a, protocol: HTTP}", "{number: 446, name: b, protocol: HTTP}");
+    let text = rr("first", &format!("{p445}, {p446}")) + &rr("second", p445);
+    assert_eq!(endpoints(&world(&text), "a.com"), ["a first.a.com:445", "b first.a.com:446"]);
+}
+
+#[test]
+fn a_host_is_replaced_by_another() {
+    let entry = |host: &str| {
+        se(
+            "e",
+            &format!(
+                "{{hosts: [{host}], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: [{{address: 1.1.1.1}}]}}"
+            ),
+        )
+    };
+    let mut scene = Scene::new();
+    scene.apply(&entry("a.com")).unwrap();
+    scene.settle();
+    scene.apply(&entry("b.com")).unwrap();
+    let world = scene.world();
+    assert!(services(&world, "a.com").is_empty());
+    assert!(world.endpoints_of(&support::short_key("a.com")).is_none());
+    assert_eq!(endpoints(&world, "b.com"), ["http 1.1.1.1:80"]);
+    scene.apply(&entry("b.com")).unwrap();
+    assert!(scene.settle().is_empty(), "the same again is no change");
+}
+
+#[test]
+fn workload_entries_become_workloads() {
+    let text = support::we_with(
+        "vm",
+        ", labels: {app: meta, m: '1'}, annotations: {istio.io/autoRegistrationGroup: group}",
+        "{address: 1.2.3.4, labels: {app: spec, s: '2'}, serviceAccount: sa, locality: r/z/s, network: n1, weight: 3, ports: {http: 8080}}",
+    );
+    let world = world(&text);
+    let vm = world.workloads().next().unwrap();
+    let label = |key: &str| vm.labels.get(key).map(String::as_str);
+    assert_eq!((label("app"), label("m"), label("s")), (Some("meta"), Some("1"), Some("2")));
+    assert_eq!(label("topology.istio.io/network"), Some("n1"));
+    assert_eq!((&*vm.workload_name, vm.tls_mode, vm.weight), ("group", TlsMode::Istio, 3));
+    assert_eq!(vm.ports.get("http"), Some(&8080));
+    assert_eq!(vm.locality.to_string(), "r/z/s");
+    let plain = support::world(&we("vm", "{address: a.example.com}"));
+    let plain = plain.workloads().next().unwrap();
+    assert!(plain.is_dns_only());
+    assert_eq!((&*plain.workload_name, plain.tls_mode), ("vm", TlsMode::Disabled));
+}
