@@ -1,0 +1,357 @@
+//! Random histories: whatever came in whatever order, the world is that of the objects that are there at the end.
+
+mod support;
+
+use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, Provider, ShardKey, World, WorldWriter};
+use pilotfish_registry::testing::objects;
+use pilotfish_registry::{
+    Hub, HubSettings, KubernetesRegistry, ObjectEvent, Registry, RegistrySettings, ServiceEntryRegistry,
+    SourceEvent,
+};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+use support::{pod_with, se_with, slice, svc, we_with};
+
+const CLUSTERS: [&str; 2] = ["c1", "c2"];
+
+/// Every version of every object that a history may hold: few names, so that they meet.
+fn pool() -> String {
+    let mut text = String::new();
+    for (index, node) in ["n1", "n2"].iter().enumerate() {
+        for zone in ["z1", "z2"] {
+            text += &format!(
+                "apiVersion: v1\nkind: Node\nmetadata: {{name: {node}, labels: {{topology.kubernetes.io/zone: {zone}, role: {node}}}}}\n\
+                 status: {{addresses: [{{type: ExternalIP, address: 8.8.8.{index}}}]}}\n---\n"
+            );
+        }
+    }
+    for metadata in [
+        "{name: ns, labels: {in: 'yes'}}",
+        "{name: ns, labels: {in: 'no'}}",
+        "{name: ns, annotations: {networking.istio.io/traffic-distribution: PreferClose}}",
+        "{name: istio-system, labels: {topology.istio.io/network: sys}}",
+    ] {
+        text += &format!("apiVersion: v1\nkind: Namespace\nmetadata: {metadata}\n---\n");
+    }
+    for name in ["p1", "p2"] {
+        for (ip, labels, ready, node) in [
+            ("1.0.0.1", "{app: a}", "True", "n1"),
+            ("1.0.0.2", "{app: a, version: v2}", "True", "n2"),
+            ("1.0.0.2", "{app: b, istio.io/draining: 'true'}", "True", "n3"),
+            ("1.0.0.1", "{app: a}", "False", "n1"),
+        ] {
+            let spec = format!(", nodeName: {node}");
+            text += &pod_with(name, ip, labels, ready, "", &spec);
+            text += &pod_with(name, ip, labels, ready, "", &spec).replace("Running", "Failed");
+        }
+    }
+    text + &services() + &slices() + &entries()
+}
+
+fn services() -> String {
+    let mut text = String::new();
+    for name in ["s1", "s2"] {
+        for spec in [
+            "{clusterIP: 10.0.0.1, selector: {app: a}, ports: [{name: http, port: 80}]}",
+            "{clusterIP: 10.0.0.2, selector: {app: b}, ports: [{name: http, port: 80, targetPort: named}, {name: tcp, port: 90}]}",
+            "{clusterIP: None, selector: {app: a}, ports: [{name: http, port: 80}]}",
+            "{type: ExternalName, externalName: s1.ns.svc.cluster.local}",
+        ] {
+            text += &svc(name, spec);
+            text += &svc(name, spec)
+                .replace("namespace: ns}", "namespace: ns, labels: {istio.io/persistent-session: x}}");
+        }
+        text += &svc(name, "{type: NodePort, clusterIP: 10.0.0.3, ports: [{name: tls, port: 15443, nodePort: 30000}]}").replace(
+            "namespace: ns}",
+            "namespace: ns, labels: {topology.istio.io/network: n}, annotations: {traffic.istio.io/nodeSelector: '{\"role\":\"n1\"}'}}",
+        );
+    }
+    text
+}
+
+fn slices() -> String {
+    let mut text = String::new();
+    let reference = |address: &str, pod: &str| {
+        format!("{{addresses: [{address}], targetRef: {{kind: Pod, name: {pod}, namespace: ns}}}}")
+    };
+    for name in ["e1", "e2"] {
+        for service in ["s1", "s2"] {
+            let ports = "[{name: http, port: 8080}, {name: tcp, port: 9090}]";
+            for list in [
+                format!("[{}]", reference("1.0.0.1", "p1")),
+                format!("[{}, {{addresses: [1.0.0.2]}}]", reference("1.0.0.1", "p2")),
+                "[{addresses: [1.0.0.1], conditions: {ready: false, serving: true}}]".to_owned(),
+                "[]".to_owned(),
+            ] {
+                text += &slice(name, service, ports, &list);
+            }
+        }
+        text += &slice(name, "s1", "[]", "[{addresses: [a.example.com]}]").replace("IPv4", "FQDN");
+    }
+    text
+}
+
+fn entries() -> String {
+    let mut text = String::new();
+    let hosts = ["[h1.com]", "[h1.com, h2.com]", "[s1.ns.svc.cluster.local]"];
+    for name in ["x1", "x2"] {
+        for (index, host) in hosts.iter().enumerate() {
+            let metadata = format!(", creationTimestamp: '2024-01-0{}T00:00:00Z'", index + 1);
+            for rest in [
+                "resolution: STATIC, endpoints: [{address: 3.0.0.1}, {address: 3.0.0.2, ports: {http: 81}}]",
+                "resolution: STATIC, addresses: [10.9.0.1, 10.9.0.2], workloadSelector: {labels: {app: a}}",
+                "resolution: DNS, workloadSelector: {labels: {}}",
+                "resolution: DNS_ROUND_ROBIN",
+                "location: MESH_INTERNAL",
+            ] {
+                let spec =
+                    format!("{{hosts: {host}, ports: [{{number: 80, name: http, protocol: HTTP}}], {rest}}}");
+                text += &se_with(name, &metadata, &spec);
+            }
+        }
+    }
+    for name in ["w1", "w2"] {
+        for spec in [
+            "{address: 2.0.0.1, labels: {app: a}, ports: {http: 82, named: 83}}",
+            "{address: 2.0.0.1, labels: {app: b}, serviceAccount: sa, locality: r/z}",
+            "{address: vm.example.com, labels: {app: a}}",
+            "{network: n, labels: {app: a}}",
+        ] {
+            text += &we_with(name, "", spec);
+            text += &we_with(name, ", annotations: {proxy.istio.io/health-checks-enabled: 'true'}", spec);
+        }
+    }
+    text
+}
+
+fn mesh_pool() -> Vec<Object> {
+    use pilotfish_config::{Limits, MeshFile, read_mesh_file};
+    let configs = ["{}", "{trustDomain: other}", "{discoverySelectors: [{matchLabels: {in: 'yes'}}]}"];
+    let networks = [
+        "{}",
+        "{networks: {n: {endpoints: [{fromCidr: 1.0.0.1/32}], gateways: [{address: 6.6.6.6, port: 1}]}}}",
+        "{networks: {n: {endpoints: [{fromRegistry: c1}], gateways: [{registryServiceName: s1.ns.svc.cluster.local, port: 1}]}}}",
+    ];
+    let read = |which: MeshFile, text: &str| {
+        let file = read_mesh_file(which, "mesh.yaml", text.as_bytes(), &Limits::default());
+        assert!(file.refused.is_empty(), "{:?}", file.refused);
+        file.objects.into_iter().map(|read| read.object)
+    };
+    let configs = configs.iter().flat_map(|text| read(MeshFile::Config, text).collect::<Vec<_>>());
+    let networks = networks.iter().flat_map(|text| read(MeshFile::Networks, text).collect::<Vec<_>>());
+    configs.chain(networks).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Apply {
+        feed: usize,
+        object: usize,
+    },
+    Mesh {
+        object: usize,
+    },
+    Delete {
+        feed: usize,
+        object: usize,
+    },
+    Settle,
+    Stop {
+        shard: usize,
+    },
+    Start {
+        shard: usize,
+    },
+    Replace {
+        shard: usize,
+    },
+    Fail {
+        feed: usize,
+    },
+    /// A fresh list of a kind in which every second object is missing.
+    List {
+        feed: usize,
+        kind: usize,
+        odd: bool,
+    },
+}
+
+fn steps(pool: usize, mesh: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (0..2usize, 0..pool).prop_map(|(feed, object)| Step::Apply { feed, object }),
+        1 => (0..mesh).prop_map(|object| Step::Mesh { object }),
+        4 => (0..2usize, 0..pool).prop_map(|(feed, object)| Step::Delete { feed, object }),
+        4 => Just(Step::Settle),
+        1 => (0..4usize).prop_map(|shard| Step::Stop { shard }),
+        1 => (0..4usize).prop_map(|shard| Step::Start { shard }),
+        1 => (0..4usize).prop_map(|shard| Step::Replace { shard }),
+        1 => (0..2usize).prop_map(|feed| Step::Fail { feed }),
+        1 => (0..2usize, 0..5usize, any::<bool>()).prop_map(|(feed, kind, odd)| Step::List { feed, kind, odd }),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+struct Run {
+    hub: Hub,
+    writer: WorldWriter,
+    world: Arc<World>,
+    /// What each feed holds.
+    objects: [BTreeMap<ObjectKey, Object>; 2],
+}
+
+fn shard_of(index: usize) -> ShardKey {
+    let provider = if index < 2 { Provider::Kubernetes } else { Provider::External };
+    ShardKey { provider, cluster: ClusterId::from(CLUSTERS[index % 2]) }
+}
+
+fn registry(index: usize) -> (Box<dyn Registry>, &'static str) {
+    let cluster = CLUSTERS[index % 2];
+    let settings = RegistrySettings { cluster: cluster.into(), ..RegistrySettings::default() };
+    let registry: Box<dyn Registry> = match index {
+        0 | 1 => Box::new(KubernetesRegistry::new(settings)),
+        2 => Box::new(ServiceEntryRegistry::new(settings)),
+        _ => Box::new(ServiceEntryRegistry::workload_entries_only(settings)),
+    };
+    (registry, cluster)
+}
+
+impl Run {
+    fn new(order: &[usize]) -> Self {
+        let mut hub = Hub::new(HubSettings { config_feed: "c1".into(), primary: "c1".into() });
+        for cluster in CLUSTERS {
+            hub.add_source(cluster, "s");
+        }
+        for index in order {
+            let (registry, feed) = registry(*index);
+            hub.add_registry(registry, Some(feed));
+        }
+        Self { hub, writer: WorldWriter::new(), world: Arc::default(), objects: Default::default() }
+    }
+
+    fn send(&mut self, feed: usize, event: SourceEvent) {
+        self.hub.source_event(CLUSTERS[feed], "s", event).unwrap();
+    }
+
+    fn apply(&mut self, feed: usize, object: &Object) {
+        self.objects[feed].insert(object.key().clone(), object.clone());
+        self.send(feed, SourceEvent::Object(ObjectEvent::Applied(object.clone())));
+    }
+
+    fn settle(&mut self) {
+        for update in self.hub.settle() {
+            self.writer.apply(update);
+        }
+        if let Some((world, _)) = self.writer.publish() {
+            self.world = world;
+        }
+    }
+
+    fn step(&mut self, step: &Step, pool: &[Object], mesh: &[Object]) {
+        match step {
+            Step::Apply { feed, object } => self.apply(*feed, &pool[*object]),
+            Step::Mesh { object } => self.apply(0, &mesh[*object]),
+            Step::Delete { feed, object } => {
+                let key = pool[*object].key().clone();
+                self.objects[*feed].remove(&key);
+                self.send(*feed, SourceEvent::Object(ObjectEvent::Deleted(key)));
+            }
+            Step::Settle => self.settle(),
+            Step::Stop { shard } => {
+                self.hub.remove_registry(&shard_of(*shard));
+            }
+            Step::Start { shard } => {
+                let (registry, feed) = registry(*shard);
+                self.hub.add_registry(registry, Some(feed));
+            }
+            Step::Replace { shard } => {
+                let (registry, feed) = registry(*shard);
+                self.hub.replace_registry(registry, Some(feed));
+            }
+            Step::Fail { feed } => {
+                self.settle();
+                let before = self.world.clone();
+                let event = SourceEvent::Failed { at: SystemTime::UNIX_EPOCH, reason: "down".into() };
+                self.send(*feed, event);
+                self.settle();
+                assert_same(&self.world, &before);
+            }
+            Step::List { feed, kind, odd } => {
+                let kind =
+                    [Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::ServiceEntry, Kind::WorkloadEntry]
+                        [*kind];
+                let held: Vec<Object> = self.objects[*feed]
+                    .values()
+                    .filter(|object| object.key().kind == kind)
+                    .cloned()
+                    .collect();
+                self.send(*feed, SourceEvent::ListBegan(kind));
+                for (index, object) in held.iter().enumerate() {
+                    if (index % 2 == 1) == *odd {
+                        self.apply(*feed, object);
+                    } else {
+                        self.objects[*feed].remove(object.key());
+                    }
+                }
+                self.send(*feed, SourceEvent::ListEnded(kind));
+            }
+        }
+    }
+
+    /// Everything is there and in sync.
+    fn finish(&mut self) {
+        for index in 0..4 {
+            let (registry, feed) = registry(index);
+            let is_there = self.hub.status().iter().any(|status| status.shard == shard_of(index));
+            if !is_there {
+                self.hub.add_registry(registry, Some(feed));
+            }
+        }
+        for feed in 0..2 {
+            self.send(feed, SourceEvent::Synced);
+        }
+        self.settle();
+        assert_eq!(self.hub.synced(), Ok(()));
+    }
+}
+
+fn assert_same(a: &World, b: &World) {
+    let list = |world: &World| world.services().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+    assert_eq!(list(a), list(b));
+    let list = |world: &World| world.endpoints().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+    assert_eq!(list(a), list(b));
+    assert_eq!(a.workloads().collect::<Vec<_>>(), b.workloads().collect::<Vec<_>>());
+    assert_eq!(a.all_objects().collect::<Vec<_>>(), b.all_objects().collect::<Vec<_>>());
+    assert_eq!(a.network_gateways(), b.network_gateways());
+}
+
+thread_local! {
+    static POOLS: (Vec<Object>, Vec<Object>) = (objects(&pool()).unwrap_or_else(|error| panic!("{error}")), mesh_pool());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_history_ends_in_the_world_of_its_last_objects(
+        steps in POOLS.with(|(pool, mesh)| steps(pool.len(), mesh.len())),
+        order in Just(vec![0usize, 1, 2, 3]).prop_shuffle(),
+    ) {
+        POOLS.with(|(pool, mesh)| {
+            let mut run = Run::new(&order);
+            for step in &steps {
+                run.step(step, pool, mesh);
+            }
+            run.finish();
+            let mut scratch = Run::new(&[0, 1, 2, 3]);
+            for (feed, objects) in run.objects.iter().enumerate() {
+                for object in objects.values() {
+                    scratch.apply(feed, object);
+                }
+            }
+            scratch.finish();
+            assert_same(&run.world, &scratch.world);
+        });
+    }
+}
