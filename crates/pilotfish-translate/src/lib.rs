@@ -31,6 +31,7 @@ pub mod short_name;
 pub mod targets;
 #[cfg(test)]
 mod testing;
+pub mod virtual_service;
 pub mod workload;
 
 pub use cx::Cx;
