@@ -1,0 +1,351 @@
+//! Looking at what was noticed: which files are read when, and when a change counts as complete.
+
+use super::dirty::{Changes, Dirty, Noticed};
+use super::scan::{Found, Signature, is_config_file, is_hidden, read_file, walk};
+use super::state::{FileChange, FileContent, FileRole, FileState};
+use super::watch::Watch;
+use crate::limits::Limits;
+use crate::source::{SourceBatch, SourceEvent, SourceProblems};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// A path that was named.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    /// As it was named, for messages.
+    named: PathBuf,
+    /// Without regard to the working directory.
+    path: PathBuf,
+    role: FileRole,
+    is_folder: bool,
+}
+
+impl Root {
+    pub(super) fn open(named: &Path, role: FileRole) -> io::Result<Self> {
+        let path = std::path::absolute(named)?;
+        let meta = fs::metadata(&path)?;
+        if meta.is_dir() && role != FileRole::Objects {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a folder, a file is needed"));
+        }
+        Ok(Self { named: named.to_owned(), path, role, is_folder: meta.is_dir() })
+    }
+
+    /// What a file at or below the root is called in messages.
+    fn name_of(&self, path: &Path) -> Arc<str> {
+        let name = match path.strip_prefix(&self.path) {
+            Ok(rest) if !rest.as_os_str().is_empty() => self.named.join(rest),
+            _ => self.named.clone(),
+        };
+        name.display().to_string().into()
+    }
+
+    fn holds(&self, path: &Path) -> bool {
+        if self.is_folder { path.starts_with(&self.path) } else { path == self.path }
+    }
+}
+
+/// A file to look at later.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    due: Instant,
+    /// Since when the file is away.
+    absent_since: Option<Instant>,
+}
+
+/// Knows the files, what of them was read, and what is to be looked at when.
+pub(super) struct Looker {
+    roots: Vec<Root>,
+    limits: Limits,
+    settle: Duration,
+    state: FileState,
+    /// The files that were read, as they were then; `None` when it could not be read.
+    known: BTreeMap<Arc<Path>, Option<Signature>>,
+    pending: BTreeMap<Arc<Path>, Pending>,
+    folders: BTreeSet<PathBuf>,
+    link_folders: BTreeSet<PathBuf>,
+    watch: Option<Watch>,
+    failure: Option<Arc<str>>,
+    problems: Arc<SourceProblems>,
+}
+
+impl Looker {
+    /// With `dirty`, everything that is looked at is watched as well.
+    pub(super) fn new(roots: Vec<Root>, limits: Limits, settle: Duration, dirty: Option<Arc<Dirty>>) -> Self {
+        Self {
+            roots,
+            state: FileState::new(limits.clone()),
+            limits,
+            settle,
+            known: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            folders: BTreeSet::new(),
+            link_folders: BTreeSet::new(),
+            watch: dirty.map(Watch::new),
+            failure: None,
+            problems: Arc::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> &FileState {
+        &self.state
+    }
+
+    /// When the next file wants to be looked at again.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.pending.values().map(|pending| pending.due).min()
+    }
+
+    /// How long until everything is looked at again: sooner when not everything can be watched.
+    pub(super) fn rescan_interval(&self, usual: Duration) -> Duration {
+        let complete = self.watch.as_ref().is_some_and(Watch::is_complete);
+        if complete { usual } else { usual.min(Duration::from_secs(1)) }
+    }
+
+    /// Looks at what was noticed and at what is due.
+    pub(super) fn look(&mut self, changes: Changes, now: Instant, clock: SystemTime) -> SourceBatch {
+        let mut everything = changes.everything;
+        for (path, noticed) in changes.paths {
+            match self.concerns(&path) {
+                Concern::Nothing => {}
+                Concern::Everything => everything = true,
+                Concern::File => {
+                    let due = if noticed == Noticed::Writing { now + self.settle } else { now };
+                    let absent_since = self.pending.get(&*path).and_then(|pending| pending.absent_since);
+                    self.pending.insert(path.into(), Pending { due, absent_since });
+                }
+            }
+        }
+        if everything {
+            self.look_at_everything(now, clock, false)
+        } else {
+            self.look_at_due(now, clock, false)
+        }
+    }
+
+    /// Walks through all roots; files that changed are read. At the `start` there is nothing to wait for.
+    pub(super) fn look_at_everything(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+        let (mut found, failure) = self.walk();
+        let watched = |looker: &mut Self, found: &Found| {
+            let parents = looker.roots.iter().filter_map(|root| root.path.parent());
+            let folders =
+                found.folders.iter().chain(&found.link_folders).map(PathBuf::as_path).chain(parents);
+            let folders: BTreeSet<&Path> = folders.collect();
+            looker.watch.as_mut().is_some_and(|watch| watch.only(&folders))
+        };
+        // What came into a folder before it was watched is found by walking once more.
+        if watched(self, &found) {
+            found = self.walk().0;
+            watched(self, &found);
+        }
+        let gone: Vec<_> = self
+            .known
+            .keys()
+            .filter(|path| {
+                !found.files.contains_key(*path) && !self.is_hidden_by(path, &found, failure.is_some())
+            })
+            .cloned()
+            .collect();
+        let changed =
+            found.files.iter().filter(|(path, signature)| self.known.get(*path) != Some(&Some(**signature)));
+        let changed: Vec<_> = changed.map(|(path, _)| path.clone()).collect();
+        for path in changed.into_iter().chain(gone) {
+            self.pending.entry(path).or_insert(Pending { due: now, absent_since: None });
+        }
+        let unreadable: Vec<_> = found.unreadable.into_iter().collect();
+        (self.folders, self.link_folders) = (found.folders, found.link_folders);
+        let mut batch = self.look_at_due(now, clock, start);
+        self.note_unreadable(unreadable, &mut batch);
+        self.note_failure(failure, clock, &mut batch);
+        batch
+    }
+
+    fn walk(&self) -> (Found, Option<String>) {
+        let mut found = Found::default();
+        let mut failure = None;
+        for root in &self.roots {
+            match fs::metadata(&root.path) {
+                Ok(meta) if root.is_folder && meta.is_dir() => walk(&root.path, &mut found),
+                Ok(meta) if !root.is_folder && meta.is_file() => found.file(&root.path, &meta),
+                Ok(_) => {
+                    failure = Some(format!("{} is no longer what it was at the start", root.named.display()))
+                }
+                Err(error) if root.is_folder => failure = Some(format!("{}: {error}", root.named.display())),
+                Err(_) => {}
+            }
+        }
+        (found, failure)
+    }
+
+    /// Whether a file that was not found may still be there: its root or folder could not be looked at.
+    fn is_hidden_by(&self, path: &Path, found: &Found, failure: bool) -> bool {
+        let lost_root = failure
+            && self.roots.iter().any(|root| root.is_folder && root.holds(path) && !root.path.is_dir());
+        lost_root || found.unreadable.keys().any(|unreadable| path.starts_with(unreadable))
+    }
+
+    /// Reads every file that is due and takes in what is complete.
+    fn look_at_due(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+        let due: Vec<_> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.due <= now)
+            .map(|(path, _)| path.clone())
+            .collect();
+        let mut changes = Vec::new();
+        for path in due {
+            let Some(pending) = self.pending.remove(&path) else { continue };
+            match self.look_at(&path, pending, now, clock, start) {
+                Look::Nothing => {}
+                Look::Later(later) => drop(self.pending.insert(path, later)),
+                Look::Changed(change) => changes.push(change),
+            }
+        }
+        let events = self.state.apply(changes);
+        self.batch(events)
+    }
+
+    fn look_at(
+        &mut self,
+        path: &Arc<Path>,
+        pending: Pending,
+        now: Instant,
+        clock: SystemTime,
+        start: bool,
+    ) -> Look {
+        let Some(root) = self.roots.iter().find(|root| root.holds(path)) else { return Look::Nothing };
+        let (name, role) = (root.name_of(path), root.role);
+        let change =
+            |content| Look::Changed(FileChange { path: path.clone(), name: name.clone(), role, content });
+        let (content, signature) = match path.is_dir() {
+            // A folder that could not be looked at, and now can.
+            true if !self.known.contains_key(path) => return Look::Nothing,
+            true => {
+                self.known.remove(path);
+                return change(FileContent::Absent);
+            }
+            false => read_file(path, self.limits.file_bytes),
+        };
+        let bytes = match content {
+            FileContent::Absent if !self.known.contains_key(path) => return Look::Nothing,
+            FileContent::Absent => {
+                // Editors take a file away before they put the new one in its place.
+                let since = pending.absent_since.unwrap_or(now);
+                if now.saturating_duration_since(since) < self.settle {
+                    return Look::Later(Pending { due: since + self.settle, absent_since: Some(since) });
+                }
+                self.known.remove(path);
+                return change(FileContent::Absent);
+            }
+            FileContent::Bytes(bytes) => bytes,
+            other => {
+                let first =
+                    self.known.insert(path.clone(), signature) != Some(signature) || signature.is_none();
+                return if first { change(other) } else { Look::Nothing };
+            }
+        };
+        if signature.is_some() && self.known.get(path) == Some(&signature) {
+            return Look::Nothing;
+        }
+        let read = self.state.read(&name, role, &bytes);
+        // A file that was touched just now and makes no sense is likely to be written to still.
+        let senseless = !read.refused.is_empty() || read.objects.is_empty();
+        let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(self.settle);
+        if senseless && !start && age < self.settle {
+            return Look::Later(Pending { due: now + (self.settle - age), absent_since: None });
+        }
+        self.known.insert(path.clone(), signature);
+        change(FileContent::Read(read))
+    }
+
+    /// Reports folders and files that could not even be looked at; what they held stays.
+    fn note_unreadable(&mut self, unreadable: Vec<(PathBuf, String)>, batch: &mut SourceBatch) {
+        let mut changes = Vec::new();
+        for (path, reason) in unreadable {
+            let Some(root) = self.roots.iter().find(|root| root.holds(&path)) else { continue };
+            let name = root.name_of(&path);
+            let path: Arc<Path> = path.into();
+            // Looked at again when it becomes readable, and taken away when it is gone.
+            self.known.insert(path.clone(), None);
+            changes.push(FileChange {
+                path,
+                name,
+                role: root.role,
+                content: FileContent::Unreadable(reason),
+            });
+        }
+        if !changes.is_empty() {
+            let events = self.state.apply(changes);
+            let more = self.batch(events);
+            batch.events.extend(more.events);
+            batch.problems = more.problems.or(batch.problems.take());
+        }
+    }
+
+    fn note_failure(&mut self, failure: Option<String>, at: SystemTime, batch: &mut SourceBatch) {
+        match (failure, &self.failure) {
+            (Some(reason), before) if before.as_deref() != Some(&reason) => {
+                let reason: Arc<str> = reason.into();
+                self.failure = Some(reason.clone());
+                batch.events.push(SourceEvent::Failed { at, reason });
+            }
+            (None, Some(_)) => {
+                self.failure = None;
+                batch.events.push(SourceEvent::Recovered);
+            }
+            _ => {}
+        }
+    }
+
+    fn batch(&mut self, events: Vec<SourceEvent>) -> SourceBatch {
+        let problems = self.state.problems();
+        let changed = problems != *self.problems;
+        if changed {
+            self.problems = Arc::new(problems);
+        }
+        SourceBatch { events, problems: changed.then(|| self.problems.clone()) }
+    }
+
+    /// What a noticed path means.
+    fn concerns(&self, path: &Path) -> Concern {
+        if self.roots.iter().any(|root| !root.is_folder && root.path == path) {
+            return Concern::File;
+        }
+        // A root, or a folder above it, came or went.
+        if self.roots.iter().any(|root| root.path.starts_with(path)) {
+            return Concern::Everything;
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Concern::Nothing };
+        let linked = self.link_folders.contains(parent);
+        let walked = self.folders.contains(parent);
+        let beside_root = self.roots.iter().any(|root| !root.is_folder && root.path.parent() == Some(parent));
+        if is_hidden(name) {
+            // `..data`, by which a mounted ConfigMap is swapped.
+            let swap = name.as_encoded_bytes().starts_with(b"..") && (linked || walked || beside_root);
+            return if swap { Concern::Everything } else { Concern::Nothing };
+        }
+        match () {
+            () if linked && !walked => Concern::Everything,
+            () if !walked => Concern::Nothing,
+            () if self.folders.contains(path) || path.is_dir() => Concern::Everything,
+            () if is_config_file(path) => Concern::File,
+            () => Concern::Nothing,
+        }
+    }
+}
+
+enum Look {
+    Nothing,
+    Later(Pending),
+    Changed(FileChange),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Concern {
+    Nothing,
+    File,
+    Everything,
+}

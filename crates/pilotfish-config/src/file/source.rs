@@ -1,0 +1,233 @@
+//! The file source: opening, its thread, its end.
+
+use super::dirty::Dirty;
+use super::look::{Looker, Root};
+use super::state::FileRole;
+use crate::limits::Limits;
+use crate::mesh_file::MeshFile;
+use crate::source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
+
+/// What to read, and when.
+#[derive(Clone, Debug)]
+pub struct FileSourceSettings {
+    /// Folders (with everything below) and single files with objects.
+    pub paths: Vec<PathBuf>,
+    /// The file with the mesh config, if there is one.
+    pub mesh_config: Option<PathBuf>,
+    /// The file with the mesh networks, if there is one.
+    pub mesh_networks: Option<PathBuf>,
+    /// How much is read.
+    pub limits: Limits,
+    /// When a change is taken as complete.
+    pub timing: Timing,
+}
+
+impl FileSourceSettings {
+    /// The source of these paths, with defaults for all else.
+    #[must_use]
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        let (limits, timing) = (Limits::default(), Timing::default());
+        Self { paths, mesh_config: None, mesh_networks: None, limits, timing }
+    }
+}
+
+/// When a change is taken as complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A burst of changes has ended when nothing changed for this long.
+    pub quiet: Duration,
+    /// A burst is handed over in parts when it takes longer than this.
+    pub ceiling: Duration,
+    /// How long a file that is half written, or gone, is given to become whole. A complete file does not wait.
+    pub settle: Duration,
+    /// How often everything is looked at, for what a watcher cannot notice (network file systems).
+    pub rescan: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            quiet: Duration::from_millis(2),
+            ceiling: Duration::from_millis(100),
+            settle: Duration::from_millis(80),
+            rescan: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why the files cannot be served at all.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A path that was named does not exist, or cannot be looked at.
+    #[error("{}: {source}", path.display())]
+    Path {
+        /// The path as it was named.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A mesh file is wrong, and there is no last good version at the start.
+    #[error("{}", list(reports))]
+    Mesh {
+        /// What is wrong.
+        reports: Vec<ProblemReport>,
+    },
+    /// The thread of the source could not be started.
+    #[error("cannot start the thread of the file source: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+fn list(reports: &[ProblemReport]) -> String {
+    reports.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Files that were read once; [`FileSource::spawn`] keeps watching them.
+pub struct FileSource {
+    looker: Looker,
+    dirty: Arc<Dirty>,
+    timing: Timing,
+    first: SourceBatch,
+}
+
+impl FileSource {
+    /// Starts watching and reads everything. Broken objects are no reason to fail: they are in the problems.
+    ///
+    /// # Errors
+    /// When a path does not exist, or a mesh file is wrong.
+    pub fn open(settings: FileSourceSettings) -> Result<Self, OpenError> {
+        let roots = roots(&settings)?;
+        let dirty = Arc::new(Dirty::default());
+        let timing = settings.timing;
+        let mut looker = Looker::new(roots, settings.limits, timing.settle, Some(dirty.clone()));
+        let mut first = looker.look_at_everything(Instant::now(), SystemTime::now(), true);
+        refuse_broken_mesh(&first)?;
+        first.events.push(SourceEvent::Listed);
+        Ok(Self { looker, dirty, timing, first })
+    }
+
+    /// What is wrong with the files as they were read.
+    #[must_use]
+    pub fn problems(&self) -> Arc<SourceProblems> {
+        self.first.problems.clone().unwrap_or_default()
+    }
+
+    /// How many files and objects were read.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.looker.state();
+        (state.files(), state.objects().len())
+    }
+
+    /// Hands over everything that was read, then every change, until it is stopped or the receiver is dropped.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn spawn(self, batches: mpsc::Sender<SourceBatch>) -> Result<RunningFileSource, OpenError> {
+        let dirty = self.dirty.clone();
+        let (done, ended) = oneshot::channel();
+        let body = move || {
+            self.run(&batches);
+            drop(done);
+        };
+        let builder = thread::Builder::new().name("pilotfish-files".to_owned());
+        let thread = builder.spawn(body).map_err(OpenError::Thread)?;
+        Ok(RunningFileSource { dirty, ended, thread: Some(thread) })
+    }
+
+    fn run(mut self, batches: &mpsc::Sender<SourceBatch>) {
+        let first = std::mem::take(&mut self.first);
+        if !self.deliver(first, batches) {
+            return;
+        }
+        let mut rescan = Instant::now() + self.looker.rescan_interval(self.timing.rescan);
+        loop {
+            let deadline = self.looker.next_due().map_or(rescan, |due| due.min(rescan));
+            let mut changes = self.dirty.wait(deadline, self.timing.quiet, self.timing.ceiling);
+            if changes.stop {
+                return;
+            }
+            let now = Instant::now();
+            if now >= rescan {
+                changes.everything = true;
+                rescan = now + self.looker.rescan_interval(self.timing.rescan);
+            }
+            let batch = self.looker.look(changes, now, SystemTime::now());
+            if !batch.is_empty() && !self.deliver(batch, batches) {
+                return;
+            }
+        }
+    }
+
+    /// Waits while the channel is full; gives false when the source is to end.
+    fn deliver(&self, mut batch: SourceBatch, batches: &mpsc::Sender<SourceBatch>) -> bool {
+        loop {
+            match batches.try_send(batch) {
+                Ok(()) => return true,
+                Err(TrySendError::Closed(_)) => return false,
+                Err(TrySendError::Full(back)) => batch = back,
+            }
+            if self.dirty.stopped_within(Duration::from_millis(5)) {
+                return false;
+            }
+        }
+    }
+}
+
+/// The source's thread. It ends when this is dropped.
+#[derive(Debug)]
+pub struct RunningFileSource {
+    dirty: Arc<Dirty>,
+    ended: oneshot::Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl RunningFileSource {
+    /// Asks the source to end.
+    pub fn stop(&self) {
+        self.dirty.stop();
+    }
+
+    /// Waits for the end; true when it was in order, false when the thread panicked.
+    pub async fn ended(&mut self) -> bool {
+        // The sender is dropped at the end, also by a panic; nothing is ever sent.
+        let _ = (&mut self.ended).await;
+        self.thread.take().is_none_or(|thread| thread.join().is_ok())
+    }
+}
+
+impl Drop for RunningFileSource {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The roots of the settings, all of which must exist.
+pub(super) fn roots(settings: &FileSourceSettings) -> Result<Vec<Root>, OpenError> {
+    let mesh = [(&settings.mesh_config, MeshFile::Config), (&settings.mesh_networks, MeshFile::Networks)];
+    let mesh = mesh.into_iter().filter_map(|(path, which)| Some((path.as_ref()?, FileRole::Mesh(which))));
+    let objects = settings.paths.iter().map(|path| (path, FileRole::Objects));
+    objects
+        .chain(mesh)
+        .map(|(path, role)| {
+            Root::open(path, role).map_err(|source| OpenError::Path { path: path.clone(), source })
+        })
+        .collect()
+}
+
+/// At the start a broken mesh file has no last good version, and nobody wants Istio's defaults by mistake.
+fn refuse_broken_mesh(first: &SourceBatch) -> Result<(), OpenError> {
+    let Some(problems) = &first.problems else { return Ok(()) };
+    let of_mesh = |report: &&ProblemReport| {
+        let kind = report.object.as_ref().map(|object| object.kind);
+        let mesh = [MeshFile::Config.kind(), MeshFile::Networks.kind()];
+        kind.is_some_and(|kind| mesh.contains(&kind)) && report.in_force == InForce::Dropped
+    };
+    let reports: Vec<_> = problems.reports.iter().filter(of_mesh).cloned().collect();
+    if reports.is_empty() { Ok(()) } else { Err(OpenError::Mesh { reports }) }
+}

@@ -1,0 +1,308 @@
+//! What the files hold, and what follows from a change of one: the pure part of the file source.
+
+use crate::limits::Limits;
+use crate::mesh_file::{MeshFile, read_mesh_file};
+use crate::path::FieldPath;
+use crate::problem::{Problem, Severity};
+use crate::reader::{ReadFile, read};
+use crate::source::{InForce, ProblemReport, SourceEvent, SourceProblems};
+use pilotfish_model::{Object, ObjectKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileRole {
+    /// Objects, several documents, lists.
+    Objects,
+    /// Mesh config or mesh networks.
+    Mesh(MeshFile),
+}
+
+/// What was found where a file is or was.
+#[derive(Debug)]
+pub enum FileContent {
+    /// The bytes of the file.
+    Bytes(Vec<u8>),
+    /// The file, already read.
+    Read(ReadFile),
+    /// There is no such file (any more).
+    Absent,
+    /// It is there and cannot be read; why, in one line.
+    Unreadable(String),
+}
+
+/// A file that is new, changed or gone.
+#[derive(Debug)]
+pub struct FileChange {
+    /// Where it is. Paths are compared to tell which of two files is the first.
+    pub path: Arc<Path>,
+    /// What it is called in messages.
+    pub name: Arc<str>,
+    /// What it is for.
+    pub role: FileRole,
+    /// What was found.
+    pub content: FileContent,
+}
+
+/// The objects of all files, with last good versions and problems.
+///
+/// Where several files (or places in one file) have an object of the same key, the first by path, then by line, is in
+/// force.
+#[derive(Debug, Default)]
+pub struct FileState {
+    limits: Limits,
+    files: BTreeMap<Arc<Path>, FileEntry>,
+    /// The files that have an object of the key.
+    holders: BTreeMap<ObjectKey, BTreeSet<Arc<Path>>>,
+    /// The objects that several files have.
+    contested: BTreeSet<ObjectKey>,
+    /// The files with reports.
+    troubled: BTreeSet<Arc<Path>>,
+    ignored: BTreeMap<String, usize>,
+    /// What was reported last.
+    in_force: BTreeMap<ObjectKey, Object>,
+}
+
+#[derive(Debug, Default)]
+struct FileEntry {
+    /// The file's objects: as written, or as they were when they were last good.
+    objects: BTreeMap<ObjectKey, Object>,
+    reports: Vec<ProblemReport>,
+    ignored: BTreeMap<String, usize>,
+}
+
+impl FileState {
+    /// A state without files.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Takes in changed files; tells what changed of the objects, by key.
+    pub fn apply(&mut self, changes: Vec<FileChange>) -> Vec<SourceEvent> {
+        let mut touched = BTreeSet::new();
+        for change in changes {
+            let path = change.path.clone();
+            let before = self.files.remove(&path).unwrap_or_default();
+            let after = self.entry(change, &before);
+            for key in before.objects.keys() {
+                if !after.as_ref().is_some_and(|after| after.objects.contains_key(key)) {
+                    self.release(key, &path);
+                }
+                touched.insert(key.clone());
+            }
+            self.troubled.remove(&path);
+            count(&mut self.ignored, &before.ignored, usize::saturating_sub);
+            let Some(after) = after else { continue };
+            for key in after.objects.keys() {
+                self.holders.entry(key.clone()).or_default().insert(path.clone());
+                touched.insert(key.clone());
+            }
+            count(&mut self.ignored, &after.ignored, usize::saturating_add);
+            if !after.reports.is_empty() {
+                self.troubled.insert(path.clone());
+            }
+            self.files.insert(path, after);
+        }
+        touched.into_iter().filter_map(|key| self.settle(key)).collect()
+    }
+
+    /// Reads the bytes of a file for its role.
+    #[must_use]
+    pub fn read(&self, name: &str, role: FileRole, bytes: &[u8]) -> ReadFile {
+        match role {
+            FileRole::Objects => read(name, bytes, &self.limits),
+            FileRole::Mesh(which) => read_mesh_file(which, name, bytes, &self.limits),
+        }
+    }
+
+    /// What is wrong now.
+    #[must_use]
+    pub fn problems(&self) -> SourceProblems {
+        let troubled = self.troubled.iter().filter_map(|path| self.files.get(path));
+        let mut reports: Vec<_> = troubled.flat_map(|entry| entry.reports.iter().cloned()).collect();
+        reports.extend(self.contested.iter().flat_map(|key| self.duplicates(key)));
+        reports.sort_by(|a, b| (&a.file, a.document, a.line).cmp(&(&b.file, b.document, b.line)));
+        SourceProblems { reports, ignored: self.ignored.clone() }
+    }
+
+    /// How many files there are.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The objects in force, by key.
+    #[must_use]
+    pub fn objects(&self) -> &BTreeMap<ObjectKey, Object> {
+        &self.in_force
+    }
+
+    fn entry(&self, change: FileChange, before: &FileEntry) -> Option<FileEntry> {
+        let FileChange { name, role, content, .. } = change;
+        let read = match (content, role) {
+            (FileContent::Absent, FileRole::Objects) => return None,
+            // The operator named this file, so the mesh does not fall back to defaults because it is away.
+            (FileContent::Absent, FileRole::Mesh(_)) => {
+                return Some(unread(&name, role, "there is no such file", before));
+            }
+            (FileContent::Unreadable(reason), _) => return Some(unread(&name, role, &reason, before)),
+            (FileContent::Bytes(bytes), role) => self.read(&name, role, &bytes),
+            (FileContent::Read(read), _) => read,
+        };
+        let mut entry = taken(&name, read, before);
+        limit_reports(&mut entry.reports, self.limits.problems, &name);
+        Some(entry)
+    }
+
+    fn release(&mut self, key: &ObjectKey, path: &Path) {
+        if let Some(holders) = self.holders.get_mut(key) {
+            holders.remove(path);
+            if holders.is_empty() {
+                self.holders.remove(key);
+            }
+        }
+    }
+
+    /// Puts the first holder's object in force; tells the difference.
+    fn settle(&mut self, key: ObjectKey) -> Option<SourceEvent> {
+        let holders = self.holders.get(&key);
+        if holders.is_some_and(|holders| holders.len() > 1) {
+            self.contested.insert(key.clone());
+        } else {
+            self.contested.remove(&key);
+        }
+        let first = holders.and_then(BTreeSet::first);
+        let object = first.and_then(|path| self.object_of(path, &key)).cloned();
+        let Some(object) = object else {
+            return self.in_force.remove(&key).map(|_| SourceEvent::Delete(key));
+        };
+        let before = self.in_force.insert(key, object.clone());
+        (before.as_ref() != Some(&object)).then_some(SourceEvent::Apply(object))
+    }
+
+    fn object_of(&self, path: &Path, key: &ObjectKey) -> Option<&Object> {
+        self.files.get(path)?.objects.get(key)
+    }
+
+    /// A warning for each file, but the first, that has the object.
+    fn duplicates(&self, key: &ObjectKey) -> Vec<ProblemReport> {
+        let Some(holders) = self.holders.get(key) else { return Vec::new() };
+        let mut objects = holders.iter().filter_map(|path| self.object_of(path, key));
+        let Some(winner) = objects.next() else { return Vec::new() };
+        objects.map(|object| duplicate(key, object, winner)).collect()
+    }
+}
+
+fn count(
+    total: &mut BTreeMap<String, usize>,
+    of_file: &BTreeMap<String, usize>,
+    change: fn(usize, usize) -> usize,
+) {
+    for (kind, number) in of_file {
+        let sum = total.entry(kind.clone()).or_default();
+        *sum = change(*sum, *number);
+        if *sum == 0 {
+            total.remove(kind);
+        }
+    }
+}
+
+/// A file that could not be read: everything stays as it was.
+fn unread(file: &Arc<str>, role: FileRole, reason: &str, before: &FileEntry) -> FileEntry {
+    let object = match role {
+        FileRole::Objects => None,
+        FileRole::Mesh(which) => Some(which.key()),
+    };
+    let problem = Problem::error(FieldPath::default(), format!("cannot be read: {reason}"));
+    let in_force = if before.objects.is_empty() { InForce::Dropped } else { InForce::LastGood };
+    let report = ProblemReport { object, in_force, ..ProblemReport::new(file, 0, &problem) };
+    FileEntry { objects: before.objects.clone(), reports: vec![report], ignored: before.ignored.clone() }
+}
+
+/// What a file holds now, completed by last good versions of what is broken in it.
+fn taken(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
+    let mut entry = FileEntry { ignored: read.ignored, ..FileEntry::default() };
+    let mut reports = Vec::new();
+    for item in read.objects {
+        let key = item.object.key().clone();
+        reports.extend(item.warnings.iter().map(|problem| ProblemReport {
+            object: Some(key.clone()),
+            ..ProblemReport::new(file, item.document, problem)
+        }));
+        if let Some(first) = entry.objects.get(&key) {
+            reports.push(ProblemReport { document: item.document, ..duplicate(&key, &item.object, first) });
+        } else {
+            entry.objects.insert(key, item.object);
+        }
+    }
+    // Where it cannot be told which object a broken part was, every object that is missing now may have been it.
+    let uncertain = read.incomplete || read.refused.iter().any(|refused| refused.key.is_none());
+    let missing = |key: &ObjectKey| !entry.objects.contains_key(key);
+    let kept: BTreeMap<_, _> = match uncertain {
+        true => before.objects.iter().filter(|(key, _)| missing(key)).map(clone_pair).collect(),
+        false => {
+            let broken = read.refused.iter().filter_map(|refused| refused.key.as_ref());
+            broken
+                .filter(|key| missing(key))
+                .filter_map(|key| before.objects.get_key_value(key))
+                .map(clone_pair)
+                .collect()
+        }
+    };
+    for refused in &read.refused {
+        let kept = match &refused.key {
+            Some(key) => kept.contains_key(key),
+            None => !kept.is_empty(),
+        };
+        let in_force = if kept { InForce::LastGood } else { InForce::Dropped };
+        reports.extend(refused.problems.iter().map(|problem| ProblemReport {
+            object: refused.key.clone(),
+            line: problem.line.unwrap_or(refused.line),
+            in_force: if problem.is_error() { in_force } else { InForce::Written },
+            ..ProblemReport::new(file, refused.document, problem)
+        }));
+    }
+    reports.sort_by_key(|report| (report.document, report.line));
+    entry.reports = reports;
+    entry.objects.extend(kept);
+    entry
+}
+
+fn clone_pair((key, object): (&ObjectKey, &Object)) -> (ObjectKey, Object) {
+    (key.clone(), object.clone())
+}
+
+fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport {
+    let (file, line) = place(&object.meta.origin);
+    ProblemReport {
+        severity: Severity::Warning,
+        file: file.into(),
+        document: 0,
+        line,
+        object: Some(key.clone()),
+        path: String::new(),
+        message: format!("is also at {}, which counts; this one is left out", winner.meta.origin),
+        hint: None,
+        in_force: InForce::Dropped,
+    }
+}
+
+/// `shop.yaml:12` apart.
+fn place(origin: &str) -> (&str, u32) {
+    let split = origin.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
+    split.unwrap_or((origin, 0))
+}
+
+fn limit_reports(reports: &mut Vec<ProblemReport>, most: usize, file: &Arc<str>) {
+    let more = reports.len().saturating_sub(most);
+    if more > 0 {
+        // Errors are worth more than warnings; within each the order stays.
+        reports.sort_by_key(|report| report.severity);
+        reports.truncate(most);
+        let problem = Problem::warning(FieldPath::default(), format!("{more} more problems in this file"));
+        reports.push(ProblemReport::new(file, 0, &problem));
+    }
+}

@@ -1,0 +1,44 @@
+//! Checking files without serving them.
+
+use super::look::Looker;
+use super::source::{FileSourceSettings, OpenError, roots};
+use crate::source::SourceProblems;
+use pilotfish_model::Kind;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+/// What a check of files found.
+#[derive(Clone, Debug)]
+pub struct ValidateSummary {
+    /// How many files were read.
+    pub files: usize,
+    /// How many objects of each kind are good.
+    pub objects: BTreeMap<Kind, usize>,
+    /// What is wrong.
+    pub problems: Arc<SourceProblems>,
+}
+
+impl ValidateSummary {
+    /// Whether there is no error (there may be warnings).
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.problems.errors() == 0
+    }
+}
+
+/// Reads and checks everything, the mesh files as well.
+///
+/// # Errors
+/// When a path does not exist.
+pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, OpenError> {
+    let roots = roots(settings)?;
+    let mut looker = Looker::new(roots, settings.limits.clone(), settings.timing.settle, None);
+    let batch = looker.look_at_everything(Instant::now(), SystemTime::now(), true);
+    let mut objects = BTreeMap::new();
+    for key in looker.state().objects().keys() {
+        *objects.entry(key.kind).or_default() += 1;
+    }
+    let problems = batch.problems.unwrap_or_default();
+    Ok(ValidateSummary { files: looker.state().files(), objects, problems })
+}

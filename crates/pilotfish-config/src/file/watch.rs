@@ -1,0 +1,68 @@
+//! The folders that are watched.
+
+use super::dirty::Dirty;
+use super::scan::identity_of;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Watches folders one by one, without those below: which folders count is found out by walking.
+pub(super) struct Watch {
+    watcher: Option<RecommendedWatcher>,
+    /// The folders, and which folder was there when watching began: one made anew at the same path must be watched anew.
+    watched: BTreeMap<PathBuf, Option<(u64, u64)>>,
+    complete: bool,
+}
+
+impl Watch {
+    pub(super) fn new(dirty: Arc<Dirty>) -> Self {
+        let watcher = notify::recommended_watcher(move |event| dirty.note(event));
+        if let Err(error) = &watcher {
+            tracing::warn!(%error, "files cannot be watched, they are looked at every second instead");
+        }
+        Self { complete: watcher.is_ok(), watcher: watcher.ok(), watched: BTreeMap::new() }
+    }
+
+    /// Whether every folder is watched.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Watches these folders and no others; true when one was added.
+    pub(super) fn only(&mut self, folders: &BTreeSet<&Path>) -> bool {
+        let Some(watcher) = &mut self.watcher else { return false };
+        self.watched.retain(|folder, identity| {
+            let keep = folders.contains(&**folder) && identity_of(folder) == *identity;
+            if !keep {
+                // It fails when the folder is gone, and then there is nothing to end.
+                let _ = watcher.unwatch(folder);
+            }
+            keep
+        });
+        let mut added = false;
+        let mut failed = None;
+        for folder in folders {
+            if self.watched.contains_key(*folder) {
+                continue;
+            }
+            let identity = identity_of(folder);
+            match watcher.watch(folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.watched.insert((*folder).to_owned(), identity);
+                    added = true;
+                }
+                Err(error) if identity.is_some() => failed = Some((*folder, error)),
+                Err(_) => {}
+            }
+        }
+        if let Some((folder, error)) = &failed
+            && self.complete
+        {
+            let folder = folder.display();
+            tracing::warn!(%folder, %error, "a folder cannot be watched, files are looked at every second instead");
+        }
+        self.complete = failed.is_none();
+        added
+    }
+}

@@ -1,0 +1,142 @@
+//! What a source of objects delivers, be it a folder of files or an API server.
+//!
+//! A source sends [`SourceBatch`]es over a bounded channel. It sends differences only: an object again when it
+//! changed, its key when it is gone. Everything that it ever said stays in force until it says otherwise, also while
+//! it fails; "nothing there" and "cannot be read" are different things.
+
+use crate::problem::{Problem, Severity};
+use pilotfish_model::{Object, ObjectKey};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// One change that a source reports.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceEvent {
+    /// The object is new or differs from before.
+    Apply(Object),
+    /// The object is gone.
+    Delete(ObjectKey),
+    /// Everything that there was at the start has been delivered. Sent once.
+    Listed,
+    /// The source cannot be read now. What it delivered stays in force.
+    Failed {
+        /// When that was noticed.
+        at: SystemTime,
+        /// Why, in one line.
+        reason: Arc<str>,
+    },
+    /// The failure is over, and what changed meanwhile has been delivered before this.
+    Recovered,
+}
+
+/// Changes that belong together and are put in force together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SourceBatch {
+    /// The changes, in an order that depends on the objects alone.
+    pub events: Vec<SourceEvent>,
+    /// What is wrong with the source's content now, all of it, when that changed with this batch.
+    pub problems: Option<Arc<SourceProblems>>,
+}
+
+impl SourceBatch {
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.problems.is_none()
+    }
+}
+
+/// Everything that is wrong with the content of a source at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceProblems {
+    /// By file, document and line.
+    pub reports: Vec<ProblemReport>,
+    /// How many objects of kinds that are not read there are, by `apiVersion kind`.
+    pub ignored: BTreeMap<String, usize>,
+}
+
+impl SourceProblems {
+    /// How many reports are errors.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.reports.iter().filter(|report| report.severity == Severity::Error).count()
+    }
+}
+
+/// One thing that is wrong, with everything that a person needs to find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProblemReport {
+    /// An error, or only doubtful.
+    pub severity: Severity,
+    /// The file, or whatever else the source calls its parts.
+    pub file: Arc<str>,
+    /// The document in the file, counted from 1; 0 when it is about the file as a whole.
+    pub document: u32,
+    /// The line in the file, counted from 1; 0 when it is about the file as a whole.
+    pub line: u32,
+    /// The object, where it can be told.
+    pub object: Option<ObjectKey>,
+    /// The field path; empty for the object as a whole.
+    pub path: String,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// What was likely meant, or what to do.
+    pub hint: Option<String>,
+    /// What counts now.
+    pub in_force: InForce,
+}
+
+/// What counts while something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InForce {
+    /// The object as it is written: the report is a warning.
+    Written,
+    /// The object as it was before it was broken.
+    LastGood,
+    /// Nothing of it: it was never good.
+    Dropped,
+}
+
+impl ProblemReport {
+    pub(crate) fn new(file: &Arc<str>, document: u32, problem: &Problem) -> Self {
+        Self {
+            severity: problem.severity,
+            file: file.clone(),
+            document,
+            line: problem.line.unwrap_or(0),
+            object: None,
+            path: problem.path.to_string(),
+            message: problem.message.clone(),
+            hint: problem.hint.clone(),
+            in_force: InForce::Written,
+        }
+    }
+}
+
+impl fmt::Display for ProblemReport {
+    /// `shop.yaml:12: VirtualService shop/web: spec.http[0].tmeout: no such field (did you mean "timeout"?); its last
+    /// good version stays in force`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if let Some(object) = &self.object {
+            write!(f, ": {object}")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, ": {}", self.path)?;
+        }
+        write!(f, ": {}", self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint})")?;
+        }
+        match (self.in_force, self.severity) {
+            (InForce::LastGood, _) => f.write_str("; the last good version stays in force"),
+            (InForce::Dropped, Severity::Error) => f.write_str("; it is left out"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The file source on a real file system: each test waits for what it expects, with a deadline.
+
+use pilotfish_config::file::{FileSource, FileSourceSettings, OpenError, RunningFileSource, validate_paths};
+use pilotfish_config::networking::VirtualService;
+use pilotfish_config::{SourceBatch, SourceEvent, SourceProblems};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+fn route(name: &str, host: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec:\n  hosts: [{host}]\n  http: [{{route: [{{destination: {{host: {host}}}}}]}}]\n"
+    )
+}
+
+/// A consumer that keeps what the source said.
+struct Consumer {
+    batches: mpsc::Receiver<SourceBatch>,
+    _source: RunningFileSource,
+    hosts: BTreeMap<String, String>,
+    problems: Arc<SourceProblems>,
+    failed: Option<String>,
+    listed: bool,
+    received: usize,
+}
+
+impl Consumer {
+    fn of(paths: Vec<PathBuf>) -> Self {
+        Self::with(FileSourceSettings::new(paths))
+    }
+
+    /// A consumer of a source with all patience, so that a test that expects nothing to be taken away does not depend
+    /// on how fast the machine is.
+    fn patient(path: &Path) -> Self {
+        let mut settings = FileSourceSettings::new(vec![path.to_owned()]);
+        settings.timing.settle = Duration::from_secs(60);
+        Self::with(settings)
+    }
+
+    fn with(mut settings: FileSourceSettings) -> Self {
+        // No test may pass by a rescan that should pass by watching.
+        settings.timing.rescan = Duration::from_secs(3_600);
+        let (sender, batches) = mpsc::channel(4);
+        let source = FileSource::open(settings).unwrap().spawn(sender).unwrap();
+        let mut consumer = Self {
+            batches,
+            _source: source,
+            hosts: BTreeMap::new(),
+            problems: Arc::default(),
+            failed: None,
+            listed: false,
+            received: 0,
+        };
+        consumer.until("the first list", |consumer| consumer.listed);
+        assert_eq!(consumer.received, 1, "the first list is one batch");
+        consumer
+    }
+
+    fn take(&mut self, batch: SourceBatch) {
+        self.received += 1;
+        self.problems = batch.problems.unwrap_or_else(|| self.problems.clone());
+        for event in batch.events {
+            match event {
+                SourceEvent::Apply(object) => {
+                    let host = object
+                        .typed::<VirtualService>()
+                        .map(|route| route.hosts.join(","))
+                        .unwrap_or_default();
+                    self.hosts.insert(object.key().name.to_string(), host);
+                }
+                SourceEvent::Delete(key) => drop(self.hosts.remove(&*key.name)),
+                SourceEvent::Listed => self.listed = true,
+                SourceEvent::Failed { reason, .. } => self.failed = Some(reason.to_string()),
+                SourceEvent::Recovered => self.failed = None,
+            }
+        }
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done(self) {
+            match self.batches.try_recv() {
+                Ok(batch) => self.take(batch),
+                Err(mpsc::error::TryRecvError::Empty) if Instant::now() < deadline => {
+                    std::thread::park_timeout(Duration::from_micros(500));
+                }
+                Err(error) => panic!("no {what}: {error}; there is {:?}, {:?}", self.hosts, self.problems),
+            }
+        }
+    }
+
+    fn until_hosts(&mut self, expected: &[(&str, &str)]) {
+        let expected: BTreeMap<_, _> =
+            expected.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        self.until(&format!("{expected:?}"), |consumer| consumer.hosts == expected);
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn put(path: impl AsRef<Path>, text: &str) {
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn edits_additions_and_removals_come_through() {
+    let dir = folder();
+    put(dir.path().join("a.yaml"), &route("a", "one"));
+    put(dir.path().join("notes.txt"), "not looked at");
+    put(dir.path().join(".hidden.yaml"), &route("hidden", "one"));
+    let mut consumer = Consumer::of(vec![dir.path().to_owned()]);
+    consumer.until_hosts(&[("a", "one")]);
+    put(dir.path().join("a.yaml"), &route("a", "two"));
+    consumer.until_hosts(&[("a", "two")]);
+    fs::create_dir_all(dir.path().join("deep/er")).unwrap();
+    put(dir.path().join("deep/er/b.yml"), &route("b", "one"));
+    consumer.until_hosts(&[("a", "two"), ("b", "one")]);
+    put(dir.path().join("deep/er/b.yml"), &route("b", "two"));
+    consumer.until_hosts(&[("a", "two"), ("b", "two")]);
+    fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    consumer.until_hosts(&[("b", "two")]);
+    fs::remove_dir_all(dir.path().join("deep")).unwrap();
+    consumer.until_hosts(&[]);
+    assert!(consumer.failed.is_none());
+}
+
+#[test]
+fn a_file_replaced_by_rename_is_read_and_never_missing() {
+    let dir = folder();
+    let file = dir.path().join("a.yaml");
+    put(&file, &route("a", "v0"));
+    let mut consumer = Consumer::patient(dir.path());
+    for round in 1..20 {
+        // As vim does: the old file goes away before the new one is there.
+        fs::rename(&file, dir.path().join("a.yaml~")).unwrap();
+        put(dir.path().join(".a.yaml.swp"), &route("a", &format!("v{round}")));
+        fs::rename(dir.path().join(".a.yaml.swp"), &file).unwrap();
+        let host = format!("v{round}");
+        consumer.until("the new version", |consumer| {
+            assert!(consumer.hosts.contains_key("a"), "never missing");
+            consumer.hosts.get("a") == Some(&host)
+        });
+    }
+}
+
+#[test]
+fn a_folder_swapped_by_a_link_is_one_change() {
+    // As the kubelet mounts a ConfigMap.
+    let dir = folder();
+    let mount = dir.path();
+    let fill = |version: &str| {
+        let data = mount.join(format!("..{version}"));
+        fs::create_dir(&data).unwrap();
+        put(data.join("a.yaml"), &route("a", version));
+        put(data.join("b.yaml"), &route("b", version));
+    };
+    let link = |from: &str, to: &str| std::os::unix::fs::symlink(from, mount.join(to)).unwrap();
+    fill("v1");
+    link("..v1", "..data");
+    link("..data/a.yaml", "a.yaml");
+    link("..data/b.yaml", "b.yaml");
+    let mut consumer = Consumer::of(vec![mount.to_owned()]);
+    consumer.until_hosts(&[("a", "v1"), ("b", "v1")]);
+    for (old, new) in [("v1", "v2"), ("v2", "v3")] {
+        let before = consumer.received;
+        fill(new);
+        link(&format!("..{new}"), "..data_tmp");
+        fs::rename(mount.join("..data_tmp"), mount.join("..data")).unwrap();
+        fs::remove_dir_all(mount.join(format!("..{old}"))).unwrap();
+        consumer.until_hosts(&[("a", new), ("b", new)]);
+        assert_eq!(consumer.received, before + 1, "both files change at once");
+    }
+}
+
+#[test]
+fn a_path_that_is_a_link_can_be_swapped() {
+    let dir = folder();
+    for version in ["v1", "v2"] {
+        fs::create_dir(dir.path().join(version)).unwrap();
+        put(dir.path().join(version).join("a.yaml"), &route("a", version));
+    }
+    let current = dir.path().join("current");
+    std::os::unix::fs::symlink("v1", &current).unwrap();
+    let mut consumer = Consumer::of(vec![current.clone()]);
+    consumer.until_hosts(&[("a", "v1")]);
+    std::os::unix::fs::symlink("v2", dir.path().join("next")).unwrap();
+    fs::rename(dir.path().join("next"), &current).unwrap();
+    consumer.until_hosts(&[("a", "v2")]);
+    put(dir.path().join("v2/a.yaml"), &route("a", "v3"));
+    consumer.until_hosts(&[("a", "v3")]);
+}
+
+#[test]
+fn a_half_written_file_takes_nothing_away() {
+    use std::io::Write as _;
+    let dir = folder();
+    let file = dir.path().join("a.yaml");
+    let text = format!("{}---\n{}", route("a", "one"), route("b", "one"));
+    put(&file, &text);
+    let mut consumer = Consumer::patient(dir.path());
+    let new = text.replace("one", "two");
+    let mut writer = fs::File::create(&file).unwrap();
+    for part in new.as_bytes().chunks(50) {
+        writer.write_all(part).unwrap();
+        writer.flush().unwrap();
+    }
+    drop(writer);
+    consumer.until("the new version", |consumer| {
+        assert_eq!(consumer.hosts.len(), 2, "nothing is taken away: {:?}", consumer.hosts);
+        assert_eq!(consumer.problems.errors(), 0, "{:?}", consumer.problems);
+        consumer.hosts.values().all(|host| host == "two")
+    });
+}
+
+#[test]
+fn a_broken_file_keeps_its_last_good_version_and_is_reported() {
+    let dir = folder();
+    let file = dir.path().join("a.yaml");
+    put(&file, &route("a", "one"));
+    let mut consumer = Consumer::of(vec![dir.path().to_owned()]);
+    put(&file, &route("a", "two").replace("hosts", "hots"));
+    consumer.until("a problem", |consumer| consumer.problems.errors() > 0);
+    assert_eq!(consumer.hosts.get("a").map(String::as_str), Some("one"));
+    let report = consumer.problems.reports[0].to_string();
+    assert!(report.contains("spec.hots: no such field (did you mean \"hosts\"?)"), "{report}");
+    put(&file, &route("a", "two"));
+    consumer.until_hosts(&[("a", "two")]);
+    consumer.until("no problem", |consumer| consumer.problems.errors() == 0);
+}
+
+#[test]
+fn a_thousand_files_come_in_few_batches() {
+    let dir = folder();
+    for n in 0..1_000 {
+        put(dir.path().join(format!("{n}.yaml")), &route(&format!("r{n}"), "one"));
+    }
+    let mut consumer = Consumer::of(vec![dir.path().to_owned()]);
+    assert_eq!(consumer.hosts.len(), 1_000);
+    let before = consumer.received;
+    for n in 0..1_000 {
+        put(dir.path().join(format!("{n}.yaml")), &route(&format!("r{n}"), "two"));
+    }
+    consumer.until("all changed", |consumer| consumer.hosts.values().all(|host| host == "two"));
+    let batches = consumer.received - before;
+    assert!(batches <= 200, "{batches} batches for 1,000 files");
+    assert!(consumer.problems.reports.is_empty());
+}
+
+#[test]
+fn a_folder_that_vanishes_keeps_everything_until_it_is_back() {
+    let dir = folder();
+    let root = dir.path().join("config");
+    fs::create_dir(&root).unwrap();
+    put(root.join("a.yaml"), &route("a", "one"));
+    let mut consumer = Consumer::of(vec![root.clone()]);
+    fs::remove_dir_all(&root).unwrap();
+    consumer.until("a failure", |consumer| consumer.failed.is_some());
+    assert_eq!(consumer.hosts.len(), 1);
+    let staging = dir.path().join("staging");
+    fs::create_dir(&staging).unwrap();
+    put(staging.join("a.yaml"), &route("a", "two"));
+    put(staging.join("b.yaml"), &route("b", "two"));
+    fs::rename(&staging, &root).unwrap();
+    consumer.until_hosts(&[("a", "two"), ("b", "two")]);
+    consumer.until("recovery", |consumer| consumer.failed.is_none());
+    put(root.join("a.yaml"), &route("a", "three"));
+    consumer.until_hosts(&[("a", "three"), ("b", "two")]);
+}
+
+#[test]
+fn single_files_and_mesh_files_are_watched() {
+    let dir = folder();
+    let (file, mesh) = (dir.path().join("one.yaml"), dir.path().join("mesh"));
+    put(&file, &route("a", "one"));
+    put(dir.path().join("other.yaml"), &route("other", "one"));
+    put(&mesh, "trustDomain: a\n");
+    let settings =
+        FileSourceSettings { mesh_config: Some(mesh.clone()), ..FileSourceSettings::new(vec![file.clone()]) };
+    let mut consumer = Consumer::with(settings);
+    consumer.until_hosts(&[("a", "one"), ("default", "")]);
+    let before = consumer.received;
+    put(&mesh, "trustDomain: b\n");
+    consumer.until("the mesh config", |consumer| consumer.received > before);
+    fs::remove_file(&file).unwrap();
+    consumer.until_hosts(&[("default", "")]);
+    put(&file, &route("a", "two"));
+    consumer.until_hosts(&[("a", "two"), ("default", "")]);
+}
+
+#[test]
+fn what_cannot_be_watched_is_found_by_looking() {
+    let dir = folder();
+    let mut settings = FileSourceSettings::new(vec![dir.path().to_owned()]);
+    settings.timing.rescan = Duration::from_millis(20);
+    let (sender, mut batches) = mpsc::channel(4);
+    let outside = folder();
+    put(outside.path().join("a.yaml"), &route("a", "one"));
+    let _source = FileSource::open(settings).unwrap().spawn(sender).unwrap();
+    assert!(matches!(batches.blocking_recv().unwrap().events[..], [SourceEvent::Listed]));
+    std::os::unix::fs::symlink(outside.path().join("a.yaml"), dir.path().join("a.yaml")).unwrap();
+    assert!(matches!(batches.blocking_recv().unwrap().events[..], [SourceEvent::Apply(_)]));
+}
+
+#[test]
+fn what_is_wrong_at_the_start_is_said() {
+    let dir = folder();
+    let missing = dir.path().join("nowhere");
+    let error = FileSource::open(FileSourceSettings::new(vec![missing.clone()])).err().unwrap();
+    assert!(matches!(&error, OpenError::Path { path, .. } if *path == missing), "{error}");
+    let mesh = dir.path().join("mesh.yaml");
+    put(&mesh, "connectTimeout: soon\n");
+    let settings =
+        FileSourceSettings { mesh_config: Some(mesh.clone()), ..FileSourceSettings::new(Vec::new()) };
+    let error = FileSource::open(settings).err().unwrap().to_string();
+    let expected = format!(
+        "{}:1: MeshConfig default: connectTimeout: \"soon\" is not a duration, write it like 5s, 1.5s, 100ms or 1h30m; \
+         it is left out",
+        mesh.display()
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn validation_counts_and_reports() {
+    let dir = folder();
+    put(dir.path().join("a.yaml"), &route("a", "one"));
+    put(dir.path().join("b.yaml"), &route("b", "one").replace("hosts", "hots"));
+    let summary = validate_paths(&FileSourceSettings::new(vec![dir.path().to_owned()])).unwrap();
+    assert_eq!(
+        (summary.files, summary.objects.values().sum::<usize>(), summary.problems.errors()),
+        (2, 1, 1)
+    );
+    assert!(!summary.is_ok());
+}
+
+#[test]
+fn a_huge_file_is_refused_without_reading_it() {
+    let dir = folder();
+    let file = fs::File::create(dir.path().join("huge.yaml")).unwrap();
+    file.set_len(100 << 20).unwrap();
+    let summary = validate_paths(&FileSourceSettings::new(vec![dir.path().to_owned()])).unwrap();
+    let report = summary.problems.reports[0].to_string();
+    assert!(
+        report.ends_with("cannot be read: it has 100 MB, more than the limit of 64 MB; it is left out"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_source_that_is_stopped_ends() {
+    let dir = folder();
+    let (sender, batches) = mpsc::channel(1);
+    let mut source = FileSource::open(FileSourceSettings::new(vec![dir.path().to_owned()]))
+        .unwrap()
+        .spawn(sender)
+        .unwrap();
+    source.stop();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(source.ended()));
+    drop(batches);
+}
