@@ -21,6 +21,7 @@ mod body;
 mod fanout;
 mod group;
 mod recorder;
+pub mod server;
 mod source;
 mod status;
 mod stream;
@@ -28,6 +29,7 @@ mod wire;
 
 pub use fanout::{Fanout, Mark};
 pub use recorder::{NoRecorder, Push, Recorder};
+pub use server::{Bound, Server, ServerConfig, ServerError};
 pub use source::{
     Change, ChangeKind, ClientId, ConnectError, PeerInfo, Publication, Resource, ResourceSource, Snapshot,
     ViewId,

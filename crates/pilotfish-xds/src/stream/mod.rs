@@ -75,6 +75,12 @@ pub enum StreamError {
     /// Not ready, or shutting down: to be tried again.
     #[error("{0}")]
     Unavailable(String),
+    /// Something that this server does not do.
+    #[error("{0}")]
+    Unimplemented(String),
+    /// The client took too long.
+    #[error("{0}")]
+    DeadlineExceeded(String),
 }
 
 impl StreamError {
@@ -85,6 +91,8 @@ impl StreamError {
             Self::InvalidArgument(_) => 3,
             Self::PermissionDenied(_) => 7,
             Self::ResourceExhausted(_) => 8,
+            Self::DeadlineExceeded(_) => 4,
+            Self::Unimplemented(_) => 12,
             Self::Unavailable(_) => 14,
         }
     }
@@ -96,6 +104,8 @@ impl StreamError {
             Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::PermissionDenied(_) => "PERMISSION_DENIED",
             Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
+            Self::DeadlineExceeded(_) => "DEADLINE_EXCEEDED",
+            Self::Unimplemented(_) => "UNIMPLEMENTED",
             Self::Unavailable(_) => "UNAVAILABLE",
         }
     }

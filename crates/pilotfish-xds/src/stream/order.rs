@@ -10,7 +10,7 @@ use super::watch::InFlight;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a stream waits for.
 #[derive(Debug, Default)]
@@ -85,9 +85,14 @@ impl Order {
     }
 
     /// Lets go of what time has run out for. Returns whether a resumed client's endpoints are to be sent once more.
-    pub(super) fn expire(&mut self, now: Instant) -> bool {
+    ///
+    /// Removals have their time after what they wait for went out: listeners and routes get `draining` from then on.
+    pub(super) fn expire(&mut self, now: Instant, draining: Duration) -> bool {
         if self.warming.as_ref().is_some_and(|warming| now >= warming.until) {
             self.warming = None;
+            if let Some(breaking) = &mut self.breaking {
+                breaking.until = now + draining;
+            }
         }
         if let Some(breaking) = &mut self.breaking {
             breaking.over |= now >= breaking.until;

@@ -34,7 +34,7 @@ impl<S: ResourceSource> Stream<S> {
         if self.mark.take_moved() {
             self.follow_views();
         }
-        if self.order.expire(now) {
+        if self.order.expire(now, self.fanout.limits.draining) {
             self.send_endpoints_again();
         }
         let fanout = Arc::clone(&self.fanout);
@@ -164,7 +164,12 @@ impl<S: ResourceSource> Stream<S> {
         let until = now + self.fanout.limits.draining;
         let clusters: BTreeSet<_> = contents.removed.drain(..).collect();
         match &mut self.order.breaking {
-            Some(breaking) => breaking.clusters = clusters,
+            Some(breaking) => {
+                breaking.clusters = clusters;
+                if self.order.warming.is_some() {
+                    breaking.until = until;
+                }
+            }
             None => self.order.breaking = Some(Breaking { since: now, until, over: false, clusters }),
         }
         true

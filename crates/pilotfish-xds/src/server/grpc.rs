@@ -1,0 +1,152 @@
+//! gRPC over HTTP/2: message frames in, statuses out.
+
+use crate::stream::StreamError;
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+
+const PREFIX: usize = 5;
+
+/// Cuts a request body into messages.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    partial: BytesMut,
+}
+
+impl Decoder {
+    /// Takes in a chunk of the body and hands out the messages that are complete now.
+    ///
+    /// # Errors
+    /// When a message is longer than `limit` or compressed, or what `each` says.
+    pub(super) fn push(
+        &mut self,
+        mut chunk: Bytes,
+        limit: usize,
+        each: &mut impl FnMut(&[u8]) -> Result<(), StreamError>,
+    ) -> Result<(), StreamError> {
+        if self.partial.is_empty() {
+            // The usual case: a message comes in one chunk and is read where it lies.
+            while let Some(len) = complete(&chunk, limit)? {
+                each(chunk.get(PREFIX..PREFIX + len).unwrap_or_default())?;
+                chunk.advance(PREFIX + len);
+            }
+            self.partial.extend_from_slice(&chunk);
+            return Ok(());
+        }
+        self.partial.extend_from_slice(&chunk);
+        while let Some(len) = complete(&self.partial, limit)? {
+            each(self.partial.get(PREFIX..PREFIX + len).unwrap_or_default())?;
+            self.partial.advance(PREFIX + len);
+        }
+        if self.partial.is_empty() {
+            // A long message's buffer does not stay for the life of the stream.
+            self.partial = BytesMut::new();
+        }
+        Ok(())
+    }
+}
+
+/// The length of the first message if all of it is there.
+fn complete(bytes: &[u8], limit: usize) -> Result<Option<usize>, StreamError> {
+    let Some((&[compressed, a, b, c, d], rest)) = bytes.split_first_chunk::<PREFIX>() else {
+        return Ok(None);
+    };
+    if compressed != 0 {
+        return Err(StreamError::Unimplemented("compressed messages are not supported".into()));
+    }
+    let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+    if len > limit {
+        return Err(StreamError::ResourceExhausted(format!(
+            "a request of {len} bytes is too long: at most {limit} are allowed"
+        )));
+    }
+    Ok((rest.len() >= len).then_some(len))
+}
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// The head of an answer whose status comes later.
+pub(super) fn head() -> Response<()> {
+    let mut response = Response::new(());
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, GRPC);
+    headers.insert(HeaderName::from_static("grpc-accept-encoding"), HeaderValue::from_static("identity"));
+    response
+}
+
+/// An answer that is a status and nothing else.
+pub(super) fn refusal(error: &StreamError) -> Response<()> {
+    let mut response = Response::new(());
+    *response.headers_mut() = status(error.code(), &error.to_string());
+    response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
+    response
+}
+
+/// A status as trailers.
+pub(super) fn status(code: u8, message: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from(u16::from(code)));
+    if let Ok(message) = HeaderValue::from_str(&percent_encoded(message)) {
+        headers.insert(HeaderName::from_static("grpc-message"), message);
+    }
+    headers
+}
+
+/// As gRPC wants its messages: printable ASCII except `%` stays.
+fn percent_encoded(text: &str) -> String {
+    use std::fmt::Write;
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if (b' '..=b'~').contains(&byte) && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").expect("writing to a String cannot fail");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0];
+        bytes.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        bytes.extend(message);
+        bytes
+    }
+
+    #[test]
+    fn messages_come_out_whole_however_they_are_cut() {
+        let all = [framed(b"one"), framed(b""), framed(&[7; 1000])].concat();
+        for size in [1, 2, 4, 5, 6, 7, 100, all.len()] {
+            let mut decoder = Decoder::default();
+            let mut messages = Vec::new();
+            for chunk in all.chunks(size) {
+                let mut each = |message: &[u8]| {
+                    messages.push(message.to_vec());
+                    Ok(())
+                };
+                decoder.push(Bytes::copy_from_slice(chunk), 1000, &mut each).unwrap();
+            }
+            assert_eq!(messages, [b"one".to_vec(), vec![], vec![7; 1000]], "in chunks of {size}");
+            assert!(decoder.partial.is_empty());
+        }
+    }
+
+    #[test]
+    fn too_long_and_compressed_messages_are_refused_at_their_header() {
+        let mut never = |_: &[u8]| -> Result<(), StreamError> { panic!("no message is complete") };
+        let long = Decoder::default().push(Bytes::from_static(&[0, 0, 0, 0, 11]), 10, &mut never);
+        assert!(matches!(long, Err(StreamError::ResourceExhausted(_))));
+        let compressed = Decoder::default().push(Bytes::from_static(&[1, 0, 0, 0, 1]), 10, &mut never);
+        assert!(matches!(compressed, Err(StreamError::Unimplemented(_))));
+    }
+
+    #[test]
+    fn status_messages_survive_as_headers() {
+        let headers = status(3, "line\nä 100%");
+        assert_eq!(headers["grpc-status"], "3");
+        assert_eq!(headers["grpc-message"], "line%0A%C3%A4 100%25");
+    }
+}

@@ -1,0 +1,153 @@
+//! gRPC health and reflection, beside ADS on the same port: tonic's services behind a small bridge.
+
+use super::ServerError;
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
+use http::{Request, Response};
+use http_body::{Body as _, Frame};
+use http_body_util::BodyExt;
+use prost_types::FileDescriptorSet;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, ready};
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower::Service;
+
+pub(super) const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+
+type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+type Handler = Box<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
+
+/// See the module.
+pub(super) struct Others {
+    reporter: HealthReporter,
+    health: (String, Handler),
+    /// Made when first asked for: the descriptors take some megabytes.
+    reflection: OnceLock<Vec<(String, Handler)>>,
+}
+
+fn handler<T>(service: T) -> (String, Handler)
+where
+    T: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + NamedService,
+    T: Clone + Send + Sync + 'static,
+    T::Future: Send + 'static,
+{
+    let call = move |request| -> Answer {
+        let answer = service.clone().call(request);
+        Box::pin(async move { answer.await.unwrap_or_else(|never| match never {}) })
+    };
+    (format!("/{}/", T::NAME), Box::new(call))
+}
+
+impl Others {
+    pub(super) fn new() -> Result<Self, ServerError> {
+        let (reporter, service) = tonic_health::server::health_reporter();
+        Ok(Self { reporter, health: handler(service), reflection: OnceLock::new() })
+    }
+
+    /// Sets the health of the server and of ADS.
+    pub(super) async fn report(&self, ready: bool) {
+        let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in ["", ADS] {
+            self.reporter.set_service_status(service, status).await;
+        }
+    }
+
+    /// The answer to a request; `None` when the path belongs to no service.
+    pub(super) fn answer(&self, request: Request<RecvStream>) -> Option<Answer> {
+        let path = request.uri().path();
+        if path.starts_with(&self.health.0) {
+            return Some((self.health.1)(request.map(|body| Body::new(Incoming { body }))));
+        }
+        if !path.starts_with("/grpc.reflection.") {
+            return None;
+        }
+        let reflection = self.reflection.get_or_init(reflection);
+        let (_, handler) = reflection.iter().find(|(prefix, _)| path.starts_with(prefix.as_str()))?;
+        Some(handler(request.map(|body| Body::new(Incoming { body }))))
+    }
+}
+
+fn reflection() -> Vec<(String, Handler)> {
+    let set = ads_descriptors();
+    let v1 = tonic_reflection::server::Builder::configure().register_file_descriptor_set(set.clone());
+    let v1alpha = tonic_reflection::server::Builder::configure().register_file_descriptor_set(set);
+    let mut services = Vec::new();
+    match (v1.build_v1(), v1alpha.build_v1alpha()) {
+        (Ok(v1), Ok(v1alpha)) => services.extend([handler(v1), handler(v1alpha)]),
+        (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "no gRPC reflection"),
+    }
+    services
+}
+
+/// The file of ADS with everything that it imports.
+fn ads_descriptors() -> FileDescriptorSet {
+    let mut files = BTreeMap::new();
+    let service = pilotfish_proto::pool().get_service_by_name(ADS);
+    let mut todo: Vec<_> = service.map(|service| service.parent_file()).into_iter().collect();
+    while let Some(file) = todo.pop() {
+        if files.insert(file.name().to_owned(), file.file_descriptor_proto().clone()).is_none() {
+            todo.extend(file.dependencies());
+        }
+    }
+    FileDescriptorSet { file: files.into_values().collect() }
+}
+
+/// A request body from h2.
+struct Incoming {
+    body: RecvStream,
+}
+
+impl http_body::Body for Incoming {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if let Some(data) = ready!(self.body.poll_data(cx)) {
+            return Poll::Ready(Some(data.and_then(|data| {
+                self.body.flow_control().release_capacity(data.len())?;
+                Ok(Frame::data(data))
+            })));
+        }
+        match ready!(self.body.poll_trailers(cx)) {
+            Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
+            Err(error) => Poll::Ready(Some(Err(error))),
+        }
+    }
+}
+
+/// Sends an answer's body.
+pub(super) async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(), h2::Error> {
+    while let Some(frame) = body.frame().await {
+        // A service of this process whose body breaks has nothing more to say.
+        let Ok(frame) = frame else { break };
+        match frame.into_data() {
+            Ok(mut data) => {
+                while !data.is_empty() {
+                    out.reserve_capacity(data.len());
+                    let room = std::future::poll_fn(|cx| out.poll_capacity(cx)).await;
+                    let Some(room) = room.transpose()? else { return Ok(()) };
+                    out.send_data(data.split_to(room.min(data.len())), false)?;
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    return out.send_trailers(trailers);
+                }
+            }
+        }
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    out.send_data(Bytes::new(), true)
+}

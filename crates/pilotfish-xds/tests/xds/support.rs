@@ -1,0 +1,416 @@
+//! A source in memory, and a client that speaks to a stream without a network.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Route};
+use pilotfish_proto::envoy::config::cluster::v3 as cluster;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::envoy::service::discovery::v3 as discovery;
+use pilotfish_proto::{Any, any};
+use pilotfish_xds::{
+    Change, ChangeKind, ClientId, ConnectError, Fanout, NoRecorder, PeerInfo, Protocol, Publication,
+    Recorder, Resource, ResourceSource, Snapshot, Stream, StreamError, StreamLimits, ViewId,
+};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What exists: by view and name.
+#[derive(Clone, Default)]
+pub(crate) struct World {
+    revision: u64,
+    resources: BTreeMap<(ViewId, Arc<str>), Resource>,
+    /// The class of each client: part of its views.
+    classes: BTreeMap<ClientId, u32>,
+}
+
+#[derive(Default)]
+pub(crate) struct Memory {
+    world: Mutex<Arc<World>>,
+    pending: Mutex<Publication>,
+    clients: AtomicU64,
+    pub(crate) not_ready: AtomicBool,
+    pub(crate) gone: Arc<Mutex<Vec<ClientId>>>,
+}
+
+pub(crate) struct Client {
+    id: ClientId,
+    gone: Arc<Mutex<Vec<ClientId>>>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.gone.lock().push(self.id);
+    }
+}
+
+pub(crate) fn view(class: u32, ty: ResourceType) -> ViewId {
+    let at = ResourceType::ALL.iter().position(|other| *other == ty).unwrap();
+    ViewId(class * 100 + u32::try_from(at).unwrap())
+}
+
+fn type_of(view: ViewId) -> ResourceType {
+    ResourceType::ALL[view.0 as usize % 100]
+}
+
+/// A small stable hash; never zero.
+pub(crate) fn version(body: &[u8]) -> u64 {
+    body.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    }) | 1
+}
+
+pub(crate) fn body(ty: ResourceType, name: &str, content: &str) -> Bytes {
+    let packed = if ty == Cluster {
+        let eds = Some(cluster::cluster::ClusterDiscoveryType::Type(3));
+        any(&cluster::Cluster {
+            name: name.into(),
+            alt_stat_name: content.into(),
+            cluster_discovery_type: eds,
+            ..Default::default()
+        })
+    } else {
+        Any { type_url: ty.type_url().into(), value: format!("{name}={content}").into_bytes().into() }
+    };
+    packed.encode_to_vec().into()
+}
+
+impl Memory {
+    pub(crate) fn set(&self, class: u32, ty: ResourceType, name: &str, content: &str) {
+        self.change(class, ty, name, Some(content));
+    }
+
+    pub(crate) fn remove(&self, class: u32, ty: ResourceType, name: &str) {
+        self.change(class, ty, name, None);
+    }
+
+    fn change(&self, class: u32, ty: ResourceType, name: &str, content: Option<&str>) {
+        let mut pending = self.pending.lock();
+        let mut world = self.world.lock();
+        let world = Arc::make_mut(&mut world);
+        let (view, name) = (view(class, ty), Arc::<str>::from(name));
+        let kind = if let Some(content) = content {
+            let body = body(ty, &name, content);
+            let resource = Resource {
+                name: Arc::clone(&name),
+                version: version(&body),
+                body,
+                changed_at: world.revision + 1,
+            };
+            world.resources.insert((view, Arc::clone(&name)), resource);
+            ChangeKind::Upsert
+        } else {
+            world.resources.remove(&(view, Arc::clone(&name)));
+            ChangeKind::Remove
+        };
+        pending.changes.push(Change { view, ty, name, kind });
+    }
+
+    /// Moves a client to another class.
+    pub(crate) fn move_client(&self, client: ClientId, class: u32) {
+        Arc::make_mut(&mut self.world.lock()).classes.insert(client, class);
+        self.pending.lock().moved.push(client);
+    }
+
+    /// Ends a state: what changed since the last.
+    pub(crate) fn commit(&self) -> Publication {
+        let mut world = self.world.lock();
+        let world = Arc::make_mut(&mut world);
+        world.revision += 1;
+        let mut publication = std::mem::take(&mut *self.pending.lock());
+        publication.revision = world.revision;
+        publication
+    }
+
+    /// Everything in a view.
+    pub(crate) fn all(&self, class: u32, ty: ResourceType) -> BTreeMap<String, u64> {
+        let view = view(class, ty);
+        let world = self.world.lock();
+        let own = world.resources.iter().filter(|((other, _), _)| *other == view);
+        own.map(|((_, name), resource)| (name.to_string(), resource.version)).collect()
+    }
+}
+
+/// A state of the source.
+pub(crate) struct Seen(Arc<World>);
+
+impl Snapshot<Client> for Seen {
+    fn revision(&self) -> u64 {
+        self.0.revision
+    }
+
+    fn view(&self, client: &Client, ty: ResourceType) -> Option<ViewId> {
+        let class = self.0.classes.get(&client.id).copied().unwrap_or(0);
+        (ty != ResourceType::NameTable).then(|| view(class, ty))
+    }
+
+    fn names(&self, view: ViewId) -> Arc<[Arc<str>]> {
+        self.0
+            .resources
+            .keys()
+            .filter(|(other, _)| *other == view)
+            .map(|(_, name)| Arc::clone(name))
+            .collect()
+    }
+
+    fn get(&self, view: ViewId, name: &str) -> Option<Resource> {
+        let known = self.0.resources.get(&(view, Arc::from(name))).cloned();
+        known.or_else(|| {
+            let ty = type_of(view);
+            matches!(ty, Endpoint | Route).then(|| {
+                let body = body(ty, name, "");
+                Resource { name: name.into(), version: version(&body), body, changed_at: 0 }
+            })
+        })
+    }
+}
+
+impl ResourceSource for Memory {
+    type Client = Client;
+    type Snapshot<'a> = Seen;
+
+    fn ready(&self) -> bool {
+        !self.not_ready.load(Ordering::SeqCst)
+    }
+
+    fn connect(&self, node: &Node, _: &PeerInfo) -> Result<Client, ConnectError> {
+        match node.id.as_str() {
+            "bad" => Err(ConnectError::InvalidArgument("node id has no namespace".into())),
+            "foreign" => Err(ConnectError::PermissionDenied("not in its namespace".into())),
+            _ => {
+                let id = ClientId(self.clients.fetch_add(1, Ordering::SeqCst));
+                Ok(Client { id, gone: Arc::clone(&self.gone) })
+            }
+        }
+    }
+
+    fn client_id(&self, client: &Client) -> ClientId {
+        client.id
+    }
+
+    fn snapshot(&self) -> Seen {
+        Seen(Arc::clone(&self.world.lock()))
+    }
+}
+
+pub(crate) fn fanout() -> Arc<Fanout<Memory>> {
+    fanout_with(Arc::new(NoRecorder), StreamLimits::default())
+}
+
+pub(crate) fn fanout_with(recorder: Arc<dyn Recorder>, limits: StreamLimits) -> Arc<Fanout<Memory>> {
+    Fanout::new(Arc::new(Memory::default()), recorder, limits)
+}
+
+/// A response, decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Got {
+    pub(crate) ty: ResourceType,
+    pub(crate) nonce: String,
+    pub(crate) version: String,
+    /// Name (or, state of the world, content) and version.
+    pub(crate) resources: Vec<(String, String)>,
+    pub(crate) removed: Vec<String>,
+}
+
+impl Got {
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.resources.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// A client without a network, with time in its own hands.
+pub(crate) struct Peer {
+    pub(crate) fanout: Arc<Fanout<Memory>>,
+    pub(crate) stream: Arc<Mutex<Stream<Memory>>>,
+    pub(crate) protocol: Protocol,
+    pub(crate) now: Instant,
+    first: bool,
+    pub(crate) node: Node,
+}
+
+impl Peer {
+    pub(crate) fn new(fanout: &Arc<Fanout<Memory>>, protocol: Protocol) -> Self {
+        let node = Node { id: "sidecar~10.0.0.1~a.ns~ns.svc.cluster.local".into(), ..Default::default() };
+        Self {
+            fanout: Arc::clone(fanout),
+            stream: fanout.open(protocol, PeerInfo::default()),
+            protocol,
+            now: Instant::now(),
+            first: true,
+            node,
+        }
+    }
+
+    pub(crate) fn delta(fanout: &Arc<Fanout<Memory>>) -> Self {
+        Self::new(fanout, Protocol::Delta)
+    }
+
+    pub(crate) fn sotw(fanout: &Arc<Fanout<Memory>>) -> Self {
+        Self::new(fanout, Protocol::Sotw)
+    }
+
+    pub(crate) fn later(&mut self, by: Duration) {
+        self.now += by;
+    }
+
+    fn node(&mut self) -> Option<Node> {
+        std::mem::take(&mut self.first).then(|| self.node.clone())
+    }
+
+    pub(crate) fn send_delta(
+        &mut self,
+        mut request: discovery::DeltaDiscoveryRequest,
+    ) -> Result<(), StreamError> {
+        request.node = self.node();
+        self.stream.lock().on_message(&request.encode_to_vec(), self.now)
+    }
+
+    pub(crate) fn send_sotw(&mut self, mut request: discovery::DiscoveryRequest) -> Result<(), StreamError> {
+        request.node = self.node();
+        self.stream.lock().on_message(&request.encode_to_vec(), self.now)
+    }
+
+    /// Subscribes: names and nonce as the protocol wants them.
+    pub(crate) fn ask(&mut self, ty: ResourceType, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let done = match self.protocol {
+            Protocol::Delta => self.send_delta(discovery::DeltaDiscoveryRequest {
+                type_url: ty.type_url().into(),
+                resource_names_subscribe: names,
+                ..Default::default()
+            }),
+            Protocol::Sotw => self.send_sotw(discovery::DiscoveryRequest {
+                type_url: ty.type_url().into(),
+                resource_names: names,
+                ..Default::default()
+            }),
+        };
+        done.expect("the request is taken in");
+    }
+
+    pub(crate) fn unsubscribe(&mut self, ty: ResourceType, names: &[&str]) {
+        self.send_delta(discovery::DeltaDiscoveryRequest {
+            type_url: ty.type_url().into(),
+            resource_names_unsubscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Default::default()
+        })
+        .expect("the request is taken in");
+    }
+
+    /// Subscribes with what the client has from an earlier stream.
+    pub(crate) fn resume(&mut self, ty: ResourceType, names: &[&str], have: &[(String, String)]) {
+        self.send_delta(discovery::DeltaDiscoveryRequest {
+            type_url: ty.type_url().into(),
+            resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+            initial_resource_versions: have.iter().cloned().collect(),
+            ..Default::default()
+        })
+        .expect("the request is taken in");
+    }
+
+    /// State of the world: a request with names and a nonce, as an ACK is.
+    pub(crate) fn answer(&mut self, ty: ResourceType, names: &[&str], nonce: &str) {
+        self.send_sotw(discovery::DiscoveryRequest {
+            type_url: ty.type_url().into(),
+            resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+            response_nonce: nonce.into(),
+            ..Default::default()
+        })
+        .expect("the request is taken in");
+    }
+
+    pub(crate) fn ack(&mut self, got: &Got) {
+        self.send_delta(discovery::DeltaDiscoveryRequest {
+            type_url: got.ty.type_url().into(),
+            response_nonce: got.nonce.clone(),
+            ..Default::default()
+        })
+        .expect("the request is taken in");
+    }
+
+    pub(crate) fn nack(&mut self, got: &Got, names: &[&str], error: &str) {
+        let error_detail = Some(pilotfish_proto::google::rpc::Status {
+            code: 13,
+            message: error.into(),
+            ..Default::default()
+        });
+        let (type_url, response_nonce) = (got.ty.type_url().into(), got.nonce.clone());
+        let done = match self.protocol {
+            Protocol::Delta => self.send_delta(discovery::DeltaDiscoveryRequest {
+                type_url,
+                response_nonce,
+                error_detail,
+                ..Default::default()
+            }),
+            Protocol::Sotw => self.send_sotw(discovery::DiscoveryRequest {
+                type_url,
+                response_nonce,
+                error_detail,
+                resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+                ..Default::default()
+            }),
+        };
+        done.expect("the request is taken in");
+    }
+
+    /// The next response.
+    pub(crate) fn next(&mut self) -> Option<Got> {
+        let response = self.stream.lock().poll_response(self.now)?;
+        let frame = [&response.head[..], &response.tail[..]].concat();
+        assert_eq!(u32::from_be_bytes(frame[1..5].try_into().unwrap()) as usize, frame.len() - 5);
+        Some(decode(self.protocol, &frame[5..]))
+    }
+
+    /// All responses that there are, each acknowledged at once (delta).
+    pub(crate) fn settle(&mut self) -> Vec<Got> {
+        let mut all = Vec::new();
+        while let Some(got) = self.next() {
+            self.ack(&got);
+            all.push(got);
+        }
+        all
+    }
+
+    /// All responses that there are, none acknowledged.
+    pub(crate) fn drain(&mut self) -> Vec<Got> {
+        std::iter::from_fn(|| self.next()).collect()
+    }
+}
+
+pub(crate) fn decode(protocol: Protocol, message: &[u8]) -> Got {
+    match protocol {
+        Protocol::Delta => {
+            let message = discovery::DeltaDiscoveryResponse::decode(message).unwrap();
+            let names: BTreeSet<_> = message.resources.iter().map(|resource| &resource.name).collect();
+            assert_eq!(names.len(), message.resources.len(), "a name is in a response once");
+            Got {
+                ty: ResourceType::from_type_url(&message.type_url).unwrap(),
+                nonce: message.nonce,
+                version: message.system_version_info,
+                resources: message.resources.into_iter().map(|r| (r.name, r.version)).collect(),
+                removed: message.removed_resources,
+            }
+        }
+        Protocol::Sotw => {
+            let message = discovery::DiscoveryResponse::decode(message).unwrap();
+            let resource = |any: Any| {
+                let hash = format!("{:016x}", version(&any.encode_to_vec()));
+                let name = if any.type_url == Cluster.type_url() {
+                    cluster::Cluster::decode(&any.value[..]).unwrap().name
+                } else {
+                    String::from_utf8_lossy(&any.value).split('=').next().unwrap_or_default().to_owned()
+                };
+                (name, hash)
+            };
+            Got {
+                ty: ResourceType::from_type_url(&message.type_url).unwrap(),
+                nonce: message.nonce,
+                version: message.version_info,
+                resources: message.resources.into_iter().map(resource).collect(),
+                removed: Vec::new(),
+            }
+        }
+    }
+}
