@@ -26,7 +26,24 @@ pub(crate) struct Args {
     /// Leave out the real clients and the oracle, and with them the tools
     #[arg(long)]
     fast: bool,
+    /// Only this step, by the name that is printed; may repeat
+    #[arg(long, value_name = "STEP", value_parser = STEPS)]
+    only: Vec<String>,
 }
+
+/// The names of the steps.
+const STEPS: [&str; 10] = [
+    "tools",
+    "format",
+    "arrows",
+    "lints",
+    "build",
+    "documents",
+    "tests",
+    "examples",
+    "real clients",
+    "oracle",
+];
 
 /// What one step found.
 struct Outcome {
@@ -51,14 +68,20 @@ impl Outcome {
 /// The steps that ran, and what became of them.
 #[derive(Default)]
 struct Run {
+    /// The steps to run; all when there is none.
+    only: Vec<String>,
     passed: u64,
     failed: u64,
     rows: Vec<(&'static str, bool, Duration)>,
 }
 
 impl Run {
-    /// Runs a step; returns whether it passed.
+    /// Runs a step; returns whether it passed or was not asked for.
     fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
+        debug_assert!(cfg!(test) || STEPS.contains(&name), "{name} is not listed");
+        if !self.only.is_empty() && !self.only.iter().any(|only| only == name) {
+            return true;
+        }
         eprintln!("\n==> {name}");
         let began = Instant::now();
         let outcome = work().unwrap_or_else(|error| {
@@ -76,7 +99,7 @@ impl Run {
         eprintln!();
         for (name, ok, took) in &self.rows {
             let state = if *ok { "ok    " } else { "FAILED" };
-            eprintln!("{state}  {name:26} {:7.1} s", took.as_secs_f64());
+            eprintln!("{state}  {name:14} {:7.1} s", took.as_secs_f64());
         }
         let failed: Vec<&str> = self.rows.iter().filter(|row| !row.1).map(|row| row.0).collect();
         if !failed.is_empty() {
@@ -92,7 +115,7 @@ impl Run {
 /// # Errors
 /// Never: a step that cannot run counts as failed.
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let mut run = Run::default();
+    let mut run = Run { only: args.only.clone(), ..Run::default() };
     let pilotfish = Profile::Dev.folder().join("pilotfish");
     let tools = args.fast || run.step("tools", || tools::ensure(&[]).map(|()| Outcome::of(true)));
     run.step("format", || cargo(&["fmt", "--all", "--check"]));
@@ -105,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     }
     run.step("documents", || Ok(Outcome::of_findings(&docs::check(&pilotfish)?)));
     run.step("tests", || cargo_test(&without_real_clients(&test_targets()?)));
-    run.step("examples in documentation", || cargo_test(&["--doc".to_owned()]));
+    run.step("examples", || cargo_test(&["--doc".to_owned()]));
     if !args.fast {
         run.step("real clients", || real_clients(tools));
         run.step("oracle", || score(&pilotfish));
