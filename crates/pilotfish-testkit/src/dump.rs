@@ -13,7 +13,25 @@ use std::sync::Arc;
 /// # Errors
 /// When a resource does not decode, which would be a defect of the translation.
 pub fn dump(snapshot: &Snapshot<'_>, client: &Client, listeners: Option<&[String]>) -> Result<Value> {
+    dump_also(snapshot, client, listeners, &Value::Null)
+}
+
+/// As [`dump`], and asks also for what `other`, another dump, has by name: so that endpoints and routes can be looked at
+/// before the clusters and listeners that name them are complete.
+///
+/// # Errors
+/// When a resource does not decode, which would be a defect of the translation.
+pub fn dump_also(
+    snapshot: &Snapshot<'_>,
+    client: &Client,
+    listeners: Option<&[String]>,
+    other: &Value,
+) -> Result<Value> {
     let view = |ty| snapshot.view(client, ty);
+    let also = |kind| {
+        let names = other.get(kind).and_then(Value::as_object);
+        names.into_iter().flat_map(Map::keys).cloned().collect::<Vec<_>>()
+    };
     let get = |ty, names: Names| match view(ty) {
         Some(id) => collect(snapshot, id, &names),
         None => Ok(Map::new()),
@@ -22,16 +40,19 @@ pub fn dump(snapshot: &Snapshot<'_>, client: &Client, listeners: Option<&[String
         None => (Some(get(ResourceType::Cluster, Names::All)?), get(ResourceType::Listener, Names::All)?),
         Some(names) => (None, get(ResourceType::Listener, Names::These(names.iter().cloned().collect()))?),
     };
-    let routes = get(ResourceType::Route, Names::These(route_names(&listeners)))?;
+    let named = route_names(&listeners).into_iter().chain(also("routes"));
+    let routes = get(ResourceType::Route, Names::These(named.collect()))?;
     let clusters = match clusters {
         Some(clusters) => clusters,
         None => {
             let mut names = cluster_names(&listeners);
             names.extend(cluster_names(&routes));
+            names.extend(also("clusters"));
             get(ResourceType::Cluster, Names::These(names))?
         }
     };
-    let endpoints = get(ResourceType::Endpoint, Names::These(assignment_names(&clusters)))?;
+    let named = assignment_names(&clusters).into_iter().chain(also("endpoints"));
+    let endpoints = get(ResourceType::Endpoint, Names::These(named.collect()))?;
     Ok(
         serde_json::json!({"clusters": clusters, "endpoints": endpoints, "listeners": listeners, "routes": routes}),
     )

@@ -19,11 +19,13 @@ mod translator;
 mod view;
 
 pub mod cds;
+pub mod cluster_local;
 pub mod destination_rule;
 pub mod eds;
 pub mod lds;
 pub mod locality;
 pub mod metadata;
+pub mod networks;
 pub mod peer_authentication;
 pub mod rds;
 pub mod scope;

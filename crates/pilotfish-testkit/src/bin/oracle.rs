@@ -8,7 +8,7 @@ use pilotfish_model::{ChangeSet, Fact, Kind, Object};
 use pilotfish_registry::testing::world_from_objects;
 use pilotfish_testkit::cases::Case;
 use pilotfish_testkit::compare::{KINDS, Report};
-use pilotfish_testkit::dump::dump;
+use pilotfish_testkit::dump::dump_also;
 use pilotfish_translate::{Proxy, Translator};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +25,9 @@ struct Args {
     /// Only differences whose path begins so, as `clusters`.
     #[arg(long, default_value = "")]
     kind: String,
+    /// Asks also for the names that the recording has.
+    #[arg(long)]
+    recorded_names: bool,
     /// Writes what was generated: CASE.PROXY.json.
     #[arg(long)]
     keep: Option<PathBuf>,
@@ -80,13 +83,14 @@ fn run(case: &Case, args: &Args, reports: &mut [&mut Report]) -> Result<()> {
     translator.publish(world_from_objects(objects), &changes);
     for entry in &case.proxies {
         let client = translator.connect(Proxy::from_node(&entry.node())?);
-        let got = dump(&translator.snapshot(), &client, entry.listeners.as_deref())?;
+        let golden = case.golden(entry)?;
+        let also = if args.recorded_names { golden.clone() } else { serde_json::Value::Null };
+        let got = dump_also(&translator.snapshot(), &client, entry.listeners.as_deref(), &also)?;
         if let Some(folder) = &args.keep {
             std::fs::create_dir_all(folder)?;
             let file = folder.join(format!("{}.{}.json", case.name, entry.name));
             std::fs::write(file, serde_json::to_string_pretty(&got)?)?;
         }
-        let golden = case.golden(entry)?;
         for report in reports.iter_mut() {
             report.add(&format!("{}/{}", case.name, entry.name), &golden, &got);
         }

@@ -1,0 +1,47 @@
+//! Which endpoints of a service are sent to a proxy.
+
+use super::service_rule::ServiceRule;
+use super::vantage::Vantage;
+use pilotfish_model::{Endpoint, HealthStatus, label_subset};
+use std::net::IpAddr;
+
+/// An endpoint label: the workload drains, whatever its state is otherwise.
+const DRAINING: &str = "istio.io/draining";
+
+/// Whether the endpoint is of a form that a load assignment can hold: an IP, a Unix socket (port 0), or no address at all when only a
+/// gateway reaches it.
+pub(super) fn is_sendable(endpoint: &Endpoint) -> bool {
+    let address = endpoint.address();
+    address.is_empty() || endpoint.port == 0 || address.parse::<IpAddr>().is_ok()
+}
+
+/// Whether an endpoint is draining.
+pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
+    endpoint.health == HealthStatus::Draining
+        || endpoint.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
+}
+
+/// Whether a proxy gets an endpoint. `networks` tells whether there are gateways between networks.
+pub(super) fn is_wanted(endpoint: &Endpoint, rule: &ServiceRule, vantage: &Vantage, networks: bool) -> bool {
+    let same_cluster = endpoint.cluster == vantage.cluster;
+    let by_place = (!rule.node_local || (same_cluster && endpoint.node == vantage.node))
+        && (!rule.cluster_local || same_cluster)
+        && is_visible(endpoint, vantage);
+    let by_health = match endpoint.health {
+        HealthStatus::Terminating => false,
+        HealthStatus::Unhealthy => rule.unready,
+        HealthStatus::Healthy | HealthStatus::Draining | HealthStatus::Unknown => true,
+    };
+    by_place
+        && by_health
+        && (rule.draining || !is_draining(endpoint))
+        && (networks || !endpoint.address().is_empty())
+        && label_subset(&rule.subset, &endpoint.labels)
+}
+
+/// Whether the endpoint's network is among those that the proxy asked to see.
+fn is_visible(endpoint: &Endpoint, vantage: &Vantage) -> bool {
+    vantage.network_view.is_empty()
+        || endpoint.network.is_empty()
+        || vantage.network_view.contains(&endpoint.network)
+}
