@@ -123,7 +123,7 @@ impl Query for PeerAuthenticationsOf {
         NamespaceMtls {
             mode: own_mode.or(mesh_mode).unwrap_or(MtlsMode::Permissive),
             stated: own_mode.or(inherited).or(mesh_mode),
-            provenance: mesh.iter().chain(&own).map(|policy| reference(policy)).collect(),
+            provenance: mesh.iter().chain(&own).map(reference).collect(),
             workloads: selecting.iter().filter_map(workload_policy).collect(),
         }
     }

@@ -1,11 +1,14 @@
 //! What unit tests of queries share: small worlds built by hand, and asking one question of them.
 
-use crate::Query;
 use crate::memo::Memo;
+use crate::{Proxy, Query};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
-    ChangeSet, KindSpec, Labels, Namespace, Object, ObjectKey, ObjectMeta, Update, World, WorldWriter,
+    ChangeSet, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Kind, KindSpec, Labels,
+    Locality, Namespace, NetworkId, Object, ObjectKey, ObjectMeta, ObjectRef, Port, Protocol, Provider,
+    Resolution, Service, ServiceKey, TlsMode, TrafficDistribution, Update, World, WorldWriter,
 };
+use pilotfish_proto::envoy::config::core::v3::Node;
 use std::sync::Arc;
 
 /// Labels from pairs.
@@ -48,4 +51,84 @@ pub(crate) fn ask<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
     let memo = Memo::new();
     let (current, _) = memo.advance(world.clone(), &ChangeSet::default());
     memo.get(&current, query).0
+}
+
+/// A Kubernetes Service with a port `http` 80.
+#[derive(Clone)]
+pub(crate) struct TestService(pub(crate) Service);
+
+pub(crate) fn service(name: &str, namespace: &str) -> TestService {
+    let hostname = Hostname::of_kubernetes_service(name, namespace, "cluster.local").unwrap();
+    let port = Port { number: 80, name: "http".into(), protocol: Protocol::Http, target_port: None };
+    TestService(Service {
+        hostname,
+        namespace: namespace.into(),
+        name: name.into(),
+        object_name: name.into(),
+        provider: Provider::Kubernetes,
+        resolution: Resolution::ClientSideLB,
+        ports: Arc::from([port]),
+        addresses: ClusterAddresses::new(),
+        default_address: Service::UNSPECIFIED.into(),
+        auto_addresses: ["".into(), "".into()],
+        mesh_external: false,
+        export_to: ExportTo::Unset,
+        labels: Labels::default(),
+        selector: Labels::default(),
+        service_accounts: Arc::from([]),
+        traffic_distribution: TrafficDistribution::Any,
+        race_first_tcp_connect: false,
+        kubernetes: None,
+        created: 0,
+        provenance: origin(Kind::Service, namespace, name),
+    })
+}
+
+impl TestService {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Service)) -> Self {
+        change(&mut self.0);
+        self
+    }
+
+    pub(crate) fn key(&self) -> ServiceKey {
+        ServiceKey { hostname: self.0.hostname.clone(), namespace: self.0.namespace.clone() }
+    }
+
+    pub(crate) fn update(&self) -> Update {
+        Update::Services(self.key(), Arc::from([Arc::new(self.0.clone())]))
+    }
+}
+
+/// A healthy endpoint of a service port.
+pub(crate) fn endpoint(address: &str, port: u32, service_port: &str) -> Endpoint {
+    Endpoint {
+        addresses: if address.is_empty() { Arc::from([]) } else { Arc::from([Arc::from(address)]) },
+        port,
+        service_port: service_port.into(),
+        service_port_number: 0,
+        labels: Labels::default(),
+        locality: Locality::default(),
+        network: NetworkId::default(),
+        cluster: "Kubernetes".into(),
+        weight: 0,
+        service_account: "".into(),
+        health: HealthStatus::Healthy,
+        tls_mode: TlsMode::Disabled,
+        hostname: "".into(),
+        sub_domain: "".into(),
+        node: "".into(),
+        workload_name: "".into(),
+        namespace: Namespace::default(),
+        provenance: origin(Kind::EndpointSlice, "shop", "slice"),
+    }
+}
+
+fn origin(kind: Kind, namespace: &str, name: &str) -> ObjectRef {
+    ObjectRef { object: ObjectKey::new(kind, namespace, name), cluster: "Kubernetes".into() }
+}
+
+/// A sidecar without a pod.
+pub(crate) fn sidecar(name: &str, namespace: &str) -> Proxy {
+    let id = format!("sidecar~10.0.99.1~{name}.{namespace}~{namespace}.svc.cluster.local");
+    Proxy::from_node(&Node { id, ..Default::default() }).unwrap()
 }

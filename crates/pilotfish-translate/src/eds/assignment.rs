@@ -141,3 +141,6 @@ fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

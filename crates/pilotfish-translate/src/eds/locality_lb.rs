@@ -127,3 +127,6 @@ fn compact(groups: &mut [Group]) {
         group.priority = number.get(&group.priority).copied().unwrap_or_default();
     }
 }
+
+#[cfg(test)]
+mod tests;

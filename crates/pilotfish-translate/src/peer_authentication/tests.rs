@@ -27,8 +27,9 @@ fn of(objects: Vec<Object>, namespace: &str) -> Arc<NamespaceMtls> {
 #[test]
 fn levels_override_each_other() {
     use MtlsMode::{Disable, Permissive, Strict};
+    type Row = (Option<MutualTlsMode>, Option<MutualTlsMode>, MtlsMode, Option<MtlsMode>);
     #[rustfmt::skip]
-    let table: &[(Option<MutualTlsMode>, Option<MutualTlsMode>, MtlsMode, Option<MtlsMode>)] = &[
+    let table: &[Row] = &[
         (None, None, Permissive, None),
         (Some(MutualTlsMode::Strict), None, Strict, Some(Strict)),
         (Some(MutualTlsMode::Unset), None, Permissive, Some(Permissive)),

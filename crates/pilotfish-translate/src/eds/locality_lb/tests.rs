@@ -1,0 +1,125 @@
+use super::*;
+use crate::testing::labels;
+use pilotfish_model::Labels;
+use pilotfish_proto::envoy::config::endpoint::v3::LbEndpoint;
+
+fn member(weight: u32, labels: Labels) -> Member {
+    let message = LbEndpoint { load_balancing_weight: Some(weight), ..Default::default() };
+    Member { labels, mtls: false, message }
+}
+
+/// A group whose one endpoint has that weight.
+fn group(locality: &str, weight: u32) -> Group {
+    let members = vec![member(weight, Labels::default())];
+    Group { locality: Locality::parse(locality), weight: Some(weight), priority: 0, members }
+}
+
+fn at(locality: &str) -> Vantage {
+    Vantage { locality: Locality::parse(locality), ..Vantage::default() }
+}
+
+fn priorities(groups: &[Group]) -> Vec<u32> {
+    groups.iter().map(|group| group.priority).collect()
+}
+
+#[test]
+fn shares_are_rounded_up_and_divided_by_weight() {
+    let to = [("eu/eu-1/*", 70), ("eu/eu-2", 20), ("us", 10)];
+    let to = to.into_iter().map(|(to, share)| (to.to_owned(), share)).collect();
+    let balance = Balance::Shares(vec![("eu/*".to_owned(), to)]);
+    let all = || {
+        vec![
+            group("asia", 5),
+            group("eu/eu-1/a", 2),
+            group("eu/eu-1/b", 1),
+            group("eu/eu-2", 1),
+            group("us/x", 9),
+        ]
+    };
+    let mut groups = all();
+    apply(&mut groups, &balance, &at("eu/eu-1/a"), true);
+    let weights: Vec<_> = groups.iter().map(|group| group.weight.unwrap()).collect();
+    assert_eq!(weights, [5, 47, 24, 20, 10]);
+    let left: Vec<_> = groups.iter().map(|group| group.members.len()).collect();
+    assert_eq!(left, [0, 1, 1, 1, 1]);
+    let mut groups = all();
+    apply(&mut groups, &balance, &at("us/x"), true);
+    assert_eq!(groups, all(), "no share is for clients there");
+}
+
+#[test]
+fn the_distance_is_compared_part_by_part() {
+    let regions = vec![("eu".to_owned(), "us".to_owned())];
+    let all = || {
+        vec![
+            group("eu/1/a", 1),
+            group("eu/1/b", 1),
+            group("eu/2/a", 1),
+            group("us/1/a", 1),
+            group("ap/1/a", 1),
+        ]
+    };
+    type Row<'a> = (&'a str, &'a [(String, String)], [u32; 5]);
+    let table: &[Row<'_>] = &[
+        ("eu/1/a", &[], [0, 1, 2, 3, 3]),
+        ("eu/1/a", &regions, [0, 1, 2, 3, 4]),
+        ("us/1/a", &regions, [1, 1, 1, 0, 1]),
+        ("", &[], [0, 0, 0, 0, 0]),
+    ];
+    for (own, regions, want) in table {
+        let mut groups = all();
+        let balance = Balance::Priorities { labels: vec![], distance: true, regions: regions.to_vec() };
+        apply(&mut groups, &balance, &at(own), true);
+        assert_eq!(priorities(&groups), want, "{own} {regions:?}");
+    }
+}
+
+#[test]
+fn labels_split_a_group() {
+    let cell = |cell: &str, version: &str| labels(&[("cell", cell), ("version", version)]);
+    let mut one = group("eu", 0);
+    one.members = vec![member(1, cell("a", "v1")), member(4, cell("a", "v2")), member(2, cell("b", "v2"))];
+    let keys = ["cell", "version=v2"].map(str::to_owned).to_vec();
+    let balance = Balance::Priorities { labels: keys, distance: false, regions: vec![] };
+    let vantage = Vantage { labels: labels(&[("cell", "a")]), ..Vantage::default() };
+    let mut groups = vec![one.clone()];
+    apply(&mut groups, &balance, &vantage, true);
+    let split: Vec<_> = groups.iter().map(|group| (group.priority, group.weight.unwrap())).collect();
+    assert_eq!(split, [(0, 4), (1, 1), (2, 2)]);
+    // Clusters that hold their endpoints do not know their labels.
+    let mut groups = vec![one.clone()];
+    apply(&mut groups, &balance, &vantage, false);
+    assert_eq!(groups, [one]);
+}
+
+#[test]
+fn another_network_comes_after_every_place_of_the_own_one() {
+    let place = |network: &str, region: &str| {
+        member(1, labels(&[(topology::NETWORK, network), (topology::REGION, region)]))
+    };
+    let mut one = group("", 0);
+    one.members = vec![place("n1", "eu"), place("n1", "us"), place("n2", "eu"), place("n2", "us")];
+    let keys = [topology::NETWORK, topology::REGION].map(str::to_owned).to_vec();
+    let balance = Balance::Priorities { labels: keys, distance: false, regions: vec![] };
+    let own = labels(&[(topology::NETWORK, "n1"), (topology::REGION, "eu")]);
+    let mut groups = vec![one];
+    apply(&mut groups, &balance, &Vantage { labels: own, ..Vantage::default() }, true);
+    let split: Vec<_> = groups
+        .iter()
+        .map(|group| (group.priority, group.members[0].labels[topology::REGION].as_str()))
+        .collect();
+    assert_eq!(split, [(0, "eu"), (1, "us"), (2, "eu"), (3, "us")]);
+}
+
+#[test]
+fn labels_come_before_the_distance() {
+    let mut near = group("eu/1", 1);
+    near.members = vec![member(1, labels(&[("cell", "b")]))];
+    let mut far = group("us/1", 1);
+    far.members = vec![member(1, labels(&[("cell", "a")])), member(1, labels(&[("cell", "b")]))];
+    let balance = Balance::Priorities { labels: vec!["cell".to_owned()], distance: true, regions: vec![] };
+    let vantage = Vantage { labels: labels(&[("cell", "a")]), ..at("eu/1") };
+    let mut groups = vec![near, far];
+    apply(&mut groups, &balance, &vantage, true);
+    assert_eq!(priorities(&groups), [1, 0, 2]);
+}
