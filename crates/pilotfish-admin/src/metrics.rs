@@ -30,6 +30,8 @@ pub struct Metrics {
     reject_by_type: Vec<(XdsType, IntCounter)>,
     /// Requests with the nonce of an older response.
     pub expired_nonces: IntCounterVec,
+    /// Streams that were refused or ended with an error, by gRPC status code.
+    pub stream_errors: IntCounterVec,
     /// From a new world to the last response of a proxy.
     pub convergence: Histogram,
     /// From the mark to the moment in which the stream's task takes it.

@@ -1,1 +1,22 @@
-//! The Pilotfish binary: settings, wiring, tasks, shutdown.
+//! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around it, and tests run the
+//! whole control plane in their own process.
+//!
+//! ```text
+//! files ─▶ Control (Hub, Lanes, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams
+//!                 │                                 ▲             │
+//!                 └──────▶ Shared ─▶ Plane (admin API) ◀──────────┘
+//! ```
+
+pub mod bootstrap;
+pub mod cli;
+pub mod config_dump;
+pub mod control;
+pub mod lanes;
+pub mod logging;
+pub mod plane;
+pub mod recorder;
+pub mod resources;
+pub mod serve;
+pub mod settings;
+pub mod shared;
+pub mod validate;

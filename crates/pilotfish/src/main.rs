@@ -1,2 +1,20 @@
 //! The `pilotfish` binary.
-fn main() {}
+
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+
+// Many small results of different ages: measured against the system's allocator in `docs/performance.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match pilotfish::cli::Cli::parse().run() {
+        Ok(code) => code,
+        Err(error) => {
+            // There is nobody left to tell when stderr is closed.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Bootstraps that connect a stock Envoy or a gRPC client.
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Which client.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Bootstrap {
+    /// Prints a bootstrap for Envoy
+    #[command(after_help = ENVOY_EXAMPLES)]
+    Envoy(Envoy),
+    /// Prints a bootstrap for gRPC clients and servers (GRPC_XDS_BOOTSTRAP)
+    #[command(after_help = GRPC_EXAMPLES)]
+    Grpc(Grpc),
+}
+
+const ENVOY_EXAMPLES: &str = "Examples:
+  pilotfish bootstrap envoy --name client-1 --namespace shop > envoy.json && envoy -c envoy.json
+  pilotfish bootstrap envoy --interception none --label app=client    # listeners bind their ports; no iptables needed";
+
+const GRPC_EXAMPLES: &str = "Example:
+  pilotfish bootstrap grpc --namespace shop > grpc.json
+  GRPC_XDS_BOOTSTRAP=grpc.json python client.py     # then dial xds:///catalog.shop.svc.cluster.local:80";
+
+/// Who the client is: what its node says.
+#[derive(Args, Clone, Debug)]
+pub struct Identity {
+    /// The name of the client's pod or workload
+    #[arg(long, default_value = "client")]
+    name: String,
+    /// The namespace whose configuration it gets
+    #[arg(long, default_value = "default")]
+    namespace: String,
+    /// The client's address: that of its workload in the registry
+    #[arg(long, default_value = "127.0.0.1")]
+    ip: std::net::IpAddr,
+    /// Where Pilotfish is
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15010")]
+    xds_address: String,
+    /// Labels of the workload; may repeat
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// The cluster that it belongs to
+    #[arg(long, default_value = "Kubernetes")]
+    cluster_id: String,
+    /// Where it runs: region/zone/sub_zone
+    #[arg(long, default_value = "")]
+    locality: String,
+    /// More node metadata; may repeat
+    #[arg(long = "metadata", value_name = "KEY=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+}
+
+/// A bootstrap for Envoy.
+#[derive(Args, Clone, Debug)]
+pub struct Envoy {
+    #[command(flatten)]
+    identity: Identity,
+    /// Sidecar, or a gateway
+    #[arg(long, value_enum, default_value = "sidecar")]
+    kind: EnvoyKind,
+    /// How traffic reaches it: `none` binds the listeners' own ports
+    #[arg(long, value_enum, default_value = "none")]
+    interception: Interception,
+    /// Delta or state-of-the-world xDS
+    #[arg(long, value_enum, default_value = "delta")]
+    protocol: XdsProtocol,
+    /// Where Envoy's own admin pages are
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15000")]
+    envoy_admin_address: String,
+}
+
+/// A bootstrap for gRPC.
+#[derive(Args, Clone, Debug)]
+pub struct Grpc {
+    #[command(flatten)]
+    identity: Identity,
+}
+
+/// What an Envoy stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EnvoyKind {
+    Sidecar,
+    Router,
+}
+
+/// How traffic reaches a sidecar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Interception {
+    None,
+    Redirect,
+    Tproxy,
+}
+
+/// The form of xDS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum XdsProtocol {
+    Delta,
+    Sotw,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Bootstrap {
+    /// The bootstrap as JSON.
+    ///
+    /// # Errors
+    /// When an address is not HOST:PORT.
+    pub fn json(&self) -> anyhow::Result<Value> {
+        match self {
+            Self::Envoy(envoy) => envoy.json(),
+            Self::Grpc(grpc) => grpc.json(),
+        }
+    }
+}
+
+impl Identity {
+    fn node(&self, kind: &str, more: &[(&str, &str)]) -> Value {
+        let Self { name, namespace, ip, .. } = self;
+        let labels: BTreeMap<_, _> = self.labels.iter().cloned().collect();
+        let app = labels.get("app").unwrap_or(name);
+        let mut metadata: Map<String, Value> = Map::new();
+        let own = [("NAME", name), ("NAMESPACE", namespace), ("CLUSTER_ID", &self.cluster_id)];
+        metadata.extend(own.into_iter().map(|(key, value)| (key.to_owned(), json!(value))));
+        metadata.insert("INSTANCE_IPS".into(), json!(ip.to_string()));
+        metadata.extend(more.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+        metadata.extend(self.metadata.iter().map(|(key, value)| (key.clone(), json!(value))));
+        let cluster = format!("{app}.{namespace}");
+        metadata.insert("LABELS".into(), json!(labels));
+        let mut node = json!({
+            "id": format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
+            "cluster": cluster, "metadata": metadata,
+        });
+        let mut parts = self.locality.split('/');
+        if !self.locality.is_empty() {
+            let mut part = || parts.next().unwrap_or_default();
+            node["locality"] = json!({"region": part(), "zone": part(), "sub_zone": part()});
+        }
+        node
+    }
+}
+
+/// Host and port of an address; the host may be a name.
+fn host_port(name: &str, text: &str) -> anyhow::Result<(String, u16)> {
+    let wrong = || anyhow::anyhow!("{name} {text:?}: not HOST:PORT, as in 127.0.0.1:15010");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().map_err(|_| wrong())?;
+    Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
+}
+
+impl Envoy {
+    fn json(&self) -> anyhow::Result<Value> {
+        let (host, port) = host_port("--xds-address", &self.identity.xds_address)?;
+        let (admin_host, admin_port) = host_port("--envoy-admin-address", &self.envoy_admin_address)?;
+        let kind = match self.kind {
+            EnvoyKind::Sidecar => "sidecar",
+            EnvoyKind::Router => "router",
+        };
+        let interception = match self.interception {
+            Interception::None => "NONE",
+            Interception::Redirect => "REDIRECT",
+            Interception::Tproxy => "TPROXY",
+        };
+        let api_type = match self.protocol {
+            XdsProtocol::Delta => "DELTA_GRPC",
+            XdsProtocol::Sotw => "GRPC",
+        };
+        let address = |host: &str, port: u16| json!({"socket_address": {"address": host, "port_value": port}});
+        let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
+        Ok(json!({
+            "node": self.identity.node(kind, &[("INTERCEPTION_MODE", interception)]),
+            "admin": {"address": address(&admin_host, admin_port)},
+            "dynamic_resources": {
+                "ads_config": {
+                    "api_type": api_type, "transport_api_version": "V3", "set_node_on_first_message_only": true,
+                    "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+                },
+                "cds_config": over_ads, "lds_config": over_ads,
+            },
+            "static_resources": {"clusters": [xds_cluster(&host, port)]},
+        }))
+    }
+}
+
+fn xds_cluster(host: &str, port: u16) -> Value {
+    let options = json!({
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {
+            "connection_keepalive": {"interval": "30s", "timeout": "5s"},
+        }},
+    });
+    let endpoint = json!({"address": {"socket_address": {"address": host, "port_value": port}}});
+    json!({
+        "name": "xds-grpc", "type": "STRICT_DNS", "connect_timeout": "1s",
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
+        "load_assignment": {
+            "cluster_name": "xds-grpc",
+            "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}],
+        },
+    })
+}
+
+impl Grpc {
+    fn json(&self) -> anyhow::Result<Value> {
+        host_port("--xds-address", &self.identity.xds_address)?;
+        Ok(json!({
+            "xds_servers": [{
+                "server_uri": self.identity.xds_address,
+                "channel_creds": [{"type": "insecure"}],
+                "server_features": ["xds_v3"],
+            }],
+            "node": self.identity.node("sidecar", &[("GENERATOR", "grpc")]),
+            "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s",
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use pilotfish_proto::envoy::config::core::v3::Node;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        bootstrap: Bootstrap,
+    }
+
+    fn bootstrap(args: &[&str]) -> Value {
+        Cli::try_parse_from([&["x"], args].concat()).unwrap().bootstrap.json().unwrap()
+    }
+
+    #[test]
+    fn an_envoy_gets_a_node_that_the_translator_reads() {
+        let json = bootstrap(&["envoy", "--name", "a", "--namespace", "n", "--label", "app=a", "--protocol", "sotw"]);
+        let node = Node { id: json["node"]["id"].as_str().unwrap().into(), ..Default::default() };
+        let proxy = pilotfish_translate::Proxy::from_node(&node).unwrap();
+        assert_eq!((&*proxy.name, proxy.namespace.as_str()), ("a", "n"));
+        assert_eq!(json["node"]["metadata"]["LABELS"]["app"], "a");
+        assert_eq!(json["dynamic_resources"]["ads_config"]["api_type"], "GRPC");
+    }
+
+    #[test]
+    fn an_address_must_have_a_port() {
+        let cli = Cli::try_parse_from(["x", "grpc", "--xds-address", "nowhere"]).unwrap();
+        assert!(cli.bootstrap.json().unwrap_err().to_string().contains("not HOST:PORT"));
+    }
+}

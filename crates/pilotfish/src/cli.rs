@@ -1,0 +1,109 @@
+//! The command line.
+
+use crate::bootstrap::Bootstrap;
+use crate::logging::Logging;
+use crate::serve::Bound;
+use crate::settings::Written;
+use crate::validate::Validate;
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use std::io::Write;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Service discovery and registration for Envoy and gRPC.
+#[derive(Parser, Debug)]
+#[command(name = "pilotfish", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    logging: Logging,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  pilotfish serve ./mesh                        serve a folder of Kubernetes and Istio YAML
+  pilotfish validate ./mesh                     check it without serving
+  pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
+  curl localhost:15014/ready                    is it ready, and what is wrong";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Serves files to Envoys and gRPC clients over xDS
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<Written>),
+    /// Checks files without serving them; exit code 1 when there are errors
+    Validate(Validate),
+    /// Prints a bootstrap that connects a client
+    #[command(subcommand)]
+    Bootstrap(Bootstrap),
+}
+
+const SERVE_EXAMPLES: &str = "Examples:
+  pilotfish serve ./mesh
+  pilotfish serve services.yaml routes.yaml --mesh-config mesh.yaml
+  pilotfish serve ./mesh --xds-address 0.0.0.0:15010 --admin-address 127.0.0.1:15014
+  pilotfish serve --settings pilotfish.yaml
+
+Every object of the files counts as soon as it is written; a broken one keeps its last good version.
+Pages: /ready /metrics /debug on the admin address.";
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// With what a person needs to know to mend it.
+    pub fn run(self) -> Result<ExitCode> {
+        let mut out = std::io::stdout().lock();
+        match self.command {
+            Command::Bootstrap(bootstrap) => {
+                writeln!(out, "{:#}", bootstrap.json()?)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Validate(validate) => {
+                let ok = validate.run(&mut out)?;
+                Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            Command::Serve(written) => {
+                self.logging.start()?;
+                drop(out);
+                let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+                runtime.block_on(serve(*written))?;
+                // Whatever still runs has had its deadline.
+                runtime.shutdown_background();
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+async fn serve(written: Written) -> Result<()> {
+    let bound = Bound::bind(written.with_file()?.check()?).await?;
+    tracing::info!(xds = %bound.xds_address(), admin = %bound.admin_address(), "listening");
+    bound.run(stop_signal()?).await
+}
+
+/// Done at the first SIGTERM or SIGINT; the second ends the process at once.
+fn stop_signal() -> Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let (first, done) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut first = Some(first);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            match first.take() {
+                // Nobody waits any more only when the process ends anyway.
+                Some(first) => drop(first.send(())),
+                None => std::process::exit(130),
+            }
+        }
+    });
+    Ok(async {
+        // An error says that the listening task is gone, which only happens when the runtime ends.
+        let _ = done.await;
+    })
+}

@@ -1,0 +1,182 @@
+//! The control loop: the one owner of the registries and of the world.
+//!
+//! ```text
+//! sources ─ batches ─▶ Hub ─ updates ─▶ Lanes ─ due ─▶ WorldWriter ─▶ Translator ─▶ Fanout ─▶ streams
+//! ```
+//!
+//! It runs on a thread of its own, so that computing what a new world changes never takes a thread from the streams.
+
+use crate::lanes::Lanes;
+use crate::resources::{Resources, publication};
+use crate::shared::Shared;
+use pilotfish_admin::Metrics;
+use pilotfish_config::{SourceBatch, SourceEvent as Told};
+use pilotfish_model::{ChangeSet, Fact, Update, WorldWriter};
+use pilotfish_registry::{Hub, ObjectEvent, SourceEvent};
+use pilotfish_translate::Translator;
+use pilotfish_xds::Fanout;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// What a source says, under the source's name.
+pub struct Said {
+    /// The source.
+    pub source: Arc<str>,
+    /// What it says.
+    pub batch: SourceBatch,
+}
+
+/// Everything that the loop owns or tells.
+pub struct Control {
+    /// The registries.
+    pub hub: Hub,
+    /// The feed that sources belong to.
+    pub feed: Arc<str>,
+    /// Changes that wait for their moment.
+    pub lanes: Lanes,
+    /// The world.
+    pub writer: WorldWriter,
+    /// What makes resources of it.
+    pub translator: Arc<Translator>,
+    /// What serves them.
+    pub resources: Arc<Resources>,
+    /// What brings news of them to streams.
+    pub fanout: Arc<Fanout<Resources>>,
+    /// What the admin API reads.
+    pub shared: Arc<Shared>,
+    /// What is measured.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Control {
+    /// Runs until every source has ended.
+    pub async fn run(mut self, mut said: mpsc::Receiver<Said>) {
+        self.shared.set_registries(&self.hub);
+        loop {
+            let next = self.lanes.next_due().filter(|_| self.resources.is_ready());
+            let due = async {
+                match next {
+                    Some(due) => tokio::time::sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                message = said.recv() => match message {
+                    Some(message) => self.take(&message.source, message.batch, Instant::now()),
+                    None => return,
+                },
+                () = due => {}
+            }
+            self.publish(Instant::now());
+        }
+    }
+
+    /// Takes in what a source says.
+    fn take(&mut self, source: &str, batch: SourceBatch, now: Instant) {
+        if let Some(problems) = batch.problems {
+            self.shared.set_problems(source, &problems);
+            self.metrics.rejected_configs.set(self.shared.rejected());
+        }
+        for event in batch.events {
+            self.metrics.inbound_updates.with_label_values(&[inbound(&event)]).inc();
+            if let Told::Failed { reason, .. } = &event {
+                tracing::warn!(source, %reason, "the source cannot be read; what it said before stays in force");
+            }
+            if let Err(error) = self.hub.source_event(&self.feed, source, heard(event)) {
+                tracing::error!(%error, "a source without a feed");
+            }
+        }
+        let updates = self.hub.settle();
+        self.lanes.push(updates, now);
+        self.shared.set_registries(&self.hub);
+    }
+
+    /// Publishes what is due; before the first lists are complete, nothing is.
+    fn publish(&mut self, now: Instant) {
+        if !self.resources.is_ready() {
+            if self.hub.synced().is_err() {
+                return;
+            }
+            let updates = self.lanes.take_all();
+            self.put_in_force(updates, now);
+            self.resources.set_ready();
+            let world = self.writer.world();
+            tracing::info!(services = world.service_count(), "all registries are in sync, proxies are served");
+            self.shared.set_registries(&self.hub);
+        } else if let Some((updates, oldest)) = self.lanes.take_due(now) {
+            self.metrics.debounce.observe(now.saturating_duration_since(oldest).as_secs_f64());
+            self.put_in_force(updates, now);
+        }
+    }
+
+    fn put_in_force(&mut self, updates: Vec<Update>, now: Instant) {
+        for update in updates {
+            self.writer.apply(update);
+        }
+        let Some((world, changes)) = self.writer.publish() else { return };
+        self.metrics.push_triggers.with_label_values(&[trigger(&changes)]).inc();
+        let revision = world.revision();
+        self.shared.set_world(world.clone());
+        let changes = publication(self.translator.publish(world, &changes));
+        let (resources, moved) = (changes.changes.len(), changes.moved.len());
+        self.fanout.publish(&changes);
+        self.metrics.publish.observe(now.elapsed().as_secs_f64());
+        self.forget_unwanted(revision);
+        tracing::debug!(revision, resources, moved, took = ?now.elapsed(), "published");
+    }
+
+    /// Now and then, drops resources that nobody subscribes to any more.
+    fn forget_unwanted(&self, revision: u64) {
+        const EVERY: u64 = 256;
+        if revision.is_multiple_of(EVERY) {
+            let wanted = |view: pilotfish_translate::ViewId, name: &str| {
+                self.fanout.is_subscribed(pilotfish_xds::ViewId(view.0), name)
+            };
+            self.translator.retain_named(wanted);
+        }
+    }
+}
+
+/// A source's words in the words of the hub.
+fn heard(event: Told) -> SourceEvent {
+    match event {
+        Told::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
+        Told::Delete(key) => SourceEvent::Object(ObjectEvent::Deleted(key)),
+        Told::Listed | Told::Recovered => SourceEvent::Synced,
+        Told::Failed { at, reason } => SourceEvent::Failed { at, reason },
+    }
+}
+
+/// The label of `pilot_inbound_updates`.
+fn inbound(event: &Told) -> &'static str {
+    use pilotfish_model::Kind;
+    let kind = match event {
+        Told::Apply(object) => object.key().kind,
+        Told::Delete(key) => key.kind,
+        Told::Listed | Told::Recovered | Told::Failed { .. } => return "source",
+    };
+    match (kind, event) {
+        (Kind::EndpointSlice | Kind::WorkloadEntry | Kind::Pod, _) => "eds",
+        (Kind::Service | Kind::ServiceEntry, Told::Delete(_)) => "svcdelete",
+        (Kind::Service | Kind::ServiceEntry, _) => "svc",
+        _ => "config",
+    }
+}
+
+/// The label of `pilot_push_triggers`: the weightiest of what changed.
+fn trigger(changes: &ChangeSet) -> &'static str {
+    let any = |test: fn(&Fact) -> bool| changes.facts.iter().any(test);
+    if any(|fact| matches!(fact, Fact::NetworkGateways)) {
+        "networks"
+    } else if any(|fact| matches!(fact, Fact::Object(_))) {
+        "config"
+    } else if any(|fact| matches!(fact, Fact::Service(_))) {
+        "service"
+    } else if any(|fact| matches!(fact, Fact::Endpoints(_))) {
+        "endpoint"
+    } else {
+        "proxy"
+    }
+}

@@ -1,0 +1,55 @@
+//! The joint between xDS and metrics.
+
+use pilotfish_admin::Metrics;
+use pilotfish_proto::ResourceType;
+use pilotfish_xds::{Push, Recorder};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Counts what the xDS server does.
+pub struct Counted(pub Arc<Metrics>);
+
+impl Recorder for Counted {
+    fn connected(&self) {
+        self.0.clients.inc();
+    }
+
+    fn disconnected(&self) {
+        self.0.clients.dec();
+    }
+
+    fn pushed(&self, push: Push) {
+        let ty = push.ty.short();
+        self.0.pushes.with_label_values(&[ty]).inc();
+        self.0.config_size.with_label_values(&[ty]).observe(push.bytes as f64);
+    }
+
+    fn send_time(&self, _ty: ResourceType, waited: Duration) {
+        self.0.send.observe(waited.as_secs_f64());
+    }
+
+    fn rejected(&self, ty: ResourceType, node: &str, error: &str) {
+        self.0.reject(ty.short());
+        tracing::warn!(node, r#type = ty.short(), error, "a proxy refused a response; what it had before serves on");
+    }
+
+    fn expired_nonce(&self, ty: ResourceType) {
+        self.0.expired_nonces.with_label_values(&[ty.short()]).inc();
+    }
+
+    fn queue_time(&self, waited: Duration) {
+        self.0.queue.observe(waited.as_secs_f64());
+    }
+
+    fn converged(&self, after: Duration) {
+        self.0.convergence.observe(after.as_secs_f64());
+    }
+
+    fn stream_error(&self, code: &'static str) {
+        self.0.stream_errors.with_label_values(&[code]).inc();
+    }
+
+    fn unknown_type(&self, type_url: &str) {
+        tracing::debug!(type_url, "a proxy asked for a type that is not served");
+    }
+}

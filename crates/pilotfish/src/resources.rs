@@ -1,0 +1,100 @@
+//! The joint between translation and xDS: the translator as the source that streams are served from.
+
+use pilotfish_proto::ResourceType;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_translate as translate;
+use pilotfish_translate::{Proxy, Translator};
+use pilotfish_xds as xds;
+use pilotfish_xds::{ConnectError, PeerInfo};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Resources out of the translator, once the first lists are complete.
+pub struct Resources {
+    translator: Arc<Translator>,
+    ready: AtomicBool,
+}
+
+impl Resources {
+    /// Not ready yet.
+    #[must_use]
+    pub fn new(translator: Arc<Translator>) -> Self {
+        Self { translator, ready: AtomicBool::new(false) }
+    }
+
+    /// From now on streams are served.
+    pub fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    /// Whether streams are served.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+}
+
+impl xds::ResourceSource for Resources {
+    type Client = translate::Client;
+    type Snapshot<'a> = Snapshot<'a>;
+
+    fn ready(&self) -> bool {
+        self.is_ready()
+    }
+
+    fn connect(&self, node: &Node, _peer: &PeerInfo) -> Result<Self::Client, ConnectError> {
+        let proxy = Proxy::from_node(node).map_err(|error| ConnectError::InvalidArgument(error.to_string()))?;
+        Ok(self.translator.connect(proxy))
+    }
+
+    fn client_id(&self, client: &Self::Client) -> xds::ClientId {
+        xds::ClientId(client.id().0)
+    }
+
+    fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot(self.translator.snapshot())
+    }
+}
+
+/// One world, as streams see it.
+pub struct Snapshot<'a>(translate::Snapshot<'a>);
+
+impl xds::Snapshot<translate::Client> for Snapshot<'_> {
+    fn revision(&self) -> u64 {
+        self.0.revision()
+    }
+
+    fn view(&self, client: &translate::Client, ty: ResourceType) -> Option<xds::ViewId> {
+        self.0.view(client, ty).map(|view| xds::ViewId(view.0))
+    }
+
+    fn names(&self, view: xds::ViewId) -> Arc<[Arc<str>]> {
+        self.0.names(translate::ViewId(view.0))
+    }
+
+    fn get(&self, view: xds::ViewId, name: &str) -> Option<xds::Resource> {
+        let resource = self.0.get(translate::ViewId(view.0), name)?;
+        Some(xds::Resource {
+            name: resource.name,
+            version: resource.version,
+            body: resource.body,
+            changed_at: resource.changed_at,
+        })
+    }
+}
+
+/// What changed, in the words of xDS.
+#[must_use]
+pub fn publication(changes: translate::Changes) -> xds::Publication {
+    let change = |change: translate::Change| xds::Change {
+        view: xds::ViewId(change.view.0),
+        ty: change.resource_type,
+        name: change.name,
+        kind: if change.removed { xds::ChangeKind::Remove } else { xds::ChangeKind::Upsert },
+    };
+    xds::Publication {
+        revision: changes.revision,
+        changes: changes.changes.into_iter().map(change).collect(),
+        moved: changes.moved.into_iter().map(|client| xds::ClientId(client.0)).collect(),
+    }
+}

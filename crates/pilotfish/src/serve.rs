@@ -1,0 +1,187 @@
+//! `pilotfish serve`: bind, report, run, drain.
+
+use crate::control::{Control, Said};
+use crate::lanes::Lanes;
+use crate::plane::Plane;
+use crate::recorder::Counted;
+use crate::resources::Resources;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use anyhow::{Context, Result};
+use pilotfish_admin::Metrics;
+use pilotfish_config::file::{FileSource, FileSourceSettings};
+use pilotfish_config::{SourceBatch, SourceEvent};
+use pilotfish_model::WorldWriter;
+use pilotfish_registry::{Hub, HubSettings};
+use pilotfish_translate::Translator;
+use pilotfish_xds::server::{Server, ServerConfig};
+use pilotfish_xds::{Fanout, StreamLimits};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// The version of this program.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The name of the file source.
+const FILES: &str = "files";
+
+/// Batches that may wait for the control loop before a source has to wait.
+const WAITING_BATCHES: usize = 64;
+
+/// A control plane that has its addresses and does not serve yet.
+pub struct Bound {
+    settings: Settings,
+    plane: Arc<Plane>,
+    control: Control,
+    files: FileSource,
+    xds: pilotfish_xds::server::Bound<Resources>,
+    admin: pilotfish_admin::Bound,
+    metrics: Arc<Metrics>,
+}
+
+impl Bound {
+    /// Reads the files for the first time and takes the addresses.
+    ///
+    /// # Errors
+    /// When a path or a mesh file is wrong, or an address is taken.
+    pub async fn bind(settings: Settings) -> Result<Self> {
+        let admin = pilotfish_admin::Bound::bind(settings.admin_address).await.context("hint: --admin-address")?;
+        let metrics = Arc::new(Metrics::new(VERSION)?);
+        let translator = Arc::new(Translator::new());
+        let resources = Arc::new(Resources::new(translator.clone()));
+        let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
+        let fanout = Fanout::new(resources.clone(), Arc::new(Counted(metrics.clone())), limits);
+        let config = ServerConfig {
+            max_message: settings.max_request_bytes,
+            max_connections: settings.max_streams,
+            drain_timeout: settings.drain_deadline,
+            ..ServerConfig::default()
+        };
+        let xds = Server::new(fanout.clone(), config).bind(settings.xds_address).context("hint: --xds-address")?;
+        let files = FileSource::open(file_settings(&settings))?;
+        let shared = Arc::new(Shared::default());
+        let (hub, feed) = hub(&settings)?;
+        let control = Control {
+            hub,
+            feed,
+            lanes: Lanes::new(settings.windows),
+            writer: WorldWriter::new(),
+            translator: translator.clone(),
+            resources: resources.clone(),
+            fanout: fanout.clone(),
+            shared: shared.clone(),
+            metrics: metrics.clone(),
+        };
+        let plane = Arc::new(Plane { shared, resources, fanout, translator });
+        Ok(Self { settings, plane, control, files, xds, admin, metrics })
+    }
+
+    /// Where proxies connect.
+    #[must_use]
+    pub fn xds_address(&self) -> SocketAddr {
+        self.xds.local_addr()
+    }
+
+    /// Where the admin API is.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin.address()
+    }
+
+    /// What the admin API reads, for embedding.
+    #[must_use]
+    pub fn plane(&self) -> Arc<Plane> {
+        self.plane.clone()
+    }
+
+    /// Serves until `stop` is done, then drains: not ready, no new connections, streams ended, at the latest after the
+    /// deadline.
+    ///
+    /// # Errors
+    /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        let Self { settings, plane, control, files, xds, admin, metrics } = self;
+        let (stopping, stopped) = watch::channel(false);
+        let (say, said) = mpsc::channel(WAITING_BATCHES);
+        let (batches, told) = mpsc::channel(WAITING_BATCHES);
+        let files = files.spawn(batches)?;
+        let mut control = control_thread(control, said)?;
+        let mut forward = tokio::spawn(forward(FILES, told, say));
+        let router = pilotfish_admin::router(plane.clone(), metrics, VERSION);
+        let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
+        let mut xds = tokio::spawn(xds.run(told_to_stop(stopped)));
+        tokio::select! {
+            () = stop => {}
+            _ = &mut forward => anyhow::bail!("the file source ended by itself"),
+            _ = &mut control => anyhow::bail!("the control loop ended by itself"),
+            end = &mut admin => anyhow::bail!("the admin server ended by itself: {end:?}"),
+            end = &mut xds => anyhow::bail!("the xDS server ended by itself: {end:?}"),
+        }
+        tracing::info!(deadline = ?settings.drain_deadline, "stopping: streams are ended, proxies keep what they have");
+        plane.shared.drain();
+        stopping.send_replace(true);
+        // The server cuts streams at the deadline itself; this one is for everything else that might hang.
+        let both = async { (xds.await, admin.await) };
+        if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), both).await.is_err() {
+            tracing::warn!("not everything ended before the deadline");
+        }
+        drop(files);
+        forward.abort();
+        Ok(())
+    }
+}
+
+async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
+    // An error says that the sender is gone, which means the same.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// What the file source reads.
+fn file_settings(settings: &Settings) -> FileSourceSettings {
+    FileSourceSettings {
+        mesh_config: settings.mesh_config.clone(),
+        mesh_networks: settings.mesh_networks.clone(),
+        ..FileSourceSettings::new(settings.paths.clone())
+    }
+}
+
+/// The registries that were asked for, fed by the files.
+fn hub(settings: &Settings) -> Result<(Hub, Arc<str>)> {
+    let cluster = settings.registry.cluster.clone();
+    let feed: Arc<str> = cluster.clone().into();
+    let mut hub = Hub::new(HubSettings { config_feed: feed.clone(), primary: cluster });
+    hub.add_source(&feed, FILES);
+    for registry in pilotfish_registry::select(&settings.registries)? {
+        let reads = registry.reads_objects.then_some(&*feed);
+        hub.add_registry((registry.new)(settings.registry.clone()), reads);
+    }
+    Ok((hub, feed))
+}
+
+/// Runs the control loop on a thread of its own; the task ends when the thread does.
+fn control_thread(control: Control, said: mpsc::Receiver<Said>) -> Result<tokio::task::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let (ended, end) = tokio::sync::oneshot::channel::<()>();
+    std::thread::Builder::new().name("control".into()).spawn(move || {
+        runtime.block_on(control.run(said));
+        drop(ended);
+    })?;
+    Ok(tokio::spawn(async {
+        // The sender is dropped when the loop returns or panics; either way it is over.
+        let _ = end.await;
+    }))
+}
+
+/// Passes on what a source says, under its name.
+async fn forward(source: &str, mut told: mpsc::Receiver<SourceBatch>, say: mpsc::Sender<Said>) {
+    let source: Arc<str> = source.into();
+    while let Some(batch) = told.recv().await {
+        let listed = batch.events.contains(&SourceEvent::Listed);
+        tracing::debug!(%source, events = batch.events.len(), listed, "a source speaks");
+        if say.send(Said { source: source.clone(), batch }).await.is_err() {
+            return;
+        }
+    }
+}

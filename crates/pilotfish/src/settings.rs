@@ -1,0 +1,313 @@
+//! Settings of `serve`, in two stages: what was written (flags, environment, file), and the checked parts that
+//! components get. All mistakes are reported at once.
+
+use crate::lanes::{Window, Windows};
+use clap::Args;
+use pilotfish_registry::RegistrySettings;
+use serde::Deserialize;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What was written. A flag wins over its environment variable, both win over the settings file.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Written {
+    /// Folders and files with Kubernetes and Istio YAML; changes are picked up
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded on change
+    #[arg(long, env = "PILOTFISH_MESH_CONFIG", value_name = "FILE")]
+    pub mesh_config: Option<PathBuf>,
+    /// Istio's MeshNetworks: a file with the settings themselves, or a ConfigMap with the key `meshNetworks`
+    #[arg(long, env = "PILOTFISH_MESH_NETWORKS", value_name = "FILE")]
+    pub mesh_networks: Option<PathBuf>,
+    /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
+    #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
+    pub xds_address: Option<String>,
+    /// Where health, metrics and debug pages are [default: 127.0.0.1:15014]
+    #[arg(long, env = "PILOTFISH_ADMIN_ADDRESS", value_name = "HOST:PORT")]
+    pub admin_address: Option<String>,
+    /// The id of the cluster that the files describe: the CLUSTER_ID of its proxies [default: Kubernetes]
+    #[arg(long, env = "PILOTFISH_CLUSTER_ID", value_name = "ID")]
+    pub cluster_id: Option<String>,
+    /// The domain of Kubernetes Services' host names [default: cluster.local]
+    #[arg(long, env = "PILOTFISH_DOMAIN", value_name = "DOMAIN")]
+    pub domain: Option<String>,
+    /// Registries to run, by name [default: Kubernetes,ServiceEntry]
+    #[arg(long, env = "PILOTFISH_REGISTRIES", value_name = "NAME", value_delimiter = ',')]
+    pub registries: Vec<String>,
+    /// How long a graceful stop may take before streams are cut [default: 10s]
+    #[arg(long, env = "PILOTFISH_DRAIN_DEADLINE", value_name = "DURATION")]
+    pub drain_deadline: Option<String>,
+    /// Largest request that a proxy may send, in bytes [default: 4194304]
+    #[arg(long, env = "PILOTFISH_MAX_REQUEST_BYTES", value_name = "N")]
+    pub max_request_bytes: Option<String>,
+    /// Most streams at a time [default: 100000]
+    #[arg(long, env = "PILOTFISH_MAX_STREAMS", value_name = "N")]
+    pub max_streams: Option<String>,
+    /// Most resource names that one stream may subscribe to, over all types [default: 100000]
+    #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
+    pub max_subscriptions: Option<String>,
+    /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling [default: 3ms,30ms]
+    #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
+    pub endpoint_window: Option<String>,
+    /// How long a burst of configuration changes of one namespace is gathered [default: 20ms,200ms]
+    #[arg(long, env = "PILOTFISH_CONFIG_WINDOW", value_name = "PAUSE,CEILING")]
+    pub config_window: Option<String>,
+    /// Settings as YAML, with these names in camelCase (xdsAddress: ...)
+    #[arg(long, env = "PILOTFISH_SETTINGS", value_name = "FILE")]
+    #[serde(skip)]
+    pub settings: Option<PathBuf>,
+}
+
+/// What components get.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Folders and files with objects.
+    pub paths: Vec<PathBuf>,
+    /// Istio's MeshConfig.
+    pub mesh_config: Option<PathBuf>,
+    /// Istio's MeshNetworks.
+    pub mesh_networks: Option<PathBuf>,
+    /// Where proxies connect.
+    pub xds_address: SocketAddr,
+    /// Where the admin API is.
+    pub admin_address: SocketAddr,
+    /// For the registries.
+    pub registry: RegistrySettings,
+    /// Registries to run, by name.
+    pub registries: Vec<String>,
+    /// How long a graceful stop may take.
+    pub drain_deadline: Duration,
+    /// Largest request in bytes.
+    pub max_request_bytes: usize,
+    /// Most streams at a time.
+    pub max_streams: usize,
+    /// Most names of one stream.
+    pub max_subscriptions: usize,
+    /// How long bursts are gathered.
+    pub windows: Windows,
+}
+
+/// Everything that is wrong with the settings.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<String>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0.len() == 1 { "setting is" } else { "settings are" };
+        write!(f, "{} {plural} wrong:", self.0.len())?;
+        for mistake in &self.0 {
+            write!(f, "\n  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+impl Written {
+    /// What was written here, completed by a settings file if one is named.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is no settings file.
+    pub fn with_file(self) -> Result<Self, Mistakes> {
+        let Some(path) = &self.settings else { return Ok(self) };
+        let fail = |error: &dyn fmt::Display| Mistakes(vec![format!("--settings {}: {error}", path.display())]);
+        let text = std::fs::read_to_string(path).map_err(|error| fail(&error))?;
+        let file: Self = serde_saphyr::from_str(&text).map_err(|error| fail(&error))?;
+        Ok(self.or(file))
+    }
+
+    fn or(self, file: Self) -> Self {
+        let list = |own: Vec<String>, file| if own.is_empty() { file } else { own };
+        Self {
+            paths: if self.paths.is_empty() { file.paths } else { self.paths },
+            mesh_config: self.mesh_config.or(file.mesh_config),
+            mesh_networks: self.mesh_networks.or(file.mesh_networks),
+            xds_address: self.xds_address.or(file.xds_address),
+            admin_address: self.admin_address.or(file.admin_address),
+            cluster_id: self.cluster_id.or(file.cluster_id),
+            domain: self.domain.or(file.domain),
+            registries: list(self.registries, file.registries),
+            drain_deadline: self.drain_deadline.or(file.drain_deadline),
+            max_request_bytes: self.max_request_bytes.or(file.max_request_bytes),
+            max_streams: self.max_streams.or(file.max_streams),
+            max_subscriptions: self.max_subscriptions.or(file.max_subscriptions),
+            endpoint_window: self.endpoint_window.or(file.endpoint_window),
+            config_window: self.config_window.or(file.config_window),
+            settings: self.settings,
+        }
+    }
+
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// All mistakes, not just the first.
+    pub fn check(self) -> Result<Settings, Mistakes> {
+        let mut check = Check::default();
+        if self.paths.is_empty() {
+            check.mistakes.push("PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`".into());
+        }
+        let files = [("--mesh-config", &self.mesh_config), ("--mesh-networks", &self.mesh_networks)];
+        for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
+            check.exists(name, path);
+        }
+        for path in &self.paths {
+            check.exists("PATH", path);
+        }
+        let defaults = RegistrySettings::default();
+        let windows = Windows::default();
+        let settings = Settings {
+            xds_address: check.address("--xds-address", self.xds_address, "127.0.0.1:15010"),
+            admin_address: check.address("--admin-address", self.admin_address, "127.0.0.1:15014"),
+            registry: RegistrySettings {
+                cluster: self.cluster_id.map_or(defaults.cluster, Into::into),
+                domain: check.domain(self.domain),
+                ..RegistrySettings::default()
+            },
+            registries: check.registries(self.registries),
+            drain_deadline: check.duration("--drain-deadline", self.drain_deadline, Duration::from_secs(10)),
+            max_request_bytes: check.number("--max-request-bytes", self.max_request_bytes, 4 << 20),
+            max_streams: check.number("--max-streams", self.max_streams, 100_000),
+            max_subscriptions: check.number("--max-subscriptions", self.max_subscriptions, 100_000),
+            windows: Windows {
+                endpoints: check.window("--endpoint-window", self.endpoint_window, windows.endpoints),
+                config: check.window("--config-window", self.config_window, windows.config),
+            },
+            paths: self.paths,
+            mesh_config: self.mesh_config,
+            mesh_networks: self.mesh_networks,
+        };
+        if check.mistakes.is_empty() { Ok(settings) } else { Err(Mistakes(check.mistakes)) }
+    }
+}
+
+/// Collects mistakes; what is wrong is replaced by its default so that checking goes on.
+#[derive(Default)]
+struct Check {
+    mistakes: Vec<String>,
+}
+
+impl Check {
+    fn wrong(&mut self, name: &str, text: &str, hint: &str) {
+        self.mistakes.push(format!("{name} {text:?}: {hint}"));
+    }
+
+    fn exists(&mut self, name: &str, path: &Path) {
+        if let Err(error) = std::fs::metadata(path) {
+            self.wrong(name, &path.to_string_lossy(), &error.to_string());
+        }
+    }
+
+    fn address(&mut self, name: &str, text: Option<String>, default: &str) -> SocketAddr {
+        let fallback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let Some(text) = text else { return default.parse().unwrap_or(fallback) };
+        // A name is looked up once, at the start: addresses to listen on are this machine's.
+        match std::net::ToSocketAddrs::to_socket_addrs(&text).map(|mut found| found.next()) {
+            Ok(Some(address)) => address,
+            _ => {
+                self.wrong(name, &text, "not HOST:PORT of this machine, as in 127.0.0.1:15010 or [::]:15010");
+                fallback
+            }
+        }
+    }
+
+    fn number(&mut self, name: &str, text: Option<String>, default: usize) -> usize {
+        let Some(text) = text else { return default };
+        match text.parse() {
+            Ok(number) if number > 0 => number,
+            _ => {
+                self.wrong(name, &text, "not a whole number above 0");
+                default
+            }
+        }
+    }
+
+    fn duration(&mut self, name: &str, text: Option<String>, default: Duration) -> Duration {
+        let Some(text) = text else { return default };
+        pilotfish_config::Duration::parse(&text).map(Into::into).unwrap_or_else(|error| {
+            self.wrong(name, &text, &error);
+            default
+        })
+    }
+
+    fn window(&mut self, name: &str, text: Option<String>, default: Window) -> Window {
+        let Some(text) = text else { return default };
+        let part = |part: Option<&str>| part.and_then(|part| pilotfish_config::Duration::parse(part.trim()).ok());
+        let mut parts = text.split(',');
+        match (part(parts.next()), part(parts.next()), parts.next()) {
+            (Some(quiet), Some(ceiling), None) if quiet <= ceiling => {
+                Window { quiet: quiet.into(), ceiling: ceiling.into() }
+            }
+            _ => {
+                self.wrong(name, &text, "not PAUSE,CEILING with the ceiling at least as long, as in 3ms,30ms");
+                default
+            }
+        }
+    }
+
+    fn domain(&mut self, text: Option<String>) -> std::sync::Arc<str> {
+        let text = text.unwrap_or_else(|| "cluster.local".into());
+        if let Err(error) = pilotfish_model::Hostname::parse(&text) {
+            self.wrong("--domain", &text, &error.to_string());
+        }
+        text.into()
+    }
+
+    fn registries(&mut self, names: Vec<String>) -> Vec<String> {
+        let names = if names.is_empty() { vec!["Kubernetes".into(), "ServiceEntry".into()] } else { names };
+        let texts: Vec<&str> = names.iter().map(String::as_str).collect();
+        if let Err(error) = pilotfish_registry::select(&texts) {
+            self.mistakes.push(format!("--registries: {error}"));
+        }
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_istiods() {
+        let settings = Written { paths: vec![".".into()], ..Written::default() }.check().unwrap();
+        assert_eq!(settings.xds_address.to_string(), "127.0.0.1:15010");
+        assert_eq!(settings.admin_address.to_string(), "127.0.0.1:15014");
+        assert_eq!(&*settings.registry.domain, "cluster.local");
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let written = Written {
+            xds_address: Some("nowhere".into()),
+            max_streams: Some("many".into()),
+            drain_deadline: Some("-1s".into()),
+            endpoint_window: Some("5ms,1ms".into()),
+            registries: vec!["Eureka".into()],
+            ..Written::default()
+        };
+        let mistakes = written.check().unwrap_err();
+        assert_eq!(mistakes.0.len(), 6, "{mistakes}");
+        assert!(mistakes.to_string().starts_with("6 settings are wrong:\n  PATH: name at least one"));
+        assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "xdsAddress: 127.0.0.1:1\nadminAddress: 127.0.0.1:2\npaths: [.]\n").unwrap();
+        let written = Written {
+            xds_address: Some("127.0.0.1:9".into()),
+            settings: Some(file.path().to_owned()),
+            ..Written::default()
+        };
+        let settings = written.with_file().unwrap().check().unwrap();
+        assert_eq!((settings.xds_address.port(), settings.admin_address.port()), (9, 2));
+        std::fs::write(file.path(), "xdsAdress: x\n").unwrap();
+        let typo = Written { settings: Some(file.path().to_owned()), ..Written::default() };
+        assert!(typo.with_file().unwrap_err().to_string().contains("xdsAdress"));
+    }
+}
