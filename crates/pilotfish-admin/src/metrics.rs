@@ -80,6 +80,12 @@ impl Metrics {
                 "Requests with an old nonce, by type",
                 "type",
             )?,
+            stream_errors: counters(
+                r,
+                "pilot_total_xds_internal_errors",
+                "Streams refused or ended with an error, by gRPC status",
+                "code",
+            )?,
             convergence: histogram(
                 r,
                 "pilot_proxy_convergence_time",

@@ -169,7 +169,8 @@ impl Envoy {
             XdsProtocol::Delta => "DELTA_GRPC",
             XdsProtocol::Sotw => "GRPC",
         };
-        let address = |host: &str, port: u16| json!({"socket_address": {"address": host, "port_value": port}});
+        let address =
+            |host: &str, port: u16| json!({"socket_address": {"address": host, "port_value": port}});
         let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
         Ok(json!({
             "node": self.identity.node(kind, &[("INTERCEPTION_MODE", interception)]),
@@ -237,7 +238,17 @@ mod tests {
 
     #[test]
     fn an_envoy_gets_a_node_that_the_translator_reads() {
-        let json = bootstrap(&["envoy", "--name", "a", "--namespace", "n", "--label", "app=a", "--protocol", "sotw"]);
+        let json = bootstrap(&[
+            "envoy",
+            "--name",
+            "a",
+            "--namespace",
+            "n",
+            "--label",
+            "app=a",
+            "--protocol",
+            "sotw",
+        ]);
         let node = Node { id: json["node"]["id"].as_str().unwrap().into(), ..Default::default() };
         let proxy = pilotfish_translate::Proxy::from_node(&node).unwrap();
         assert_eq!((&*proxy.name, proxy.namespace.as_str()), ("a", "n"));

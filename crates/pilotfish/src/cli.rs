@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::bootstrap::Bootstrap;
+use crate::demo::{Demo, Picture};
 use crate::logging::Logging;
 use crate::serve::Bound;
 use crate::settings::Written;
@@ -9,6 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Service discovery and registration for Envoy and gRPC.
@@ -22,6 +24,7 @@ pub struct Cli {
 }
 
 const EXAMPLES: &str = "Examples:
+  pilotfish demo                                see it work: sample services, an Envoy, live traffic
   pilotfish serve ./mesh                        serve a folder of Kubernetes and Istio YAML
   pilotfish validate ./mesh                     check it without serving
   pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
@@ -34,6 +37,9 @@ enum Command {
     Serve(Box<Written>),
     /// Checks files without serving them; exit code 1 when there are errors
     Validate(Validate),
+    /// Tries Pilotfish with sample services, a real Envoy and live traffic
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(Demo),
     /// Prints a bootstrap that connects a client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
@@ -47,6 +53,10 @@ const SERVE_EXAMPLES: &str = "Examples:
 
 Every object of the files counts as soon as it is written; a broken one keeps its last good version.
 Pages: /ready /metrics /debug on the admin address.";
+
+const DEMO_EXAMPLES: &str = "Examples:
+  pilotfish demo                                 then edit examples/shop/routes.yaml and watch
+  pilotfish demo --envoy /usr/local/bin/envoy --rate 100";
 
 impl Cli {
     /// Runs the command.
@@ -65,15 +75,48 @@ impl Cli {
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
             Command::Serve(written) => {
-                self.logging.start()?;
+                self.logging.start(std::io::stderr)?;
                 drop(out);
-                let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-                runtime.block_on(serve(*written))?;
-                // Whatever still runs has had its deadline.
-                runtime.shutdown_background();
-                Ok(ExitCode::SUCCESS)
+                run(serve(*written))
+            }
+            Command::Demo(demo) => {
+                let picture = Arc::new(Picture::default());
+                self.logging.start(Beside(picture.clone()))?;
+                drop(out);
+                run(async { demo.run(picture, stop_signal()?).await })
             }
         }
+    }
+}
+
+/// Runs to the end on all processors.
+fn run(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // Whatever still runs has had its deadline.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Writes logs above the demo's picture.
+#[derive(Clone)]
+struct Beside(Arc<Picture>);
+
+impl Write for Beside {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.suspend(|| std::io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Beside {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
     }
 }
 

@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 
 /// The dump of a connected proxy; `None` when its node cannot be read, which connecting would have refused.
 #[must_use]
-pub fn config_dump(translator: &Translator, connection: &ConnectionStatus, include_eds: bool) -> Option<Value> {
+pub fn config_dump(
+    translator: &Translator,
+    connection: &ConnectionStatus,
+    include_eds: bool,
+) -> Option<Value> {
     // An equal proxy has equal views, so this one sees what the connected one sees.
     let client = translator.connect(Proxy::from_node(&connection.node).ok()?);
     let snapshot = translator.snapshot();

@@ -103,7 +103,10 @@ impl Control {
             self.put_in_force(updates, now);
             self.resources.set_ready();
             let world = self.writer.world();
-            tracing::info!(services = world.service_count(), "all registries are in sync, proxies are served");
+            tracing::info!(
+                services = world.service_count(),
+                "all registries are in sync, proxies are served"
+            );
             self.shared.set_registries(&self.hub);
         } else if let Some((updates, oldest)) = self.lanes.take_due(now) {
             self.metrics.debounce.observe(now.saturating_duration_since(oldest).as_secs_f64());

@@ -122,7 +122,8 @@ impl Lane {
     /// Notes that a change came: due at once in a quiet lane, else when the burst pauses, at the latest at the ceiling.
     fn arrive(&mut self, window: Window, now: Instant) {
         let together = self.last == Some(now) && self.due == Some(now);
-        let busy = !together && self.last.is_some_and(|last| now.saturating_duration_since(last) < window.quiet);
+        let busy =
+            !together && self.last.is_some_and(|last| now.saturating_duration_since(last) < window.quiet);
         let first = *self.first.get_or_insert(now);
         self.due = Some(if busy { (now + window.quiet).min(first + window.ceiling) } else { now });
         self.last = Some(now);

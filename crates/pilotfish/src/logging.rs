@@ -1,4 +1,4 @@
-//! Structured logs on stderr.
+//! Structured logs.
 
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
@@ -25,14 +25,18 @@ pub enum Format {
 }
 
 impl Logging {
-    /// Turns logging on for the whole process.
+    /// Turns logging on for the whole process; `writer` is where lines go.
     ///
     /// # Errors
     /// When the filter cannot be read.
-    pub fn start(&self) -> anyhow::Result<()> {
-        let filter = EnvFilter::try_new(&self.log)
-            .map_err(|error| anyhow::anyhow!("--log {:?}: {error} (a level such as info or debug)", self.log))?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    pub fn start<W>(&self, writer: W) -> anyhow::Result<()>
+    where
+        W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+    {
+        let filter = EnvFilter::try_new(&self.log).map_err(|error| {
+            anyhow::anyhow!("--log {:?}: {error} (a level such as info or debug)", self.log)
+        })?;
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
         match self.log_format {
             Format::Json => builder.json().init(),
             Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),

@@ -70,7 +70,8 @@ impl ControlPlane for Plane {
     }
 
     fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value> {
-        let found = self.fanout.connections().into_iter().find(|connection| connection.id.contains(proxy_id))?;
+        let found =
+            self.fanout.connections().into_iter().find(|connection| connection.id.contains(proxy_id))?;
         config_dump(&self.translator, &found, include_eds)
     }
 }
@@ -81,7 +82,11 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
             Severity::Error => "error".into(),
             Severity::Warning => "warning".into(),
         },
-        place: if report.line > 0 { format!("{}:{}", report.file, report.line) } else { report.file.to_string() },
+        place: if report.line > 0 {
+            format!("{}:{}", report.file, report.line)
+        } else {
+            report.file.to_string()
+        },
         object: report.object.as_ref().map(ToString::to_string).unwrap_or_default(),
         path: report.path.clone(),
         message: report.message.clone(),

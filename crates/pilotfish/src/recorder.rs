@@ -30,7 +30,12 @@ impl Recorder for Counted {
 
     fn rejected(&self, ty: ResourceType, node: &str, error: &str) {
         self.0.reject(ty.short());
-        tracing::warn!(node, r#type = ty.short(), error, "a proxy refused a response; what it had before serves on");
+        tracing::warn!(
+            node,
+            r#type = ty.short(),
+            error,
+            "a proxy refused a response; what it had before serves on"
+        );
     }
 
     fn expired_nonce(&self, ty: ResourceType) {

@@ -43,7 +43,8 @@ impl xds::ResourceSource for Resources {
     }
 
     fn connect(&self, node: &Node, _peer: &PeerInfo) -> Result<Self::Client, ConnectError> {
-        let proxy = Proxy::from_node(node).map_err(|error| ConnectError::InvalidArgument(error.to_string()))?;
+        let proxy =
+            Proxy::from_node(node).map_err(|error| ConnectError::InvalidArgument(error.to_string()))?;
         Ok(self.translator.connect(proxy))
     }
 

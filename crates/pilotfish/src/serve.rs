@@ -47,7 +47,8 @@ impl Bound {
     /// # Errors
     /// When a path or a mesh file is wrong, or an address is taken.
     pub async fn bind(settings: Settings) -> Result<Self> {
-        let admin = pilotfish_admin::Bound::bind(settings.admin_address).await.context("hint: --admin-address")?;
+        let admin =
+            pilotfish_admin::Bound::bind(settings.admin_address).await.context("hint: --admin-address")?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
         let translator = Arc::new(Translator::new());
         let resources = Arc::new(Resources::new(translator.clone()));
@@ -59,7 +60,8 @@ impl Bound {
             drain_timeout: settings.drain_deadline,
             ..ServerConfig::default()
         };
-        let xds = Server::new(fanout.clone(), config).bind(settings.xds_address).context("hint: --xds-address")?;
+        let xds =
+            Server::new(fanout.clone(), config).bind(settings.xds_address).context("hint: --xds-address")?;
         let files = FileSource::open(file_settings(&settings))?;
         let shared = Arc::new(Shared::default());
         let (hub, feed) = hub(&settings)?;
@@ -124,7 +126,10 @@ impl Bound {
         stopping.send_replace(true);
         // The server cuts streams at the deadline itself; this one is for everything else that might hang.
         let both = async { (xds.await, admin.await) };
-        if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), both).await.is_err() {
+        if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), both)
+            .await
+            .is_err()
+        {
             tracing::warn!("not everything ended before the deadline");
         }
         drop(files);

@@ -115,7 +115,8 @@ impl Written {
     /// When the file cannot be read or is no settings file.
     pub fn with_file(self) -> Result<Self, Mistakes> {
         let Some(path) = &self.settings else { return Ok(self) };
-        let fail = |error: &dyn fmt::Display| Mistakes(vec![format!("--settings {}: {error}", path.display())]);
+        let fail =
+            |error: &dyn fmt::Display| Mistakes(vec![format!("--settings {}: {error}", path.display())]);
         let text = std::fs::read_to_string(path).map_err(|error| fail(&error))?;
         let file: Self = serde_saphyr::from_str(&text).map_err(|error| fail(&error))?;
         Ok(self.or(file))
@@ -149,7 +150,9 @@ impl Written {
     pub fn check(self) -> Result<Settings, Mistakes> {
         let mut check = Check::default();
         if self.paths.is_empty() {
-            check.mistakes.push("PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`".into());
+            check.mistakes.push(
+                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`".into(),
+            );
         }
         let files = [("--mesh-config", &self.mesh_config), ("--mesh-networks", &self.mesh_networks)];
         for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
@@ -236,14 +239,19 @@ impl Check {
 
     fn window(&mut self, name: &str, text: Option<String>, default: Window) -> Window {
         let Some(text) = text else { return default };
-        let part = |part: Option<&str>| part.and_then(|part| pilotfish_config::Duration::parse(part.trim()).ok());
+        let part =
+            |part: Option<&str>| part.and_then(|part| pilotfish_config::Duration::parse(part.trim()).ok());
         let mut parts = text.split(',');
         match (part(parts.next()), part(parts.next()), parts.next()) {
             (Some(quiet), Some(ceiling), None) if quiet <= ceiling => {
                 Window { quiet: quiet.into(), ceiling: ceiling.into() }
             }
             _ => {
-                self.wrong(name, &text, "not PAUSE,CEILING with the ceiling at least as long, as in 3ms,30ms");
+                self.wrong(
+                    name,
+                    &text,
+                    "not PAUSE,CEILING with the ceiling at least as long, as in 3ms,30ms",
+                );
                 default
             }
         }
@@ -298,7 +306,8 @@ mod tests {
     #[test]
     fn a_flag_wins_over_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "xdsAddress: 127.0.0.1:1\nadminAddress: 127.0.0.1:2\npaths: [.]\n").unwrap();
+        std::fs::write(file.path(), "xdsAddress: 127.0.0.1:1\nadminAddress: 127.0.0.1:2\npaths: [.]\n")
+            .unwrap();
         let written = Written {
             xds_address: Some("127.0.0.1:9".into()),
             settings: Some(file.path().to_owned()),

