@@ -5,8 +5,8 @@
 )]
 
 use crate::message::{enumeration, message};
-use serde::Deserialize;
 use serde::de::{self, Visitor};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -107,6 +107,12 @@ impl From<Duration> for std::time::Duration {
     }
 }
 
+impl Serialize for Duration {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl<'de> Deserialize<'de> for Duration {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
@@ -134,6 +140,13 @@ impl fmt::Debug for Base64 {
     }
 }
 
+impl Serialize for Base64 {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use base64::Engine as _;
+        serializer.serialize_str(&base64::engine::general_purpose::STANDARD.encode(&self.0))
+    }
+}
+
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
@@ -154,7 +167,7 @@ impl<'de> Deserialize<'de> for Base64 {
 }
 
 /// A match on a text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StringMatch {
     /// Written as `{}`: in headers, matches when the header is there; elsewhere no condition.
@@ -176,6 +189,15 @@ pub enum IntOrString {
     Int(i32),
     /// A name.
     String(String),
+}
+
+impl Serialize for IntOrString {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Int(number) => serializer.serialize_i32(*number),
+            Self::String(text) => serializer.serialize_str(text),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for IntOrString {
@@ -233,7 +255,7 @@ pub struct LabelSelectorRequirement {
 }
 
 /// How a label is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum LabelSelectorOperator {
     #[default]
     In,

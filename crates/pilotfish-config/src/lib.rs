@@ -5,6 +5,7 @@ mod content;
 pub mod extensions;
 pub mod file;
 pub mod gateway_api;
+mod json;
 pub mod kubernetes;
 mod limits;
 pub mod mesh;
@@ -27,6 +28,7 @@ pub use common::{
     PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector,
 };
 pub use content::validate;
+pub use json::spec_json;
 pub use limits::Limits;
 pub use mesh_file::{MeshFile, default_mesh_object, read_mesh_file};
 pub use path::FieldPath;

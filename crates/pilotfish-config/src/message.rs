@@ -4,7 +4,7 @@
 macro_rules! message {
     ($($(#[$meta:meta])* $vis:vis struct $name:ident { $($body:tt)* })*) => {$(
         $(#[$meta])*
-        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize, serde::Serialize)]
         #[serde(default, rename_all = "camelCase")]
         $vis struct $name { $($body)* }
     )*};
@@ -14,7 +14,7 @@ macro_rules! message {
 macro_rules! enumeration {
     ($($(#[$meta:meta])* pub enum $name:ident { $($body:tt)* })*) => {$(
         $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize, serde::Serialize)]
         #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
         pub enum $name { $($body)* }
     )*};

@@ -9,7 +9,7 @@
 
 use crate::message::{enumeration, kind, message};
 use crate::{Duration, PolicyTargetReference, WorkloadSelector};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 kind!(Telemetry = Telemetry;);
@@ -115,7 +115,7 @@ pub struct LogFilter {
 }
 
 /// How the value of a tag is found.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CustomTag {
     /// Written as `{}`; refused by validation.

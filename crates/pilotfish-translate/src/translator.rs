@@ -221,18 +221,33 @@ impl Translator {
         self.memo.len()
     }
 
-    /// Drops named resources that nobody subscribes to any more, as `is_wanted` tells.
-    pub fn retain_named(&self, is_wanted: impl Fn(ViewId, &str) -> bool) {
-        let mut clients = self.clients.lock();
-        for (id, viewed) in &mut clients.views {
-            viewed.rooted.retain(|unit| {
-                let Unit::Named(name) = unit else { return true };
-                let keep = is_wanted(*id, name);
-                if !keep {
-                    self.memo.unroot(&Generate { view: viewed.view.clone(), unit: unit.clone() });
-                }
-                keep
+    /// Drops named resources that nobody subscribes to any more, as `is_wanted` tells. To be called by the one who
+    /// publishes. A resource is let go first and then looked at again: whoever subscribes meanwhile either is seen by the
+    /// second look or reads the resource afterwards, and both keep it.
+    pub fn retain_named(&self, is_wanted: impl Fn(ViewId, ResourceType, &str) -> bool) {
+        let named: Vec<(ViewId, Arc<View>, Arc<str>)> = {
+            let clients = self.clients.lock();
+            let units = clients.views.iter().flat_map(|(id, viewed)| {
+                viewed.rooted.iter().filter_map(move |unit| match unit {
+                    Unit::Named(name) => Some((*id, viewed.view.clone(), name.clone())),
+                    _ => None,
+                })
             });
+            units.collect()
+        };
+        for (id, view, name) in named {
+            if is_wanted(id, view.resource_type(), &name) {
+                continue;
+            }
+            let unit = Unit::Named(name.clone());
+            if let Some(viewed) = self.clients.lock().views.get_mut(&id) {
+                viewed.rooted.remove(&unit);
+            }
+            self.memo.unroot(&Generate { view: view.clone(), unit });
+            if is_wanted(id, view.resource_type(), &name) {
+                // Reading it makes it a root again.
+                drop(self.snapshot().get(id, &name));
+            }
         }
     }
 

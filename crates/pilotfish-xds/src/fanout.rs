@@ -264,6 +264,11 @@ impl<S: ResourceSource> Fanout<S> {
         );
     }
 
+    /// Whether some stream subscribes to a resource of a view by its name.
+    pub fn is_subscribed(&self, view: ViewId, ty: ResourceType, name: &str) -> bool {
+        self.topology.read().topics.get(&(ty, view)).is_some_and(|topic| topic.names.contains_key(name))
+    }
+
     /// How many streams are open.
     pub fn stream_count(&self) -> usize {
         self.streams.lock().len()

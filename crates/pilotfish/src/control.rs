@@ -134,8 +134,8 @@ impl Control {
     fn forget_unwanted(&self, revision: u64) {
         const EVERY: u64 = 256;
         if revision.is_multiple_of(EVERY) {
-            let wanted = |view: pilotfish_translate::ViewId, name: &str| {
-                self.fanout.is_subscribed(pilotfish_xds::ViewId(view.0), name)
+            let wanted = |view: pilotfish_translate::ViewId, ty, name: &str| {
+                self.fanout.is_subscribed(pilotfish_xds::ViewId(view.0), ty, name)
             };
             self.translator.retain_named(wanted);
         }

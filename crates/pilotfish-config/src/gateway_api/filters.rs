@@ -2,7 +2,7 @@
 
 use super::{BackendObjectReference, ObjectReference};
 use crate::message::message;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 message! {
 /// A step that changes or answers a request; `type` says which field is set.
@@ -63,7 +63,7 @@ pub struct PathModifier {
 }
 
 /// A part of the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Fraction {
     pub numerator: i32,
@@ -77,7 +77,7 @@ impl Default for Fraction {
 }
 
 /// Cross-origin rules.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CorsFilter {
     pub allow_origins: Vec<String>,
@@ -103,7 +103,7 @@ impl Default for CorsFilter {
 }
 
 /// Which filter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum RouteFilterType {
     /// Nothing written; refused by validation.
     #[default]
@@ -122,7 +122,7 @@ pub enum RouteFilterType {
 }
 
 /// Which part of a path is replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PathModifierType {
     #[default]
     ReplaceFullPath,

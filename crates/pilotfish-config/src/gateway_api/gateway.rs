@@ -3,7 +3,7 @@
 use super::{ObjectReference, SecretObjectReference};
 use crate::LabelSelector;
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 kind! {
@@ -116,7 +116,7 @@ pub struct RouteNamespaces {
 }
 
 /// A kind of routes.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct RouteGroupKind {
     pub group: String,
@@ -130,7 +130,7 @@ impl Default for RouteGroupKind {
 }
 
 /// An address of a Gateway; `type` is `IPAddress` where nothing is written.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct GatewayAddress {
     pub r#type: String,
@@ -144,7 +144,7 @@ impl Default for GatewayAddress {
 }
 
 /// Whether the Gateway ends TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum TlsMode {
     #[default]
     Terminate,
@@ -152,7 +152,7 @@ pub enum TlsMode {
 }
 
 /// Whether a client without a valid certificate is refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum FrontendValidationMode {
     #[default]
     AllowValidOnly,
@@ -160,7 +160,7 @@ pub enum FrontendValidationMode {
 }
 
 /// Namespaces of accepted routes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum FromNamespaces {
     All,
     Selector,

@@ -3,7 +3,7 @@
 use super::{ParentReference, RouteFilter};
 use crate::Duration;
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 kind!(HttpRoute = HttpRoute;);
 
@@ -35,7 +35,7 @@ pub struct HttpRouteRetry {
 }
 
 /// `spec` of an HTTPRoute. Without rules everything matches (and has no backend).
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpRouteSpec {
     pub parent_refs: Vec<ParentReference>,
@@ -50,7 +50,7 @@ impl Default for HttpRouteSpec {
 }
 
 /// Matches, filters and backends. Without matches every path matches.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpRouteRule {
     pub name: Option<String>,
@@ -77,7 +77,7 @@ impl Default for HttpRouteRule {
 }
 
 /// Conditions on a request; all must hold. Without a path every path matches.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpRouteMatch {
     pub path: HttpPathMatch,
@@ -87,7 +87,7 @@ pub struct HttpRouteMatch {
 }
 
 /// A condition on the path.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct HttpPathMatch {
     pub r#type: PathMatchType,
@@ -101,7 +101,7 @@ impl Default for HttpPathMatch {
 }
 
 /// A backend with filters of its own.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpBackendRef {
     pub group: String,
@@ -128,7 +128,7 @@ impl Default for HttpBackendRef {
 }
 
 /// How a path is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PathMatchType {
     Exact,
     #[default]
@@ -137,7 +137,7 @@ pub enum PathMatchType {
 }
 
 /// How a header, a query parameter or a gRPC method is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum MatchType {
     #[default]
     Exact,

@@ -1,7 +1,7 @@
 //! References between objects, and ReferenceGrant.
 
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The Gateway API's own group, the default of parents.
 pub const GROUP: &str = "gateway.networking.k8s.io";
@@ -9,7 +9,7 @@ pub const GROUP: &str = "gateway.networking.k8s.io";
 kind!(ReferenceGrant = ReferenceGrant;);
 
 /// The Gateway, or the Service, that a route belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ParentReference {
     pub group: String,
@@ -34,7 +34,7 @@ impl Default for ParentReference {
 }
 
 /// A port of a Service.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BackendObjectReference {
     pub group: String,
@@ -57,7 +57,7 @@ impl Default for BackendObjectReference {
 }
 
 /// A port of a Service with its share of the requests.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BackendRef {
     pub group: String,
@@ -82,7 +82,7 @@ impl Default for BackendRef {
 }
 
 /// A Secret, usually.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SecretObjectReference {
     pub group: String,

@@ -2,7 +2,7 @@
 
 use super::TransportProtocol;
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 kind!(EndpointSlice = EndpointSlice;);
 
@@ -49,7 +49,7 @@ pub struct ObjectReference {
 }
 
 /// The kind of addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum AddressType {
     #[default]
     IPv4,

@@ -2,7 +2,7 @@
 
 use super::ServiceStatus;
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 kind! {
     Ingress = Ingress;
@@ -78,7 +78,7 @@ pub struct IngressClassSpec {
 }
 
 /// How a path is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PathType {
     Exact,
     Prefix,

@@ -2,7 +2,7 @@
 
 use super::TransportProtocol;
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 kind! {
     ServiceExport = ServiceExport;
@@ -35,7 +35,7 @@ pub struct ServiceImportPort {
 }
 
 /// Whether the imported Service has an address of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum ServiceImportType {
     #[default]
     #[serde(rename = "ClusterSetIP")]

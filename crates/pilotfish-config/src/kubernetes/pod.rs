@@ -2,7 +2,7 @@
 
 use super::TransportProtocol;
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 kind!(Pod = Pod;);
 
@@ -69,7 +69,7 @@ pub struct PodCondition {
 }
 
 /// How far a Pod has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum PodPhase {
     #[default]
     Pending,

@@ -25,7 +25,7 @@ pub struct ConfigMap {
 }
 
 /// Text values of a secret; never printed.
-#[derive(Clone, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(transparent)]
 pub struct SecretText(pub BTreeMap<String, String>);
 

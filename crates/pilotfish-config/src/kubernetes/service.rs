@@ -2,7 +2,7 @@
 
 use crate::IntOrString;
 use crate::message::{kind, message};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 kind!(Service = Service;);
@@ -32,7 +32,7 @@ pub struct LoadBalancerIngress {
 }
 
 /// `spec` of a Service.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSpec {
     pub r#type: ServiceType,
@@ -64,7 +64,7 @@ impl ServiceSpec {
 }
 
 /// A port of a Service.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
     pub name: String,
@@ -91,7 +91,7 @@ impl Default for ServicePort {
 }
 
 /// The kind of Service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum ServiceType {
     #[default]
     #[serde(rename = "ClusterIP")]
@@ -115,7 +115,7 @@ impl ServiceType {
 }
 
 /// Whether traffic stays on its node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum TrafficPolicy {
     #[default]
     Cluster,
@@ -123,7 +123,7 @@ pub enum TrafficPolicy {
 }
 
 /// TCP, UDP or SCTP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TransportProtocol {
     #[default]

@@ -8,12 +8,12 @@ use crate::networking::{
 };
 use crate::networking::{TcpKeepalive, TlsProtocol};
 use crate::{Duration, LabelSelector};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 kind!(MeshConfig = MeshConfig;);
 
 /// Settings of the whole mesh. Absent fields have Istio's defaults.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MeshConfig {
     pub proxy_listen_port: i32,

@@ -3,11 +3,11 @@
 use crate::message::{enumeration, message};
 use crate::networking::{ClientTlsSettings, ProxyImage, ReadinessProbe, TcpKeepalive};
 use crate::{Duration, telemetry};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Settings of proxies. Absent fields have Istio's defaults, also when only some are written.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyConfig {
     pub config_path: String,
