@@ -18,6 +18,7 @@ mod proxy;
 mod translator;
 mod view;
 
+pub mod alias;
 pub mod cds;
 pub mod cluster_local;
 pub mod destination_rule;
@@ -29,6 +30,7 @@ pub mod networks;
 pub mod peer_authentication;
 pub mod rds;
 pub mod scope;
+pub mod service_address;
 pub mod short_name;
 pub mod targets;
 #[cfg(test)]

@@ -1,0 +1,104 @@
+//! Aliases: services of type ExternalName, whose names lead to another service.
+
+use crate::{Cx, Query};
+use pilotfish_model::{Hostname, Namespace, Resolution, Service};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The names that lead to each service, for services that have any: the aliases of a service, and theirs. In order of
+/// namespace and host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Aliases;
+
+impl Query for Aliases {
+    type Output = BTreeMap<Hostname, Arc<[Hostname]>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut target: BTreeMap<Hostname, (Namespace, Hostname)> = BTreeMap::new();
+        for service in cx.services().flat_map(|(_, services)| services.iter()) {
+            if let Some(to) = external_name(service) {
+                target.entry(service.hostname.clone()).or_insert((service.namespace.clone(), to));
+            }
+        }
+        let mut found: BTreeMap<Hostname, Vec<(Namespace, Hostname)>> = BTreeMap::new();
+        for (host, (namespace, _)) in &target {
+            if let Some(concrete) = follow(host, &target) {
+                found.entry(concrete).or_default().push((namespace.clone(), host.clone()));
+            }
+        }
+        let sorted = found.into_iter().map(|(concrete, mut list)| {
+            list.sort();
+            (concrete, list.into_iter().map(|(_, host)| host).collect())
+        });
+        sorted.collect()
+    }
+}
+
+fn external_name(service: &Service) -> Option<Hostname> {
+    if service.resolution != Resolution::Alias {
+        return None;
+    }
+    Hostname::parse(service.kubernetes.as_ref()?.external_name.as_deref()?).ok()
+}
+
+/// Where a chain of aliases ends; `None` when it is a loop.
+fn follow(host: &Hostname, target: &BTreeMap<Hostname, (Namespace, Hostname)>) -> Option<Hostname> {
+    let mut seen = BTreeSet::new();
+    let mut at = host;
+    while let Some((_, next)) = target.get(at) {
+        if !seen.insert(at) {
+            return None;
+        }
+        at = next;
+    }
+    Some(at.clone())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AliasesOf(Hostname);
+
+impl Query for AliasesOf {
+    type Output = Arc<[Hostname]>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&Aliases).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The names that lead to the service of a host.
+#[must_use]
+pub fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
+    Arc::clone(&cx.get(&AliasesOf(host.clone())))
+}
+
+/// The shorter forms of a Kubernetes host name that resolve in a namespace, and the form with a trailing dot.
+#[must_use]
+pub fn short_forms(host: &Hostname, from: &Namespace) -> Vec<String> {
+    let text = host.as_str();
+    let mut forms = vec![format!("{text}.")];
+    let Some(short) = text.strip_suffix(crate::short_name::DOMAIN).and_then(|t| t.strip_suffix('.')) else {
+        return forms;
+    };
+    let Some((name, namespace)) = short.rsplit_once('.') else { return forms };
+    if *from == namespace {
+        forms.push(name.to_owned());
+    }
+    forms.extend([short.to_owned(), format!("{short}.svc")]);
+    forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_forms_depend_on_the_namespace() {
+        let host = Hostname::parse("web.shop.svc.cluster.local").unwrap();
+        assert_eq!(short_forms(&host, &"shop".into()).len(), 4);
+        assert_eq!(
+            short_forms(&host, &"pay".into()),
+            ["web.shop.svc.cluster.local.", "web.shop", "web.shop.svc"]
+        );
+        assert_eq!(short_forms(&Hostname::parse("a.com").unwrap(), &"pay".into()), ["a.com."]);
+    }
+}
