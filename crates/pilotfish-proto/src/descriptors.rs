@@ -2,6 +2,8 @@
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value as Reflected};
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto};
 use serde_json::{Map, Value};
 use std::io::Read;
 use std::sync::LazyLock;
@@ -11,8 +13,38 @@ static PACKED: &[u8] = include_bytes!("../descriptors/envoy.fds.gz");
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(PACKED).read_to_end(&mut bytes).expect("the committed set unpacks: tested");
-    DescriptorPool::decode(&bytes[..]).expect("the committed set decodes: tested")
+    let mut pool = DescriptorPool::decode(&bytes[..]).expect("the committed set decodes: tested");
+    pool.add_file_descriptor_proto(typed_struct()).expect("its one import is in the set: tested");
+    pool
 });
+
+/// `udpa.type.v1.TypedStruct`, which Envoy still understands but no longer has among its own `.proto` files.
+fn typed_struct() -> FileDescriptorProto {
+    let field = |name: &str, number: i32, kind: Type, type_name: Option<&str>| FieldDescriptorProto {
+        name: Some(name.to_owned()),
+        number: Some(number),
+        r#type: Some(kind as i32),
+        label: Some(Label::Optional as i32),
+        type_name: type_name.map(str::to_owned),
+        ..FieldDescriptorProto::default()
+    };
+    let message = DescriptorProto {
+        name: Some("TypedStruct".to_owned()),
+        field: vec![
+            field("type_url", 1, Type::String, None),
+            field("value", 2, Type::Message, Some(".google.protobuf.Struct")),
+        ],
+        ..DescriptorProto::default()
+    };
+    FileDescriptorProto {
+        name: Some("udpa/type/v1/typed_struct.proto".to_owned()),
+        package: Some("udpa.type.v1".to_owned()),
+        dependency: vec!["google/protobuf/struct.proto".to_owned()],
+        message_type: vec![message],
+        syntax: Some("proto3".to_owned()),
+        ..FileDescriptorProto::default()
+    }
+}
 
 /// Every message of Envoy's v3 API and what it imports. Unpacked on first use (some 10 ms, 10 MB).
 #[must_use]
@@ -139,6 +171,17 @@ mod tests {
         let json = to_json(&packed.type_url, &packed.value).unwrap();
         assert_eq!(json["name"], "a");
         assert_eq!(json["@type"], "type.googleapis.com/envoy.config.cluster.v3.Cluster");
+    }
+
+    #[test]
+    fn a_typed_struct_is_opened() {
+        let value = crate::Struct {
+            fields: [("a".to_owned(), crate::Value { kind: Some(crate::ValueKind::BoolValue(true)) })].into(),
+        };
+        let packed = crate::typed_struct("x/some.Type", value);
+        let json = to_json(&packed.type_url, &packed.value).unwrap();
+        assert_eq!(json["type_url"], "x/some.Type");
+        assert_eq!(json["value"]["a"], true);
     }
 
     #[test]

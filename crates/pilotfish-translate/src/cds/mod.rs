@@ -1,31 +1,69 @@
 //! Clusters (CDS).
+//!
+//! ```text
+//! scope ─▶ one unit per service: for each port the default cluster, then one per subset   (outbound.rs)
+//! BlackHole, Passthrough and the like                                                   (fixed.rs)
+//! targets of the workload ─▶ one cluster per workload port                              (inbound.rs)
+//! ```
+//!
+//! A cluster is a [`draft::Draft`] first, to which the parts of a traffic policy are applied in Istio's order: connection
+//! pool, HTTP/2 upgrade, outlier detection, load balancer, TLS, PROXY protocol. Later parts look at what earlier ones did.
 
-use crate::scope::Scope;
-use crate::{Batch, Cx, Proxy, ProxyKind, Unit};
+mod connection_pool;
+mod draft;
+mod fixed;
+mod inbound;
+mod load_balancer;
+mod names;
+mod outbound;
+mod outlier_detection;
+mod proxy_protocol;
+mod stat_name;
+mod tls;
+mod view;
 
-/// The facets of a proxy that its clusters may depend on.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ClusterView {
-    /// Which services it sees.
-    pub scope: Scope,
-}
+pub use fixed::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
+pub use names::{inbound_name, outbound_name, sni_name};
+pub use stat_name::StatName;
+pub use view::{Certificates, Client, ClusterView, Families};
+
+use crate::scope::ServicesOf;
+use crate::{Batch, Cx, ProxyKind, Unit};
+use pilotfish_model::ServiceKey;
 
 impl ClusterView {
-    /// The view of a proxy; `None` when it is not served this type.
-    #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
-        Some(Self { scope: Scope::of(cx, proxy) })
-    }
-
-    /// The units of the whole set; `None` for clients that ask by name.
+    /// The units of the whole set, in the order in which they are sent; `None` for clients that ask by name.
     #[must_use]
-    pub fn units(&self, _cx: &Cx<'_>) -> Option<Vec<Unit>> {
-        (self.scope.kind != ProxyKind::Grpc).then(|| vec![Unit::Static])
+    pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+        let kind = self.client.scope.kind;
+        if kind == ProxyKind::Grpc {
+            return None;
+        }
+        let services = cx.get(&ServicesOf(self.client.scope.clone()));
+        let key = |service: &pilotfish_model::Service| ServiceKey {
+            hostname: service.hostname.clone(),
+            namespace: service.namespace.clone(),
+        };
+        let mut units: Vec<Unit> = services.list.iter().map(|service| Unit::Service(key(service))).collect();
+        units.push(Unit::Static);
+        if kind == ProxyKind::Sidecar {
+            units.push(Unit::Inbound);
+        }
+        Some(units)
     }
 
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, _cx: &Cx<'_>, _unit: &Unit) -> Batch {
-        Batch::default()
+    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+        match unit {
+            Unit::Service(service) => {
+                let query =
+                    outbound::ServiceClusters { client: self.client.clone(), service: service.clone() };
+                Batch::clone(&cx.get(&query))
+            }
+            Unit::Static => fixed::clusters(cx, &self.client).into(),
+            Unit::Inbound => inbound::clusters(cx, self).into(),
+            Unit::Named(_) | Unit::Outbound => Batch::default(),
+        }
     }
 }

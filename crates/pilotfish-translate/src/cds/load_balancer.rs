@@ -1,0 +1,164 @@
+//! Load balancing.
+
+use super::connection_pool::duration;
+use super::draft::Draft;
+use pilotfish_config::mesh::MeshConfig;
+use pilotfish_config::networking::{
+    ConsistentHashLb, LoadBalancerSettings, LocalityLoadBalancerSetting, SimpleLb,
+};
+use pilotfish_model::{Service, TrafficDistribution};
+use pilotfish_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
+    LocalityConfigSpecifier, LocalityWeightedLbConfig,
+};
+use pilotfish_proto::envoy::config::cluster::v3::cluster::{
+    DiscoveryType, LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig,
+    RoundRobinLbConfig, SlowStartConfig,
+};
+use pilotfish_proto::envoy::config::core::v3::RuntimeDouble;
+use pilotfish_proto::envoy::r#type::v3::Percent;
+
+/// Entries of a hash ring where no ring is mentioned.
+const DEFAULT_RING_SIZE: u64 = 1024;
+/// The share of its weight that a warming endpoint starts with, in percent.
+const DEFAULT_WARMUP_PERCENT: f64 = 10.0;
+/// Linear growth of that share.
+const DEFAULT_WARMUP_AGGRESSION: f64 = 1.0;
+/// Envoy insists on a key; none is meant to be set at run time, so it is one that nobody has.
+const NO_RUNTIME_KEY: &str = "(";
+
+/// Applies the settings. Comes after outlier detection, which decides whether failover makes sense.
+pub(super) fn apply(
+    draft: &mut Draft,
+    mesh: &MeshConfig,
+    service: &Service,
+    settings: Option<&LoadBalancerSettings>,
+) {
+    if service.traffic_distribution != TrafficDistribution::Any {
+        // Unready endpoints are sent too, so panic would bring traffic to them.
+        draft.common_lb().healthy_panic_threshold = Some(Percent { value: 0.0 });
+    }
+    locality(draft, mesh, service, settings.and_then(|settings| settings.locality_lb_setting.as_ref()));
+    set_policy(draft, LbPolicy::LeastRequest);
+    if draft.kind() == Some(DiscoveryType::OriginalDst) {
+        set_policy(draft, LbPolicy::ClusterProvided);
+        return;
+    }
+    let Some(settings) = settings else { return };
+    match settings.simple.unwrap_or_default() {
+        SimpleLb::Random => set_policy(draft, LbPolicy::Random),
+        SimpleLb::RoundRobin => {
+            set_policy(draft, LbPolicy::RoundRobin);
+            draft.cluster.lb_config = slow_start(settings).map(|slow_start_config| {
+                LbConfig::RoundRobinLbConfig(RoundRobinLbConfig {
+                    slow_start_config: Some(slow_start_config),
+                })
+            });
+        }
+        SimpleLb::Passthrough => {
+            set_policy(draft, LbPolicy::ClusterProvided);
+            draft.set_kind(DiscoveryType::OriginalDst);
+            draft.cluster.load_assignment = None;
+        }
+        SimpleLb::LeastConn | SimpleLb::LeastRequest | SimpleLb::Unspecified => {
+            draft.cluster.lb_config = slow_start(settings).map(|slow_start_config| {
+                LbConfig::LeastRequestLbConfig(LeastRequestLbConfig {
+                    slow_start_config: Some(slow_start_config),
+                    ..LeastRequestLbConfig::default()
+                })
+            });
+        }
+    }
+    if let Some(hash) = &settings.consistent_hash {
+        consistent_hash(draft, hash);
+    }
+}
+
+fn set_policy(draft: &mut Draft, policy: LbPolicy) {
+    draft.cluster.lb_policy = policy as i32;
+}
+
+/// The locality setting in force: that of the rule, else the service's own preference, else that of the mesh; and whether it fails over
+/// without outlier detection.
+pub(super) fn locality_setting<'a>(
+    mesh: &'a MeshConfig,
+    service: &Service,
+    own: Option<&'a LocalityLoadBalancerSetting>,
+) -> Locality<'a> {
+    let enabled = |setting: &&LocalityLoadBalancerSetting| setting.enabled != Some(false);
+    match own {
+        Some(own) => enabled(&own).then_some(own).map_or(Locality::Off, Locality::Setting),
+        None if service.traffic_distribution != TrafficDistribution::Any => Locality::Preference,
+        None => mesh.locality_lb_setting.as_ref().filter(enabled).map_or(Locality::Off, Locality::Setting),
+    }
+}
+
+/// What decides among localities.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Locality<'a> {
+    /// Nothing.
+    Off,
+    /// A setting of the rule or the mesh.
+    Setting(&'a LocalityLoadBalancerSetting),
+    /// The service's own preference.
+    Preference,
+}
+
+/// Weights of localities count only where they mean something: elsewhere they would distort the choice among endpoints.
+fn locality(
+    draft: &mut Draft,
+    mesh: &MeshConfig,
+    service: &Service,
+    own: Option<&LocalityLoadBalancerSetting>,
+) {
+    let weighted = match locality_setting(mesh, service, own) {
+        Locality::Off => false,
+        Locality::Preference => true,
+        Locality::Setting(setting) => {
+            let fails_over = !setting.failover.is_empty() || !setting.failover_priority.is_empty();
+            !setting.distribute.is_empty() || fails_over && draft.cluster.outlier_detection.is_some()
+        }
+    };
+    if weighted {
+        draft.common_lb().locality_config_specifier =
+            Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig::default()));
+    }
+}
+
+fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
+    let Some(warmup) = &settings.warmup else {
+        return settings.warmup_duration_secs.map(|window| SlowStartConfig {
+            slow_start_window: Some(duration(window)),
+            ..SlowStartConfig::default()
+        });
+    };
+    Some(SlowStartConfig {
+        slow_start_window: warmup.duration.map(duration),
+        aggression: Some(RuntimeDouble {
+            default_value: warmup.aggression.unwrap_or(DEFAULT_WARMUP_AGGRESSION),
+            runtime_key: NO_RUNTIME_KEY.to_owned(),
+        }),
+        min_weight_percent: Some(Percent { value: warmup.minimum_percent.unwrap_or(DEFAULT_WARMUP_PERCENT) }),
+    })
+}
+
+fn consistent_hash(draft: &mut Draft, hash: &ConsistentHashLb) {
+    if let Some(maglev) = &hash.maglev {
+        set_policy(draft, LbPolicy::Maglev);
+        draft.cluster.lb_config = (maglev.table_size > 0)
+            .then_some(LbConfig::MaglevLbConfig(MaglevLbConfig { table_size: Some(maglev.table_size) }));
+        return;
+    }
+    // A ring that is asked for without a size has Envoy's default size.
+    let size = match &hash.ring_hash {
+        Some(ring) => (ring.minimum_ring_size > 0).then_some(ring.minimum_ring_size),
+        None if hash.minimum_ring_size > 0 => Some(hash.minimum_ring_size),
+        None => Some(DEFAULT_RING_SIZE),
+    };
+    set_policy(draft, LbPolicy::RingHash);
+    draft.cluster.lb_config = size.map(|size| {
+        LbConfig::RingHashLbConfig(RingHashLbConfig {
+            minimum_ring_size: Some(size),
+            ..RingHashLbConfig::default()
+        })
+    });
+}
