@@ -7,6 +7,7 @@ use super::tls::{self, Peer};
 use super::view::{Client, Families};
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
 use crate::destination_rule::{Policy, Rule, rule_for};
+use crate::eds::inline_endpoints;
 use crate::metadata::{config_path, flag, list, text};
 use crate::peer_authentication::{MtlsMode, StatedMtlsOf};
 use crate::scope::ServiceIn;
@@ -21,7 +22,7 @@ use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, DnsLookupFamily};
 use pilotfish_proto::envoy::config::core::v3::{HealthStatus, HealthStatusSet, TypedExtensionConfig};
-use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilotfish_proto::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -145,7 +146,14 @@ impl<'a> Context<'a> {
         match draft.kind()? {
             DiscoveryType::StrictDns | DiscoveryType::LogicalDns => {
                 self.set_dns(draft);
-                let (endpoints, provenance) = self.inline(which);
+                let (endpoints, provenance) = inline_endpoints(
+                    self.cx,
+                    &self.service,
+                    which.port.number,
+                    which.subset_name(),
+                    self.rule.as_deref(),
+                    &self.client.vantage,
+                );
                 if endpoints.is_empty() {
                     return None;
                 }
@@ -162,10 +170,6 @@ impl<'a> Context<'a> {
             }
             DiscoveryType::Eds | DiscoveryType::Static => Some(Vec::new()),
         }
-    }
-
-    fn inline(&self, _which: &Which<'_>) -> (Vec<LocalityLbEndpoints>, Vec<ObjectRef>) {
-        (Vec::new(), Vec::new())
     }
 
     #[allow(

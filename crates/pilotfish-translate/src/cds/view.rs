@@ -1,11 +1,13 @@
 //! The facets of a proxy that its clusters may depend on.
 
+use crate::eds::Vantage;
+use crate::locality::Place;
 use crate::scope::Scope;
 use crate::targets::{Target, TargetsOf};
-use crate::workload::{Identity, labels_of};
-use crate::{Cx, InterceptionMode, Proxy, ProxyKind, destination_rule};
+use crate::workload::Identity;
+use crate::{Cx, InterceptionMode, Proxy, ProxyKind, Query, destination_rule};
 use pilotfish_config::networking::IstioIngressListener;
-use pilotfish_model::Labels;
+use pilotfish_model::{Labels, Resolution};
 use std::sync::Arc;
 
 /// The facets of a proxy that its clusters may depend on.
@@ -30,6 +32,8 @@ pub struct Client {
     pub istio_filters: bool,
     /// Its labels, as far as rules select by them.
     pub labels: Labels,
+    /// From where it looks at the endpoints that clusters hold themselves; the default where no cluster does.
+    pub vantage: Vantage,
     /// Certificate files that it brings along for mutual TLS.
     pub certificates: Option<Certificates>,
 }
@@ -79,11 +83,13 @@ impl ClusterView {
     #[allow(clippy::unnecessary_wraps, reason = "the same shape for every resource type")]
     pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
-        let labels = labels_of(cx, proxy);
+        let place = Place::of(cx, proxy);
+        let inline = *cx.get(&AnyInline);
         let client = Client {
+            vantage: if inline { Vantage::of(cx, proxy, &place) } else { Vantage::default() },
             families: Families::of(proxy),
             istio_filters: proxy.istio_filters,
-            labels: destination_rule::selector_labels(cx, &proxy.namespace, &labels),
+            labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
             certificates: Certificates::of(proxy),
             scope,
         };
@@ -113,5 +119,18 @@ fn own_address(proxy: &Proxy, ingress: &[IstioIngressListener]) -> Arc<str> {
     match first.filter(|_| ingress.iter().any(asks)) {
         Some(ip) => ip.to_string().into(),
         None => "".into(),
+    }
+}
+
+/// Whether any service has clusters that hold their endpoints themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyInline;
+
+impl Query for AnyInline {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let is_inline = |resolution| matches!(resolution, Resolution::DNSLB | Resolution::DNSRoundRobin);
+        cx.services().any(|(_, services)| services.iter().any(|service| is_inline(service.resolution)))
     }
 }
