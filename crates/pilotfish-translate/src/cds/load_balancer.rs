@@ -7,6 +7,7 @@ use pilotfish_config::networking::{
     ConsistentHashLb, LoadBalancerSettings, LocalityLoadBalancerSetting, SimpleLb,
 };
 use pilotfish_model::{Service, TrafficDistribution};
+use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
     LocalityConfigSpecifier, LocalityWeightedLbConfig,
 };
@@ -69,7 +70,7 @@ pub(super) fn apply(
         }
     }
     if let Some(hash) = &settings.consistent_hash {
-        consistent_hash(draft, hash);
+        set_consistent_hash(&mut draft.cluster, hash);
     }
 }
 
@@ -141,10 +142,11 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
     })
 }
 
-fn consistent_hash(draft: &mut Draft, hash: &ConsistentHashLb) {
+/// Chooses the endpoint by a hash; what is hashed, routes say.
+pub(super) fn set_consistent_hash(cluster: &mut Cluster, hash: &ConsistentHashLb) {
     if let Some(maglev) = &hash.maglev {
-        set_policy(draft, LbPolicy::Maglev);
-        draft.cluster.lb_config = (maglev.table_size > 0)
+        cluster.lb_policy = LbPolicy::Maglev as i32;
+        cluster.lb_config = (maglev.table_size > 0)
             .then_some(LbConfig::MaglevLbConfig(MaglevLbConfig { table_size: Some(maglev.table_size) }));
         return;
     }
@@ -154,8 +156,8 @@ fn consistent_hash(draft: &mut Draft, hash: &ConsistentHashLb) {
         None if hash.minimum_ring_size > 0 => Some(hash.minimum_ring_size),
         None => Some(DEFAULT_RING_SIZE),
     };
-    set_policy(draft, LbPolicy::RingHash);
-    draft.cluster.lb_config = size.map(|size| {
+    cluster.lb_policy = LbPolicy::RingHash as i32;
+    cluster.lb_config = size.map(|size| {
         LbConfig::RingHashLbConfig(RingHashLbConfig {
             minimum_ring_size: Some(size),
             ..RingHashLbConfig::default()

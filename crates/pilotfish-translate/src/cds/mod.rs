@@ -12,12 +12,14 @@
 mod connection_pool;
 mod draft;
 mod fixed;
+mod grpc;
 mod inbound;
 mod load_balancer;
 mod names;
 mod outbound;
 mod outlier_detection;
 mod proxy_protocol;
+mod sni_dnat;
 mod stat_name;
 mod tls;
 mod view;
@@ -63,7 +65,8 @@ impl ClusterView {
             }
             Unit::Static => fixed::clusters(cx, &self.client).into(),
             Unit::Inbound => inbound::clusters(cx, self).into(),
-            Unit::Named(_) | Unit::Outbound => Batch::default(),
+            Unit::Named(name) => grpc::clusters(cx, &self.client, name).into(),
+            Unit::Outbound => Batch::default(),
         }
     }
 }

@@ -46,25 +46,39 @@ impl Query for ServiceClusters {
 
     fn compute(&self, cx: &Cx<'_>) -> Batch {
         let Some(context) = Context::of(cx, &self.client, &self.service) else { return Batch::default() };
-        let ports = context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
-        let clusters: Vec<Encoded> = ports.flat_map(|port| context.clusters(port)).collect();
+        let ports = || context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
+        let mut clusters: Vec<Encoded> =
+            ports().flat_map(|port| context.clusters(port, Mode::Plain)).collect();
+        if self.client.by_sni && !context.service.mesh_external {
+            clusters.extend(ports().flat_map(|port| context.clusters(port, Mode::BySni)));
+        }
         clusters.into()
     }
 }
 
+/// How a cluster is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// By routes.
+    Plain,
+    /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none of our own.
+    BySni,
+}
+
 /// What all clusters of a service have in common.
-pub(super) struct Context<'a> {
+struct Context<'a> {
     cx: &'a Cx<'a>,
     client: &'a Client,
     mesh: Arc<MeshConfig>,
     key: &'a ServiceKey,
-    pub(super) service: Arc<Service>,
+    service: Arc<Service>,
     rule: Option<Arc<Rule>>,
     accounts: Vec<String>,
 }
 
 /// Which cluster of a service.
 struct Which<'a> {
+    mode: Mode,
     port: &'a Port,
     subset: Option<&'a Subset>,
     policy: Policy<'a>,
@@ -78,7 +92,7 @@ impl Which<'_> {
 
 impl<'a> Context<'a> {
     /// `None` when the client does not see the service.
-    pub(super) fn of(cx: &'a Cx<'a>, client: &'a Client, key: &'a ServiceKey) -> Option<Self> {
+    fn of(cx: &'a Cx<'a>, client: &'a Client, key: &'a ServiceKey) -> Option<Self> {
         let service = cx.get(&ServiceIn(client.scope.clone(), key.hostname.clone()));
         let service = Option::as_ref(&service).filter(|service| service.namespace == key.namespace)?.clone();
         let mesh = cx.mesh();
@@ -94,22 +108,26 @@ impl<'a> Context<'a> {
     }
 
     /// The clusters of a port. Where the default one cannot be made, there are none.
-    fn clusters(&self, port: &Port) -> Vec<Encoded> {
+    fn clusters(&self, port: &Port, mode: Mode) -> Vec<Encoded> {
         let rule = self.rule.as_deref();
         let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number));
-        let Some(default) = self.cluster(&Which { port, subset: None, policy }) else { return Vec::new() };
+        let default = self.cluster(&Which { mode, port, subset: None, policy });
+        let Some(default) = default else { return Vec::new() };
         let subsets = rule.into_iter().flat_map(|rule| rule.subsets.iter().map(move |subset| (rule, subset)));
         let of_subsets = subsets.filter_map(|(rule, subset)| {
             let policy = rule.subset_policy(subset, port.number);
-            self.cluster(&Which { port, subset: Some(subset), policy })
+            self.cluster(&Which { mode, port, subset: Some(subset), policy })
         });
         std::iter::once(default).chain(of_subsets).collect()
     }
 
     fn cluster(&self, which: &Which<'_>) -> Option<Encoded> {
-        let name = outbound_name(which.port.number, which.subset_name(), self.key.hostname.as_str());
+        let name = match which.mode {
+            Mode::Plain => outbound_name,
+            Mode::BySni => sni_name,
+        };
+        let name = name(which.port.number, which.subset_name(), self.key.hostname.as_str());
         let mut draft = Draft::new(name, self.kind(which)?);
-        draft.cluster.metadata = None;
         let mut provenance = self.provenance();
         provenance.extend(self.discover(&mut draft, which)?);
         let sniffs = self.client.scope.kind != ProxyKind::Router;
@@ -223,6 +241,9 @@ impl<'a> Context<'a> {
         connection_pool::apply(draft, &self.mesh, policy.connection_pool, policy.retry_budget);
         outlier_detection::apply(draft, policy.outlier_detection);
         load_balancer::apply(draft, &self.mesh, &self.service, policy.load_balancer);
+        if which.mode == Mode::BySni {
+            return;
+        }
         let peer = Peer {
             accounts: &self.accounts,
             sni: sni_name(port.number, which.subset_name(), self.key.hostname.as_str()),
@@ -270,6 +291,9 @@ impl<'a> Context<'a> {
             draft.set_istio("subset", text(which.subset_name()));
             return;
         }
+        if which.mode == Mode::BySni {
+            return;
+        }
         if service.mesh_external {
             draft.set_istio("external", flag(true));
         }
@@ -298,7 +322,7 @@ fn is_passthrough(policy: Option<&TrafficPolicy>) -> bool {
 }
 
 /// The identities of a service: those of its endpoints and its own, in the trust domain and its aliases.
-fn accounts(cx: &Cx<'_>, mesh: &MeshConfig, service: &Service, key: &ServiceKey) -> Vec<String> {
+pub(super) fn accounts(cx: &Cx<'_>, mesh: &MeshConfig, service: &Service, key: &ServiceKey) -> Vec<String> {
     let of_endpoints = cx.service_accounts_of(key);
     let mut all: BTreeSet<String> =
         of_endpoints.iter().chain(service.service_accounts.iter()).map(|name| name.to_string()).collect();

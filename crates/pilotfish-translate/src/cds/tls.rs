@@ -27,7 +27,7 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
 use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
 /// Envoy's TLS socket.
-const TLS: &str = "envoy.transport_sockets.tls";
+pub(super) const TLS: &str = "envoy.transport_sockets.tls";
 /// Envoy's plain socket.
 pub(super) const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
 /// What the secret for checking a credential's peer adds to its name.
@@ -231,7 +231,7 @@ fn combined(
     })
 }
 
-fn exact_names(names: &[String]) -> Vec<StringMatcher> {
+pub(super) fn exact_names(names: &[String]) -> Vec<StringMatcher> {
     let exact = |name: &String| StringMatcher {
         match_pattern: Some(MatchPattern::Exact(name.clone())),
         ..StringMatcher::default()

@@ -1,5 +1,6 @@
 //! The facets of a proxy that its clusters may depend on.
 
+use super::sni_dnat;
 use crate::eds::Vantage;
 use crate::locality::Place;
 use crate::scope::Scope;
@@ -34,6 +35,8 @@ pub struct Client {
     pub labels: Labels,
     /// From where it looks at the endpoints that clusters hold themselves; the default where no cluster does.
     pub vantage: Vantage,
+    /// Whether it is a gateway that routes mutual TLS by SNI without ending it (AUTO_PASSTHROUGH).
+    pub by_sni: bool,
     /// Certificate files that it brings along for mutual TLS.
     pub certificates: Option<Certificates>,
 }
@@ -90,6 +93,7 @@ impl ClusterView {
             families: Families::of(proxy),
             istio_filters: proxy.istio_filters,
             labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
+            by_sni: proxy.kind == ProxyKind::Router && sni_dnat::is_used_by(cx, &place.labels),
             certificates: Certificates::of(proxy),
             scope,
         };
