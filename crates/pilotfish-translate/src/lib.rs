@@ -28,6 +28,7 @@ pub mod locality;
 pub mod metadata;
 pub mod networks;
 pub mod peer_authentication;
+pub mod proxy_config;
 pub mod rds;
 pub mod scope;
 pub mod service_address;

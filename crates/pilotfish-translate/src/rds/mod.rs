@@ -1,25 +1,58 @@
 //! Route configurations (RDS).
+//!
+//! ```text
+//! name ─▶ port ─▶ PlanOf: which rule serves which hosts ─▶ RoutesOf { rule } | DefaultRoute { host } ─▶ virtual hosts with domains
+//! ```
+//!
+//! The routes of one rule and the default route of one service are results of their own: a change of one of them makes
+//! no other anew.
+#![allow(
+    deprecated,
+    reason = "Envoy's newer field for gRPC timeouts has other semantics, so Istio's proxies are sent the older one"
+)]
 
-use crate::scope::Scope;
-use crate::{Batch, Cx, Proxy, Unit};
+mod action;
+mod catch_all;
+mod convert;
+mod cors;
+mod domains;
+mod fault;
+mod hash_policy;
+mod headers;
+mod matches;
+mod plan;
+mod redirect;
+mod retry;
+mod routes;
+mod services;
+mod sidecar;
+mod view;
 
-/// The facets of a proxy that its route configurations may depend on.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RouteView {
-    /// Which services it sees.
-    pub scope: Scope,
-}
+pub use view::{Client, RouteView};
+
+use crate::{Batch, Cx, Encoded, ProxyKind, Unit};
+use pilotfish_model::ObjectRef;
+use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
 
 impl RouteView {
-    /// The view of a proxy; `None` when it is not served this type.
-    #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
-        Some(Self { scope: Scope::of(cx, proxy) })
-    }
-
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, _cx: &Cx<'_>, _unit: &Unit) -> Batch {
-        Batch::default()
+    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+        let Unit::Named(name) = unit else { return Batch::default() };
+        let resource = match self.client.scope.kind {
+            ProxyKind::Sidecar => sidecar::route_configuration(self, cx, name),
+            ProxyKind::Grpc | ProxyKind::Router => return Batch::default(),
+        };
+        vec![resource].into()
     }
+}
+
+/// The largest body of a direct response, in bytes.
+const MAX_DIRECT_RESPONSE_BODY: u32 = 1 << 20;
+
+/// Adds what every route configuration has, and encodes it.
+fn finish(mut config: RouteConfiguration, provenance: Vec<ObjectRef>) -> Encoded {
+    config.validate_clusters = Some(false);
+    config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);
+    Encoded::new(config.name.as_str(), &config, provenance)
 }
