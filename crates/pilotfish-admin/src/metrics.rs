@@ -24,6 +24,8 @@ pub struct Metrics {
     pub clients: IntGauge,
     /// Responses by type.
     pub pushes: IntCounterVec,
+    /// Resources sent, by type; a response may hold many, and an empty one none.
+    pub resources_sent: IntCounterVec,
     /// Refusals over all types.
     pub rejects: IntCounterVec,
     /// Refusals of one type each, by istiod's separate names.
@@ -72,6 +74,7 @@ impl Metrics {
         Ok(Self {
             clients: gauge(r, "pilot_xds", "Proxies connected over xDS")?,
             pushes: counters(r, "pilot_xds_pushes", "Responses sent, by type", "type")?,
+            resources_sent: counters(r, "pilotfish_xds_resources_sent", "Resources sent, by type", "type")?,
             rejects: counters(r, "pilot_total_xds_rejects", "Responses refused by proxies, by type", "type")?,
             reject_by_type: reject_counters(r)?,
             expired_nonces: counters(

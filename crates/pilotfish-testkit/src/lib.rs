@@ -1,5 +1,8 @@
-//! Helpers for tests: recorded cases of a real istiod and their comparison, in one process and without a network.
+//! Helpers for tests: recorded cases of a real istiod and their comparison, in one process and without a network; and real
+//! servers and clients on loopback.
 
 pub mod cases;
 pub mod compare;
 pub mod dump;
+#[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+pub mod real;

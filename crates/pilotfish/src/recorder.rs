@@ -21,6 +21,8 @@ impl Recorder for Counted {
     fn pushed(&self, push: Push) {
         let ty = push.ty.short();
         self.0.pushes.with_label_values(&[ty]).inc();
+        let resources = u64::try_from(push.resources).unwrap_or(u64::MAX);
+        self.0.resources_sent.with_label_values(&[ty]).inc_by(resources);
         self.0.config_size.with_label_values(&[ty]).observe(push.bytes as f64);
     }
 

@@ -1,0 +1,58 @@
+//! Sample backends: HTTP servers that say their name.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// A server that answers every request with its name. Ends when dropped.
+pub struct Backend {
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Backend {
+    /// Starts one on a free port of an address.
+    ///
+    /// # Panics
+    /// When there is no free port.
+    pub async fn start(ip: &str, name: &str) -> Self {
+        let listener = TcpListener::bind((ip, 0)).await.expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let name: Arc<str> = name.into();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((io, _)) = listener.accept().await {
+                let name = name.clone();
+                let answer = move |_: Request<Incoming>| {
+                    let name = name.clone();
+                    async move {
+                        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(name.as_bytes().to_vec()))))
+                    }
+                };
+                connections
+                    .spawn(http1::Builder::new().serve_connection(TokioIo::new(io), service_fn(answer)));
+            }
+        });
+        Self { address, task }
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

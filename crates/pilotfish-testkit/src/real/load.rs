@@ -1,0 +1,123 @@
+//! HTTP requests: single ones, and a steady load whose every failure counts.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// Who answered how often; failures under the status or the error's words.
+pub type Tally = BTreeMap<String, usize>;
+
+type Http = Client<HttpConnector, Empty<Bytes>>;
+
+fn client() -> Http {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
+/// Sends one request and gives the body, or what went wrong.
+///
+/// # Errors
+/// The status as `HTTP 503`, or the error's words.
+pub async fn get(port: u16, host: &str, headers: &[(&str, &str)]) -> Result<String, String> {
+    send(&client(), port, host, headers).await
+}
+
+async fn send(client: &Http, port: u16, host: &str, headers: &[(&str, &str)]) -> Result<String, String> {
+    let mut request = Request::get(format!("http://127.0.0.1:{port}/")).header("host", host);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    exchange(client, request).await
+}
+
+/// The body of a URL, or what went wrong.
+pub(super) async fn fetch(url: &str) -> Result<String, String> {
+    exchange(&client(), Request::get(url)).await
+}
+
+async fn exchange(client: &Http, request: hyper::http::request::Builder) -> Result<String, String> {
+    let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
+    let answer = tokio::time::timeout(Duration::from_secs(10), client.request(request)).await;
+    let answer =
+        answer.map_err(|_| "no answer within 10 s".to_owned())?.map_err(|error| format!("{error:?}"))?;
+    let status = answer.status();
+    let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+    if !status.is_success() {
+        return Err(format!("HTTP {}", status.as_u16()));
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+/// A steady load of one host from several clients at a time.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    tally: Arc<Mutex<Tally>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts sending.
+    #[must_use]
+    pub fn start(port: u16, host: &str) -> Self {
+        let (stop, tally) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Tally::new())));
+        let tasks = (0..4).map(|_| {
+            let (stop, tally, host) = (stop.clone(), tally.clone(), host.to_owned());
+            tokio::spawn(async move {
+                let client = client();
+                while !stop.load(Ordering::Acquire) {
+                    let who = send(&client, port, &host, &[]).await.unwrap_or_else(|error| error);
+                    *tally.lock().expect("nobody panics with it").entry(who).or_default() += 1;
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            })
+        });
+        let tasks = tasks.collect();
+        Self { stop, tally, tasks }
+    }
+
+    /// What was answered so far.
+    ///
+    /// # Panics
+    /// Never: no holder of the tally panics.
+    #[must_use]
+    pub fn so_far(&self) -> Tally {
+        self.tally.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Begins counting anew.
+    ///
+    /// # Panics
+    /// Never: no holder of the tally panics.
+    pub fn reset(&self) -> Tally {
+        std::mem::take(&mut *self.tally.lock().expect("nobody panics with it"))
+    }
+
+    /// Waits until so many more answers came.
+    pub async fn answers(&self, more: usize) {
+        let count = || self.so_far().values().sum::<usize>();
+        let enough = count() + more;
+        super::eventually("the load goes on", || async {
+            if count() >= enough { Ok(()) } else { Err(count()) }
+        })
+        .await;
+    }
+
+    /// Stops and gives what was answered.
+    ///
+    /// # Panics
+    /// When a client panicked.
+    pub async fn stop(self) -> Tally {
+        self.stop.store(true, Ordering::Release);
+        for task in self.tasks {
+            task.await.expect("clients do not panic");
+        }
+        std::mem::take(&mut *self.tally.lock().expect("nobody panics with it"))
+    }
+}

@@ -1,0 +1,17 @@
+//! Real servers and clients for tests: the built `pilotfish`, Envoy, Python with grpcio, sample backends and load.
+//!
+//! Everything listens on free ports of loopback addresses and ends when its guard is dropped.
+
+mod backend;
+mod envoy;
+mod load;
+mod pilotfish;
+mod program;
+mod wait;
+
+pub use backend::Backend;
+pub use envoy::{Envoy, EnvoyOptions};
+pub use load::{Load, Tally, get};
+pub use pilotfish::Pilotfish;
+pub use program::{Program, Tool, free_port};
+pub use wait::{LIMIT, eventually};

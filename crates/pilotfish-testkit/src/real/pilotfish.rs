@@ -1,0 +1,138 @@
+//! The built `pilotfish`, serving a folder of its own.
+
+use super::{Program, eventually, free_port};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// A running Pilotfish.
+pub struct Pilotfish {
+    binary: PathBuf,
+    folder: TempDir,
+    xds: u16,
+    admin: u16,
+    program: Program,
+}
+
+impl Pilotfish {
+    /// Starts it on files with these names and texts, and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn start(binary: &str, files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("mesh")).expect("it is new");
+        let (xds, admin) = (free_port(), free_port());
+        let binary = PathBuf::from(binary);
+        for (name, text) in files {
+            std::fs::write(folder.path().join("mesh").join(name), text).expect("the folder can be written");
+        }
+        let program = serve(&binary, folder.path(), xds, admin);
+        let this = Self { binary, folder, xds, admin, program };
+        this.ready().await;
+        this
+    }
+
+    /// The port for xDS.
+    #[must_use]
+    pub fn xds_port(&self) -> u16 {
+        self.xds
+    }
+
+    /// The program that was started.
+    #[must_use]
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// A folder for logs and the like.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Replaces a file in one step, as editors do.
+    ///
+    /// # Panics
+    /// When the folder cannot be written.
+    pub fn write(&self, name: &str, text: &str) {
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, text).expect("the folder can be written");
+        std::fs::rename(&new, self.folder.path().join("mesh").join(name)).expect("the folder can be written");
+    }
+
+    /// Removes a file.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn remove(&self, name: &str) {
+        std::fs::remove_file(self.folder.path().join("mesh").join(name)).expect("the file is there");
+    }
+
+    /// A page of the admin API.
+    ///
+    /// # Errors
+    /// The status, or what went wrong.
+    pub async fn page(&self, path: &str) -> Result<String, String> {
+        let request = format!("http://127.0.0.1:{}{path}", self.admin);
+        super::load::fetch(&request).await
+    }
+
+    /// A page of the admin API as JSON.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    pub async fn json(&self, path: &str) -> serde_json::Value {
+        let text = self.page(path).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+    }
+
+    /// The sum of a metric over all its labels; 0 when it was never counted.
+    ///
+    /// # Panics
+    /// When the metrics cannot be had.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = self.page("/metrics").await.expect("metrics are served");
+        let values = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let value = if rest.starts_with('{') { rest.rsplit_once('}')?.1 } else { rest };
+            value.starts_with(' ').then(|| value.trim().parse::<f64>().ok()).flatten()
+        });
+        values.sum()
+    }
+
+    /// Kills it as a crash would.
+    pub async fn kill(&mut self) {
+        self.program.kill().await;
+    }
+
+    /// Starts it again on the same files and ports, and waits until it is ready.
+    pub async fn restart(&mut self) {
+        self.program = serve(&self.binary, self.folder.path(), self.xds, self.admin);
+        self.ready().await;
+    }
+
+    /// The process itself.
+    pub fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    async fn ready(&self) {
+        eventually("pilotfish is ready", || async {
+            self.page("/ready").await.map_err(|error| format!("{error}\n{}", self.program.printed()))
+        })
+        .await;
+    }
+}
+
+fn serve(binary: &Path, folder: &Path, xds: u16, admin: u16) -> Program {
+    let mut command = Command::new(binary);
+    command.arg("serve").arg(folder.join("mesh"));
+    command.args([
+        "--xds-address",
+        &format!("127.0.0.1:{xds}"),
+        "--admin-address",
+        &format!("127.0.0.1:{admin}"),
+    ]);
+    Program::start(&mut command, folder.join("pilotfish.log"))
+}

@@ -1,0 +1,104 @@
+//! Programs that tests start.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::process::{Child, Command};
+
+/// A port of loopback that was free a moment ago.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// What `cargo xtask tools` brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// Envoy.
+    Envoy,
+    /// Python with grpcio and the xDS messages.
+    Python,
+}
+
+impl Tool {
+    /// The program. `None` when it is missing and nobody insists; in CI that is a failure.
+    ///
+    /// # Panics
+    /// When it is missing although `CI` is set.
+    #[must_use]
+    pub fn find(self) -> Option<PathBuf> {
+        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
+        let tools = std::env::var_os("PILOTFISH_TOOLS").map_or(tools, PathBuf::from);
+        let path = match self {
+            Self::Envoy => tools.join("envoy"),
+            Self::Python => tools.join("venv/bin/python"),
+        };
+        if path.exists() {
+            return Some(path);
+        }
+        assert!(std::env::var_os("CI").is_none(), "{} is missing: run `cargo xtask tools`", path.display());
+        None
+    }
+}
+
+/// A running program, its output in a file. Killed when dropped.
+pub struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    /// Starts it with its output going to `log`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command, log: PathBuf) -> Self {
+        let file = File::options().create(true).append(true).open(&log).expect("the log can be written");
+        let copy = file.try_clone().expect("a file can be shared");
+        let child = command.stdin(Stdio::null()).stdout(file).stderr(copy).kill_on_drop(true).spawn();
+        Self { child: child.expect("the program starts"), log }
+    }
+
+    /// What it has printed so far.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Kills it at once, as a crash would, and waits until it is gone.
+    pub async fn kill(&mut self) {
+        // It may have ended already, which is what was wanted.
+        let _ = self.child.kill().await;
+    }
+
+    /// Asks it to stop (SIGTERM).
+    ///
+    /// # Panics
+    /// When there is no `kill`.
+    pub async fn terminate(&mut self) {
+        if let Some(id) = self.child.id() {
+            let kill = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
+            kill.expect("a Unix has `kill`");
+        }
+    }
+
+    /// Waits for its end and gives the exit code.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub async fn ended(&mut self) -> Option<i32> {
+        let end = tokio::time::timeout(super::LIMIT, self.child.wait()).await;
+        end.expect("it ends in time").expect("it can be waited for").code()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}

@@ -1,0 +1,199 @@
+//! A stock Envoy, in delta and in state-of-the-world xDS: routing, changes under load, refusals, crashes of the control plane.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use pilotfish_testkit::real::{
+    Backend, Envoy, EnvoyOptions, Load, Pilotfish, Tally, eventually, free_port, get,
+};
+use std::sync::Mutex;
+use support::{CART, CATALOG, PAYMENT, Shop};
+
+/// Envoys and load of several tests at a time would disturb one another on a small machine.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs a test on a shop with Envoy in both forms of xDS.
+fn in_both_forms<F: Future<Output = ()>>(test: impl Fn(Shop, Pilotfish, Envoy) -> F) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for protocol in ["delta", "sotw"] {
+        runtime.block_on(async {
+            let shop = Shop::start().await;
+            let pilotfish = shop.serve((80, 20)).await;
+            let Some(envoy) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar(protocol)).await else {
+                return;
+            };
+            for host in [CATALOG, CART, PAYMENT] {
+                eventually(&format!("{host} is reached over {protocol}"), || get(shop.port, host, &[])).await;
+            }
+            test(shop, pilotfish, envoy).await;
+        });
+    }
+}
+
+async fn ask(times: usize, port: u16, headers: &[(&str, &str)]) -> Tally {
+    let mut tally = Tally::new();
+    for _ in 0..times {
+        let who = get(port, CATALOG, headers).await.unwrap_or_else(|error| error);
+        *tally.entry(who).or_default() += 1;
+    }
+    tally
+}
+
+fn no_failures(tally: &Tally) {
+    let failed: Vec<_> =
+        tally.iter().filter(|(who, _)| !["v1", "v2", "cart", "payment"].contains(&who.as_str())).collect();
+    assert!(failed.is_empty(), "failed requests: {failed:?} of {tally:?}");
+}
+
+#[test]
+fn requests_are_routed_by_header_and_by_weight() {
+    in_both_forms(|shop, pilotfish, _envoy| async move {
+        assert_eq!(ask(50, shop.port, &[("x-user", "tester")]).await, Tally::from([("v2".into(), 50)]));
+        let tally = ask(500, shop.port, &[]).await;
+        no_failures(&tally);
+        // 100 of 500 are expected; 60 and 140 are more than four standard deviations away.
+        assert!((60..=140).contains(&tally["v2"]), "{tally:?}");
+        pilotfish.write("routes.yaml", &support::routes((0, 100)));
+        eventually("the new weights count", || async {
+            let tally = ask(20, shop.port, &[]).await;
+            if tally.get("v2") == Some(&20) { Ok(()) } else { Err(tally) }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn endpoints_come_and_go_under_load_without_a_failed_request() {
+    in_both_forms(|shop, pilotfish, _envoy| async move {
+        pilotfish.write("routes.yaml", &support::plain_route());
+        let load = Load::start(shop.port, CATALOG);
+        for round in 0..3 {
+            for versions in [&[0][..], &[0, 1], &[1]] {
+                pilotfish.write("catalog.yaml", &shop.catalog_slices(versions));
+                eventually(&format!("round {round}: only {versions:?} answer"), || async {
+                    load.reset();
+                    load.answers(40).await;
+                    let seen: Vec<String> = load.so_far().into_keys().collect();
+                    let want: Vec<String> =
+                        versions.iter().map(|version| format!("v{}", version + 1)).collect();
+                    if seen == want { Ok(()) } else { Err(seen) }
+                })
+                .await;
+            }
+        }
+        no_failures(&load.stop().await);
+    });
+}
+
+#[test]
+fn every_request_counts_while_endpoints_and_routes_change() {
+    in_both_forms(|shop, pilotfish, _envoy| async move {
+        let load = Load::start(shop.port, CATALOG);
+        for round in 0..6 {
+            let versions: &[usize] = if round % 2 == 0 { &[1, 0] } else { &[0, 1] };
+            pilotfish.write("catalog.yaml", &shop.catalog_slices(versions));
+            pilotfish.write(
+                "routes.yaml",
+                &if round % 2 == 0 { support::plain_route() } else { support::routes((50, 50)) },
+            );
+            load.answers(100).await;
+        }
+        no_failures(&load.stop().await);
+    });
+}
+
+#[test]
+fn a_service_is_added_and_removed() {
+    in_both_forms(|shop, pilotfish, _envoy| async move {
+        let new = Backend::start("127.0.0.15", "cart").await;
+        let entry = format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: new, namespace: shop}}\nspec:\n  hosts: \
+             [new.example.com]\n  resolution: STATIC\n  ports: [{{name: http, number: {}, protocol: HTTP}}]\n  endpoints: \
+             [{{address: 127.0.0.15, ports: {{http: {}}}}}]\n",
+            shop.port,
+            new.port()
+        );
+        let load = Load::start(shop.port, CATALOG);
+        pilotfish.write("new.yaml", &entry);
+        eventually("the new service answers", || get(shop.port, "new.example.com", &[])).await;
+        pilotfish.remove("new.yaml");
+        eventually("the removed service does not answer", || async {
+            match get(shop.port, "new.example.com", &[]).await {
+                Err(_) => Ok(()),
+                Ok(who) => Err(who),
+            }
+        })
+        .await;
+        no_failures(&load.stop().await);
+    });
+}
+
+#[test]
+fn what_envoy_refuses_is_told_and_the_old_state_serves_on() {
+    in_both_forms(|shop, pilotfish, envoy| async move {
+        // A port that somebody else has: Envoy cannot open the listener and refuses it.
+        let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let entry = format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: bad, namespace: shop}}\nspec:\n  hosts: \
+             [bad.example.com]\n  resolution: STATIC\n  ports: [{{name: http, number: {port}, protocol: HTTP}}]\n  endpoints: \
+             [{{address: 127.0.0.15}}]\n"
+        );
+        let load = Load::start(shop.port, CATALOG);
+        pilotfish.write("bad.yaml", &entry);
+        eventually("the refusal is shown with Envoy's words", || async {
+            let ads = pilotfish.page("/debug/adsz").await?;
+            if ads.contains("ddress already in use") { Ok(()) } else { Err(ads) }
+        })
+        .await;
+        assert!(pilotfish.metric("pilot_total_xds_rejects").await >= 1.0);
+        // Others are served on, and so is this one, of everything else.
+        pilotfish.write("routes.yaml", &support::routes((0, 100)));
+        eventually("a later change arrives", || async {
+            let tally = ask(20, shop.port, &[]).await;
+            if tally.get("v2") == Some(&20) { Ok(()) } else { Err(tally) }
+        })
+        .await;
+        pilotfish.remove("bad.yaml");
+        let _free = (drop(taken), free_port());
+        no_failures(&load.stop().await);
+        assert!(envoy.page("/ready").await.is_ok());
+    });
+}
+
+#[test]
+fn a_killed_control_plane_costs_no_request_and_nothing_is_sent_again() {
+    in_both_forms(|shop, mut pilotfish, envoy| async move {
+        let load = Load::start(shop.port, CATALOG);
+        load.answers(50).await;
+        let updates = envoy.stat("cluster_manager.cds.update_success").await;
+        pilotfish.kill().await;
+        load.answers(100).await;
+        pilotfish.restart().await;
+        eventually("Envoy is connected again", || async {
+            let connected = pilotfish.metric("pilot_xds").await;
+            if connected >= 1.0 && envoy.stat("control_plane.connected_state").await == 1 {
+                Ok(())
+            } else {
+                Err(connected)
+            }
+        })
+        .await;
+        // A change after the restart arrives: the stream is alive and in step.
+        pilotfish.write("routes.yaml", &support::routes((0, 100)));
+        eventually("a change arrives after the restart", || async {
+            let tally = ask(20, shop.port, &[]).await;
+            if tally.get("v2") == Some(&20) { Ok(()) } else { Err(tally) }
+        })
+        .await;
+        no_failures(&load.stop().await);
+        let ads = pilotfish.json("/debug/adsz").await;
+        if ads["clients"][0]["protocol"] == "delta" {
+            // One route configuration is all that went out: everything else was known by its version.
+            assert_eq!(pilotfish.metric("pilotfish_xds_resources_sent").await, 1.0, "{ads}");
+            assert!(envoy.stat("cluster_manager.cds.update_success").await <= updates + 1);
+        }
+    });
+}
