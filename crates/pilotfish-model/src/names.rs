@@ -36,7 +36,8 @@ macro_rules! name {
 
         impl From<&str> for $type {
             fn from(text: &str) -> Self {
-                Self(text.into())
+                // The empty text is shared: it is in very many places.
+                if text.is_empty() { Self::default() } else { Self(text.into()) }
             }
         }
 
@@ -54,7 +55,7 @@ macro_rules! name {
 
         impl Default for $type {
             fn default() -> Self {
-                Self("".into())
+                Self(Arc::default())
             }
         }
 

@@ -54,7 +54,7 @@ pub(crate) fn locality(labels: &BTreeMap<String, String>) -> Option<Locality> {
 pub(crate) fn node_locality(labels: &BTreeMap<String, String>) -> Locality {
     let first = |keys: [&str; 2]| -> Arc<str> {
         let found = keys.into_iter().find_map(|key| labels.get(key).filter(|value| !value.is_empty()));
-        found.map_or_else(|| "".into(), |value| value.as_str().into())
+        found.map_or_else(|| Arc::default(), |value| value.as_str().into())
     };
     Locality {
         region: first([REGION, OLD_REGION]),
@@ -87,6 +87,11 @@ pub(crate) fn traffic_distribution(
         "prefersamenode" => TrafficDistribution::PreferSameNode,
         _ => TrafficDistribution::Any,
     }
+}
+
+/// A text to keep; the empty one is shared, since it is in very many places.
+pub(crate) fn text(text: &str) -> Arc<str> {
+    if text.is_empty() { Arc::default() } else { text.into() }
 }
 
 /// The SPIFFE identity of a service account.

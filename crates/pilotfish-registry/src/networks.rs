@@ -78,7 +78,7 @@ pub(crate) fn static_gateways(settings: Option<&MeshNetworks>) -> impl Iterator<
                 address: address.into(),
                 port: gateway.port,
                 hbone_port: 0,
-                service_account: "".into(),
+                service_account: Arc::default(),
             })
         })
     })

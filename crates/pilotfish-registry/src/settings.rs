@@ -12,6 +12,9 @@ pub struct RegistrySettings {
     pub domain: Arc<str>,
     /// The namespace whose label `topology.istio.io/network` is the network of the whole cluster.
     pub system_namespace: Namespace,
+    /// Whether Gateways of the class `istio-remote`, which stand for gateways of other clusters, count: in the cluster that
+    /// holds the configuration.
+    pub remote_gateways: bool,
     /// Whether an endpoint carries the addresses of both IP families.
     pub dual_stack: bool,
     /// Whether Kubernetes Services select WorkloadEntries.
@@ -34,6 +37,7 @@ impl Default for RegistrySettings {
             cluster: "Kubernetes".into(),
             domain: "cluster.local".into(),
             system_namespace: "istio-system".into(),
+            remote_gateways: true,
             dual_stack: false,
             select_workload_entries: true,
             select_pods: true,

@@ -1,4 +1,5 @@
 //! The hub: several clusters, registries that come, go, fail and are replaced, namespaces, networks.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod support;
 
@@ -333,6 +334,7 @@ fn discovery_selectors_choose_namespaces() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn networks_of_endpoints_and_their_gateways() {
     let mut scene = Scene::new();
     let gateway = |labels: &str| {
@@ -396,6 +398,47 @@ fn networks_of_endpoints_and_their_gateways() {
     check(&pod("p", "1.2.3.4", "{app: web, topology.istio.io/network: own}", "True"), &[], "own");
     check("- Namespace istio-system", &[], "own");
     check(&pod("p", "1.2.3.4", "{app: web}", "True"), &[], "");
+}
+
+#[test]
+fn gateways_of_the_gateway_api_count_by_label_and_listener() {
+    let gateway = |class: &str, label: &str, listeners: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: gw, namespace: ns, labels: {label}}}\n\
+             spec: {{gatewayClassName: {class}, addresses: [{{type: IPAddress, value: 1.1.1.1}}, {{type: Hostname, value: gw.example.com}}], \
+             listeners: [{listeners}]}}\n---\n"
+        )
+    };
+    let tls = "{name: a, port: 15443, protocol: TLS, tls: {mode: Passthrough}}";
+    let option = "{name: b, port: 443, protocol: TLS, tls: {mode: Passthrough, options: {gateway.istio.io/listener: auto-passthrough}}}";
+    let hbone = "{name: c, port: 15008, protocol: HBONE}";
+    let plain = "{name: d, port: 80, protocol: HTTP}";
+    let network = "{topology.istio.io/network: n}";
+    let run = |remote_gateways: bool, text: &str| -> Vec<String> {
+        let mut scene = Scene::with(&RegistrySettings { remote_gateways, ..RegistrySettings::default() });
+        scene.apply(text).unwrap();
+        let world = scene.world();
+        let print =
+            |g: &NetworkGateway| format!("{}:{}/{} {}", g.address, g.port, g.hbone_port, g.service_account);
+        world.network_gateways().iter().map(print).collect()
+    };
+    let all = run(false, &gateway("istio", network, &format!("{tls}, {hbone}, {plain}")));
+    let want = [
+        "1.1.1.1:15008/15008 ns/gw",
+        "1.1.1.1:15443/0 ns/gw",
+        "gw.example.com:15008/15008 ns/gw",
+        "gw.example.com:15443/0 ns/gw",
+    ];
+    assert_eq!(all, want);
+    assert_eq!(
+        run(false, &gateway("istio", network, option)),
+        ["1.1.1.1:443/0 ns/gw", "gw.example.com:443/0 ns/gw"]
+    );
+    let other = "{topology.istio.io/network: n, networking.istio.io/gatewayPort: '443'}";
+    assert_eq!(run(false, &gateway("istio", other, tls)), [] as [&str; 0]);
+    assert_eq!(run(false, &gateway("istio", "{}", tls)), [] as [&str; 0]);
+    assert_eq!(run(false, &gateway("istio-remote", network, tls)), [] as [&str; 0]);
+    assert_eq!(run(true, &gateway("istio-remote", network, tls))[0], "1.1.1.1:15443/0 ns/gw-istio-remote");
 }
 
 #[test]

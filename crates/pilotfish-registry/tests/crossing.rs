@@ -1,4 +1,5 @@
 //! Selection across registries: Services select WorkloadEntries, ServiceEntries select Pods and WorkloadEntries.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod support;
 
@@ -44,6 +45,7 @@ fn check(steps: &[String], host: &str, want: &[&str]) {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn both_kinds_select_in_either_order() {
     let service = svc("foo", SERVICE);
     let named = |spec: &str| svc("foo", spec);

@@ -1,4 +1,5 @@
 //! EndpointSlices, Pods and Nodes: endpoints by conditions, in every order of arrival.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod support;
 

@@ -1,19 +1,57 @@
-//! Services that are gateways between networks.
+//! Services and Gateways that are gateways between networks.
 
 use super::node::Nodes;
 use super::service::NODE_SELECTOR;
 use crate::labels;
+use crate::links::Name;
 use crate::networks::Networks;
-use pilotfish_config::kubernetes;
-use pilotfish_model::{ClusterId, NetworkGateway, NetworkId, Service, Typed};
+use pilotfish_config::{gateway_api, kubernetes};
+use pilotfish_model::{ClusterId, Kind, NetworkGateway, NetworkId, Service, Typed};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
 const DEFAULT_PORT: u32 = 15443;
 const HBONE_PORT: u32 = 15008;
+const LISTENER_MODE: &str = "gateway.istio.io/listener";
+const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
+const REMOTE_CLASS: &str = "istio-remote";
 
 /// The network behind a gateway, its port for mutual TLS and its port for HBONE; 0 for none.
 type Ports = (NetworkId, u32, u32);
+
+/// All gateways of a cluster by the object that they come from, and what was said of them last.
+#[derive(Default)]
+pub(super) struct GatewaySet {
+    by_object: BTreeMap<(Kind, Name), Vec<NetworkGateway>>,
+    offered: Arc<[NetworkGateway]>,
+    changed: bool,
+}
+
+impl GatewaySet {
+    /// Sets the gateways that come from an object.
+    pub(super) fn set(&mut self, object: (Kind, Name), gateways: Vec<NetworkGateway>) {
+        self.changed |= self.by_object.get(&object).map_or(&[][..], Vec::as_slice) != gateways;
+        if gateways.is_empty() {
+            self.by_object.remove(&object);
+        } else {
+            self.by_object.insert(object, gateways);
+        }
+    }
+
+    /// All of them, sorted, when they are others than before.
+    pub(super) fn settle(&mut self) -> Option<Arc<[NetworkGateway]>> {
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let all: BTreeSet<&NetworkGateway> = self.by_object.values().flatten().collect();
+        let all: Arc<[NetworkGateway]> = all.into_iter().cloned().collect();
+        (all != self.offered).then(|| {
+            self.offered = all.clone();
+            all
+        })
+    }
+}
 
 /// The gateways that a Service is: one for each of its external addresses.
 pub(super) fn of(
@@ -40,7 +78,7 @@ pub(super) fn of(
         address: address.clone(),
         port: mapped(*port),
         hbone_port: mapped(*hbone),
-        service_account: "".into(),
+        service_account: Arc::default(),
     };
     addresses.iter().flat_map(|address| behind.iter().map(move |ports| gateway(address, ports))).collect()
 }
@@ -49,6 +87,55 @@ pub(super) fn of(
 pub(super) fn node_selector(object: &Typed<kubernetes::Service>) -> Option<&str> {
     let selector = object.meta().annotations.get(NODE_SELECTOR)?;
     (object.spec.r#type == kubernetes::ServiceType::NodePort).then_some(selector)
+}
+
+/// The gateways that a Gateway of the Gateway API is: each of its addresses with each listener that passes mutual TLS on by
+/// SNI, or that speaks HBONE. `remotes` tells whether Gateways of the class for gateways of other clusters count.
+pub(super) fn of_gateway(
+    object: &Typed<gateway_api::Gateway>,
+    cluster: &ClusterId,
+    remotes: bool,
+) -> Vec<NetworkGateway> {
+    let (meta, spec) = (object.meta(), &object.spec);
+    let Some(network) = meta.labels.get(labels::NETWORK).filter(|network| !network.is_empty()) else {
+        return Vec::new();
+    };
+    let is_remote = spec.gateway_class_name == REMOTE_CLASS;
+    if is_remote && !remotes {
+        return Vec::new();
+    }
+    let own_name =
+        if is_remote { format!("{}-{REMOTE_CLASS}", object.name()) } else { object.name().to_owned() };
+    let account = meta.annotations.get(SERVICE_ACCOUNT).unwrap_or(&own_name);
+    let port = meta.labels.get(GATEWAY_PORT).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_PORT);
+    let passes_on = |listener: &gateway_api::Listener| {
+        listener.tls.as_ref().is_some_and(|tls| {
+            tls.options.get(LISTENER_MODE).is_some_and(|mode| mode == "auto-passthrough")
+                || u32::from(listener.port) == port
+        })
+    };
+    let addresses = spec.addresses.iter().filter(|address| {
+        matches!(address.r#type.as_str(), "IPAddress" | "Hostname") && !address.value.is_empty()
+    });
+    let mut gateways = Vec::new();
+    for address in addresses {
+        for listener in &spec.listeners {
+            let hbone = listener.protocol == "HBONE";
+            if !hbone && !passes_on(listener) {
+                continue;
+            }
+            let port = u32::from(listener.port);
+            gateways.push(NetworkGateway {
+                network: network.as_str().into(),
+                cluster: cluster.clone(),
+                address: address.value.as_str().into(),
+                port,
+                hbone_port: if hbone { port } else { 0 },
+                service_account: format!("{}/{account}", object.namespace()).into(),
+            });
+        }
+    }
+    gateways
 }
 
 /// The networks behind a Service: by its label, else by MeshNetworks.

@@ -21,20 +21,21 @@ mod slice;
 use crate::labels;
 use crate::links::{self, Links, Name};
 use crate::networks::Networks;
-use crate::registry::{Mesh, ObjectEvent, Registry, RegistryOutput, WorkloadChange};
+use crate::registry::{Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
 use crate::selector::SelectorIndex;
 use crate::settings::RegistrySettings;
+use gateways::GatewaySet;
 use node::Nodes;
 use pilotfish_config::kubernetes::{EndpointSlice, Node, Pod, Service as KubernetesService};
 use pilotfish_model::{
-    Endpoint, Kind, Namespace, NetworkGateway, NetworkId, Object, Provider, Service, ShardKey, Typed,
-    Workload, WorkloadKind,
+    Endpoint, Kind, Namespace, NetworkId, Object, Provider, Service, ShardKey, Typed, Workload, WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const KINDS: &[Kind] = &[Kind::Namespace, Kind::Node, Kind::Pod, Kind::Service, Kind::EndpointSlice];
+const KINDS: &[Kind] =
+    &[Kind::Namespace, Kind::Node, Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::KubernetesGateway];
 
 /// A WorkloadEntry of this cluster, and the registry that told of it.
 type EntryKey = (Name, ShardKey);
@@ -68,7 +69,6 @@ struct Dirty {
     services: BTreeSet<Name>,
     slices: BTreeSet<Name>,
     shards: BTreeSet<Name>,
-    gateways: bool,
 }
 
 /// See the module's description.
@@ -94,11 +94,11 @@ pub struct KubernetesRegistry {
     slices_of_pod: Links,
     /// Slices by the addresses of endpoints that name nothing.
     slices_of_address: Links,
+    /// Pods that are ready, by address.
     pods_of_address: Links,
     /// Pods by node; nodes have no namespace.
     pods_of_node: Links,
-    gateways: BTreeMap<Name, Vec<NetworkGateway>>,
-    offered_gateways: Arc<[NetworkGateway]>,
+    gateways: GatewaySet,
     dirty: Dirty,
 }
 
@@ -125,8 +125,7 @@ impl KubernetesRegistry {
             slices_of_address: Links::default(),
             pods_of_address: Links::default(),
             pods_of_node: Links::default(),
-            gateways: BTreeMap::new(),
-            offered_gateways: Arc::default(),
+            gateways: GatewaySet::default(),
             dirty: Dirty::default(),
         }
     }
@@ -198,11 +197,9 @@ impl KubernetesRegistry {
     }
 
     fn link_pod(&mut self, name: &Name, pod: &Typed<Pod>, link: fn(&mut Links, &Name, &Name)) {
-        for ip in &pod.status.pod_ips {
-            link(&mut self.pods_of_address, &Name::new(name.namespace.clone(), ip.ip.as_str()), name);
-        }
         if !pod.spec.node_name.is_empty() {
-            link(&mut self.pods_of_node, &Name::new("", pod.spec.node_name.as_str()), name);
+            let node = self.nodes.shared_name(&pod.spec.node_name);
+            link(&mut self.pods_of_node, &Name::new("", node), name);
         }
     }
 
@@ -263,6 +260,13 @@ impl Registry for KubernetesRegistry {
             Kind::Pod => self.set_pod(name, event.typed()),
             Kind::Node => self.set_node(&key.name, event.typed().as_ref()),
             Kind::Namespace => self.set_namespace(&key.name, event.object()),
+            Kind::KubernetesGateway => {
+                let remotes = self.settings.remote_gateways;
+                let gateways = event
+                    .typed()
+                    .map(|gateway| gateways::of_gateway(&gateway, &self.settings.cluster, remotes));
+                self.gateways.set((Kind::KubernetesGateway, name), gateways.unwrap_or_default());
+            }
             _ => {}
         }
     }
@@ -313,6 +317,6 @@ impl Registry for KubernetesRegistry {
         self.settle_services(out);
         self.settle_slices();
         self.settle_shards(out);
-        self.settle_gateways(out);
+        out.updates.extend(self.gateways.settle().map(RegistryUpdate::Gateways));
     }
 }

@@ -59,7 +59,7 @@ impl Nodes {
 
     /// The name, shared with the node where that is known, since many pods carry it.
     pub(super) fn shared_name(&self, name: &str) -> Arc<str> {
-        self.0.get_key_value(name).map_or_else(|| name.into(), |(name, _)| name.clone())
+        self.0.get_key_value(name).map_or_else(|| labels::text(name), |(name, _)| name.clone())
     }
 
     /// The external addresses of the nodes that a selector (a JSON object of labels) matches, by the nodes' names.

@@ -53,7 +53,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
     let ended = matches!(object.status.phase, PodPhase::Succeeded | PodPhase::Failed);
     // A host name is only known to DNS below a sub-domain.
     let hostname: Arc<str> = match (object.spec.subdomain.is_empty(), object.spec.hostname.is_empty()) {
-        (true, _) => "".into(),
+        (true, _) => Arc::default(),
         (false, true) => meta.key.name.clone(),
         (false, false) => object.spec.hostname.as_str().into(),
     };
@@ -71,13 +71,13 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
         locality,
         network,
         weight: 0,
-        service_account: account.into(),
+        service_account: labels::text(account),
         identity: labels::spiffe(context.trust_domain, meta.key.namespace.as_str(), account),
         tls_mode: labels::tls_mode(&meta.labels).unwrap_or(TlsMode::Disabled),
         node,
         workload_name: workload_name(meta),
         hostname,
-        sub_domain: object.spec.subdomain.as_str().into(),
+        sub_domain: labels::text(&object.spec.subdomain),
         host_network: object.spec.host_network,
         ready: !address.is_empty() && !ended && !object.deleting && object.has_condition("Ready"),
         terminating: object.deleting,

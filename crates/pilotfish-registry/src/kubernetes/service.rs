@@ -58,7 +58,7 @@ pub(super) fn convert(
         ports: spec.ports.iter().map(port).collect(),
         default_address: addresses.first().cloned().unwrap_or_else(|| Service::UNSPECIFIED.into()),
         addresses: ClusterAddresses::from([(settings.cluster.clone(), addresses)]),
-        auto_addresses: ["".into(), "".into()],
+        auto_addresses: [Arc::default(), Arc::default()],
         mesh_external: alias,
         export_to: ExportTo::parse(annotation(EXPORT_TO).split(','), namespace),
         labels: meta.labels.clone(),

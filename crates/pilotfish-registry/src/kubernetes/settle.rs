@@ -1,11 +1,11 @@
 //! Computing what follows from the inputs, along the arrows of the registry's description.
 
 use super::{EntryKey, KubernetesRegistry, entries, gateways, pod, service, slice};
-use crate::links::Name;
+use crate::links::{Links, Name};
 use crate::registry::{RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
-    ClusterId, Endpoint, NetworkGateway, Provider, Resolution, Service, ServiceKey, ShardKey, Workload,
-    WorkloadKey, WorkloadKind,
+    ClusterId, Endpoint, Kind, Provider, Resolution, Service, ServiceKey, ShardKey, Workload, WorkloadKey,
+    WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeSet, HashSet};
@@ -33,8 +33,9 @@ impl KubernetesRegistry {
             let new = new.map(Arc::new);
             let (is_gone, old) = (state.object.is_none(), state.workload.clone());
             if old != new {
-                self.mark_slices_of_pod(&name, old.as_deref());
-                self.mark_slices_of_pod(&name, new.as_deref());
+                self.dirty.slices.extend(self.slices_of_pod.of(&name).cloned());
+                self.link_addresses(&name, old.as_deref(), Links::remove);
+                self.link_addresses(&name, new.as_deref(), Links::add);
                 let key = WorkloadKey {
                     kind: WorkloadKind::Pod,
                     namespace: name.namespace.clone(),
@@ -51,10 +52,17 @@ impl KubernetesRegistry {
         }
     }
 
-    fn mark_slices_of_pod(&mut self, name: &Name, workload: Option<&Workload>) {
-        self.dirty.slices.extend(self.slices_of_pod.of(name).cloned());
-        for address in workload.iter().flat_map(|workload| workload.addresses.iter()) {
+    /// Notes or forgets at which addresses a Pod is, for slices that name no Pod. One that is not ready is not looked for.
+    fn link_addresses(
+        &mut self,
+        name: &Name,
+        workload: Option<&Workload>,
+        link: fn(&mut Links, &Name, &Name),
+    ) {
+        let ready = workload.filter(|workload| workload.ready);
+        for address in ready.iter().flat_map(|workload| workload.addresses.iter()) {
             let address = Name::new(name.namespace.clone(), address.clone());
+            link(&mut self.pods_of_address, &address, name);
             self.dirty.slices.extend(self.slices_of_address.of(&address).cloned());
         }
     }
@@ -141,12 +149,7 @@ impl KubernetesRegistry {
             }
             _ => Vec::new(),
         };
-        let old = if gateways.is_empty() {
-            self.gateways.remove(name)
-        } else {
-            self.gateways.insert(name.clone(), gateways)
-        };
-        self.dirty.gateways |= old.as_ref() != self.gateways.get(name);
+        self.gateways.set((Kind::Service, name.clone()), gateways);
     }
 
     pub(super) fn settle_slices(&mut self) {
@@ -179,10 +182,7 @@ impl KubernetesRegistry {
         let workload = |name: &Name| self.pods.get(name).and_then(|pod| pod.workload.clone());
         match link {
             PodLink::Name(name) => workload(name).map(Some).ok_or(()),
-            PodLink::Address(address) => {
-                let mut pods = self.pods_of_address.of(address).filter_map(workload);
-                Ok(pods.find(|pod| pod.ready))
-            }
+            PodLink::Address(address) => Ok(self.pods_of_address.of(address).find_map(workload)),
             PodLink::Nothing => Ok(None),
         }
     }
@@ -215,18 +215,6 @@ impl KubernetesRegistry {
             .filter_map(|key| self.entries.get(key))
             .flat_map(|workload| entries::endpoints(service, workload));
         from_slices.into_iter().chain(from_entries).collect()
-    }
-
-    pub(super) fn settle_gateways(&mut self, out: &mut RegistryOutput) {
-        if !std::mem::take(&mut self.dirty.gateways) {
-            return;
-        }
-        let all: BTreeSet<&NetworkGateway> = self.gateways.values().flatten().collect();
-        let all: Arc<[NetworkGateway]> = all.into_iter().cloned().collect();
-        if all != self.offered_gateways {
-            self.offered_gateways = all.clone();
-            out.push(RegistryUpdate::Gateways(all));
-        }
     }
 }
 

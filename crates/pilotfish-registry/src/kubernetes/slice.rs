@@ -5,8 +5,8 @@ use crate::labels;
 use crate::links::Name;
 use pilotfish_config::kubernetes::{self, AddressType, EndpointConditions, EndpointSlice};
 use pilotfish_model::{
-    Endpoint, HealthStatus, Kind, Labels, Locality, Namespace, NetworkId, ObjectKey, ObjectRef, Service,
-    TlsMode, Typed, Workload,
+    Endpoint, HealthStatus, Labels, Locality, Namespace, NetworkId, ObjectRef, Service, TlsMode, Typed,
+    Workload,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(super) fn endpoints(
             _ => addresses(endpoint, pod.as_deref()),
         };
         let Some(first) = all.first() else { continue };
-        let template = template(pod.as_deref(), first, context);
+        let template = template(pod.as_deref(), first, &provenance, context);
         let health = labels::health(&template.labels, health(endpoint.conditions, persistent));
         for (port, name) in object.ports.iter().zip(&port_names) {
             built.push(Arc::new(Endpoint {
@@ -82,7 +82,6 @@ pub(super) fn endpoints(
                 port: u32::from(port.port.unwrap_or_default()),
                 service_port: name.clone(),
                 health,
-                provenance: provenance.clone(),
                 ..template.clone()
             }));
         }
@@ -100,29 +99,31 @@ fn addresses(endpoint: &kubernetes::Endpoint, pod: Option<&Workload>) -> Arc<[Ar
 }
 
 /// An endpoint with all that does not depend on slice and port.
-fn template(pod: Option<&Workload>, address: &str, context: &Context<'_>) -> Endpoint {
+fn template(
+    pod: Option<&Workload>,
+    address: &str,
+    provenance: &ObjectRef,
+    context: &Context<'_>,
+) -> Endpoint {
     let empty = Endpoint {
         addresses: Arc::from([]),
         port: 0,
-        service_port: "".into(),
+        service_port: Arc::default(),
         service_port_number: 0,
         labels: Labels::default(),
         locality: Locality::default(),
         network: context.network_of(address, &BTreeMap::new()),
         cluster: context.settings.cluster.clone(),
         weight: 0,
-        service_account: "".into(),
+        service_account: Arc::default(),
         health: HealthStatus::Healthy,
         tls_mode: TlsMode::Disabled,
-        hostname: "".into(),
-        sub_domain: "".into(),
-        node: "".into(),
-        workload_name: "".into(),
+        hostname: Arc::default(),
+        sub_domain: Arc::default(),
+        node: Arc::default(),
+        workload_name: Arc::default(),
         namespace: Namespace::default(),
-        provenance: ObjectRef {
-            object: ObjectKey::new(Kind::EndpointSlice, "", ""),
-            cluster: context.settings.cluster.clone(),
-        },
+        provenance: provenance.clone(),
     };
     let Some(pod) = pod else {
         let labels = labels::augment(

@@ -39,14 +39,14 @@ fn resolution(written: Written) -> Resolution {
     }
 }
 
+/// The services of an entry by host.
+pub(super) type Hosts = Vec<(Hostname, Vec<Arc<Service>>)>;
+
 /// The services of an entry by host: one for each of its addresses. Addresses that the entry's status lists are in;
 /// those that are computed from the name are not.
-pub(super) fn services(
-    object: &Typed<ServiceEntry>,
-    context: &Context<'_>,
-) -> Vec<(Hostname, Vec<Arc<Service>>)> {
+pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> Hosts {
     let addresses = addresses(&object.addresses);
-    let mut hosts: Vec<(Hostname, Vec<Arc<Service>>)> = Vec::new();
+    let mut hosts: Hosts = Vec::new();
     for host in &object.hosts {
         let hostname = match Hostname::parse(host) {
             Ok(hostname) => hostname,
@@ -135,7 +135,7 @@ fn addresses(written: &[String]) -> Vec<Arc<str>> {
 
 /// The addresses that the status lists for a host: IPv4 and IPv6. They count as long as the entry would be given some.
 fn status_addresses(entry: &Typed<ServiceEntry>, hostname: &Hostname) -> [Arc<str>; 2] {
-    let mut pair: [Arc<str>; 2] = ["".into(), "".into()];
+    let mut pair: [Arc<str>; 2] = [Arc::default(), Arc::default()];
     let refused = entry.meta().labels.get(AUTO_ALLOCATE).is_some_and(|value| value == "false");
     let wildcard = hostname.is_wildcard() && entry.resolution != Written::DynamicDns;
     if refused || wildcard || entry.resolution == Written::None || !entry.addresses.is_empty() {
@@ -184,7 +184,7 @@ fn of_inline(
     let template = Endpoint {
         addresses: Arc::from([inline.address.as_str().into()]),
         port: 0,
-        service_port: "".into(),
+        service_port: Arc::default(),
         service_port_number: 0,
         labels: parts.labels,
         locality: parts.locality,
@@ -194,11 +194,11 @@ fn of_inline(
         service_account: parts.identity,
         health: HealthStatus::Unknown,
         tls_mode: parts.tls_mode,
-        hostname: "".into(),
-        sub_domain: "".into(),
-        node: "".into(),
+        hostname: Arc::default(),
+        sub_domain: Arc::default(),
+        node: Arc::default(),
         // Inline endpoints are no workloads that telemetry could name.
-        workload_name: "".into(),
+        workload_name: Arc::default(),
         namespace: Namespace::default(),
         provenance: provenance.clone(),
     };
@@ -220,7 +220,7 @@ pub(super) fn of_workload(
             Arc::from([workload.address().into()])
         },
         port: 0,
-        service_port: "".into(),
+        service_port: Arc::default(),
         service_port_number: 0,
         labels: workload.labels.clone(),
         locality: workload.locality.clone(),
@@ -288,6 +288,6 @@ pub(super) fn parts(
         labels: labels::augment(&own_labels, &context.settings.cluster, &locality, "", &network),
         locality,
         network,
-        identity: if has_account { identity() } else { "".into() },
+        identity: if has_account { identity() } else { Arc::default() },
     }
 }

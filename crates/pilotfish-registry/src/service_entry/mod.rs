@@ -27,9 +27,12 @@ use std::sync::Arc;
 type Candidate = (WorkloadKey, ShardKey);
 
 /// A ServiceEntry with what was made of it. One whose object is gone leaves when the registry settles.
+#[derive(Default)]
 struct EntryState {
     object: Option<Typed<ServiceEntry>>,
-    hosts: Vec<(Hostname, Vec<Arc<Service>>)>,
+    /// The age under which it is filed.
+    created: i64,
+    hosts: convert::Hosts,
     /// When it has a selector: the workloads that it selects.
     selected: BTreeSet<Candidate>,
 }
@@ -187,36 +190,45 @@ impl ServiceEntryRegistry {
     fn settle_entries(&mut self) {
         for name in std::mem::take(&mut self.dirty.entries) {
             let Some(state) = self.entries.get(&name) else { continue };
-            for key in keys_of(&name.namespace, &state.hosts).collect::<Vec<_>>() {
-                self.unlink(&key, &name);
-                self.dirty.hosts.insert(key);
-            }
-            let Some(state) = self.entries.get(&name) else { continue };
-            let Some(object) = state.object.clone() else {
+            let object = state.object.clone();
+            let old = (state.created, state.hosts.clone());
+            let new = object.as_ref().map_or((0, Vec::new()), |object| {
+                (object.meta().created, convert::services(object, &self.context(&name.namespace)))
+            });
+            let asks = |(created, hosts): &(i64, convert::Hosts)| {
+                let asking = |(host, services): &(Hostname, Vec<Arc<Service>>)| {
+                    services.iter().any(|service| convert::takes_address(service)).then(|| host.clone())
+                };
+                (*created, hosts.iter().filter_map(asking).collect::<Vec<_>>())
+            };
+            self.dirty.allocation |= asks(&old) != asks(&new);
+            self.file(&name, &old, &new);
+            let Some(object) = object else {
                 self.selecting.remove(&name);
                 self.entries.remove(&name);
                 continue;
             };
-            let hosts = convert::services(&object, &self.context(&name.namespace));
-            for key in keys_of(&name.namespace, &hosts) {
-                let at = (object.meta().created, name.clone());
-                self.entries_of_host.entry(key.clone()).or_default().insert(at);
-                self.dirty.hosts.insert(key);
-            }
             let selected = self.select(&name, &object);
             if let Some(state) = self.entries.get_mut(&name) {
-                (state.hosts, state.selected) = (hosts, selected);
+                ((state.created, state.hosts), state.selected) = (new, selected);
             }
-            self.dirty.allocation = true;
         }
     }
 
-    fn unlink(&mut self, key: &ServiceKey, name: &Name) {
-        self.dirty.allocation = true;
-        let Some(entries) = self.entries_of_host.get_mut(key) else { return };
-        entries.retain(|(_, entry)| entry != name);
-        if entries.is_empty() {
-            self.entries_of_host.remove(key);
+    /// Files an entry under its hosts, and no longer under those that it had.
+    fn file(&mut self, name: &Name, old: &(i64, convert::Hosts), new: &(i64, convert::Hosts)) {
+        for key in keys_of(&name.namespace, &old.1) {
+            if let Some(entries) = self.entries_of_host.get_mut(&key) {
+                entries.remove(&(old.0, name.clone()));
+                if entries.is_empty() {
+                    self.entries_of_host.remove(&key);
+                }
+            }
+            self.dirty.hosts.insert(key);
+        }
+        for key in keys_of(&name.namespace, &new.1) {
+            self.entries_of_host.entry(key.clone()).or_default().insert((new.0, name.clone()));
+            self.dirty.hosts.insert(key);
         }
     }
 
@@ -232,7 +244,7 @@ impl ServiceEntryRegistry {
             let key = WorkloadKey {
                 kind,
                 namespace: name.namespace.clone(),
-                name: "".into(),
+                name: Arc::default(),
                 cluster: ClusterId::default(),
             };
             let lowest = ShardKey { provider: Provider::Kubernetes, cluster: ClusterId::default() };
@@ -380,12 +392,7 @@ impl Registry for ServiceEntryRegistry {
         let name = Name::of(key);
         match key.kind {
             Kind::ServiceEntry => {
-                let state = self.entries.entry(name.clone()).or_insert_with(|| EntryState {
-                    object: None,
-                    hosts: Vec::new(),
-                    selected: BTreeSet::new(),
-                });
-                state.object = event.typed();
+                self.entries.entry(name.clone()).or_default().object = event.typed();
                 self.dirty.entries.insert(name);
             }
             Kind::WorkloadEntry => {
