@@ -1,6 +1,6 @@
 //! The only way in which a query sees the world: each read is recorded as a dependency of the result.
 
-use crate::memo::{Current, Memo, Query, Reads};
+use crate::memo::{Current, Frame, Memo, Query, Reads};
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{
     Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Service, ServiceEndpoints,
@@ -13,12 +13,13 @@ use std::sync::Arc;
 pub struct Cx<'a> {
     memo: &'a Memo,
     current: &'a Current,
+    frame: &'a Frame<'a>,
     reads: RefCell<Reads>,
 }
 
 impl<'a> Cx<'a> {
-    pub(crate) fn new(memo: &'a Memo, current: &'a Current) -> Self {
-        Self { memo, current, reads: RefCell::default() }
+    pub(crate) fn new(memo: &'a Memo, current: &'a Current, frame: &'a Frame<'a>) -> Self {
+        Self { memo, current, frame, reads: RefCell::default() }
     }
 
     pub(crate) fn into_reads(self) -> Reads {
@@ -31,7 +32,7 @@ impl<'a> Cx<'a> {
 
     /// The result of another query.
     pub fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
-        let (value, node) = self.memo.get(self.current, query);
+        let (value, node) = self.memo.get_within(self.current, query, Some(self.frame));
         let reads = &mut *self.reads.borrow_mut();
         if reads.seen.insert(node.id()) {
             reads.nodes.push(node);

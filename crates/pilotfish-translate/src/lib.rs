@@ -11,6 +11,7 @@
 //! Shared questions ("which services does this scope see", "which DestinationRule applies") are queries in files of
 //! their own, so that their answers are computed once and an unchanged answer stops the spread of a change.
 
+mod clients;
 mod cx;
 mod encoded;
 mod memo;

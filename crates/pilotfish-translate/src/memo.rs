@@ -11,8 +11,11 @@
 //! ```
 //!
 //! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one world. A node's
-//! own lock is held while it is computed, so each result is computed once however many ask; queries form a tree without
-//! cycles, so these locks are always taken in one direction.
+//! own lock is held while it is computed, so each result is computed once however many ask; queries never need their own
+//! result, so these locks are always taken in one direction.
+//!
+//! What must always hold: whoever read a node that is not fresh is not fresh either. So marking stops at nodes that are marked
+//! already, and a root that was brought up to date after the last world is reported by the next one that touches it.
 
 use crate::Cx;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -81,6 +84,31 @@ pub(crate) struct Reads {
     pub(crate) seen: HashSet<u64>,
 }
 
+/// The computations that one thread is in the middle of, the innermost first.
+pub(crate) struct Frame<'a> {
+    node: &'a Node,
+    outer: Option<&'a Frame<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    /// One more computation. A query that needs its own result would wait for itself for ever.
+    ///
+    /// # Panics
+    /// When the node is being computed already: a mistake in the queries, not in what they read.
+    fn enter(node: &'a Node, outer: Option<&'a Self>) -> Self {
+        let frame = Self { node, outer };
+        if frame.outer().any(|frame| frame.node.id == node.id) {
+            let chain: Vec<_> = frame.outer().map(|frame| format!("{:?}", frame.node.query)).collect();
+            panic!("query {:?} needs its own result, through {}", node.query, chain.join(" of "));
+        }
+        frame
+    }
+
+    fn outer(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(self.outer, |frame| frame.outer)
+    }
+}
+
 /// A query with its type erased.
 trait AnyQuery: Send + Sync + Debug {
     fn compute(&self, cx: &Cx<'_>) -> Value;
@@ -124,6 +152,12 @@ trait AnyTable: Send + Sync {
 
 struct Table<Q: Query> {
     nodes: RwLock<HashMap<Q, Arc<Node>>>,
+}
+
+impl<Q: Query> Table<Q> {
+    fn of(table: &dyn AnyTable) -> &Self {
+        table.as_any().downcast_ref().expect("tables are kept by the type of their query")
+    }
 }
 
 impl<Q: Query> AnyTable for Table<Q> {
@@ -256,10 +290,16 @@ impl Memo {
         self.tables.write().entry(id).or_insert_with(new).clone()
     }
 
+    /// The node of a query, if there is one.
+    fn find<Q: Query>(&self, query: &Q) -> Option<Arc<Node>> {
+        let table = self.table::<Q>();
+        let node = Table::<Q>::of(&*table).nodes.read().get(query).cloned();
+        node
+    }
+
     fn node<Q: Query>(&self, query: &Q) -> Arc<Node> {
         let table = self.table::<Q>();
-        let table =
-            table.as_any().downcast_ref::<Table<Q>>().expect("tables are kept by the type of their query");
+        let table = Table::<Q>::of(&*table);
         if let Some(node) = table.nodes.read().get(query) {
             return node.clone();
         }
@@ -276,56 +316,66 @@ impl Memo {
         table.nodes.write().entry(query.clone()).or_insert_with(new).clone()
     }
 
-    /// The value of a query in the current world; the reader, if any, is told of changes from now on.
+    /// The value of a query in the current world.
     pub(crate) fn get<Q: Query>(&self, current: &Current, query: &Q) -> (Arc<Q::Output>, Arc<Node>) {
+        self.get_within(current, query, None)
+    }
+
+    /// As `get`, from within a computation.
+    pub(crate) fn get_within<Q: Query>(
+        &self,
+        current: &Current,
+        query: &Q,
+        outer: Option<&Frame<'_>>,
+    ) -> (Arc<Q::Output>, Arc<Node>) {
         let node = self.node(query);
-        let value = self.refresh(current, &node);
+        let value = self.refresh(current, &node, outer);
         (value.downcast().expect("a node's value has its query's type"), node)
     }
 
-    /// As `get`, and from now on `advance` reports the query when it is touched.
-    pub(crate) fn root<Q: Query>(&self, current: &Current, query: &Q) -> Arc<Q::Output> {
-        let (value, node) = self.get(current, query);
+    /// From now on `advance` reports the node when it is touched. To be called while the guard lives under which the node's
+    /// value was read: a world that came in between would not be reported.
+    pub(crate) fn set_root(&self, node: Arc<Node>) {
         node.root.store(true, Ordering::Release);
         self.roots.lock().insert(node.id, node);
-        value
     }
 
     /// Ends being a root. The result is dropped at the next sweep unless something else reads it.
     pub(crate) fn unroot<Q: Query>(&self, query: &Q) {
-        let node = self.node(query);
+        let Some(node) = self.find(query) else { return };
         node.root.store(false, Ordering::Release);
         self.roots.lock().remove(&node.id);
     }
 
-    fn refresh(&self, current: &Current, node: &Arc<Node>) -> Value {
+    fn refresh(&self, current: &Current, node: &Arc<Node>, outer: Option<&Frame<'_>>) -> Value {
+        let frame = Frame::enter(node, outer);
         let mut result = node.result.lock();
         if let (FRESH, Some(value)) = (node.state.load(Ordering::Acquire), &result.value) {
             return value.clone();
         }
-        if node.state.load(Ordering::Acquire) == SUSPECT && self.reads_hold(current, &result) {
+        if node.state.load(Ordering::Acquire) == SUSPECT && self.reads_hold(current, &result, &frame) {
             result.verified_at = current.revision;
         } else {
-            self.compute(current, node, &mut result);
+            self.compute(current, node, &mut result, &frame);
         }
         node.state.store(FRESH, Ordering::Release);
         result.value.clone().expect("computed just now or before")
     }
 
     /// Whether every query that the result read still has the value that it read.
-    fn reads_hold(&self, current: &Current, result: &Result) -> bool {
+    fn reads_hold(&self, current: &Current, result: &Result, frame: &Frame<'_>) -> bool {
         result.value.is_some()
             && result.reads.nodes.iter().all(|read| {
                 if read.state.load(Ordering::Acquire) != FRESH {
-                    self.refresh(current, read);
+                    self.refresh(current, read, Some(frame));
                 }
                 read.result.lock().changed_at <= result.verified_at
             })
     }
 
-    fn compute(&self, current: &Current, node: &Arc<Node>, result: &mut Result) {
+    fn compute(&self, current: &Current, node: &Arc<Node>, result: &mut Result, frame: &Frame<'_>) {
         self.computed.fetch_add(1, Ordering::Relaxed);
-        let cx = Cx::new(self, current);
+        let cx = Cx::new(self, current, frame);
         let new = node.query.compute(&cx);
         let reads = cx.into_reads();
         self.link(node, &result.reads, &reads);
@@ -380,14 +430,20 @@ impl Memo {
         let _current = self.current.write();
         let tables: Vec<_> = self.tables.read().values().cloned().collect();
         let mut live = HashSet::new();
+        let mut kept = Vec::new();
         let mut open: Vec<Arc<Node>> = self.roots.lock().values().cloned().collect();
         while let Some(node) = open.pop() {
             if live.insert(node.id) {
                 open.extend(node.result.lock().reads.nodes.iter().cloned());
+                kept.push(node);
             }
         }
         for table in &tables {
             table.retain(&live);
+        }
+        // What is read by everything lives for ever: it must not keep a note of everybody who ever read it.
+        for node in kept {
+            node.readers.lock().retain(|_, reader| reader.strong_count() > 0);
         }
         self.facts.lock().retain(|_, readers| {
             readers.retain(|_, node| node.strong_count() > 0);
@@ -396,3 +452,6 @@ impl Memo {
         self.swept.store(live.len() as u64, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,13 @@
 //! The door to this crate: proxies come in, worlds come in, resources and news of what changed come out.
 
+use crate::clients::{Clients, Connected};
 use crate::memo::{Current, Memo, Touched};
 use crate::view::{Generate, Index, IndexOf, ViewsOf};
-use crate::{Batch, Encoded, Proxy, Unit, View};
+use crate::{Encoded, Proxy, Unit, View};
 use parking_lot::{Mutex, RwLockReadGuard};
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_proto::ResourceType;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A view, by a number that is never used again.
@@ -47,36 +48,6 @@ pub struct Translator {
     clients: Arc<Mutex<Clients>>,
 }
 
-/// Who is connected, with which views.
-#[derive(Default)]
-struct Clients {
-    next_client: u64,
-    next_view: u32,
-    ids: HashMap<Arc<View>, ViewId>,
-    views: BTreeMap<ViewId, Viewed>,
-    proxies: HashMap<Arc<Proxy>, Connected>,
-    /// Views and proxies that nobody has any more; the translator takes them off the memo's roots.
-    gone: Vec<Gone>,
-}
-
-struct Viewed {
-    view: Arc<View>,
-    /// How many proxies have it.
-    proxies: usize,
-    /// The units that are reported when they change.
-    rooted: BTreeSet<Unit>,
-}
-
-struct Connected {
-    clients: BTreeSet<ClientId>,
-    views: BTreeMap<ResourceType, ViewId>,
-}
-
-enum Gone {
-    View(Arc<View>, BTreeSet<Unit>),
-    Proxy(Arc<Proxy>),
-}
-
 /// A connected proxy; dropping it says that it is gone.
 pub struct Client {
     id: ClientId,
@@ -104,56 +75,6 @@ impl Drop for Client {
     }
 }
 
-impl Clients {
-    /// The number of a view, with one more proxy that has it.
-    fn enter(&mut self, view: &Arc<View>) -> ViewId {
-        let id = match self.ids.get(view) {
-            Some(id) => *id,
-            None => {
-                self.next_view += 1;
-                let id = ViewId(self.next_view);
-                self.ids.insert(view.clone(), id);
-                self.views.insert(id, Viewed { view: view.clone(), proxies: 0, rooted: BTreeSet::new() });
-                id
-            }
-        };
-        if let Some(viewed) = self.views.get_mut(&id) {
-            viewed.proxies += 1;
-        }
-        id
-    }
-
-    fn leave(&mut self, id: ViewId) {
-        let Some(viewed) = self.views.get_mut(&id) else { return };
-        viewed.proxies -= 1;
-        if viewed.proxies > 0 {
-            return;
-        }
-        if let Some(viewed) = self.views.remove(&id) {
-            self.ids.remove(&viewed.view);
-            self.gone.push(Gone::View(viewed.view, viewed.rooted));
-        }
-    }
-
-    fn enter_all(&mut self, views: &[Arc<View>]) -> BTreeMap<ResourceType, ViewId> {
-        views.iter().map(|view| (view.resource_type(), self.enter(view))).collect()
-    }
-
-    fn disconnect(&mut self, proxy: &Arc<Proxy>, id: ClientId) {
-        let Some(connected) = self.proxies.get_mut(proxy) else { return };
-        connected.clients.remove(&id);
-        if !connected.clients.is_empty() {
-            return;
-        }
-        if let Some(connected) = self.proxies.remove(proxy) {
-            for view in connected.views.into_values() {
-                self.leave(view);
-            }
-        }
-        self.gone.push(Gone::Proxy(proxy.clone()));
-    }
-}
-
 impl Default for Translator {
     fn default() -> Self {
         Self::new()
@@ -169,10 +90,13 @@ impl Translator {
 
     /// Takes in a proxy: finds its views, which stay up to date until the client is dropped.
     pub fn connect(&self, proxy: Proxy) -> Client {
+        self.tidy();
         let proxy = Arc::new(proxy);
         let current = self.memo.read();
-        let views = self.memo.root(&current, &ViewsOf(proxy.clone()));
+        let (views, node) = self.memo.get(&current, &ViewsOf(proxy.clone()));
         let mut clients = self.clients.lock();
+        // Here and below: what is a root and who is connected change together, under the lock of the clients.
+        self.memo.set_root(node);
         clients.next_client += 1;
         let id = ClientId(clients.next_client);
         if !clients.proxies.contains_key(&proxy) {
@@ -187,6 +111,7 @@ impl Translator {
 
     /// Makes a world current and tells what it changes for connected proxies. One caller at a time.
     pub fn publish(&self, world: Arc<World>, changes: &ChangeSet) -> Changes {
+        self.clients.lock().retire();
         self.forget_gone();
         self.memo.sweep_if_due();
         let (current, touched) = self.memo.advance(world, changes);
@@ -240,10 +165,11 @@ impl Translator {
                 continue;
             }
             let unit = Unit::Named(name.clone());
-            if let Some(viewed) = self.clients.lock().views.get_mut(&id) {
-                viewed.rooted.remove(&unit);
+            let mut clients = self.clients.lock();
+            if clients.views.get_mut(&id).is_some_and(|viewed| viewed.rooted.remove(&unit)) {
+                self.memo.unroot(&Generate { view: view.clone(), unit });
             }
-            self.memo.unroot(&Generate { view: view.clone(), unit });
+            drop(clients);
             if is_wanted(id, view.resource_type(), &name) {
                 // Reading it makes it a root again.
                 drop(self.snapshot().get(id, &name));
@@ -258,14 +184,7 @@ impl Translator {
         if root.before::<ViewsOf>().is_some_and(|before| before == views) {
             return;
         }
-        let mut clients = self.clients.lock();
-        let entered = clients.enter_all(&views);
-        let Some(connected) = clients.proxies.get_mut(&query.0) else { return };
-        let before = std::mem::replace(&mut connected.views, entered);
-        out.moved.extend(connected.clients.iter().copied());
-        for view in before.into_values() {
-            clients.leave(view);
-        }
+        out.moved.extend(self.clients.lock().change_views(&query.0, &views));
     }
 
     /// The names of a view that is taken as a whole: what came and what went.
@@ -325,27 +244,33 @@ impl Translator {
             self.memo.unroot(&query(unit));
         }
         for unit in new.difference(&viewed.rooted) {
-            self.memo.root(current, &query(unit));
+            // The index read it, so this computes nothing.
+            let (_, node) = self.memo.get(current, &query(unit));
+            self.memo.set_root(node);
         }
         viewed.rooted = new;
+    }
+
+    /// Between publications, lets go of what many proxies left behind.
+    fn tidy(&self) {
+        const MANY: usize = 256;
+        if self.clients.lock().gone() >= MANY {
+            self.forget_gone();
+            self.memo.sweep_if_due();
+        }
     }
 
     /// Takes views and proxies that nobody has any more off the roots.
     fn forget_gone(&self) {
         let mut clients = self.clients.lock();
-        for gone in std::mem::take(&mut clients.gone) {
-            match gone {
-                // It may have come back in the meantime, then its roots are in use again.
-                Gone::View(view, _) if clients.ids.contains_key(&view) => {}
-                Gone::Proxy(proxy) if clients.proxies.contains_key(&proxy) => {}
-                Gone::Proxy(proxy) => self.memo.unroot(&ViewsOf(proxy)),
-                Gone::View(view, units) => {
-                    for unit in units {
-                        self.memo.unroot(&Generate { view: view.clone(), unit });
-                    }
-                    self.memo.unroot(&IndexOf(view));
-                }
+        for proxy in clients.take_gone_proxies() {
+            self.memo.unroot(&ViewsOf(proxy));
+        }
+        for viewed in clients.take_gone_views() {
+            for unit in viewed.rooted {
+                self.memo.unroot(&Generate { view: viewed.view.clone(), unit });
             }
+            self.memo.unroot(&IndexOf(viewed.view));
         }
     }
 }
@@ -387,34 +312,38 @@ impl Snapshot<'_> {
         let view = self.translator.clients.lock().views.get(&id)?.view.clone();
         let memo = &self.translator.memo;
         let (index, _) = memo.get(&self.current, &IndexOf(view.clone()));
-        let batch: Arc<Batch> = match &*index {
-            Some(index) => {
-                let unit = index.unit_of.get(name)?.clone();
-                memo.get(&self.current, &Generate { view, unit }).0
-            }
-            None => {
-                let unit = Unit::Named(name.into());
-                let batch = memo.root(&self.current, &Generate { view, unit: unit.clone() });
-                if let Some(viewed) = self.translator.clients.lock().views.get_mut(&id) {
-                    viewed.rooted.insert(unit);
-                }
-                batch
-            }
+        let unit = match &*index {
+            Some(index) => index.unit_of.get(name)?.clone(),
+            None => Unit::Named(name.into()),
         };
+        let (batch, node) = memo.get(&self.current, &Generate { view, unit: unit.clone() });
+        if index.is_none() {
+            // Whoever reads a resource is told of its changes, for as long as somebody has the view.
+            let mut clients = self.translator.clients.lock();
+            if let Some(viewed) = clients.views.get_mut(&id) {
+                viewed.rooted.insert(unit);
+                memo.set_root(node);
+            }
+        }
         batch.find(name).cloned()
     }
 
     fn names_of(&self, id: ViewId) -> Option<Arc<[Arc<str>]>> {
-        let (view, rooted) = {
-            let clients = self.translator.clients.lock();
-            let viewed = clients.views.get(&id)?;
-            (viewed.view.clone(), !viewed.rooted.is_empty())
-        };
-        let index = self.translator.memo.root(&self.current, &IndexOf(view.clone()));
+        let view = self.translator.clients.lock().views.get(&id)?.view.clone();
+        let (index, node) = self.translator.memo.get(&self.current, &IndexOf(view.clone()));
         let index = Option::as_ref(&index)?;
-        if !rooted {
+        let listed = {
+            let mut clients = self.translator.clients.lock();
+            let viewed = clients.views.get_mut(&id)?;
+            self.translator.memo.set_root(node);
+            std::mem::replace(&mut viewed.listed, true)
+        };
+        if !listed {
             self.translator.root_units(&self.current, id, &view, index);
         }
         Some(index.names.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

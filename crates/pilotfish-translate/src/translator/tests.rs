@@ -1,0 +1,167 @@
+use super::*;
+use crate::testing::{endpoint, service, sidecar};
+use pilotfish_model::{
+    Locality, Provider, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind,
+};
+use pilotfish_model::{ObjectKey, ObjectRef, WorldWriter};
+use pilotfish_proto::ResourceType;
+
+const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
+
+struct Plane {
+    writer: WorldWriter,
+    translator: Translator,
+}
+
+impl Plane {
+    fn new() -> Self {
+        let mut plane = Self { writer: WorldWriter::new(), translator: Translator::new() };
+        plane.apply([service("web", "shop").update(), endpoints(&["10.0.0.1"])]);
+        plane
+    }
+
+    fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> Changes {
+        updates.into_iter().for_each(|update| self.writer.apply(update));
+        let (world, changes) = self.writer.publish().unwrap();
+        self.translator.publish(world, &changes)
+    }
+
+    fn has(&self, view: ViewId) -> bool {
+        self.translator.snapshot().get(view, WEB).is_some()
+    }
+
+    fn view(&self, client: &Client) -> ViewId {
+        self.translator.snapshot().view(client, ResourceType::Endpoint).unwrap()
+    }
+}
+
+fn endpoints(addresses: &[&str]) -> Update {
+    let key: ServiceKey = service("web", "shop").key();
+    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    let list = addresses.iter().map(|address| Arc::new(endpoint(address, 8080, "http")));
+    Update::Endpoints(key, shard, list.collect())
+}
+
+/// The pod of a sidecar, somewhere.
+fn pod(name: &str, region: &str) -> Update {
+    let labels = crate::testing::labels(&[("topology.kubernetes.io/region", region)]);
+    Update::Workload(Arc::new(Workload {
+        key: WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: "shop".into(),
+            name: name.into(),
+            cluster: "Kubernetes".into(),
+        },
+        addresses: Arc::from([]),
+        ports: Arc::default(),
+        labels,
+        locality: Locality::default(),
+        network: "".into(),
+        weight: 0,
+        service_account: "".into(),
+        identity: "".into(),
+        tls_mode: pilotfish_model::TlsMode::Disabled,
+        node: "".into(),
+        workload_name: "".into(),
+        hostname: "".into(),
+        sub_domain: "".into(),
+        host_network: false,
+        ready: true,
+        terminating: false,
+        created: 0,
+        provenance: ObjectRef {
+            object: ObjectKey::new(pilotfish_model::Kind::Pod, "shop", name),
+            cluster: "Kubernetes".into(),
+        },
+    }))
+}
+
+#[test]
+fn a_change_is_reported_to_who_read_the_resource() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&client);
+    assert!(plane.apply([endpoints(&["10.0.0.2"])]).changes.is_empty(), "nobody read it");
+    assert!(plane.has(view));
+    let changes = plane.apply([endpoints(&["10.0.0.3"])]).changes;
+    let change = Change { view, resource_type: ResourceType::Endpoint, name: WEB.into(), removed: false };
+    assert_eq!(changes, [change]);
+}
+
+#[test]
+fn resources_that_nobody_wants_are_let_go() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&client);
+    assert!(plane.has(view));
+    plane.translator.retain_named(|_, _, name| name == WEB);
+    assert_eq!(plane.apply([endpoints(&["10.0.0.2"])]).changes.len(), 1);
+    plane.translator.retain_named(|_, _, _| false);
+    assert_eq!(plane.apply([endpoints(&["10.0.0.3"])]).changes.len(), 0);
+    assert!(plane.has(view));
+    assert_eq!(plane.apply([endpoints(&["10.0.0.4"])]).changes.len(), 1);
+}
+
+#[test]
+fn a_view_that_comes_back_before_it_is_forgotten_is_still_reported() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    assert!(plane.has(plane.view(&client)));
+    drop(client);
+    let again = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&again);
+    assert_eq!(plane.apply([endpoints(&["10.0.0.2"])]).changes[0].view, view);
+}
+
+#[test]
+fn nothing_stays_of_clients_that_left() {
+    let mut plane = Plane::new();
+    let clients: Vec<_> =
+        (0..20).map(|n| plane.translator.connect(sidecar("a", &format!("namespace-{n}")))).collect();
+    for client in &clients {
+        assert!(plane.has(plane.view(client)));
+    }
+    assert!(plane.translator.results() > 20);
+    drop(clients);
+    assert_eq!(plane.apply([endpoints(&["10.0.0.2"])]).changes.len(), 0);
+    plane.translator.memo.sweep();
+    assert_eq!(plane.translator.results(), 0);
+}
+
+#[test]
+fn clients_that_come_and_go_between_worlds_are_forgotten() {
+    let plane = Plane::new();
+    for n in 0..1000 {
+        let client = plane.translator.connect(sidecar("a", &format!("namespace-{n}")));
+        assert!(plane.has(plane.view(&client)));
+    }
+    plane.translator.memo.sweep();
+    let few = plane.translator.results();
+    assert!(few < 256 * 12, "{few} results are kept");
+}
+
+#[test]
+fn a_moved_client_reads_its_old_view_until_it_heard_of_the_move() {
+    let mut plane = Plane::new();
+    let failover = pilotfish_config::networking::DestinationRule {
+        host: "web".into(),
+        traffic_policy: Some(pilotfish_config::networking::TrafficPolicy {
+            outlier_detection: Some(Default::default()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let rule = Update::Object(crate::testing::object("shop", "web", failover));
+    plane.apply([rule, pod("a", "eu")]);
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let old = plane.view(&client);
+    assert!(plane.has(old));
+    let moved = plane.apply([pod("a", "us")]).moved;
+    assert_eq!(moved, [client.id()]);
+    assert!(plane.has(old));
+    let new = plane.view(&client);
+    assert_ne!(new, old);
+    plane.apply([endpoints(&["10.0.0.9"])]);
+    assert!(!plane.has(old));
+    assert!(plane.has(new));
+}
