@@ -97,11 +97,14 @@ impl<'a> Frame<'a> {
     /// When the node is being computed already: a mistake in the queries, not in what they read.
     fn enter(node: &'a Node, outer: Option<&'a Self>) -> Self {
         let frame = Self { node, outer };
-        if frame.outer().any(|frame| frame.node.id == node.id) {
-            let chain: Vec<_> = frame.outer().map(|frame| format!("{:?}", frame.node.query)).collect();
-            panic!("query {:?} needs its own result, through {}", node.query, chain.join(" of "));
-        }
+        let is_free = frame.outer().all(|outer| outer.node.id != node.id);
+        assert!(is_free, "query {:?} needs its own result, through {}", node.query, frame.chain());
         frame
+    }
+
+    fn chain(&self) -> String {
+        let queries: Vec<_> = self.outer().map(|frame| format!("{:?}", frame.node.query)).collect();
+        queries.join(" of ")
     }
 
     fn outer(&self) -> impl Iterator<Item = &Self> {
@@ -293,8 +296,8 @@ impl Memo {
     /// The node of a query, if there is one.
     fn find<Q: Query>(&self, query: &Q) -> Option<Arc<Node>> {
         let table = self.table::<Q>();
-        let node = Table::<Q>::of(&*table).nodes.read().get(query).cloned();
-        node
+        let nodes = Table::<Q>::of(&*table).nodes.read();
+        nodes.get(query).cloned()
     }
 
     fn node<Q: Query>(&self, query: &Q) -> Arc<Node> {

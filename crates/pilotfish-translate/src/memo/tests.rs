@@ -60,7 +60,7 @@ impl Toy {
     }
 
     /// The value of a query in a memo that has never computed anything.
-    fn from_scratch<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
+    fn computed_anew<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
         let memo = Memo::new();
         let (current, _) = memo.advance(Arc::new(self.writer.world().clone()), &ChangeSet::default());
         memo.get(&current, query).0
@@ -355,10 +355,10 @@ proptest! {
                         told.insert(query.index, *toy.get(&query));
                     }
                     for (index, told) in &told {
-                        prop_assert_eq!(told, &*toy.from_scratch(&at(*index)), "a change was not told");
+                        prop_assert_eq!(told, &*toy.computed_anew(&at(*index)), "a change was not told");
                     }
                 }
-                Step::Ask(index) => prop_assert_eq!(toy.get(&at(index)), toy.from_scratch(&at(index))),
+                Step::Ask(index) => prop_assert_eq!(toy.get(&at(index)), toy.computed_anew(&at(index))),
                 Step::Root(index) => {
                     let query = at(index);
                     told.insert(query.index, *toy.root(&query));
@@ -371,7 +371,7 @@ proptest! {
             }
         }
         for index in 0..graph.0.len() {
-            prop_assert_eq!(toy.get(&at(index)), toy.from_scratch(&at(index)));
+            prop_assert_eq!(toy.get(&at(index)), toy.computed_anew(&at(index)));
         }
     }
 }
