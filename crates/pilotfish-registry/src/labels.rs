@@ -54,7 +54,7 @@ pub(crate) fn locality(labels: &BTreeMap<String, String>) -> Option<Locality> {
 pub(crate) fn node_locality(labels: &BTreeMap<String, String>) -> Locality {
     let first = |keys: [&str; 2]| -> Arc<str> {
         let found = keys.into_iter().find_map(|key| labels.get(key).filter(|value| !value.is_empty()));
-        found.map_or_else(|| Arc::default(), |value| value.as_str().into())
+        found.map_or_else(Arc::default, |value| value.as_str().into())
     };
     Locality {
         region: first([REGION, OLD_REGION]),

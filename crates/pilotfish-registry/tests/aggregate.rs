@@ -207,6 +207,10 @@ fn a_replacement_takes_over_without_a_gap() {
     assert!(services(&mesh.world(), "gone.ns").is_empty());
     mesh.apply("c2 anew", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.5]}]"));
     assert_eq!(endpoints(&mesh.world(), "web.ns"), ["http 1.2.3.5:80"]);
+    let counts = |mesh: &Mesh| -> Vec<_> {
+        mesh.hub.status().iter().map(|status| (status.services, status.endpoints)).collect()
+    };
+    assert_eq!(counts(&mesh), [(0, 0), (1, 1), (0, 0), (0, 0)]);
     assert!(mesh.hub.status().iter().all(|status| !status.replacing));
 }
 

@@ -185,7 +185,7 @@ impl Hub {
                 shard: slot.shard().clone(),
                 sync: self.sync_of(slot),
                 services: slot.offer.services.len(),
-                endpoints: slot.offer.endpoints.values().map(|list| list.len()).sum(),
+                endpoints: slot.offer.endpoint_count,
                 workloads: slot.offer.workloads.len(),
                 replacing,
             })

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub(super) struct Offer {
     pub(super) services: BTreeMap<ServiceKey, Arc<[Arc<Service>]>>,
     pub(super) endpoints: BTreeMap<ServiceKey, Arc<[Arc<Endpoint>]>>,
+    /// How many endpoints there are in all of these lists.
+    pub(super) endpoint_count: usize,
     pub(super) workloads: BTreeMap<WorkloadKey, Arc<Workload>>,
     pub(super) gateways: Arc<[NetworkGateway]>,
 }
@@ -78,10 +80,12 @@ impl Offer {
                 touched.services.insert(key);
             }
             RegistryUpdate::Endpoints(key, endpoints) => {
-                match endpoints {
+                self.endpoint_count += endpoints.as_ref().map_or(0, |list| list.len());
+                let old = match endpoints {
                     Some(endpoints) => self.endpoints.insert(key.clone(), endpoints),
                     None => self.endpoints.remove(&key),
                 };
+                self.endpoint_count -= old.map_or(0, |list| list.len());
                 touched.endpoints.insert((key, shard.clone()));
             }
             RegistryUpdate::Workload(key, workload) => {
