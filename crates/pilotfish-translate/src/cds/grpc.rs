@@ -88,6 +88,16 @@ fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
 }
 
 fn mutual_tls(accounts: &[String]) -> TransportSocket {
+    let common = common_tls(accounts);
+    let context = UpstreamTlsContext { common_tls_context: Some(common), ..UpstreamTlsContext::default() };
+    TransportSocket {
+        name: super::tls::TLS.to_owned(),
+        config_type: config_any(&context).map(ConfigType::TypedConfig),
+    }
+}
+
+/// The workload's certificate, and the mesh's roots for peers with one of these identities, from gRPC's certificate providers.
+pub(crate) fn common_tls(accounts: &[String]) -> CommonTlsContext {
     let plugin = |name: &str| CertificateProviderPluginInstance {
         instance_name: PROVIDER.to_owned(),
         certificate_name: name.to_owned(),
@@ -105,15 +115,10 @@ fn mutual_tls(accounts: &[String]) -> TransportSocket {
         validation_context_certificate_provider_instance: Some(older(ROOTS)),
         ..CombinedCertificateValidationContext::default()
     };
-    let common = CommonTlsContext {
+    CommonTlsContext {
         tls_certificate_provider_instance: Some(plugin(CERTIFICATE)),
         tls_certificate_certificate_provider_instance: Some(older(CERTIFICATE)),
         validation_context_type: Some(ValidationContextType::CombinedValidationContext(validation)),
         ..CommonTlsContext::default()
-    };
-    let context = UpstreamTlsContext { common_tls_context: Some(common), ..UpstreamTlsContext::default() };
-    TransportSocket {
-        name: super::tls::TLS.to_owned(),
-        config_type: config_any(&context).map(ConfigType::TypedConfig),
     }
 }

@@ -25,6 +25,7 @@ mod tls;
 mod view;
 
 pub use fixed::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
+pub(crate) use grpc::common_tls as grpc_tls;
 pub use names::{inbound_name, outbound_name, sni_name};
 pub use stat_name::StatName;
 pub use view::{Certificates, Client, ClusterView, Families};

@@ -17,6 +17,7 @@ mod convert;
 mod cors;
 mod domains;
 mod fault;
+mod grpc;
 mod hash_policy;
 mod headers;
 mod matches;
@@ -40,10 +41,11 @@ impl RouteView {
     pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         let Unit::Named(name) = unit else { return Batch::default() };
         let resource = match self.client.scope.kind {
-            ProxyKind::Sidecar => sidecar::route_configuration(self, cx, name),
-            ProxyKind::Grpc | ProxyKind::Router => return Batch::default(),
+            ProxyKind::Sidecar => Some(sidecar::route_configuration(self, cx, name)),
+            ProxyKind::Grpc => grpc::route_configuration(self, cx, name),
+            ProxyKind::Router => None,
         };
-        vec![resource].into()
+        Vec::from_iter(resource).into()
     }
 }
 

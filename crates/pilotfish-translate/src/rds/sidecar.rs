@@ -2,7 +2,7 @@
 
 use super::domains::Domains;
 use super::plan::{PlanOf, Planned};
-use super::routes::{DefaultRoute, RoutesOf};
+use super::routes::{DefaultRoute, RoutesOf, is_grpc};
 use super::services::listener_of;
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
@@ -130,7 +130,7 @@ impl<'a, 'c> Building<'a, 'c> {
             view,
             cx,
             port,
-            domains: Domains::new(view, port != 0),
+            domains: Domains::new(view, port != 0 && !is_grpc(&view.client)),
             names: BTreeSet::new(),
             hosts: Vec::new(),
             provenance: Vec::new(),
