@@ -8,6 +8,7 @@
 
 mod arrows;
 mod bench;
+mod demo;
 mod docs;
 mod oracle;
 mod process;
@@ -35,6 +36,8 @@ enum Task {
     Test(test::Args),
     /// Compare what Pilotfish sends with the recorded cases of istiod
     Oracle(oracle::Args),
+    /// Try Pilotfish: bring an Envoy, serve the example, send traffic and show where it goes
+    Demo(demo::Args),
     /// Measure Pilotfish beside a server that only broadcasts, in one run
     Bench(bench::Args),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Task::Tools(args) => tools::run(&args).map(|()| true),
         Task::Test(args) => test::run(&args),
         Task::Oracle(args) => oracle::run(&args),
+        Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
     };
     match done {
