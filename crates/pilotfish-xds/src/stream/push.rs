@@ -144,7 +144,9 @@ impl<S: ResourceSource> Stream<S> {
             ResourceType::Endpoint if keeps => {
                 let clusters = self.order.breaking.as_ref().map(|breaking| &breaking.clusters);
                 let all = contents.upserts.len();
-                contents.upserts.retain(|r| clusters.is_none_or(|clusters| !clusters.contains(&r.name)));
+                let stays = |name: &Arc<str>| clusters.is_some_and(|clusters| clusters.contains(name));
+                // What the client does not have is not held: its cluster may wait for it.
+                contents.upserts.retain(|r| !stays(&r.name) || !watch.sent.contains_key(&r.name));
                 held = contents.upserts.len() < all;
             }
             // Envoy takes the removal of a filter's configuration for an error.

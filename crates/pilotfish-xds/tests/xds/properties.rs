@@ -1,1 +1,447 @@
+//! What must hold over any history of changes and requests.
 
+use crate::support::{Got, Memory, Peer, body, fanout, version};
+use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Listener, Route};
+use pilotfish_xds::{ClientId, Fanout, PeerInfo, Protocol};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+const TYPES: [ResourceType; 4] = [Cluster, Endpoint, Listener, Route];
+
+/// One step of a history.
+#[derive(Clone, Debug)]
+enum Step {
+    Set { class: u32, ty: usize, name: usize, content: u8 },
+    Remove { class: u32, ty: usize, name: usize },
+    Publish,
+    Move { class: u32 },
+    Ask { ty: usize, names: Vec<usize> },
+    Drop { ty: usize, names: Vec<usize> },
+    Poll { refuse: bool, answer: bool },
+    Wait { seconds: u64 },
+    Reconnect { resume: bool },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (ty, name, class) = (0..TYPES.len(), 0..NAMES.len(), 0..2_u32);
+    let names = proptest::collection::vec(0..NAMES.len(), 1..4);
+    let step = prop_oneof![
+        6 => (class.clone(), ty.clone(), name.clone(), 0..3_u8)
+            .prop_map(|(class, ty, name, content)| Step::Set { class, ty, name, content }),
+        2 => (class.clone(), ty.clone(), name).prop_map(|(class, ty, name)| Step::Remove { class, ty, name }),
+        4 => Just(Step::Publish),
+        1 => class.prop_map(|class| Step::Move { class }),
+        2 => (ty.clone(), names.clone()).prop_map(|(ty, names)| Step::Ask { ty, names }),
+        1 => (ty, names).prop_map(|(ty, names)| Step::Drop { ty, names }),
+        6 => (any::<bool>(), any::<bool>())
+            .prop_map(|(refuse, answer)| Step::Poll { refuse: refuse && answer, answer }),
+        1 => (1..8_u64).prop_map(|seconds| Step::Wait { seconds }),
+        1 => any::<bool>().prop_map(|resume| Step::Reconnect { resume }),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+/// A client of one protocol and what it knows.
+struct Model {
+    fanout: Arc<Fanout<Memory>>,
+    peer: Peer,
+    number: u64,
+    class: u32,
+    /// Names subscribed to; `None` is everything.
+    subscribed: BTreeMap<ResourceType, Option<BTreeSet<String>>>,
+    have: BTreeMap<ResourceType, BTreeMap<String, String>>,
+    nonces: BTreeMap<ResourceType, String>,
+    /// What may be sent again although it did not change.
+    excused: Vec<(ResourceType, String)>,
+}
+
+impl Model {
+    fn new(fanout: &Arc<Fanout<Memory>>, protocol: Protocol, number: u64) -> Self {
+        let mut model = Self {
+            fanout: Arc::clone(fanout),
+            peer: Peer::new(fanout, protocol),
+            number,
+            class: 0,
+            subscribed: BTreeMap::new(),
+            have: BTreeMap::new(),
+            nonces: BTreeMap::new(),
+            excused: Vec::new(),
+        };
+        for ty in TYPES {
+            let names = (!ty.is_wildcard()).then(|| BTreeSet::from(["a".to_owned()]));
+            model.subscribed.insert(ty, names);
+            model.have.insert(ty, BTreeMap::new());
+        }
+        model.subscribe_all(false);
+        model
+    }
+
+    fn names(&self, ty: ResourceType) -> Vec<String> {
+        self.subscribed[&ty].iter().flatten().cloned().collect()
+    }
+
+    fn subscribe_all(&mut self, resume: bool) {
+        if resume {
+            // Endpoints of a resumed client may be sent once more: its clusters may wait for them.
+            self.excused.extend(NAMES.iter().map(|name| (Endpoint, (*name).to_owned())));
+        }
+        for ty in TYPES {
+            let names = self.names(ty);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            if resume {
+                let have: Vec<_> = self.have[&ty].clone().into_iter().collect();
+                self.peer.resume(ty, &names, &have);
+            } else {
+                self.have.insert(ty, BTreeMap::new());
+                self.peer.ask(ty, &names);
+            }
+        }
+    }
+
+    fn is_delta(&self) -> bool {
+        self.peer.protocol == Protocol::Delta
+    }
+
+    fn ask(&mut self, ty: ResourceType, names: &[usize], keep: bool) {
+        let Some(Some(subscribed)) = self.subscribed.get_mut(&ty) else { return };
+        let names: BTreeSet<String> = names.iter().map(|name| NAMES[*name].to_owned()).collect();
+        let known = subscribed.clone();
+        for name in &names {
+            if keep {
+                subscribed.insert(name.clone());
+                self.excused.push((ty, name.clone()));
+            } else if subscribed.len() > 1 && subscribed.remove(name) {
+                self.have.get_mut(&ty).unwrap().remove(name);
+            }
+        }
+        let subscribed = subscribed.clone();
+        if self.is_delta() {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            if keep {
+                self.peer.ask(ty, &names);
+            } else {
+                let gone: Vec<&str> = known.difference(&subscribed).map(String::as_str).collect();
+                self.peer.unsubscribe(ty, &gone);
+            }
+        } else if let Some(nonce) = self.nonces.get(&ty).cloned() {
+            let names = self.names(ty);
+            self.peer.answer(ty, &names.iter().map(String::as_str).collect::<Vec<_>>(), &nonce);
+        } else {
+            // Not answered yet: the names go with the first answer.
+            let names = self.names(ty);
+            self.excused.extend(names.iter().map(|name| (ty, name.clone())));
+            self.peer.ask(ty, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+
+    fn poll(&mut self, refuse: bool, answer: bool) -> Result<bool, TestCaseError> {
+        let Some(got) = self.peer.next() else { return Ok(false) };
+        self.take_in(&got)?;
+        self.nonces.insert(got.ty, got.nonce.clone());
+        let names = self.names(got.ty);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if refuse {
+            self.excused.extend(got.resources.iter().map(|(name, _)| (got.ty, name.clone())));
+            self.peer.nack(&got, &names, "b: is bad");
+        } else if answer {
+            match self.peer.protocol {
+                Protocol::Delta => self.peer.ack(&got),
+                Protocol::Sotw => self.peer.answer(got.ty, &names, &got.nonce),
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_in(&mut self, got: &Got) -> Result<(), TestCaseError> {
+        let have = self.have.get_mut(&got.ty).unwrap();
+        let whole = !self.peer.protocol.eq(&Protocol::Delta) && got.ty.is_wildcard();
+        if whole {
+            have.clear();
+        }
+        for (name, version) in &got.resources {
+            let subscribed = self.subscribed[&got.ty].as_ref();
+            let same = have.insert(name.clone(), version.clone()).as_ref() == Some(version);
+            prop_assert!(
+                !same || take(&mut self.excused, &(got.ty, name.clone())),
+                "{} {name} is sent again unchanged",
+                got.ty.short()
+            );
+            prop_assert!(subscribed.is_none_or(|names| names.contains(name)), "{name} was not asked for");
+            if got.ty == Cluster {
+                self.excused.push((Endpoint, name.clone()));
+            }
+        }
+        for name in &got.removed {
+            have.remove(name);
+        }
+        Ok(())
+    }
+
+    fn reconnect(&mut self, resume: bool) {
+        self.peer = Peer::new(&self.fanout, self.peer.protocol);
+        self.class = 0;
+        self.number += 2;
+        self.nonces.clear();
+        self.subscribe_all(resume && self.is_delta());
+    }
+
+    /// Lets the client catch up, and compares.
+    fn finish(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..8 {
+            while self.poll(false, true)? {}
+            // State of the world: what was asked for with an old nonce is said again.
+            if !self.is_delta() {
+                for ty in [Endpoint, Route] {
+                    self.ask(ty, &[], true);
+                }
+            }
+            self.peer.later(Duration::from_secs(6));
+        }
+        for ty in TYPES {
+            let mut expected: BTreeMap<String, String> = BTreeMap::new();
+            for (name, version) in self.fanout.source().all(self.class, ty) {
+                expected.insert(name, format!("{version:016x}"));
+            }
+            if let Some(names) = &self.subscribed[&ty] {
+                expected.retain(|name, _| names.contains(name));
+                for name in names {
+                    let empty = format!("{:016x}", version(&body(ty, name, "")));
+                    expected.entry(name.clone()).or_insert(empty);
+                }
+            }
+            prop_assert_eq!(&self.have[&ty], &expected, "{}", ty.short());
+        }
+        prop_assert!(self.peer.next().is_none());
+        prop_assert!(self.peer.stream.lock().deadline().is_none());
+        Ok(())
+    }
+}
+
+/// Uses one excuse up.
+fn take(excused: &mut Vec<(ResourceType, String)>, one: &(ResourceType, String)) -> bool {
+    let at = excused.iter().position(|other| other == one);
+    at.map(|at| excused.swap_remove(at)).is_some()
+}
+
+fn play(model: &mut Model, step: &Step) -> Result<(), TestCaseError> {
+    match step {
+        Step::Set { .. } | Step::Remove { .. } | Step::Publish => {}
+        Step::Move { class } => {
+            model.class = *class;
+            model.fanout.source().move_client(ClientId(model.number), *class);
+        }
+        Step::Ask { ty, names } => model.ask(TYPES[*ty], names, true),
+        Step::Drop { ty, names } => model.ask(TYPES[*ty], names, false),
+        Step::Poll { refuse, answer } => drop(model.poll(*refuse, *answer)?),
+        Step::Wait { seconds } => model.peer.later(Duration::from_secs(*seconds)),
+        Step::Reconnect { resume } => model.reconnect(*resume),
+    }
+    Ok(())
+}
+
+fn change(fanout: &Fanout<Memory>, step: &Step) {
+    match step {
+        Step::Set { class, ty, name, content } => {
+            fanout.source().set(*class, TYPES[*ty], NAMES[*name], &content.to_string());
+        }
+        Step::Remove { class, ty, name } => fanout.source().remove(*class, TYPES[*ty], NAMES[*name]),
+        Step::Publish => fanout.publish(&fanout.source().commit()),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").map_or(400, |cases| cases.parse().unwrap()), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn delta_accumulated_is_the_state_of_the_world_is_the_source(steps in steps()) {
+        let fanout = fanout();
+        let mut delta = Model::new(&fanout, Protocol::Delta, 0);
+        let mut sotw = Model::new(&fanout, Protocol::Sotw, 1);
+        for step in &steps {
+            change(&fanout, step);
+            // In this order, so that the numbers of clients are known.
+            play(&mut delta, step)?;
+            play(&mut sotw, step)?;
+        }
+        fanout.publish(&fanout.source().commit());
+        delta.finish()?;
+        sotw.finish()?;
+        drop((delta, sotw));
+        prop_assert_eq!((fanout.stream_count(), fanout.group_count()), (0, 0));
+    }
+
+    #[test]
+    fn random_bytes_as_requests_end_a_stream_or_are_passed_over(
+        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..8),
+        delta in any::<bool>(),
+    ) {
+        let fanout = fanout();
+        let mut peer = Peer::new(&fanout, if delta { Protocol::Delta } else { Protocol::Sotw });
+        peer.ask(Cluster, &[]);
+        for message in messages {
+            let _ = peer.stream.lock().on_message(&message, peer.now);
+            while peer.next().is_some() {}
+        }
+        let stream = fanout.open(Protocol::Delta, PeerInfo::default());
+        let _ = stream.lock().on_message(&[0x0a, 0x02, 0x0a, 0xff], peer.now);
+    }
+
+    #[test]
+    fn a_route_never_refers_to_a_cluster_that_is_not_warm(
+        rounds in proptest::collection::vec((proptest::collection::btree_set(0..5_usize, 0..4), 0..6_usize), 1..12),
+        sotw in any::<bool>(),
+    ) {
+        let fanout = fanout();
+        let mut envoy = Envoy::new(&fanout, if sotw { Protocol::Sotw } else { Protocol::Delta });
+        for (services, polls) in rounds {
+            for (i, name) in NAMES.iter().enumerate() {
+                if services.contains(&i) {
+                    fanout.source().set(0, Cluster, name, "1");
+                    fanout.source().set(0, Endpoint, name, "1");
+                } else {
+                    fanout.source().remove(0, Cluster, name);
+                    fanout.source().remove(0, Endpoint, name);
+                }
+            }
+            let names: Vec<&str> = services.iter().map(|i| NAMES[*i]).collect();
+            fanout.source().set(0, Route, "80", &names.join(","));
+            fanout.publish(&fanout.source().commit());
+            for _ in 0..polls {
+                envoy.poll()?;
+            }
+        }
+        while envoy.poll()? {}
+        let there: BTreeSet<String> = fanout.source().all(0, Cluster).into_keys().collect();
+        prop_assert_eq!(&envoy.clusters, &there);
+        let referred: BTreeSet<_> = envoy.route.iter().cloned().collect();
+        prop_assert_eq!(referred, envoy.clusters.clone(), "and everything arrives");
+    }
+}
+
+/// A client that does what Envoy does: asks for endpoints of new clusters, and acknowledges clusters when all are warm.
+struct Envoy {
+    peer: Peer,
+    clusters: BTreeSet<String>,
+    warm: BTreeSet<String>,
+    subscribed: BTreeSet<String>,
+    route: Vec<String>,
+    unanswered: Vec<Got>,
+    endpoints_nonce: String,
+}
+
+impl Envoy {
+    fn new(fanout: &Arc<Fanout<Memory>>, protocol: Protocol) -> Self {
+        let mut peer = Peer::new(fanout, protocol);
+        peer.ask(Cluster, &[]);
+        peer.ask(Listener, &[]);
+        peer.ask(Route, &["80"]);
+        Self {
+            peer,
+            clusters: BTreeSet::new(),
+            warm: BTreeSet::new(),
+            subscribed: BTreeSet::new(),
+            route: Vec::new(),
+            unanswered: Vec::new(),
+            endpoints_nonce: String::new(),
+        }
+    }
+
+    fn poll(&mut self) -> Result<bool, TestCaseError> {
+        let Some(got) = self.peer.next() else { return Ok(false) };
+        match got.ty {
+            Cluster => self.clusters_came(got)?,
+            Endpoint => {
+                self.warm.extend(got.names().into_iter().map(str::to_owned));
+                self.endpoints_nonce.clone_from(&got.nonce);
+                self.answer(&got);
+            }
+            Route => {
+                self.route = contents_of_route(&got);
+                for name in &self.route {
+                    prop_assert!(
+                        self.clusters.contains(name),
+                        "the route refers to {name}, which is not there"
+                    );
+                    prop_assert!(self.warm.contains(name), "the route refers to {name}, which is not warm");
+                }
+                self.answer(&got);
+            }
+            _ => self.answer(&got),
+        }
+        if self.clusters.is_subset(&self.warm) {
+            for got in std::mem::take(&mut self.unanswered) {
+                self.answer(&got);
+            }
+        }
+        Ok(true)
+    }
+
+    fn clusters_came(&mut self, got: Got) -> Result<(), TestCaseError> {
+        let old = self.clusters.clone();
+        if self.peer.protocol == Protocol::Sotw {
+            self.clusters.clear();
+        }
+        self.clusters.extend(got.names().into_iter().map(str::to_owned));
+        for name in &got.removed {
+            self.clusters.remove(name);
+        }
+        for name in &self.route {
+            let there = self.clusters.contains(name) || !old.contains(name);
+            prop_assert!(there, "{name} is removed while the route refers to it");
+        }
+        self.warm.retain(|name| self.clusters.contains(name));
+        self.unanswered.push(got);
+        let (new, gone): (Vec<String>, Vec<String>) = (
+            self.clusters.difference(&self.subscribed).cloned().collect(),
+            self.subscribed.difference(&self.clusters).cloned().collect(),
+        );
+        self.subscribed.clone_from(&self.clusters);
+        if self.peer.protocol == Protocol::Sotw {
+            let all: Vec<&str> = self.subscribed.iter().map(String::as_str).collect();
+            if !(new.is_empty() && gone.is_empty()) {
+                if self.endpoints_nonce.is_empty() {
+                    self.peer.ask(Endpoint, &all);
+                } else {
+                    self.peer.answer(Endpoint, &all, &self.endpoints_nonce);
+                }
+            }
+        } else {
+            if !new.is_empty() {
+                self.peer.ask(Endpoint, &new.iter().map(String::as_str).collect::<Vec<_>>());
+            }
+            if !gone.is_empty() {
+                self.peer.unsubscribe(Endpoint, &gone.iter().map(String::as_str).collect::<Vec<_>>());
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, got: &Got) {
+        match (self.peer.protocol, got.ty) {
+            (Protocol::Delta, _) => self.peer.ack(got),
+            (Protocol::Sotw, Endpoint) => {
+                let all: Vec<&str> = self.subscribed.iter().map(String::as_str).collect();
+                self.peer.answer(Endpoint, &all, &got.nonce);
+            }
+            (Protocol::Sotw, Route) => self.peer.answer(Route, &["80"], &got.nonce),
+            (Protocol::Sotw, ty) => self.peer.answer(ty, &[], &got.nonce),
+        }
+    }
+}
+
+/// The clusters that a route of the test refers to: found by trying all, as responses are compared by hash.
+fn contents_of_route(got: &Got) -> Vec<String> {
+    let version_of = |names: &[&str]| format!("{:016x}", version(&body(Route, "80", &names.join(","))));
+    for choice in 0..1_u32 << NAMES.len() {
+        let names: Vec<&str> =
+            NAMES.iter().enumerate().filter(|(i, _)| choice & (1 << i) != 0).map(|(_, name)| *name).collect();
+        if got.resources.iter().any(|(_, version)| *version == version_of(&names)) {
+            return names.into_iter().map(str::to_owned).collect();
+        }
+    }
+    Vec::new()
+}
