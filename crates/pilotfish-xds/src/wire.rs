@@ -386,7 +386,7 @@ mod tests {
     use prost::Message;
 
     fn resource(name: &str, version: u64, value: &[u8]) -> Arc<Resource> {
-        let any = Any { type_url: "t".into(), value: value.to_vec().into() };
+        let any = Any { type_url: "t".into(), value: value.to_vec() };
         Arc::new(Resource { name: name.into(), version, body: any.encode_to_vec().into(), changed_at: 0 })
     }
 

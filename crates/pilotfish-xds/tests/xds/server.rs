@@ -1,1 +1,314 @@
+//! The server over a real socket, with a client that writes HTTP/2 itself.
 
+use crate::support::{Got, Memory, decode};
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
+use http::HeaderMap;
+use pilotfish_proto::ResourceType::{self, Cluster, Endpoint};
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use pilotfish_xds::{Fanout, Protocol, Server, ServerConfig};
+use prost::Message;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// A running server.
+struct Running {
+    fanout: Arc<Fanout<Memory>>,
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+fn start(config: ServerConfig) -> Running {
+    let fanout = crate::support::fanout();
+    let server = Server::new(Arc::clone(&fanout), config);
+    let bound = server.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = bound.local_addr();
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(bound.run(async { drop(stopped.await) }));
+    Running { fanout, address, stop, task }
+}
+
+impl Running {
+    fn publish(&self) {
+        self.fanout.publish(&self.fanout.source().commit());
+    }
+}
+
+/// Nothing takes that long, unless it hangs.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens in time")
+}
+
+/// A connection; windows of that size.
+async fn connect(address: SocketAddr, window: u32) -> SendRequest<Bytes> {
+    let io = soon(tokio::net::TcpStream::connect(address)).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(window).initial_connection_window_size(window.max(65_535));
+    let (client, connection) = soon(builder.handshake(io)).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+struct Call {
+    out: SendStream<Bytes>,
+    body: RecvStream,
+    headers: HeaderMap,
+    buffer: BytesMut,
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+async fn call(client: &SendRequest<Bytes>, path: &str) -> Call {
+    call_with(client, path, None).await
+}
+
+/// A call whose only request goes out before the answer begins.
+async fn call_with(client: &SendRequest<Bytes>, path: &str, only: Option<&[u8]>) -> Call {
+    let mut client = soon(client.clone().ready()).await.unwrap();
+    let request = http::Request::post(format!("http://xds{path}")).header("content-type", "application/grpc");
+    let (response, mut out) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    if let Some(only) = only {
+        out.send_data(framed(only), true).unwrap();
+    }
+    let response = soon(response).await.unwrap();
+    let (head, body) = response.into_parts();
+    Call { out, body, headers: head.headers, buffer: BytesMut::new() }
+}
+
+impl Call {
+    fn send(&mut self, message: &[u8]) {
+        self.out.send_data(framed(message), false).unwrap();
+    }
+
+    fn ask(&mut self, ty: ResourceType, names: &[&str]) {
+        let node = Some(Node { id: "sidecar~10.0.0.1~a.ns~ns.svc.cluster.local".into(), ..Node::default() });
+        let request = DeltaDiscoveryRequest {
+            node,
+            type_url: ty.type_url().into(),
+            resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.send(&request.encode_to_vec());
+    }
+
+    /// The next message; `None` at the end of the body.
+    async fn message(&mut self) -> Option<Bytes> {
+        loop {
+            if self.buffer.len() >= 5 {
+                let len = u32::from_be_bytes(self.buffer[1..5].try_into().unwrap()) as usize;
+                if self.buffer.len() >= 5 + len {
+                    return Some(self.buffer.split_to(5 + len).freeze().slice(5..));
+                }
+            }
+            let data = soon(self.body.data()).await?.ok()?;
+            self.body.flow_control().release_capacity(data.len()).unwrap();
+            self.buffer.extend_from_slice(&data);
+        }
+    }
+
+    async fn got(&mut self) -> Got {
+        decode(Protocol::Delta, &self.message().await.expect("a response"))
+    }
+
+    /// The status at the end of the stream.
+    async fn status(&mut self) -> (String, String) {
+        let in_headers = self.headers.contains_key("grpc-status");
+        let trailers = if in_headers {
+            self.headers.clone()
+        } else {
+            while self.message().await.is_some() {}
+            soon(self.body.trailers()).await.unwrap().expect("a status")
+        };
+        let text = |name: &str| trailers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+        (text("grpc-status"), text("grpc-message"))
+    }
+}
+
+#[tokio::test]
+async fn a_client_subscribes_and_hears_of_changes() {
+    let server = start(ServerConfig::default());
+    server.fanout.source().set(0, Cluster, "a", "1");
+    let client = connect(server.address, 65_535).await;
+    let mut stream = call(&client, DELTA).await;
+    stream.ask(Cluster, &[]);
+    assert_eq!(stream.got().await.names(), ["a"]);
+    server.fanout.source().set(0, Cluster, "b", "1");
+    server.publish();
+    assert_eq!(stream.got().await.names(), ["b"]);
+    let peer = server.fanout.connections()[0].peer.clone();
+    assert!(peer.address.starts_with("127.0.0.1:"));
+    assert!(peer.metadata.contains(&("content-type".into(), "application/grpc".into())));
+}
+
+#[tokio::test]
+async fn a_bad_message_ends_its_stream_and_no_other() {
+    let server = start(ServerConfig { max_message: 1000, ..ServerConfig::default() });
+    let client = connect(server.address, 65_535).await;
+    let mut good = call(&client, DELTA).await;
+    good.ask(Cluster, &[]);
+    good.got().await;
+    let mut malformed = call(&client, DELTA).await;
+    malformed.send(&[0xff; 30]);
+    let (code, message) = malformed.status().await;
+    assert_eq!(code, "3");
+    assert!(message.contains("malformed request"), "{message}");
+    let mut long = call(&client, DELTA).await;
+    long.out.send_data(Bytes::from_static(&[0, 0, 0, 4, 0]), false).unwrap();
+    let (code, message) = long.status().await;
+    assert_eq!(code, "8");
+    assert!(message.contains("1024 bytes is too long"), "{message}");
+    let mut compressed = call(&client, DELTA).await;
+    compressed.out.send_data(Bytes::from_static(&[1, 0, 0, 0, 0]), false).unwrap();
+    assert_eq!(compressed.status().await.0, "12");
+    server.fanout.source().set(0, Cluster, "a", "1");
+    server.publish();
+    assert_eq!(good.got().await.names(), ["a"]);
+}
+
+#[tokio::test]
+async fn what_is_no_ads_stream_is_refused_with_a_status() {
+    let server = start(ServerConfig::default());
+    let client = connect(server.address, 65_535).await;
+    assert_eq!(call(&client, "/some.Service/Method").await.status().await.0, "12");
+    server.fanout.source().not_ready.store(true, Ordering::SeqCst);
+    let (code, message) = call(&client, DELTA).await.status().await;
+    assert_eq!(code, "14");
+    assert!(message.contains("not ready"), "{message}");
+    // Bytes that are no HTTP/2 end their connection.
+    let mut io = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    io.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut rest = Vec::new();
+    // Closed or reset: both are an end.
+    let _ = soon(io.read_to_end(&mut rest)).await;
+}
+
+#[tokio::test]
+async fn health_follows_readiness_and_reflection_lists_ads() {
+    use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+    let server = start(ServerConfig::default());
+    let client = connect(server.address, 65_535).await;
+    let check = HealthCheckRequest { service: String::new() }.encode_to_vec();
+    soon(async {
+        loop {
+            let mut health = call_with(&client, "/grpc.health.v1.Health/Check", Some(&check)).await;
+            let answer = HealthCheckResponse::decode(health.message().await.unwrap()).unwrap();
+            if answer.status == 1 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // ServerReflectionRequest { list_services: "*" }
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let mut reflection = call_with(&client, path, Some(&[0x3a, 1, b'*'])).await;
+    let answer = reflection.message().await.unwrap();
+    let ads = b"envoy.service.discovery.v3.AggregatedDiscoveryService";
+    assert!(answer.windows(ads.len()).any(|part| part == ads));
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_one_merged_push_when_it_reads_again() {
+    let server = start(ServerConfig { send_buffer: 1000, ..ServerConfig::default() });
+    let long = |i: usize| format!("{i}").repeat(3000);
+    server.fanout.source().set(0, Cluster, "a", &long(1));
+    let client = connect(server.address, 1000).await;
+    let mut slow = call(&client, DELTA).await;
+    slow.ask(Cluster, &[]);
+    // The first bytes are there, and the window is full.
+    let first = soon(slow.body.data()).await.unwrap().unwrap();
+    let other = connect(server.address, 65_535).await;
+    let mut quick = call(&other, DELTA).await;
+    quick.ask(Cluster, &[]);
+    quick.got().await;
+    for i in 2..6 {
+        server.fanout.source().set(0, Cluster, "a", &long(i));
+        server.publish();
+        assert_eq!(quick.got().await.names(), ["a"], "others are not held up");
+    }
+    slow.body.flow_control().release_capacity(first.len()).unwrap();
+    slow.buffer.extend_from_slice(&first);
+    assert_eq!(slow.got().await.names(), ["a"]);
+    let newest = slow.got().await;
+    assert_eq!(newest.resources, server.fanout_versions(), "the newest, and nothing in between");
+}
+
+impl Running {
+    fn fanout_versions(&self) -> Vec<(String, String)> {
+        let all = self.fanout.source().all(0, Cluster);
+        all.into_iter().map(|(name, version)| (name, format!("{version:016x}"))).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_streams_with_a_status_and_then_the_server() {
+    let server = start(ServerConfig::default());
+    let client = connect(server.address, 65_535).await;
+    let mut stream = call(&client, DELTA).await;
+    stream.ask(Endpoint, &["x"]);
+    stream.got().await;
+    server.stop.send(()).unwrap();
+    let (code, message) = stream.status().await;
+    assert_eq!((code.as_str(), message.as_str()), ("14", "the server is shutting down"));
+    drop((client, stream));
+    soon(server.task).await.unwrap();
+    assert!(tokio::net::TcpStream::connect(server.address).await.is_err());
+    assert_eq!(server.fanout.stream_count(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_stays_is_cut_off_after_the_deadline() {
+    let server = start(ServerConfig { drain_timeout: Duration::from_millis(50), ..ServerConfig::default() });
+    let mut idle = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    idle.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut first = [0; 9];
+    soon(idle.read_exact(&mut first)).await.unwrap();
+    server.stop.send(()).unwrap();
+    soon(server.task).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = soon(idle.read_to_end(&mut rest)).await;
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_ended() {
+    let first_request_timeout = Duration::from_millis(20);
+    let server = start(ServerConfig { first_request_timeout, ..ServerConfig::default() });
+    let client = connect(server.address, 65_535).await;
+    let (code, _) = call(&client, DELTA).await.status().await;
+    assert_eq!(code, "4");
+}
+
+#[tokio::test]
+async fn a_gone_client_is_forgotten() {
+    let server = start(ServerConfig::default());
+    let client = connect(server.address, 65_535).await;
+    let mut stream = call(&client, DELTA).await;
+    stream.ask(Cluster, &[]);
+    stream.got().await;
+    assert_eq!(server.fanout.stream_count(), 1);
+    drop((client, stream));
+    soon(async {
+        while server.fanout.stream_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(server.fanout.group_count(), 0);
+}

@@ -72,7 +72,7 @@ pub(crate) fn body(ty: ResourceType, name: &str, content: &str) -> Bytes {
             ..Default::default()
         })
     } else {
-        Any { type_url: ty.type_url().into(), value: format!("{name}={content}").into_bytes().into() }
+        Any { type_url: ty.type_url().into(), value: format!("{name}={content}").into_bytes() }
     };
     packed.encode_to_vec().into()
 }
@@ -222,7 +222,6 @@ impl Got {
 
 /// A client without a network, with time in its own hands.
 pub(crate) struct Peer {
-    pub(crate) fanout: Arc<Fanout<Memory>>,
     pub(crate) stream: Arc<Mutex<Stream<Memory>>>,
     pub(crate) protocol: Protocol,
     pub(crate) now: Instant,
@@ -234,7 +233,6 @@ impl Peer {
     pub(crate) fn new(fanout: &Arc<Fanout<Memory>>, protocol: Protocol) -> Self {
         let node = Node { id: "sidecar~10.0.0.1~a.ns~ns.svc.cluster.local".into(), ..Default::default() };
         Self {
-            fanout: Arc::clone(fanout),
             stream: fanout.open(protocol, PeerInfo::default()),
             protocol,
             now: Instant::now(),
