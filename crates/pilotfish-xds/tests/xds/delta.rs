@@ -387,6 +387,9 @@ fn a_change_marks_its_subscribers_and_nobody_else() {
         peer.settle();
     }
     assert_eq!(fanout.group_count(), 2, "equal subscriptions share one group");
+    let endpoints = crate::support::view(0, Endpoint);
+    assert!(fanout.is_subscribed(endpoints, Endpoint, "some"));
+    assert!(!fanout.is_subscribed(endpoints, Endpoint, "nobody's"));
     fanout.source().set(0, Endpoint, "some", "2");
     publish(&fanout);
     let marked: Vec<_> = peers.iter().map(|peer| peer.stream.lock().mark().is_set()).collect();
