@@ -332,3 +332,19 @@ fn a_collision_of_names_is_told_to_whom_it_concerns() {
     step(&mut scene, "- ServiceEntry n/old");
     assert_eq!(address(&mut scene, &second), before);
 }
+
+#[test]
+fn an_entry_that_multiplies_beyond_reason_costs_itself_alone() {
+    let list = |count: usize, item: &dyn Fn(usize) -> String| -> String {
+        (0..count).map(item).collect::<Vec<_>>().join(", ")
+    };
+    let hosts = list(200, &|index| format!("h{index}.com"));
+    let ports = list(200, &|index| format!("{{number: {}, name: p{index}, protocol: TCP}}", index + 1));
+    let endpoints = list(200, &|index| format!("{{address: 1.1.1.{index}}}"));
+    let bomb =
+        format!("{{hosts: [{hosts}], ports: [{ports}], resolution: STATIC, endpoints: [{endpoints}]}}");
+    let good = "{hosts: [good.com], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}";
+    let world = world(&(se("bomb", &bomb) + &se("good", good)));
+    assert_eq!(world.service_count(), 1);
+    assert_eq!(support::endpoints(&world, "good.com"), ["http good.com:80"]);
+}

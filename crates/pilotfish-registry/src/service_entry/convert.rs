@@ -15,6 +15,8 @@ use std::sync::Arc;
 const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
 const AUTO_ALLOCATE: &str = "networking.istio.io/enable-autoallocate-ip";
 const UNIX: &str = "unix://";
+/// The most endpoints of one entry. A small text can multiply to billions; nobody needs those.
+const MAX_ENDPOINTS: usize = 1 << 20;
 
 /// What a ServiceEntry's conversion depends on beside the ServiceEntry.
 pub(super) struct Context<'a> {
@@ -45,8 +47,14 @@ pub(super) type Hosts = Vec<(Hostname, Vec<Arc<Service>>)>;
 /// The services of an entry by host: one for each of its addresses. Addresses that the entry's status lists are in;
 /// those that are computed from the name are not.
 pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> Hosts {
-    let addresses = addresses(&object.addresses);
     let mut hosts: Hosts = Vec::new();
+    let count = endpoint_count(object);
+    if count > MAX_ENDPOINTS {
+        tracing::warn!(object = %object.key(), count,
+            "hosts, addresses, ports and endpoints multiply to more than {MAX_ENDPOINTS} endpoints, the ServiceEntry is left out");
+        return hosts;
+    }
+    let addresses = addresses(&object.addresses);
     for host in &object.hosts {
         let hostname = match Hostname::parse(host) {
             Ok(hostname) => hostname,
@@ -65,6 +73,13 @@ pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> H
         hosts.push((hostname, services));
     }
     hosts
+}
+
+/// How many endpoints an entry makes of those that it lists: each host has them for each address and port.
+fn endpoint_count(entry: &ServiceEntry) -> usize {
+    [entry.hosts.len(), entry.addresses.len(), entry.ports.len(), entry.endpoints.len()]
+        .into_iter()
+        .fold(1, |product, count| product.saturating_mul(count.max(1)))
 }
 
 fn service(
