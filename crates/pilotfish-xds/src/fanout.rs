@@ -269,14 +269,6 @@ impl<S: ResourceSource> Fanout<S> {
         self.topology.read().topics.get(&(ty, view)).is_some_and(|topic| topic.names.contains_key(name))
     }
 
-    /// Whether some stream subscribes to that resource, by name or with everything else. A source may forget what nobody
-    /// subscribes to.
-    pub fn is_subscribed(&self, view: ViewId, ty: ResourceType, name: &str) -> bool {
-        let topology = self.topology.read();
-        let topic = topology.topics.get(&(ty, view));
-        topic.is_some_and(|topic| !topic.wildcard.is_empty() || topic.names.contains_key(name))
-    }
-
     /// How many streams are open.
     pub fn stream_count(&self) -> usize {
         self.streams.lock().len()
