@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Bind {
         /// The address asked for.
         address: SocketAddr,
@@ -18,7 +18,7 @@ pub enum ServerError {
         source: io::Error,
     },
     /// Accepting failed for good.
-    #[error("the admin server ended: {0}")]
+    #[error("the admin server ended")]
     Serve(#[source] io::Error),
 }
 

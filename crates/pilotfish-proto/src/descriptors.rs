@@ -59,7 +59,7 @@ pub enum JsonError {
     #[error("unknown message type {0}")]
     UnknownType(String),
     /// The bytes are not a message of that type.
-    #[error("malformed {type_name}: {source}")]
+    #[error("malformed {type_name}")]
     Malformed {
         /// The message's full name.
         type_name: String,

@@ -65,7 +65,7 @@ impl Default for Timing {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A path that was named does not exist, or cannot be looked at.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Path {
         /// The path as it was named.
         path: PathBuf,

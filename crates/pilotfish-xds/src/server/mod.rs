@@ -74,7 +74,7 @@ impl Default for ServerConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is in use or not one of this machine.
-    #[error("cannot listen on {address} for xDS: {source}")]
+    #[error("cannot listen on {address} for xDS")]
     Bind {
         /// What was to be bound.
         address: SocketAddr,
