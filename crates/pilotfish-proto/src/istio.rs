@@ -37,6 +37,93 @@ impl ::prost::Name for AlpnFilterConfig {
     const PACKAGE: &'static str = "istio.envoy.config.filter.http.alpn.v2alpha1";
 }
 
+/// Configuration of `istio.stats` (`stats.PluginConfig`): which metrics Istio's Envoy reports, and with which tags.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PluginConfig {
+    /// Does not take the request's host for the destination where nothing better is known.
+    #[prost(bool, tag = "6")]
+    pub disable_host_header_fallback: bool,
+    /// Time between two reports of an open TCP connection; 15 s when absent.
+    #[prost(message, optional, tag = "7")]
+    pub tcp_reporting_duration: Option<crate::Duration>,
+    /// Changes of metrics.
+    #[prost(message, repeated, tag = "8")]
+    pub metrics: Vec<MetricConfig>,
+    /// New metrics.
+    #[prost(message, repeated, tag = "9")]
+    pub definitions: Vec<MetricDefinition>,
+    /// Which side reports.
+    #[prost(enumeration = "Reporter", tag = "10")]
+    pub reporter: i32,
+    /// Time until a scope of metrics is replaced; 24 h when absent.
+    #[prost(message, optional, tag = "11")]
+    pub rescoping_duration: Option<crate::Duration>,
+    /// Time until a replaced scope is dropped; 15 s when absent.
+    #[prost(message, optional, tag = "12")]
+    pub scope_grace_period_duration: Option<crate::Duration>,
+}
+
+/// A change of one metric, or of all.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MetricConfig {
+    /// Tags to add or replace: name to expression.
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub dimensions: ::std::collections::BTreeMap<String, String>,
+    /// The metric; empty for all.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Tags to leave out.
+    #[prost(string, repeated, tag = "3")]
+    pub tags_to_remove: Vec<String>,
+    /// A condition, which Envoy does not look at.
+    #[prost(string, tag = "4")]
+    pub r#match: String,
+    /// The metric is not reported.
+    #[prost(bool, tag = "5")]
+    pub drop: bool,
+}
+
+/// A new metric.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MetricDefinition {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// The expression of its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+    /// Its type.
+    #[prost(enumeration = "MetricType", tag = "3")]
+    pub r#type: i32,
+}
+
+/// The type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MetricType {
+    /// Counts up.
+    Counter = 0,
+    /// Goes up and down.
+    Gauge = 1,
+    /// Distributes.
+    Histogram = 2,
+}
+
+/// Which side of a connection reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Reporter {
+    /// As the listener's direction says.
+    Unspecified = 0,
+    /// The server side, as waypoints do.
+    ServerGateway = 1,
+}
+
+impl ::prost::Name for PluginConfig {
+    const NAME: &'static str = "PluginConfig";
+    const PACKAGE: &'static str = "stats";
+}
+
 /// The table from which Istio's agent answers DNS (`istio.networking.nds.v1.NameTable`).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NameTable {
@@ -65,4 +152,37 @@ pub struct NameInfo {
 impl ::prost::Name for NameTable {
     const NAME: &'static str = "NameTable";
     const PACKAGE: &'static str = "istio.networking.nds.v1";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::prelude::{BASE64_STANDARD, Engine};
+    use prost::Message;
+
+    /// What an istiod sends for a Telemetry that changes, drops and extends metrics.
+    const STATS: &str = "MAE6AggPQjoKHAoMcmVxdWVzdF9ob3N0EgxyZXF1ZXN0Lmhvc3QSDnJlcXVlc3RzX3RvdGFsGgpzb3VyY2VfYXBwQiES\
+        HXJlcXVlc3RfZHVyYXRpb25fbWlsbGlzZWNvbmRzKAFCLhIcdGNwX2Nvbm5lY3Rpb25zX29wZW5lZF90b3RhbBoOcmVzcG9uc2VfZmxhZ3NCGwoO\
+        CgR0ZWFtEgYnYmx1ZScSCW15X21ldHJpYw==";
+    const ALPN: &str = "CiESDmlzdGlvLWh0dHAvMS4wEgVpc3RpbxIIaHR0cC8xLjAKIwgBEg5pc3Rpby1odHRwLzEuMRIFaXN0aW8SCGh0dHAv\
+        MS4xChcIAhIIaXN0aW8taDISBWlzdGlvEgJoMg==";
+
+    #[test]
+    fn recorded_messages_are_understood_and_written_alike() {
+        let bytes = BASE64_STANDARD.decode(STATS).unwrap();
+        let stats = PluginConfig::decode(&bytes[..]).unwrap();
+        assert!(stats.disable_host_header_fallback);
+        assert_eq!(stats.tcp_reporting_duration.as_ref().unwrap().seconds, 15);
+        let names: Vec<_> = stats.metrics.iter().map(|metric| (metric.name.as_str(), metric.drop)).collect();
+        assert_eq!(names[0], ("requests_total", false));
+        assert_eq!(names[1], ("request_duration_milliseconds", true));
+        assert_eq!(stats.metrics[0].tags_to_remove, ["source_app"]);
+        assert_eq!(stats.metrics[3].dimensions["team"], "'blue'");
+        assert_eq!(stats.encode_to_vec(), bytes);
+
+        let bytes = BASE64_STANDARD.decode(ALPN).unwrap();
+        let alpn = AlpnFilterConfig::decode(&bytes[..]).unwrap();
+        assert_eq!(alpn.alpn_override[2].upstream_protocol(), UpstreamProtocol::Http2);
+        assert_eq!(alpn.encode_to_vec(), bytes);
+    }
 }

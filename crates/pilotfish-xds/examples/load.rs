@@ -1,6 +1,7 @@
 //! The server over made-up clusters, for measuring it with a load client: `load ADDRESS CONTROL-ADDRESS CLUSTERS`.
 //!
-//! `GET /touch?k=K` on the control address gives K clusters new endpoints `200.<tick/256>.<tick%256>.*`.
+//! `GET /touch?k=K` on the control address gives K clusters new endpoints `200.<tick/256>.<tick%256>.*`;
+//! `GET /retune?k=K` changes K clusters themselves.
 
 use pilotfish_proto::envoy::config::cluster::v3::{Cluster, cluster};
 use pilotfish_proto::envoy::config::core::v3::{
@@ -87,7 +88,7 @@ fn resource<M: Message + prost::Name>(name: &Arc<str>, message: &M, revision: u6
     Resource { name: Arc::clone(name), version, body: body.into(), changed_at: revision }
 }
 
-fn cluster(name: &Arc<str>) -> Resource {
+fn cluster(name: &Arc<str>, revision: u64) -> Resource {
     let source = config_source::ConfigSourceSpecifier::Ads(AggregatedConfigSource::default());
     let config = ConfigSource {
         config_source_specifier: Some(source),
@@ -101,9 +102,10 @@ fn cluster(name: &Arc<str>) -> Resource {
             eds_config: Some(config),
             service_name: String::new(),
         }),
+        alt_stat_name: format!("{name}-{revision}"),
         ..Cluster::default()
     };
-    resource(name, &message, 1)
+    resource(name, &message, revision)
 }
 
 fn endpoints(name: &Arc<str>, prefix: &str, revision: u64) -> Resource {
@@ -139,13 +141,13 @@ fn world(clusters: usize) -> World {
     let mut resources = [HashMap::new(), HashMap::new()];
     for (i, name) in names.iter().enumerate() {
         let prefix = format!("10.{}.{}", i >> 8, i & 255);
-        resources[0].insert(Arc::clone(name), cluster(name));
+        resources[0].insert(Arc::clone(name), cluster(name, 1));
         resources[1].insert(Arc::clone(name), endpoints(name, &prefix, 1));
     }
     World { revision: 1, names, resources }
 }
 
-fn touch(fanout: &Fanout<Source>, count: usize) -> u64 {
+fn change(fanout: &Fanout<Source>, ty: ResourceType, count: usize) -> u64 {
     let mut publication = Publication::default();
     {
         let mut world = fanout.source().world.write().expect("no reader panics");
@@ -153,16 +155,13 @@ fn touch(fanout: &Fanout<Source>, count: usize) -> u64 {
         let tick = world.revision - 1;
         let prefix = format!("200.{}.{}", tick / 256, tick % 256);
         publication.revision = world.revision;
+        let at = VIEWS.iter().position(|view| *view == ty).unwrap_or_default();
         for name in Arc::clone(&world.names).iter().take(count) {
-            let resource = endpoints(name, &prefix, world.revision);
-            world.resources[1].insert(Arc::clone(name), resource);
-            let (view, name) = (ViewId(1), Arc::clone(name));
-            publication.changes.push(Change {
-                view,
-                ty: ResourceType::Endpoint,
-                name,
-                kind: ChangeKind::Upsert,
-            });
+            let revision = world.revision;
+            let resource = if at == 0 { cluster(name, revision) } else { endpoints(name, &prefix, revision) };
+            world.resources[at].insert(Arc::clone(name), resource);
+            let (view, name) = (view(ty).unwrap_or(ViewId(0)), Arc::clone(name));
+            publication.changes.push(Change { view, ty, name, kind: ChangeKind::Upsert });
         }
     }
     fanout.publish(&publication);
@@ -178,7 +177,12 @@ async fn control(fanout: Arc<Fanout<Source>>, address: String) -> std::io::Resul
         let request = String::from_utf8_lossy(&request[..len]).into_owned();
         let count = request.split("k=").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
         let text = match count {
-            Some(count) if request.starts_with("GET /touch") => touch(&fanout, count).to_string(),
+            Some(count) if request.starts_with("GET /touch") => {
+                change(&fanout, ResourceType::Endpoint, count).to_string()
+            }
+            Some(count) if request.starts_with("GET /retune") => {
+                change(&fanout, ResourceType::Cluster, count).to_string()
+            }
             _ => format!("{} streams in {} groups", fanout.stream_count(), fanout.group_count()),
         };
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", text.len());
