@@ -51,6 +51,7 @@ const WANTED: &[&str] = &[
     "extensions/filters/network/wasm",
     "extensions/filters/udp/udp_proxy",
     "extensions/formatter",
+    "extensions/http/header_formatters",
     "extensions/http/original_ip_detection",
     "extensions/http/stateful_session",
     "extensions/load_balancing_policies",

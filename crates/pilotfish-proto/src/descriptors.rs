@@ -109,9 +109,7 @@ fn any_json(message: &DynamicMessage) -> Value {
     let text = |name| message.get_field_by_name(name);
     let (Some(url), Some(value)) = (text("type_url"), text("value")) else { return Value::Null };
     let (Some(url), Some(bytes)) = (url.as_str(), value.as_bytes()) else { return Value::Null };
-    to_json(url, bytes).unwrap_or_else(
-        |error| serde_json::json!({"@type": url, "@error": error.to_string(), "@length": bytes.len()}),
-    )
+    to_json(url, bytes).unwrap_or_else(|_| serde_json::json!({"@type": url, "@bytes": BASE64.encode(bytes)}))
 }
 
 fn value_json(value: &Reflected, kind: &prost_reflect::Kind) -> Value {

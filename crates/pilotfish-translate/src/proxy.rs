@@ -231,7 +231,7 @@ fn proxy_config(metadata: Option<&Struct>) -> Arc<str> {
 fn json(value: &Value) -> serde_json::Value {
     match &value.kind {
         Some(ValueKind::StringValue(text)) => text.as_str().into(),
-        Some(ValueKind::NumberValue(number)) => (*number).into(),
+        Some(ValueKind::NumberValue(number)) => number_json(*number),
         Some(ValueKind::BoolValue(flag)) => (*flag).into(),
         Some(ValueKind::ListValue(list)) => list.values.iter().map(json).collect(),
         Some(ValueKind::StructValue(inner)) => {
@@ -239,6 +239,13 @@ fn json(value: &Value) -> serde_json::Value {
         }
         Some(ValueKind::NullValue(_)) | None => serde_json::Value::Null,
     }
+}
+
+/// Protobuf values have floating numbers only: whole ones are written as integers, for fields that are.
+fn number_json(number: f64) -> serde_json::Value {
+    #[allow(clippy::cast_possible_truncation, reason = "checked to be whole and in range")]
+    let whole = (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64);
+    whole.map_or_else(|| number.into(), Into::into)
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub enum Unit {
     Service(ServiceKey),
     /// The resources for traffic out of the proxy.
     Outbound,
+    /// The resources for traffic out of the proxy on one port; 0 for Unix sockets.
+    Port(u32),
     /// The resources for traffic to the proxy's own workload.
     Inbound,
     /// The one resource of that name, for types that are asked for by name.

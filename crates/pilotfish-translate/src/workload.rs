@@ -1,7 +1,9 @@
 //! The workload that a proxy belongs to, as the registries know it.
 
 use crate::{Cx, Proxy, Query};
-use pilotfish_model::{ClusterId, Labels, Namespace, Workload, WorkloadKey, WorkloadKind};
+use pilotfish_model::{
+    ClusterId, Labels, Namespace, Provider, ServiceKey, Workload, WorkloadKey, WorkloadKind,
+};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,18 +44,20 @@ impl Identity {
         })
     }
 
-    /// Its WorkloadEntry: one that has its first address. Where several do, the one of its name and namespace, else the
-    /// first of its namespace, else the first.
+    /// Its WorkloadEntry: a healthy one that has its first address. Where several do, the one of its name and namespace, else
+    /// the first of its namespace, else the first.
     #[must_use]
     pub fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let address = self.ips.first()?.to_string();
-        let keys = cx.workloads_at(&address);
-        let entries: Vec<&WorkloadKey> =
-            keys.iter().filter(|key| key.kind == WorkloadKind::WorkloadEntry).collect();
-        let own = |key: &&&WorkloadKey| key.namespace == self.namespace;
-        let named = |key: &&&WorkloadKey| own(key) && key.name == self.name;
-        let key = entries.iter().find(named).or_else(|| entries.iter().find(own)).or(entries.first())?;
-        cx.workload(key)
+        let keys = cx.workloads_at(&address).into_iter();
+        let entries: Vec<Arc<Workload>> = keys
+            .filter(|key| key.kind == WorkloadKind::WorkloadEntry)
+            .filter_map(|key| cx.workload(&key))
+            .filter(|entry| entry.ready)
+            .collect();
+        let own = |entry: &&Arc<Workload>| entry.key.namespace == self.namespace;
+        let named = |entry: &&Arc<Workload>| own(entry) && entry.key.name == self.name;
+        entries.iter().find(named).or_else(|| entries.iter().find(own)).or(entries.first()).cloned()
     }
 }
 
@@ -69,16 +73,55 @@ impl Query for WorkloadOf {
     }
 }
 
+/// The labels that the registries know for a proxy's workload: of its pod, else of a ServiceEntry's endpoint at its address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RegisteredLabels(Identity);
+
+impl Query for RegisteredLabels {
+    type Output = Option<Labels>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        if let Some(pod) = self.0.pod(cx) {
+            return Some(pod.labels.clone());
+        }
+        self.0.ips.iter().find_map(|ip| {
+            let address = ip.to_string();
+            let keys = cx.services_at(&address);
+            keys.into_iter().find_map(|key| cx.get(&LabelsByAddress(key)).get(address.as_str()).cloned())
+        })
+    }
+}
+
+/// The labels of a service's endpoints from ServiceEntries, by address. Cut out so that a proxy looks only at its own address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct LabelsByAddress(ServiceKey);
+
+impl Query for LabelsByAddress {
+    type Output = BTreeMap<Arc<str>, Labels>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut out: Self::Output = BTreeMap::new();
+        let Some(endpoints) = cx.endpoints_of(&self.0) else { return out };
+        let shards = endpoints.shards.iter().filter(|(shard, _)| shard.provider == Provider::External);
+        for endpoint in shards.flat_map(|(_, shard)| shard.iter()) {
+            for address in endpoint.addresses.iter() {
+                out.entry(address.clone()).or_insert_with(|| endpoint.labels.clone());
+            }
+        }
+        out
+    }
+}
+
 /// The labels of a proxy's workload: what the registries know, else what the node says. Labels of the node's
 /// `STATIC_LABELS` are kept where the registries do not have them.
 #[must_use]
 pub fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {
-    let workload = cx.get(&WorkloadOf(Identity::of(proxy)));
-    let Some(workload) = &*workload else { return proxy.labels.clone() };
+    let registered = cx.get(&RegisteredLabels(Identity::of(proxy)));
+    let Some(registered) = &*registered else { return proxy.labels.clone() };
     if proxy.static_labels.is_empty() {
-        return workload.labels.clone();
+        return registered.clone();
     }
     let mut labels: BTreeMap<String, String> = (*proxy.static_labels).clone();
-    labels.extend(workload.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    labels.extend(registered.iter().map(|(key, value)| (key.clone(), value.clone())));
     Arc::new(labels)
 }

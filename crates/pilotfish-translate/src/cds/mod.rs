@@ -67,7 +67,7 @@ impl ClusterView {
             Unit::Static => fixed::clusters(cx, &self.client).into(),
             Unit::Inbound => inbound::clusters(cx, self).into(),
             Unit::Named(name) => grpc::clusters(cx, &self.client, name).into(),
-            Unit::Outbound => Batch::default(),
+            Unit::Outbound | Unit::Port(_) => Batch::default(),
         }
     }
 }

@@ -1,16 +1,37 @@
 //! Listeners (LDS).
+//!
+//! A sidecar has listeners for traffic out of its workload, one unit for each port, and one set for traffic to it. A gRPC
+//! client asks for listeners by name.
 
+mod address;
+mod connection_manager;
+mod filters;
 mod grpc;
+mod http_proxy;
+mod inbound;
+mod outbound;
+mod policies;
+mod proxy_settings;
+mod stat_prefix;
+mod tcp_proxy;
+mod tls;
+mod tracing;
+mod view;
+mod virtual_outbound;
 
 pub use grpc::{GrpcView, Served};
+pub use view::{Base, InboundView, OutboundView, Tags};
 
 use crate::scope::Scope;
-use crate::{Batch, Cx, Proxy, ProxyKind, Unit};
+use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
+use outbound::{ListenersOn, PortsOf};
 use std::sync::Arc;
 
 /// The facets of a proxy that its listeners may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenerView {
+    /// A sidecar.
+    Sidecar(Arc<OutboundView>, Arc<InboundView>),
     /// A gRPC client or server without a proxy.
     Grpc(Arc<GrpcView>),
     /// Another kind of proxy.
@@ -23,15 +44,26 @@ impl ListenerView {
     #[allow(clippy::unnecessary_wraps)]
     pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         Some(match proxy.kind {
+            ProxyKind::Sidecar => {
+                let base = Base::of(cx, proxy);
+                let outbound = OutboundView::of(cx, proxy, &base);
+                let inbound = InboundView::of(cx, proxy, &base);
+                Self::Sidecar(Arc::new(outbound), Arc::new(inbound))
+            }
             ProxyKind::Grpc => Self::Grpc(Arc::new(GrpcView::of(cx, proxy))),
-            ProxyKind::Sidecar | ProxyKind::Router => Self::Other(Scope::of(cx, proxy)),
+            ProxyKind::Router => Self::Other(Scope::of(cx, proxy)),
         })
     }
 
     /// The units of the whole set; `None` for clients that ask by name.
     #[must_use]
-    pub fn units(&self, _cx: &Cx<'_>) -> Option<Vec<Unit>> {
+    pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
         match self {
+            Self::Sidecar(outbound, _) => {
+                let ports = cx.get(&PortsOf(outbound.clone()));
+                let ports = ports.iter().map(|port| Unit::Port(*port));
+                Some(ports.chain([Unit::Static, Unit::Inbound]).collect())
+            }
             Self::Grpc(_) => None,
             Self::Other(_) => Some(vec![Unit::Static]),
         }
@@ -41,8 +73,19 @@ impl ListenerView {
     #[must_use]
     pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         match (self, unit) {
+            (Self::Sidecar(outbound, _), Unit::Port(port)) => {
+                cx.get(&ListenersOn(outbound.clone(), *port)).to_vec().into()
+            }
+            (Self::Sidecar(outbound, _), Unit::Static) => own_listeners(cx, outbound).into(),
+            (Self::Sidecar(_, inbound), Unit::Inbound) => inbound::listeners(cx, inbound).into(),
             (Self::Grpc(view), Unit::Named(name)) => Vec::from_iter(view.listener(cx, name)).into(),
             _ => Batch::default(),
         }
     }
+}
+
+/// The listeners that do not come from services: the explicit HTTP proxy, and where redirected traffic arrives.
+fn own_listeners(cx: &Cx<'_>, view: &OutboundView) -> Vec<Encoded> {
+    let proxy = http_proxy::listener(cx, view);
+    proxy.into_iter().chain(virtual_outbound::listener(cx, view)).collect()
 }

@@ -1,0 +1,216 @@
+//! The HTTP connection manager: what sidecars have in common in both directions, and what tells them apart.
+
+use super::filters::{self, Side};
+use super::tracing;
+use super::view::Base;
+use crate::Cx;
+use super::proxy_settings::EffectiveProxyConfig;
+use pilotfish_config::mesh::{
+    ForwardClientCertDetails as Forward, NormalizationType, ProxyConfig, ProxyHeaders,
+};
+use pilotfish_model::Protocol;
+use pilotfish_proto::envoy::config::core::v3::http1_protocol_options::{HeaderKeyFormat, header_key_format};
+use pilotfish_proto::envoy::config::core::v3::{
+    AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
+    TypedExtensionConfig, config_source,
+};
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use pilotfish_proto::envoy::extensions::filters::http::router::v3::Router;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
+    ForwardClientCertDetails, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
+    SetCurrentClientCertDetails, UpgradeConfig,
+};
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds, RequestIdExtension,
+};
+use pilotfish_proto::envoy::extensions::http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig;
+use pilotfish_proto::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
+use pilotfish_proto::{Duration, config_any};
+
+/// One connection manager of a sidecar.
+#[derive(Clone, Debug)]
+pub(crate) struct Manager<'a> {
+    /// The proxy.
+    pub(crate) base: &'a Base,
+    /// On which side of requests it is.
+    pub(crate) side: Side,
+    /// The prefix of its statistics.
+    pub(crate) stat_prefix: String,
+    /// Where its routes come from.
+    pub(crate) routes: RouteSpecifier,
+    /// The protocol of the port.
+    pub(crate) protocol: Protocol,
+    /// Settings of HTTP/1, where there are any.
+    pub(crate) http1: Option<Http1ProtocolOptions>,
+    /// What policies put in.
+    pub(crate) policies: &'a super::policies::HttpPolicies,
+}
+
+impl Manager<'_> {
+    /// The network filter.
+    pub(crate) fn filter(&self, cx: &Cx<'_>) -> Filter {
+        filters::network("envoy.filters.network.http_connection_manager", &self.build(cx))
+    }
+
+    fn build(&self, cx: &Cx<'_>) -> HttpConnectionManager {
+        let config = cx.get(&EffectiveProxyConfig(self.base.proxy_config.clone()));
+        let headers = config.proxy_headers.as_ref();
+        let mut manager = HttpConnectionManager {
+            stat_prefix: self.stat_prefix.clone(),
+            http_filters: self.http_filters(headers),
+            tracing: tracing::of(cx, self.base, self.side, &config),
+            access_log: self.policies.access_log.clone(),
+            stream_idle_timeout: Some(Duration::default()),
+            use_remote_address: Some(false),
+            proxy_100_continue: true,
+            upgrade_configs: vec![UpgradeConfig {
+                upgrade_type: "websocket".to_owned(),
+                ..Default::default()
+            }],
+            request_id_extension: Some(request_ids(cx)),
+            route_specifier: Some(self.routes.clone()),
+            http_protocol_options: self.http1_options(headers),
+            ..Default::default()
+        };
+        normalize_paths(cx, &mut manager);
+        apply_headers(headers, &mut manager);
+        if self.side == Side::Server {
+            self.apply_server(&config, &mut manager);
+        }
+        manager
+    }
+
+    /// What only managers of inbound traffic have: the name of the server, and who the client is.
+    fn apply_server(&self, config: &ProxyConfig, manager: &mut HttpConnectionManager) {
+        let headers = config.proxy_headers.as_ref();
+        let hidden =
+            |headers: &ProxyHeaders| headers.server.as_ref().is_some_and(|s| s.disabled == Some(true));
+        if !headers.is_some_and(hidden) {
+            let written = headers.and_then(|headers| headers.server.as_ref()).map(|server| &server.value);
+            let written = written.filter(|value| !value.is_empty());
+            manager.server_name = written.cloned().unwrap_or_else(|| "istio-envoy".to_owned());
+        }
+        let forward = headers.map_or(Forward::Undefined, |headers| headers.forwarded_client_cert);
+        manager.forward_client_cert_details =
+            forward_details(forward, ForwardClientCertDetails::AppendForward);
+        let details = headers.and_then(|headers| headers.set_current_client_cert_details.as_ref());
+        let or = |written: Option<bool>, default: bool| written.unwrap_or(default);
+        manager.set_current_client_cert_details = Some(match details {
+            None => SetCurrentClientCertDetails {
+                subject: Some(true),
+                uri: true,
+                dns: true,
+                ..Default::default()
+            },
+            Some(details) => SetCurrentClientCertDetails {
+                subject: Some(or(details.subject, true)),
+                cert: or(details.cert, false),
+                chain: or(details.chain, false),
+                dns: or(details.dns, true),
+                uri: or(details.uri, true),
+                ..Default::default()
+            },
+        });
+        if self.protocol.is_http2() {
+            manager.http2_protocol_options = Some(Http2ProtocolOptions::default());
+        }
+    }
+
+    /// The filters in the order of Istio: who the peer is, who may pass, what is measured, what routes switch on.
+    fn http_filters(&self, headers: Option<&ProxyHeaders>) -> Vec<HttpFilter> {
+        let mut list = Vec::with_capacity(8);
+        if self.base.istio_filters {
+            list.push(filters::http_metadata_exchange(self.side));
+        }
+        list.extend(self.policies.before_routing.iter().cloned());
+        list.extend(filters::grpc(self.protocol));
+        if self.base.istio_filters && self.side == Side::Client {
+            list.push(filters::alpn());
+        }
+        list.extend([filters::fault(), filters::cors()]);
+        list.extend(self.policies.telemetry.iter().cloned());
+        let quiet = headers
+            .and_then(|headers| headers.envoy_debug_headers.as_ref())
+            .is_some_and(|header| header.disabled == Some(true));
+        list.push(filters::router(&Router { suppress_envoy_headers: quiet, ..Default::default() }));
+        list
+    }
+
+    fn http1_options(&self, headers: Option<&ProxyHeaders>) -> Option<Http1ProtocolOptions> {
+        let mut options = self.http1.clone();
+        if self.base.http10 {
+            options.get_or_insert_default().accept_http_10 = true;
+        }
+        if headers.and_then(|headers| headers.preserve_http1_header_case) == Some(true) {
+            options.get_or_insert_default().header_key_format = Some(preserve_case());
+        }
+        options
+    }
+}
+
+/// Routes that the proxy asks for by name.
+pub(crate) fn by_name(name: &str) -> RouteSpecifier {
+    RouteSpecifier::Rds(Rds {
+        config_source: Some(ConfigSource {
+            config_source_specifier: Some(config_source::ConfigSourceSpecifier::Ads(
+                AggregatedConfigSource {},
+            )),
+            initial_fetch_timeout: Some(Duration::default()),
+            resource_api_version: ApiVersion::V3.into(),
+            ..Default::default()
+        }),
+        route_config_name: name.to_owned(),
+    })
+}
+
+/// Request ids decide on sampling, unless a Telemetry or the mesh says otherwise.
+fn request_ids(_cx: &Cx<'_>) -> RequestIdExtension {
+    let config = UuidRequestIdConfig { use_request_id_for_trace_sampling: Some(true), ..Default::default() };
+    RequestIdExtension { typed_config: config_any(&config) }
+}
+
+fn normalize_paths(cx: &Cx<'_>, manager: &mut HttpConnectionManager) {
+    use PathWithEscapedSlashesAction::{KeepUnchanged, UnescapeAndForward};
+    let level = cx.mesh().path_normalization.normalization;
+    manager.normalize_path = (level != NormalizationType::None).then_some(true);
+    manager.merge_slashes =
+        matches!(level, NormalizationType::MergeSlashes | NormalizationType::DecodeAndMergeSlashes);
+    manager.path_with_escaped_slashes_action = match level {
+        NormalizationType::DecodeAndMergeSlashes => UnescapeAndForward.into(),
+        _ => KeepUnchanged.into(),
+    };
+}
+
+/// Headers that are left out or passed on, in both directions.
+fn apply_headers(headers: Option<&ProxyHeaders>, manager: &mut HttpConnectionManager) {
+    let Some(headers) = headers else { return };
+    if headers.server.as_ref().is_some_and(|server| server.disabled == Some(true)) {
+        manager.server_header_transformation = ServerHeaderTransformation::PassThrough.into();
+    }
+    if headers.request_id.as_ref().is_some_and(|id| id.disabled == Some(true)) {
+        manager.generate_request_id = Some(false);
+    }
+}
+
+/// What happens to the header with the client's certificate; `default` where nothing is written.
+pub(crate) fn forward_details(written: Forward, default: ForwardClientCertDetails) -> i32 {
+    match written {
+        Forward::Undefined => default,
+        Forward::Sanitize => ForwardClientCertDetails::Sanitize,
+        Forward::ForwardOnly => ForwardClientCertDetails::ForwardOnly,
+        Forward::AppendForward => ForwardClientCertDetails::AppendForward,
+        Forward::SanitizeSet => ForwardClientCertDetails::SanitizeSet,
+        Forward::AlwaysForwardOnly => ForwardClientCertDetails::AlwaysForwardOnly,
+    }
+    .into()
+}
+
+fn preserve_case() -> HeaderKeyFormat {
+    let config = PreserveCaseFormatterConfig::default();
+    HeaderKeyFormat {
+        header_format: Some(header_key_format::HeaderFormat::StatefulFormatter(TypedExtensionConfig {
+            name: "preserve_case".to_owned(),
+            typed_config: config_any(&config),
+        })),
+    }
+}

@@ -1,0 +1,50 @@
+//! The listener of the explicit HTTP proxy (`proxyHttpPort`), for workloads that are told to use one.
+
+use super::address;
+use super::connection_manager::{Manager, by_name};
+use super::filters::Side;
+use super::policies::Policies;
+use super::view::OutboundView;
+use crate::{Cx, Encoded};
+use pilotfish_model::Protocol;
+use pilotfish_proto::envoy::config::core::v3::{Http1ProtocolOptions, TrafficDirection};
+use pilotfish_proto::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
+
+/// The name of its routes.
+const ROUTES: &str = "http_proxy";
+
+/// The listener; `None` when there is no such port.
+pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
+    let port = match view.http_proxy_port {
+        0 => u32::try_from(cx.mesh().proxy_http_port).ok().filter(|port| *port > 0)?,
+        own => own,
+    };
+    let loopbacks = view.base.families.loopbacks();
+    let bind = loopbacks.first().copied()?;
+    let name = address::name(bind, port);
+    let policies = Policies::of(cx, &view.base, Side::Client);
+    let manager = Manager {
+        base: &view.base,
+        side: Side::Client,
+        stat_prefix: format!("outbound_{bind}_{port};"),
+        routes: by_name(ROUTES),
+        protocol: Protocol::HttpProxy,
+        http1: Some(Http1ProtocolOptions { allow_absolute_url: Some(true), ..Default::default() }),
+        policies: &policies.http,
+    };
+    let more = loopbacks
+        .iter()
+        .skip(1)
+        .map(|bind| AdditionalAddress { address: Some(address::of(bind, port)), ..Default::default() });
+    let listener = Listener {
+        name: name.clone(),
+        address: Some(address::of(bind, port)),
+        additional_addresses: more.collect(),
+        filter_chains: vec![FilterChain { filters: vec![manager.filter(cx)], ..Default::default() }],
+        traffic_direction: TrafficDirection::Outbound.into(),
+        listener_filters_timeout: address::detection_timeout(cx),
+        continue_on_listener_filters_timeout: true,
+        ..Default::default()
+    };
+    Some(Encoded::new(name, &listener, Vec::new()))
+}

@@ -1,0 +1,140 @@
+//! Listeners in the making: what happens when several services want the same address and port.
+//!
+//! HTTP joins HTTP, since routes tell hosts apart. HTTP and TCP become one listener that sniffs. TCP joins TCP where the
+//! connections can be told apart by SNI or address range; otherwise the first one has it.
+
+use super::chain::Chain;
+use super::site::Site;
+use pilotfish_model::ObjectRef;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Http,
+    Tcp,
+    Sniffed,
+}
+
+/// One listener in the making.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    kind: Kind,
+    /// Addresses, the primary one first.
+    pub(super) binds: Vec<Arc<str>>,
+    /// The port; 0 for a Unix socket.
+    pub(super) port: u32,
+    /// Whether it really binds the port.
+    pub(super) bind_to_port: bool,
+    /// The filter chains.
+    pub(super) chains: Vec<Chain>,
+    /// What made it.
+    pub(super) provenance: Vec<ObjectRef>,
+    /// Whether egress listeners that come later leave it alone.
+    locked: bool,
+}
+
+impl Entry {
+    fn new(site: &Site, kind: Kind, chains: Vec<Chain>) -> Self {
+        Self {
+            kind,
+            binds: site.binds.clone(),
+            port: site.port.number,
+            bind_to_port: site.bind_to_port,
+            chains,
+            provenance: vec![site.service.provenance.clone()],
+            locked: false,
+        }
+    }
+
+    /// Adds those chains that can be told apart from what is there.
+    fn merge(&mut self, site: &Site, chains: Vec<Chain>) {
+        for chain in chains {
+            if !self.chains.iter().any(|held| held.takes_the_same(&chain)) {
+                self.chains.push(chain);
+                self.provenance.push(site.service.provenance.clone());
+            }
+        }
+    }
+}
+
+/// The listeners of one port by their primary address.
+#[derive(Debug, Default)]
+pub(super) struct Entries(BTreeMap<Arc<str>, Entry>);
+
+impl Entries {
+    /// From now on what is there stays as it is.
+    pub(super) fn lock(&mut self) {
+        self.0.values_mut().for_each(|entry| entry.locked = true);
+    }
+
+    /// Adds an HTTP service. Its chain is built only where there is none yet.
+    pub(super) fn add_http(&mut self, site: &Site, chain: impl FnOnce() -> Chain) {
+        let Some(entry) = self.0.get_mut(site.bind()) else {
+            self.insert(site, Kind::Http, vec![chain()]);
+            return;
+        };
+        if entry.locked {
+            return;
+        }
+        entry.provenance.push(site.service.provenance.clone());
+        if entry.kind == Kind::Tcp {
+            entry.kind = Kind::Sniffed;
+            entry.chains.push(Chain { http: true, ..chain() });
+        }
+    }
+
+    /// Adds the chains of a TCP service.
+    pub(super) fn add_tcp(&mut self, site: &Site, chains: Vec<Chain>) {
+        let Some(entry) = self.0.get_mut(site.bind()) else {
+            self.insert(site, Kind::Tcp, chains);
+            return;
+        };
+        if entry.locked {
+            return;
+        }
+        if entry.kind == Kind::Http {
+            entry.kind = Kind::Sniffed;
+            let http = std::mem::take(&mut entry.chains);
+            entry.provenance.push(site.service.provenance.clone());
+            entry.chains = chains;
+            entry.chains.extend(http.into_iter().map(|chain| Chain { http: true, ..chain }));
+        } else {
+            entry.merge(site, chains);
+        }
+    }
+
+    /// Adds the chains of a service whose protocol is not declared.
+    pub(super) fn add_sniffed(&mut self, site: &Site, http: Chain, streams: Vec<Chain>) {
+        let chains = || std::iter::once(http).chain(streams).collect();
+        let Some(entry) = self.0.get_mut(site.bind()) else {
+            self.insert(site, Kind::Sniffed, chains());
+            return;
+        };
+        if entry.locked {
+            return;
+        }
+        if entry.kind == Kind::Http {
+            entry.provenance.push(site.service.provenance.clone());
+            entry.chains = chains();
+        } else {
+            entry.merge(site, chains());
+        }
+        entry.kind = Kind::Sniffed;
+    }
+
+    fn insert(&mut self, site: &Site, kind: Kind, chains: Vec<Chain>) {
+        let Some(bind) = site.binds.first() else { return };
+        self.0.insert(bind.clone(), Entry::new(site, kind, chains));
+    }
+}
+
+impl IntoIterator for Entries {
+    type Item = Entry;
+    type IntoIter = std::collections::btree_map::IntoValues<Arc<str>, Entry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_values()
+    }
+}

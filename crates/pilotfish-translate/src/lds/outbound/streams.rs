@@ -1,0 +1,235 @@
+//! Filter chains for streams of bytes: routed by VirtualServices, else to the service itself.
+
+use super::Builder;
+use super::chain::Chain;
+use super::site::Site;
+use crate::destination_rule::{Rule, rule_for};
+use crate::lds::stat_prefix::{self, Names};
+use crate::lds::tcp_proxy::{Stream, To};
+use crate::metadata;
+use crate::scope::ServiceIn;
+use crate::virtual_service::{Rule as Routes, Source, StreamRulesFor, cluster_name, destination_cluster};
+use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
+use pilotfish_model::{Hostname, Service, ServiceKey};
+use pilotfish_proto::envoy::config::core::v3::Metadata;
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The chains of one site.
+pub(super) fn chains(builder: &Builder<'_>, listener: usize, site: &Site) -> Vec<Chain> {
+    let scope = builder.view.base.scope.clone();
+    let host = site.service.hostname.clone();
+    let rules = builder.cx.get(&StreamRulesFor { scope, listener, host });
+    let source = Source::sidecar(builder.view.base.scope.namespace.clone(), builder.view.base.labels.clone());
+    if site.port.protocol.is_tls() {
+        by_sni(builder, site, &rules, &source)
+    } else {
+        by_address(builder, site, &rules, &source)
+    }
+}
+
+/// TLS: chains for the server names of VirtualServices, or one for the service.
+fn by_sni(builder: &Builder<'_>, site: &Site, rules: &[Arc<Routes>], source: &Source) -> Vec<Chain> {
+    let port = site.port.number;
+    let mut seen = BTreeSet::new();
+    let mut out = Vec::new();
+    for rule in rules {
+        for route in &rule.tls {
+            for attributes in route.r#match.iter().filter(|m| source.fits_tls(m, port)) {
+                // Of two with the same conditions for Envoy, the second would never be reached.
+                if !seen.insert(conditions(attributes)) {
+                    continue;
+                }
+                let subnets = &attributes.destination_subnets;
+                let named = !subnets.is_empty() && port > 0;
+                out.push(Chain {
+                    server_names: attributes.sni_hosts.clone(),
+                    ranges: if named { subnets.clone() } else { site.ranges.clone() },
+                    metadata: config_of(rule),
+                    ..routed(builder, site, rule, &route.route)
+                });
+            }
+        }
+    }
+    if out.is_empty() {
+        let names = if needs_name(builder, site) { own_names(builder, &site.service) } else { Vec::new() };
+        out.push(Chain { server_names: names, ..default(builder, site) });
+    }
+    out
+}
+
+/// What Envoy can tell apart in the conditions of a TLS route.
+fn conditions(attributes: &TlsMatchAttributes) -> (BTreeSet<String>, BTreeSet<String>) {
+    let set = |list: &[String]| list.iter().cloned().collect();
+    (set(&attributes.sni_hosts), set(&attributes.destination_subnets))
+}
+
+/// Other streams: chains for the address ranges of VirtualServices, up to the first route for all addresses.
+fn by_address(builder: &Builder<'_>, site: &Site, rules: &[Arc<Routes>], source: &Source) -> Vec<Chain> {
+    let port = site.port.number;
+    let mut out = Vec::new();
+    let mut own_ranges_taken = false;
+    for rule in rules {
+        for route in &rule.tcp {
+            let fitting: Vec<_> = route.r#match.iter().filter(|m| source.fits_tcp(m, port)).collect();
+            let for_all = |subnets: &[String]| subnets.is_empty() || port == 0;
+            if route.r#match.is_empty() || fitting.iter().any(|m| for_all(&m.destination_subnets)) {
+                let chain = routed(builder, site, rule, &route.route);
+                out.push(Chain { ranges: site.ranges.clone(), metadata: config_of(rule), ..chain });
+                return out;
+            }
+            let ranges: Vec<String> =
+                fitting.iter().flat_map(|m| m.destination_subnets.iter().cloned()).collect();
+            if !ranges.is_empty() {
+                let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
+                own_ranges_taken |= set(&ranges) == set(&site.ranges);
+                out.push(Chain { ranges, ..routed(builder, site, rule, &route.route) });
+            }
+        }
+    }
+    if !own_ranges_taken {
+        out.push(default(builder, site));
+    }
+    out
+}
+
+fn config_of(rule: &Routes) -> Option<Metadata> {
+    metadata::of_config(&rule.config_key())
+}
+
+/// Whether only the name in the TLS handshake tells the service from others at the same address.
+fn needs_name(builder: &Builder<'_>, site: &Site) -> bool {
+    if !site.ranges.is_empty() {
+        return true;
+    }
+    let wildcard = builder.view.base.families.wildcards().first().copied().unwrap_or_default();
+    let own = builder.view.addresses.primary(&site.service);
+    let unspecified = own.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    own.is_empty() || unspecified && site.bind() == wildcard
+}
+
+/// The service's host, and the names of services that are aliases of it.
+fn own_names(builder: &Builder<'_>, service: &Service) -> Vec<String> {
+    let mut names = vec![service.hostname.to_string()];
+    for alias in crate::alias::names(builder.cx, &service.hostname).iter() {
+        names.push(alias.to_string());
+        names.extend(crate::alias::short_forms(alias, &builder.view.base.scope.namespace));
+    }
+    names
+}
+
+/// The chain to the service itself.
+fn default(builder: &Builder<'_>, site: &Site) -> Chain {
+    let service = &site.service;
+    // An egress listener may have another port than the service: then a service with one port is reached on that.
+    let port = match &*service.ports {
+        [only] => only.number,
+        _ => site.port.number,
+    };
+    let cluster = cluster_name(port, "", service.hostname.as_str());
+    let rule = rule_of(builder, service);
+    let names = Names {
+        host: service.hostname.as_str(),
+        service: Some((&service.name, &service.namespace, service.provider)),
+        subset: "",
+        port,
+        port_name: "",
+        target_port: 0,
+    };
+    let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
+    let stream = Stream {
+        stat_prefix: stat_prefix::of(&pattern, &cluster, &names),
+        to: To::Cluster(cluster),
+        protocol: site.port.protocol,
+        idle_timeout: &builder.view.idle_timeout,
+        rule: rule.as_deref(),
+        subset: "",
+        access_log: &builder.policies.tcp.access_log,
+    };
+    Chain {
+        ranges: site.ranges.clone(),
+        filters: with_policies(builder, stream.filters()),
+        provenance: rule.iter().flat_map(|rule| rule.provenance.iter().cloned()).collect(),
+        ..Chain::default()
+    }
+}
+
+/// The chain of a VirtualService's route.
+fn routed(builder: &Builder<'_>, site: &Site, rule: &Routes, route: &[RouteDestination]) -> Chain {
+    let first = route.first().and_then(|to| to.destination.as_ref());
+    let service = first.and_then(|to| service_of(builder, &to.host));
+    let destination_rule = service.as_ref().and_then(|service| rule_of(builder, service));
+    let (to, stat_prefix) = match route {
+        [only] => single(builder, site, only, service.as_deref()),
+        _ => {
+            (To::Weighted(weighted(builder, site, route)), format!("{}.{}", rule.id.name, rule.id.namespace))
+        }
+    };
+    let subset = match (route, first) {
+        ([_], Some(to)) => to.subset.as_str(),
+        _ => "",
+    };
+    let stream = Stream {
+        to,
+        stat_prefix,
+        protocol: site.port.protocol,
+        idle_timeout: &builder.view.idle_timeout,
+        rule: destination_rule.as_deref(),
+        subset,
+        access_log: &builder.policies.tcp.access_log,
+    };
+    let rules = destination_rule.iter().flat_map(|rule| rule.provenance.iter());
+    Chain {
+        filters: with_policies(builder, stream.filters()),
+        provenance: rules.chain(&rule.provenance).cloned().collect(),
+        ..Chain::default()
+    }
+}
+
+fn single(
+    builder: &Builder<'_>,
+    site: &Site,
+    route: &RouteDestination,
+    service: Option<&Service>,
+) -> (To, String) {
+    let destination = route.destination.clone().unwrap_or_default();
+    let cluster = destination_cluster(&destination, service, site.port.number);
+    let Some(service) = service else { return (To::Cluster(cluster.clone()), cluster) };
+    let names = Names {
+        host: &destination.host,
+        service: Some((&service.name, &service.namespace, service.provider)),
+        subset: &destination.subset,
+        port: site.port.number,
+        port_name: &site.port.name,
+        target_port: 0,
+    };
+    let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
+    let stat_prefix = stat_prefix::of(&pattern, &cluster, &names);
+    (To::Cluster(cluster), stat_prefix)
+}
+
+fn weighted(builder: &Builder<'_>, site: &Site, route: &[RouteDestination]) -> Vec<(String, u32)> {
+    let clusters = route.iter().filter_map(|to| {
+        let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
+        let destination = to.destination.as_ref()?;
+        let service = service_of(builder, &destination.host);
+        Some((destination_cluster(destination, service.as_deref(), site.port.number), weight))
+    });
+    clusters.collect()
+}
+
+fn service_of(builder: &Builder<'_>, host: &str) -> Option<Arc<Service>> {
+    let host = Hostname::parse(host).ok()?;
+    Option::clone(&builder.cx.get(&ServiceIn(builder.view.base.scope.clone(), host)))
+}
+
+fn rule_of(builder: &Builder<'_>, service: &Service) -> Option<Arc<Rule>> {
+    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    rule_for(builder.cx, &builder.view.base.scope.namespace, &key, &builder.view.base.labels)
+}
+
+fn with_policies(builder: &Builder<'_>, filters: Vec<Filter>) -> Vec<Filter> {
+    let tcp = &builder.policies.tcp;
+    tcp.before_proxy.iter().chain(&tcp.telemetry).cloned().chain(filters).collect()
+}

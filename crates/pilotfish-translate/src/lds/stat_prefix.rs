@@ -1,0 +1,64 @@
+//! Prefixes of statistics by the pattern of the mesh settings (`inboundClusterStatName`, `outboundClusterStatName`).
+
+use pilotfish_model::{Namespace, Provider};
+
+/// What the placeholders of a pattern stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names<'a> {
+    /// The host of the service; empty for none.
+    pub(crate) host: &'a str,
+    /// The service's short name, namespace and registry.
+    pub(crate) service: Option<(&'a str, &'a Namespace, Provider)>,
+    /// The subset.
+    pub(crate) subset: &'a str,
+    /// The service port.
+    pub(crate) port: u32,
+    /// Its name.
+    pub(crate) port_name: &'a str,
+    /// The port of the workload.
+    pub(crate) target_port: u32,
+}
+
+/// The prefix by a pattern; `default` where there is no pattern.
+pub(crate) fn of(pattern: &str, default: &str, names: &Names<'_>) -> String {
+    if pattern.is_empty() {
+        return default.to_owned();
+    }
+    let service = match names.service {
+        // Kubernetes Services are named without the domain.
+        Some((name, namespace, Provider::Kubernetes)) => format!("{name}.{namespace}"),
+        _ => names.host.to_owned(),
+    };
+    // The longer placeholders first: one is the beginning of the other.
+    pattern
+        .replace("%SERVICE_PORT_NAME%", names.port_name)
+        .replace("%SERVICE_PORT%", &names.port.to_string())
+        .replace("%SERVICE_FQDN%", names.host)
+        .replace("%SERVICE%", &service)
+        .replace("%SUBSET_NAME%", names.subset)
+        .replace("%TARGET_PORT%", &names.target_port.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_filled_in() {
+        let namespace = "shop".into();
+        let names = Names {
+            host: "web.shop.svc.cluster.local",
+            service: Some(("web", &namespace, Provider::Kubernetes)),
+            subset: "v1",
+            port: 80,
+            port_name: "http",
+            target_port: 8080,
+        };
+        assert_eq!(of("", "default", &names), "default");
+        assert_eq!(
+            of("%SERVICE%_%SERVICE_PORT%_%SERVICE_PORT_NAME%_%SUBSET_NAME%_%TARGET_PORT%", "", &names),
+            "web.shop_80_http_v1_8080"
+        );
+        assert_eq!(of("%SERVICE_FQDN%", "", &names), "web.shop.svc.cluster.local");
+    }
+}

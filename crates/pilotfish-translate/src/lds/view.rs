@@ -1,0 +1,227 @@
+//! What the listeners of a sidecar depend on.
+
+use crate::scope::Scope;
+use crate::service_address::{AddressView, Families};
+use crate::targets::{Target, TargetsOf};
+use crate::virtual_service::SourceLabelKeys;
+use crate::workload::{self, Identity};
+use crate::{Cx, InterceptionMode, Proxy, Query, destination_rule};
+use pilotfish_config::networking::Sidecar;
+use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
+use pilotfish_config::telemetry::Telemetry;
+use pilotfish_model::{Labels, Namespace, Resolution};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What every listener of a proxy depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Base {
+    /// Which services it sees.
+    pub scope: Scope,
+    /// Its address families.
+    pub families: Families,
+    /// How traffic reaches it.
+    pub interception: InterceptionMode,
+    /// Whether it has the filters that only Istio's build of Envoy has.
+    pub istio_filters: bool,
+    /// Whether it speaks HTTP/1.0.
+    pub http10: bool,
+    /// How it names itself in traces.
+    pub tags: Arc<Tags>,
+    /// Its labels, as far as the selector of some policy names them.
+    pub labels: Labels,
+    /// Its own settings, as JSON; empty for those of the mesh.
+    pub proxy_config: Arc<str>,
+}
+
+/// How a proxy names itself in traces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tags {
+    /// `service.istio.io/canonical-name`.
+    pub service: Arc<str>,
+    /// `service.istio.io/canonical-revision`.
+    pub revision: Arc<str>,
+    /// `MESH_ID`.
+    pub mesh: Arc<str>,
+    /// `CLUSTER_ID`.
+    pub cluster: Arc<str>,
+    /// `NAMESPACE`.
+    pub namespace: Arc<str>,
+}
+
+/// What the listeners for traffic out of a sidecar depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OutboundView {
+    /// What all listeners depend on.
+    pub base: Base,
+    /// Which addresses of services it uses.
+    pub addresses: AddressView,
+    /// `IDLE_TIMEOUT` for TCP connections; empty for none.
+    pub idle_timeout: Arc<str>,
+    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    pub unprivileged: bool,
+    /// The ports that its own listeners have, sorted.
+    pub reserved: Arc<[u32]>,
+    /// The port of the explicit HTTP proxy (`HTTP_PROXY_PORT`); 0 for the mesh's.
+    pub http_proxy_port: u32,
+    /// Its own address, where a service without an address of its own has an endpoint there.
+    pub own_address: Option<IpAddr>,
+    /// Whether connections are balanced exactly over threads.
+    pub exact_balance: bool,
+}
+
+/// What the listeners for traffic to a sidecar's workload depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InboundView {
+    /// What all listeners depend on.
+    pub base: Base,
+    /// What its workload serves.
+    pub targets: Arc<[Target]>,
+    /// Its address, where a Sidecar declares ports.
+    pub own_address: Option<IpAddr>,
+    /// `IDLE_TIMEOUT` for TCP connections; empty for none.
+    pub idle_timeout: Arc<str>,
+    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    pub unprivileged: bool,
+    /// The ports that its own listeners have, sorted.
+    pub reserved: Arc<[u32]>,
+    /// Whether connections are balanced exactly over threads.
+    pub exact_balance: bool,
+}
+
+impl Base {
+    /// The facets of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let labels = workload::labels_of(cx, proxy);
+        Self {
+            scope: Scope::of(cx, proxy),
+            families: Families::of(proxy),
+            interception: proxy.interception,
+            istio_filters: proxy.istio_filters,
+            http10: proxy.meta("HTTP10") == "1",
+            tags: Arc::new(tags(cx, proxy, &labels)),
+            labels: selected_labels(cx, &proxy.namespace, &labels),
+            proxy_config: proxy.proxy_config.clone(),
+        }
+    }
+}
+
+fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
+    if !cx.mesh().enable_tracing && cx.objects::<Telemetry>().next().is_none() {
+        return Tags::default();
+    }
+    let or = |text: &str, default: &str| Arc::from(if text.is_empty() { default } else { text });
+    let label = |key: &str| labels.get(key).map_or("", String::as_str);
+    Tags {
+        service: or(label("service.istio.io/canonical-name"), "unknown"),
+        revision: or(label("service.istio.io/canonical-revision"), "latest"),
+        mesh: or(proxy.meta("MESH_ID"), "unknown"),
+        cluster: or(proxy.meta("CLUSTER_ID"), "unknown"),
+        namespace: or(proxy.meta("NAMESPACE"), "default"),
+    }
+}
+
+impl OutboundView {
+    /// The view of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Base) -> Self {
+        Self {
+            base: base.clone(),
+            addresses: AddressView::of(proxy),
+            idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
+            unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
+            reserved: reserved_ports(proxy),
+            http_proxy_port: port(proxy, "HTTP_PROXY_PORT").unwrap_or(0),
+            own_address: own_endpoint(cx, proxy),
+            exact_balance: proxy.meta_flag("OUTBOUND_LISTENER_EXACT_BALANCE"),
+        }
+    }
+}
+
+fn port(proxy: &Proxy, key: &str) -> Option<u32> {
+    proxy.meta(key).parse().ok().filter(|port| *port > 0)
+}
+
+fn reserved_ports(proxy: &Proxy) -> Arc<[u32]> {
+    let own = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"];
+    let mut ports: Vec<u32> = own.into_iter().filter_map(|key| port(proxy, key)).collect();
+    ports.sort_unstable();
+    ports.into()
+}
+
+/// The proxy's address, if a service whose clients connect to endpoints directly has an endpoint there.
+fn own_endpoint(cx: &Cx<'_>, proxy: &Proxy) -> Option<IpAddr> {
+    let own = *proxy.ips.first()?;
+    let direct = cx.services_at(&own.to_string()).iter().any(|key| {
+        cx.services_of(key).iter().flat_map(|s| s.iter()).any(|s| s.resolution == Resolution::Passthrough)
+    });
+    direct.then_some(own)
+}
+
+impl InboundView {
+    /// The view of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Base) -> Self {
+        let ingress = base.scope.sidecar_object(cx).is_some_and(|sidecar| !sidecar.ingress.is_empty());
+        let targets = cx.get(&TargetsOf(Identity::of(proxy)));
+        Self {
+            base: base.clone(),
+            targets: Arc::clone(&targets),
+            own_address: if ingress { proxy.ips.iter().find(|ip| is_global(ip)).copied() } else { None },
+            idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
+            unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
+            reserved: reserved_ports(proxy),
+            exact_balance: proxy.meta_flag("INBOUND_LISTENER_EXACT_BALANCE"),
+        }
+    }
+}
+
+/// An address that others can reach: neither loopback, link-local, multicast nor unspecified.
+fn is_global(ip: &IpAddr) -> bool {
+    let link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local)
+}
+
+/// The facet of a proxy's labels that listeners may look at: what selectors of policies and conditions of routes name.
+fn selected_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+    let root: Namespace = cx.mesh().root_namespace.as_str().into();
+    let own = cx.get(&SelectorKeys(namespace.clone()));
+    let root = cx.get(&SelectorKeys(root));
+    let routes = SourceLabelKeys::of(cx, labels);
+    let rules = destination_rule::selector_labels(cx, namespace, labels);
+    let named = labels.iter().filter(|(key, _)| {
+        own.contains(*key) || root.contains(*key) || routes.contains_key(*key) || rules.contains_key(*key)
+    });
+    Arc::new(named.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+/// The label keys that the policies of a namespace select workloads by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SelectorKeys(Namespace);
+
+impl Query for SelectorKeys {
+    type Output = BTreeSet<String>;
+
+    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
+        let mut keys = BTreeSet::new();
+        let mut add = |selector: Option<&pilotfish_config::WorkloadSelector>| {
+            keys.extend(selector.iter().flat_map(|selector| selector.match_labels.keys().cloned()));
+        };
+        cx.objects_in::<AuthorizationPolicy>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
+        cx.objects_in::<RequestAuthentication>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
+        cx.objects_in::<PeerAuthentication>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
+        cx.objects_in::<Telemetry>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
+        keys
+    }
+}
+
+/// The Sidecar's declared ports, if it has any.
+#[must_use]
+pub(super) fn ingress_of(cx: &Cx<'_>, scope: &Scope) -> Option<pilotfish_model::Typed<Sidecar>> {
+    scope.sidecar_object(cx).filter(|sidecar| !sidecar.ingress.is_empty())
+}
