@@ -60,9 +60,8 @@ impl Mark {
     }
 
     fn wake(&self) {
-        let waker = self.waker.lock().clone();
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake_by_ref();
         }
     }
 }

@@ -5,8 +5,8 @@ use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::sync::Arc;
 
-/// Which set of resources a client sees of one type, interned by the source: equal views see equal resources. A view may
-/// be reused for something else only when no connected client has it any more.
+/// Which set of resources a client sees of one type, interned by the source: equal views see equal resources. A number is
+/// never used again for something else: streams learn a little later than the source that a client has moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(pub u32);
 

@@ -68,6 +68,8 @@ pub(super) struct Connection<S: ResourceSource, I> {
     ping_until: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     timer_at: Instant,
+    /// The timer knows whom to wake.
+    timer_armed: bool,
     idle_since: Option<Instant>,
     draining: bool,
     gate: Option<(Arc<Gate>, Waker)>,
@@ -89,6 +91,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             ping_until: None,
             timer: Box::pin(tokio::time::sleep_until(next_ping.into())),
             timer_at: next_ping,
+            timer_armed: false,
             idle_since: Some(now),
             draining: false,
             gate: None,
@@ -110,7 +113,10 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 None => return Poll::Ready(Ok(())),
             }
         }
-        self.each_stream(|stream, shared| stream.receive(shared, now));
+        self.each_stream(|stream, shared| {
+            stream.receive(shared, now)?;
+            stream.push(shared, cx, now)
+        });
         self.watch_time(cx, now)?;
         Poll::Pending
     }
@@ -257,8 +263,10 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         if next < self.timer_at || now >= self.timer_at {
             self.timer_at = next;
             self.timer.as_mut().reset(next.into());
+            self.timer_armed = false;
         }
-        if self.timer.as_mut().poll(cx).is_ready() {
+        if !std::mem::replace(&mut self.timer_armed, true) && self.timer.as_mut().poll(cx).is_ready() {
+            self.timer_armed = false;
             cx.waker().wake_by_ref();
         }
         Ok(())
@@ -336,10 +344,13 @@ impl<S: ResourceSource> AdsStream<S> {
             }
             let Some(response) = stream.poll_response(now) else { break };
             self.last = response.ty;
-            for chunk in [response.head, response.tail] {
-                if !chunk.is_empty() {
-                    self.responses.send_data(chunk, false).map_err(|_| End::Gone)?;
-                }
+            self.responses.send_data(response.head, false).map_err(|_| End::Gone)?;
+            if !response.tail.is_empty() {
+                self.responses.send_data(response.tail, false).map_err(|_| End::Gone)?;
+            }
+            if !stream.has_pending() {
+                stream.finish(now);
+                break;
             }
         }
         self.deadline = stream.deadline();
@@ -353,10 +364,15 @@ impl<S: ResourceSource> AdsStream<S> {
             let data = data.ok_or(End::Client)?.map_err(|_| End::Gone)?;
             self.requests.flow_control().release_capacity(data.len()).map_err(|_| End::Gone)?;
             let mut stream = self.stream.lock();
-            let mut each = |message: &[u8]| stream.on_message(message, now);
+            let mut pending = false;
+            let mut each = |message: &[u8]| {
+                pending |= stream.on_message(message, now)?;
+                Ok(())
+            };
             self.decoder.push(data, shared.config.max_message, &mut each)?;
             self.started |= stream.id().is_some();
-            self.asked = true;
+            self.asked |= pending;
+            self.deadline = stream.deadline();
         }
         if !self.started && now >= self.opened + shared.config.first_request_timeout {
             return Err(StreamError::DeadlineExceeded("no request came in time".into()).into());

@@ -187,11 +187,11 @@ impl<S: ResourceSource> Stream<S> {
         self.connected.as_ref().map(|connected| connected.id.as_str())
     }
 
-    /// Takes in one request.
+    /// Takes in one request. Returns whether there may be something to send now; after most ACKs there is not.
     ///
     /// # Errors
     /// The stream has to end with that status.
-    pub fn on_message(&mut self, message: &[u8], now: Instant) -> Result<(), StreamError> {
+    pub fn on_message(&mut self, message: &[u8], now: Instant) -> Result<bool, StreamError> {
         self.fanout.recorder.received(message.len());
         let request = match self.protocol {
             Protocol::Delta => Request::delta(message)?,
@@ -201,19 +201,27 @@ impl<S: ResourceSource> Stream<S> {
         if self.connected.is_none() {
             // An agent reports its workload's health on the stream, maybe before the proxy's first request.
             if ty.is_none() && request.node.is_none() {
-                return Ok(());
+                return Ok(false);
             }
             self.connect(&request)?;
         }
         let Some(ty) = ty else {
             self.fanout.recorder.unknown_type(request.type_url);
             tracing::debug!(connection = self.id(), type_url = request.type_url, "type is not served");
-            return Ok(());
+            return Ok(false);
         };
         match self.protocol {
-            Protocol::Delta => self.on_delta(ty, &request, now),
-            Protocol::Sotw => self.on_sotw(ty, &request, now),
+            Protocol::Delta => self.on_delta(ty, &request, now)?,
+            Protocol::Sotw => self.on_sotw(ty, &request, now)?,
         }
+        Ok(self.has_pending())
+    }
+
+    /// Whether [`Stream::poll_response`] has something to do.
+    pub fn has_pending(&self) -> bool {
+        let waits =
+            |watch: &Watch| watch.asked.is_some() || watch.in_step != Some(watch.membership.group.seq());
+        self.mark.is_set() || self.watches.values().flatten().any(waits)
     }
 
     fn connect(&mut self, request: &Request<'_>) -> Result<(), StreamError> {
@@ -271,29 +279,23 @@ impl<S: ResourceSource> Stream<S> {
     fn acknowledge(&mut self, ty: ResourceType, request: &Request<'_>, now: Instant) -> Acknowledged {
         let Some(watch) = &mut self.watches[ty] else { return Acknowledged::Nothing };
         let recorder = &self.fanout.recorder;
-        let outcome = watch.acknowledge(request.nonce);
+        let outcome = watch.find(request.nonce);
+        let count = outcome.count();
         if let Some(error) = request.error {
             let error = error_text(error);
-            let answered = watch.reject(&outcome, &error, now);
-            let node = self.connected.as_ref().map_or("", |connected| connected.node.id.as_str());
+            let resources = watch.reject(outcome, &error, now);
+            let (id, node) = self.connected.as_ref().map_or(("", ""), |c| (&c.id, &c.node.id));
             recorder.rejected(ty, node, &error);
-            tracing::warn!(
-                connection = self.connected.as_ref().map(|c| c.id.as_str()),
-                ty = ty.short(),
-                resources = answered,
-                error,
-                "rejected"
-            );
-        } else if let Acknowledged::Current { sent, .. } | Acknowledged::Older { sent, .. } = &outcome {
-            recorder.acknowledged(ty, now.saturating_duration_since(*sent));
-            watch.rejection = None;
+            tracing::warn!(connection = id, ty = ty.short(), resources, error, "rejected");
+        } else if let Some(response) = watch.in_flight.get(count.wrapping_sub(1)) {
+            recorder.acknowledged(ty, now.saturating_duration_since(response.sent));
+            watch.accept(count);
         }
-        if matches!(outcome, Acknowledged::Unknown | Acknowledged::Older { .. }) {
+        if matches!(outcome, Acknowledged::Unknown | Acknowledged::Older(_)) {
             recorder.expired_nonce(ty);
         }
-        if let Acknowledged::Current { answered, .. } | Acknowledged::Older { answered, .. } = &outcome {
-            self.order.answered(ty, answered);
-        }
+        self.order.answered(ty, watch.in_flight.range(..count));
+        watch.in_flight.drain(..count);
         outcome
     }
 

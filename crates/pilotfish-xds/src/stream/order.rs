@@ -57,15 +57,16 @@ pub(super) struct Probe {
 
 impl Order {
     /// Takes in that responses were accepted or refused.
-    pub(super) fn answered(&mut self, ty: ResourceType, responses: &[InFlight]) {
+    pub(super) fn answered<'a>(&mut self, ty: ResourceType, responses: impl Iterator<Item = &'a InFlight>) {
         match ty {
             ResourceType::Cluster => {
-                let is = |nonce: u64| responses.iter().any(|response| response.nonce == nonce);
-                if let Some(warming) = &mut self.warming {
-                    warming.answered |= is(warming.nonce);
-                }
-                if self.probe.as_ref().is_some_and(|probe| is(probe.nonce)) {
-                    self.probe = None;
+                for response in responses {
+                    if let Some(warming) = &mut self.warming {
+                        warming.answered |= warming.nonce == response.nonce;
+                    }
+                    if self.probe.as_ref().is_some_and(|probe| probe.nonce == response.nonce) {
+                        self.probe = None;
+                    }
                 }
             }
             ResourceType::Endpoint => {
@@ -73,7 +74,7 @@ impl Order {
                 if warming.endpoints.is_empty() {
                     return;
                 }
-                for resource in responses.iter().flat_map(|response| &response.contents.upserts) {
+                for resource in responses.flat_map(|response| &response.contents.upserts) {
                     warming.endpoints.remove(&resource.name);
                 }
             }

@@ -45,12 +45,17 @@ impl<S: ResourceSource> Stream<S> {
             }
         }
         drop(published);
+        self.finish(now);
+        None
+    }
+
+    /// To be called when nothing is left to be sent.
+    pub(crate) fn finish(&mut self, now: Instant) {
         if self.publishing.is_some() && self.order.is_idle() {
             let since = self.publishing.take().unwrap_or_default();
             let after = now.saturating_duration_since(self.fanout.started).saturating_sub(since);
             self.fanout.recorder.converged(after);
         }
-        None
     }
 
     fn send_endpoints_again(&mut self) {
@@ -62,11 +67,11 @@ impl<S: ResourceSource> Stream<S> {
 
     fn pick(&mut self, ty: ResourceType, now: Instant) -> Option<Response> {
         let watch = self.watches[ty].as_ref()?;
-        let group = Arc::clone(&watch.membership.group);
         let answer = watch.asked.is_some();
-        if !answer && (watch.in_step == Some(group.seq()) || self.order.holds(ty)) {
+        if !answer && (watch.in_step == Some(watch.membership.group.seq()) || self.order.holds(ty)) {
             return None;
         }
+        let group = Arc::clone(&watch.membership.group);
         let settled = ty != ResourceType::Cluster || self.settled();
         let mut state = group.lock();
         let plan = self.plan(ty, &mut state, settled, now)?;

@@ -31,7 +31,7 @@ impl<S: ResourceSource> Stream<S> {
             return self.first_sotw(ty, request);
         }
         match self.acknowledge(ty, request, now) {
-            Acknowledged::Current { .. } | Acknowledged::Again => self.change_sotw(ty, request),
+            Acknowledged::Current(_) | Acknowledged::Again => self.change_sotw(ty, request),
             // What it says about names is older than what the client is about to say.
             _ => Ok(()),
         }

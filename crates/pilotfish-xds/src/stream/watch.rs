@@ -53,19 +53,30 @@ pub(super) struct InFlight {
     pub(super) retry: bool,
 }
 
-/// What a request's nonce refers to.
-#[derive(Debug)]
+/// What a request's nonce refers to. The number is that of the responses which it answers: those before the one that it names
+/// are answered as well, as responses are processed in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acknowledged {
     /// The request has no nonce, or nothing was sent.
     Nothing,
     /// The last response.
-    Current { answered: Vec<InFlight>, sent: Instant },
+    Current(usize),
     /// An earlier response, after which another one was sent.
-    Older { answered: Vec<InFlight>, sent: Instant },
+    Older(usize),
     /// The last response, once more: its answer came before.
     Again,
     /// No response of this stream that is waited for.
     Unknown,
+}
+
+impl Acknowledged {
+    /// How many responses are answered.
+    pub(super) fn count(self) -> usize {
+        match self {
+            Self::Current(count) | Self::Older(count) => count,
+            _ => 0,
+        }
+    }
 }
 
 /// See the module.
@@ -134,22 +145,26 @@ impl Watch {
         self.asked = Asked::Nothing;
     }
 
-    /// Finds the response that a nonce answers. Those before it are answered as well: responses are processed in order.
-    pub(super) fn acknowledge(&mut self, nonce: &str) -> Acknowledged {
+    /// Finds the response that a nonce answers.
+    pub(super) fn find(&self, nonce: &str) -> Acknowledged {
         if nonce.is_empty() {
             return Acknowledged::Nothing;
         }
         let Some(nonce) = unhex(nonce) else { return Acknowledged::Unknown };
-        let Some(at) = self.in_flight.iter().position(|response| response.nonce == nonce) else {
-            return if self.last_sent == Some(nonce) { Acknowledged::Again } else { Acknowledged::Unknown };
-        };
-        let answered: Vec<_> = self.in_flight.drain(..=at).collect();
-        let sent = answered.last().map_or_else(Instant::now, |response| response.sent);
-        self.last_acked = Some(nonce);
-        if self.last_sent == Some(nonce) {
-            Acknowledged::Current { answered, sent }
-        } else {
-            Acknowledged::Older { answered, sent }
+        let current = self.last_sent == Some(nonce);
+        match self.in_flight.iter().position(|response| response.nonce == nonce) {
+            Some(at) if current => Acknowledged::Current(at + 1),
+            Some(at) => Acknowledged::Older(at + 1),
+            None if current => Acknowledged::Again,
+            None => Acknowledged::Unknown,
+        }
+    }
+
+    /// Remembers that the first `count` responses were accepted.
+    pub(super) fn accept(&mut self, count: usize) {
+        if let Some(last) = self.in_flight.get(count.wrapping_sub(1)) {
+            self.last_acked = Some(last.nonce);
+            self.rejection = None;
         }
     }
 
@@ -157,11 +172,8 @@ impl Watch {
     ///
     /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is
     /// sent a second time without it, once.
-    pub(super) fn reject(&mut self, outcome: &Acknowledged, error: &str, now: Instant) -> usize {
-        let refused = match outcome {
-            Acknowledged::Current { answered, .. } | Acknowledged::Older { answered, .. } => answered.last(),
-            _ => None,
-        };
+    pub(super) fn reject(&mut self, outcome: Acknowledged, error: &str, now: Instant) -> usize {
+        let refused = self.in_flight.get(outcome.count().wrapping_sub(1));
         let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
         let names: Vec<_> = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
         self.last_acked = None;

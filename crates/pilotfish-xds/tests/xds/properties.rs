@@ -2,6 +2,7 @@
 
 use crate::support::{Got, Memory, Peer, body, fanout, version};
 use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Listener, Route};
+use pilotfish_proto::envoy::service::discovery::v3 as discovery;
 use pilotfish_xds::{ClientId, Fanout, PeerInfo, Protocol};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -253,6 +254,67 @@ fn change(fanout: &Fanout<Memory>, step: &Step) {
     }
 }
 
+/// A request that no well-behaved client would send.
+#[derive(Clone, Debug)]
+struct Nonsense {
+    ty: usize,
+    subscribe: Vec<usize>,
+    unsubscribe: Vec<usize>,
+    have: Vec<(usize, u8)>,
+    nonce: usize,
+    refused: bool,
+}
+
+fn nonsense() -> impl Strategy<Value = Nonsense> {
+    let names = || proptest::collection::vec(0..=NAMES.len(), 0..4);
+    let have = proptest::collection::vec((0..=NAMES.len(), 0..3_u8), 0..3);
+    (0..ResourceType::ALL.len(), names(), names(), have, any::<usize>(), any::<bool>()).prop_map(
+        |(ty, subscribe, unsubscribe, have, nonce, refused)| Nonsense {
+            ty,
+            subscribe,
+            unsubscribe,
+            have,
+            nonce,
+            refused,
+        },
+    )
+}
+
+impl Nonsense {
+    fn names(which: &[usize]) -> Vec<String> {
+        which.iter().map(|name| (*NAMES.get(*name).unwrap_or(&"*")).to_owned()).collect()
+    }
+
+    fn error(&self) -> Option<pilotfish_proto::google::rpc::Status> {
+        let message = "a is bad".to_owned();
+        self.refused.then(|| pilotfish_proto::google::rpc::Status { message, ..Default::default() })
+    }
+
+    fn delta(&self, response_nonce: String) -> discovery::DeltaDiscoveryRequest {
+        let version = |version: u8| if version == 0 { "x".to_owned() } else { format!("{version:016x}") };
+        let have = self.have.iter().map(|(name, at)| (Self::names(&[*name]).remove(0), version(*at)));
+        discovery::DeltaDiscoveryRequest {
+            type_url: ResourceType::ALL[self.ty].type_url().into(),
+            resource_names_subscribe: Self::names(&self.subscribe),
+            resource_names_unsubscribe: Self::names(&self.unsubscribe),
+            initial_resource_versions: have.collect(),
+            response_nonce,
+            error_detail: self.error(),
+            ..Default::default()
+        }
+    }
+
+    fn sotw(&self, response_nonce: String) -> discovery::DiscoveryRequest {
+        discovery::DiscoveryRequest {
+            type_url: ResourceType::ALL[self.ty].type_url().into(),
+            resource_names: Self::names(&self.subscribe),
+            response_nonce,
+            error_detail: self.error(),
+            ..Default::default()
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").map_or(400, |cases| cases.parse().unwrap()), failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -288,6 +350,37 @@ proptest! {
         }
         let stream = fanout.open(Protocol::Delta, PeerInfo::default());
         let _ = stream.lock().on_message(&[0x0a, 0x02, 0x0a, 0xff], peer.now);
+    }
+
+    #[test]
+    fn well_formed_nonsense_is_answered_within_reason(
+        requests in proptest::collection::vec(nonsense(), 1..40),
+        delta in any::<bool>(),
+    ) {
+        let fanout = fanout();
+        for name in NAMES {
+            fanout.source().set(0, Cluster, name, "1");
+        }
+        let mut peer = Peer::new(&fanout, if delta { Protocol::Delta } else { Protocol::Sotw });
+        let mut nonces = vec![String::new(), "ffffffffffffffff".to_owned()];
+        for (i, request) in requests.iter().enumerate() {
+            let nonce = nonces[request.nonce % nonces.len()].clone();
+            let done = if delta {
+                peer.send_delta(request.delta(nonce))
+            } else {
+                peer.send_sotw(request.sotw(nonce))
+            };
+            prop_assert!(done.is_ok());
+            let got = peer.drain();
+            prop_assert!(got.len() <= TYPES.len() + 1, "one request is not answered without end");
+            nonces.extend(got.into_iter().map(|got| got.nonce));
+            fanout.source().set(0, TYPES[i % TYPES.len()], NAMES[i % NAMES.len()], &i.to_string());
+            fanout.publish(&fanout.source().commit());
+            nonces.extend(peer.drain().into_iter().map(|got| got.nonce));
+            peer.later(Duration::from_secs(1));
+        }
+        drop(peer);
+        prop_assert_eq!((fanout.stream_count(), fanout.group_count()), (0, 0));
     }
 
     #[test]

@@ -262,12 +262,12 @@ impl Peer {
         mut request: discovery::DeltaDiscoveryRequest,
     ) -> Result<(), StreamError> {
         request.node = self.node();
-        self.stream.lock().on_message(&request.encode_to_vec(), self.now)
+        self.stream.lock().on_message(&request.encode_to_vec(), self.now).map(drop)
     }
 
     pub(crate) fn send_sotw(&mut self, mut request: discovery::DiscoveryRequest) -> Result<(), StreamError> {
         request.node = self.node();
-        self.stream.lock().on_message(&request.encode_to_vec(), self.now)
+        self.stream.lock().on_message(&request.encode_to_vec(), self.now).map(drop)
     }
 
     /// Subscribes: names and nonce as the protocol wants them.
