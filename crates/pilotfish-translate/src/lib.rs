@@ -24,6 +24,7 @@ pub mod cds;
 pub mod cluster_local;
 pub mod destination_rule;
 pub mod eds;
+pub mod envoy_filter;
 pub mod lds;
 pub mod locality;
 pub mod metadata;

@@ -5,6 +5,7 @@
 
 use crate::cds::ClusterView;
 use crate::eds::EndpointView;
+use crate::envoy_filter::{Layer, Subject};
 use crate::lds::ListenerView;
 use crate::memo::Query;
 use crate::rds::RouteView;
@@ -22,10 +23,10 @@ pub enum View {
     Cluster(ClusterView),
     /// Load assignments.
     Endpoint(EndpointView),
-    /// Listeners.
-    Listener(ListenerView),
-    /// Route configurations.
-    Route(RouteView),
+    /// Listeners, and the patches over them.
+    Listener(ListenerView, Layer),
+    /// Route configurations, and the patches over them.
+    Route(RouteView, Layer),
 }
 
 /// What is generated together: as large as needed to see conflicts, as small as possible to follow a change.
@@ -41,6 +42,8 @@ pub enum Unit {
     Port(u32),
     /// The resources for traffic to the proxy's own workload.
     Inbound,
+    /// The resources that EnvoyFilters add.
+    Added,
     /// The one resource of that name, for types that are asked for by name.
     Named(Arc<str>),
 }
@@ -52,8 +55,8 @@ impl View {
         match self {
             Self::Cluster(_) => ResourceType::Cluster,
             Self::Endpoint(_) => ResourceType::Endpoint,
-            Self::Listener(_) => ResourceType::Listener,
-            Self::Route(_) => ResourceType::Route,
+            Self::Listener(..) => ResourceType::Listener,
+            Self::Route(..) => ResourceType::Route,
         }
     }
 
@@ -62,8 +65,9 @@ impl View {
         let views = [
             ClusterView::of(cx, proxy).map(Self::Cluster),
             EndpointView::of(cx, proxy).map(Self::Endpoint),
-            ListenerView::of(cx, proxy).map(Self::Listener),
-            RouteView::of(cx, proxy).map(Self::Route),
+            ListenerView::of(cx, proxy)
+                .map(|view| Self::Listener(view, Layer::of(cx, proxy, Subject::Listener))),
+            RouteView::of(cx, proxy).map(|view| Self::Route(view, Layer::of(cx, proxy, Subject::Route))),
         ];
         views.into_iter().flatten().collect()
     }
@@ -73,8 +77,12 @@ impl View {
     fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
         match self {
             Self::Cluster(view) => view.units(cx),
-            Self::Listener(view) => view.units(cx),
-            Self::Endpoint(_) | Self::Route(_) => None,
+            Self::Listener(view, layer) => {
+                let mut units = view.units(cx)?;
+                units.extend(layer.units());
+                Some(units)
+            }
+            Self::Endpoint(_) | Self::Route(..) => None,
         }
     }
 
@@ -82,8 +90,9 @@ impl View {
         match self {
             Self::Cluster(view) => view.generate(cx, unit),
             Self::Endpoint(view) => view.generate(cx, unit),
-            Self::Listener(view) => view.generate(cx, unit),
-            Self::Route(view) => view.generate(cx, unit),
+            Self::Listener(_, layer) if *unit == Unit::Added => layer.added_listeners(cx),
+            Self::Listener(view, layer) => layer.listeners(cx, unit, view.generate(cx, unit)),
+            Self::Route(view, layer) => layer.routes(cx, view.generate(cx, unit)),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use super::connection_pool::{breakers, duration, keepalive, no_limits};
 use super::draft::Draft;
+use super::finish::finish;
 use super::names::stat_name;
 use super::view::{Client, Families};
+use crate::envoy_filter::Context;
 use crate::{Cx, Encoded, ProxyKind};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_proto::Duration;
@@ -28,7 +30,7 @@ const IDLE_SECONDS: i64 = 300;
 
 pub(super) fn clusters(cx: &Cx<'_>, client: &Client) -> Vec<Encoded> {
     let mesh = cx.mesh();
-    let mut drafts = vec![Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static)];
+    let mut drafts = vec![(client.context(), Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static))];
     if client.scope.kind == ProxyKind::Sidecar {
         let mut outbound = passthrough(&mesh, PASSTHROUGH);
         if client.istio_filters {
@@ -36,15 +38,14 @@ pub(super) fn clusters(cx: &Cx<'_>, client: &Client) -> Vec<Encoded> {
         }
         let mut inbound = passthrough(&mesh, INBOUND_PASSTHROUGH);
         inbound.cluster.upstream_bind_config = Some(own_sources(client.families));
-        drafts.extend([outbound, inbound]);
+        drafts.extend([(Context::Outbound, outbound), (Context::Inbound, inbound)]);
     }
-    let encode = |mut draft: Draft| {
+    let encode = |(context, mut draft): (Context, Draft)| {
         draft.cluster.connect_timeout = mesh.connect_timeout.map(duration);
         draft.cluster.common_lb_config = None;
-        let cluster = draft.build();
-        Encoded::new(cluster.name.clone(), &cluster, Vec::new())
+        finish(cx, client, context, draft.build(), &[], Vec::new())
     };
-    drafts.into_iter().map(encode).collect()
+    drafts.into_iter().filter_map(encode).collect()
 }
 
 fn passthrough(mesh: &MeshConfig, name: &str) -> Draft {

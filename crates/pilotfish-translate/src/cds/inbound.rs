@@ -2,11 +2,13 @@
 
 use super::connection_pool;
 use super::draft::{self, Draft};
+use super::finish::finish;
 use super::fixed::own_source;
 use super::names::{inbound_name, stat_name};
 use super::stat_name::StatName;
 use super::view::{ClusterView, Families};
 use crate::destination_rule::{Policy, Rule, RulesFor};
+use crate::envoy_filter::Context;
 use crate::metadata::{config_path, list, text};
 use crate::scope::ServiceIn;
 use crate::targets::Target;
@@ -64,7 +66,7 @@ fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec
             Destination::Original
         };
         let port = targets.first()?.port.clone();
-        Some(Inbound { cx, view, number, port, destination, targets, pool }.build())
+        Inbound { cx, view, number, port, destination, targets, pool }.build()
     });
     clusters.collect()
 }
@@ -83,7 +85,7 @@ fn of_sidecar(cx: &Cx<'_>, view: &ClusterView, sidecar: &Sidecar) -> Vec<Encoded
         };
         let pool = listener.connection_pool.as_ref().or(sidecar.inbound_connection_pool.as_ref());
         let targets = targets.into_iter().collect();
-        Some(Inbound { cx, view, number, port, destination, targets, pool }.build())
+        Inbound { cx, view, number, port, destination, targets, pool }.build()
     });
     clusters.collect()
 }
@@ -129,7 +131,7 @@ struct Inbound<'a> {
 }
 
 impl Inbound<'_> {
-    fn build(&self) -> Encoded {
+    fn build(&self) -> Option<Encoded> {
         let mesh = self.cx.mesh();
         let assignment = self.assignment();
         let kind = if assignment.is_some() { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
@@ -150,8 +152,9 @@ impl Inbound<'_> {
             draft.cluster.upstream_bind_config = Some(own_source(self.view.client.families));
         }
         self.describe(&mut draft, rule.as_deref(), &mesh.inbound_cluster_stat_name);
-        let cluster = draft.build();
-        Encoded::new(cluster.name.clone(), &cluster, self.provenance(rule.as_deref()))
+        let hosts: Vec<&str> = self.targets.iter().map(|target| target.service.hostname.as_str()).collect();
+        let provenance = self.provenance(rule.as_deref());
+        finish(self.cx, &self.view.client, Context::Inbound, draft.build(), &hosts, provenance)
     }
 
     /// The rule for the first service, as far as the workload sees its own service.

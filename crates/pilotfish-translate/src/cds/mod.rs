@@ -11,6 +11,7 @@
 
 mod connection_pool;
 mod draft;
+mod finish;
 mod fixed;
 mod grpc;
 mod inbound;
@@ -52,6 +53,9 @@ impl ClusterView {
         if kind == ProxyKind::Sidecar {
             units.push(Unit::Inbound);
         }
+        if !self.client.patches.is_empty() {
+            units.push(Unit::Added);
+        }
         Some(units)
     }
 
@@ -66,6 +70,7 @@ impl ClusterView {
             }
             Unit::Static => fixed::clusters(cx, &self.client).into(),
             Unit::Inbound => inbound::clusters(cx, self).into(),
+            Unit::Added => finish::added(cx, &self.client).into(),
             Unit::Named(name) => grpc::clusters(cx, &self.client, name).into(),
             Unit::Outbound | Unit::Port(_) => Batch::default(),
         }

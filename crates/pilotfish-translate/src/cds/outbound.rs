@@ -1,6 +1,7 @@
 //! The clusters of one service: for each port one, and one for each subset.
 
 use super::draft::{self, Draft};
+use super::finish::finish;
 use super::names::{outbound_name, sni_name, stat_name};
 use super::stat_name::StatName;
 use super::tls::{self, Peer};
@@ -118,10 +119,10 @@ impl<'a> Context<'a> {
             let policy = rule.subset_policy(subset, port.number);
             self.cluster(&Which { mode, port, subset: Some(subset), policy })
         });
-        std::iter::once(default).chain(of_subsets).collect()
+        std::iter::once(default).chain(of_subsets).filter_map(|made| self.finished(made)).collect()
     }
 
-    fn cluster(&self, which: &Which<'_>) -> Option<Encoded> {
+    fn cluster(&self, which: &Which<'_>) -> Option<(Cluster, Vec<ObjectRef>)> {
         let name = match which.mode {
             Mode::Plain => outbound_name,
             Mode::BySni => sni_name,
@@ -139,8 +140,11 @@ impl<'a> Context<'a> {
             draft.exchange_metadata();
         }
         self.describe(&mut draft, which);
-        let cluster: Cluster = draft.build();
-        Some(Encoded::new(cluster.name.clone(), &cluster, provenance))
+        Some((draft.build(), provenance))
+    }
+
+    fn finished(&self, (cluster, provenance): (Cluster, Vec<ObjectRef>)) -> Option<Encoded> {
+        finish(self.cx, self.client, self.client.context(), cluster, &[], provenance)
     }
 
     /// How endpoints are found. A subset for which the rule says PASSTHROUGH never has any of its own.

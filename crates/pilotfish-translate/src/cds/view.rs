@@ -2,6 +2,7 @@
 
 use super::sni_dnat;
 use crate::eds::Vantage;
+use crate::envoy_filter::{Context, Patches, Subject};
 use crate::locality::Place;
 use crate::scope::Scope;
 use crate::targets::{Target, TargetsOf};
@@ -37,8 +38,20 @@ pub struct Client {
     pub vantage: Vantage,
     /// Whether it is a gateway that routes mutual TLS by SNI without ending it (AUTO_PASSTHROUGH).
     pub by_sni: bool,
+    /// The EnvoyFilter patches on its clusters.
+    pub patches: Patches,
     /// Certificate files that it brings along for mutual TLS.
     pub certificates: Option<Certificates>,
+}
+
+impl Client {
+    /// The context of its clusters, but for those of inbound traffic.
+    pub(super) fn context(&self) -> Context {
+        match self.scope.kind {
+            ProxyKind::Router => Context::Gateway,
+            ProxyKind::Sidecar | ProxyKind::Grpc => Context::Outbound,
+        }
+    }
 }
 
 /// The IP families of a proxy.
@@ -94,6 +107,10 @@ impl ClusterView {
             istio_filters: proxy.istio_filters,
             labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
             by_sni: proxy.kind == ProxyKind::Router && sni_dnat::is_used_by(cx, &place.labels),
+            patches: match proxy.kind {
+                ProxyKind::Grpc => Patches::default(),
+                ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, Subject::Cluster),
+            },
             certificates: Certificates::of(proxy),
             scope,
         };

@@ -1,0 +1,29 @@
+//! Which objects changed a resource.
+
+use pilotfish_model::ObjectRef;
+
+/// Collects the objects whose patches changed something.
+#[derive(Debug, Default)]
+pub struct Patched {
+    objects: Vec<ObjectRef>,
+}
+
+impl Patched {
+    pub(super) fn by(&mut self, object: &ObjectRef) {
+        if !self.objects.contains(object) {
+            self.objects.push(object.clone());
+        }
+    }
+
+    /// Whether nothing was changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The objects.
+    #[must_use]
+    pub fn into_objects(self) -> Vec<ObjectRef> {
+        self.objects
+    }
+}

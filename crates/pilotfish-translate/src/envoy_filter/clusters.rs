@@ -1,0 +1,115 @@
+//! Patches on clusters.
+
+use super::merge::{merge_any, merge_into};
+use super::parse::Patch;
+use super::{Context, Patched, Patches};
+use crate::Cx;
+use pilotfish_config::networking::{ClusterMatch, PatchOperation};
+use pilotfish_proto::envoy::config::cluster::v3::Cluster;
+use pilotfish_proto::envoy::config::core::v3::TransportSocket;
+use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+
+/// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not say them. `None` when a patch removes it.
+#[must_use]
+pub fn patch_cluster(
+    cx: &Cx<'_>,
+    patches: &Patches,
+    context: Context,
+    mut cluster: Cluster,
+    hosts: &[&str],
+    patched: &mut Patched,
+) -> Option<Cluster> {
+    if patches.is_empty() {
+        return Some(cluster);
+    }
+    let patches = patches.load(cx);
+    let mut removed = false;
+    for patch in &patches {
+        let is_meant = context.is_in(patch.matches.context)
+            && patch.matches.cluster.as_ref().is_none_or(|matches| is_match(matches, &cluster.name, hosts));
+        match patch.operation {
+            PatchOperation::Merge if is_meant => merge(&mut cluster, patch),
+            PatchOperation::Remove if is_meant => removed = true,
+            _ => continue,
+        }
+        patched.by(&patch.object);
+    }
+    (!removed).then_some(cluster)
+}
+
+/// The clusters that patches add.
+#[must_use]
+pub fn added_clusters(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<(Cluster, Patched)> {
+    let patches = patches.load(cx);
+    let added = patches
+        .iter()
+        .filter(|patch| patch.operation == PatchOperation::Add && context.is_in(patch.matches.context));
+    let added = added.filter_map(|patch| {
+        let mut patched = Patched::default();
+        patched.by(&patch.object);
+        Some((patch.value_as()?, patched))
+    });
+    added.collect()
+}
+
+fn is_match(matches: &ClusterMatch, name: &str, hosts: &[&str]) -> bool {
+    if !matches.name.is_empty() {
+        return matches.name == name;
+    }
+    let (subset, host, port) = parts(name).unwrap_or(("", "", 0));
+    let of_service = match hosts {
+        [] => matches.service == host,
+        hosts => hosts.contains(&&*matches.service),
+    };
+    (matches.subset.is_empty() || matches.subset == subset)
+        && (matches.service.is_empty() || of_service)
+        && (matches.port_number == 0 || matches.port_number == port)
+}
+
+/// Subset, host and port that a cluster's name says, in either form.
+fn parts(name: &str) -> Option<(&str, &str, u32)> {
+    let (rest, separator) = match name.split_once('|') {
+        Some((_, rest)) => (rest, "|"),
+        None => (name.split_once("_.")?.1, "_."),
+    };
+    let mut parts = rest.splitn(3, separator);
+    let (port, subset, host) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((subset, host, port.parse().ok()?))
+}
+
+fn merge(cluster: &mut Cluster, patch: &Patch) {
+    let Some(value) = &patch.value else { return };
+    match patch.value_as::<Cluster>().and_then(|value| value.transport_socket) {
+        Some(socket) => merge_socket(cluster, socket),
+        None => merge_into(cluster, value),
+    }
+}
+
+/// A patch with a transport socket patches that alone. It merges with one of its name, and takes the place of another; but where the
+/// socket depends on the endpoint, there is no place for a single one.
+fn merge_socket(cluster: &mut Cluster, patch: TransportSocket) {
+    if cluster.transport_socket_matches.is_empty() {
+        match &mut cluster.transport_socket {
+            Some(held) if held.name == patch.name => merge_config(held, &patch),
+            held => *held = Some(patch),
+        }
+        return;
+    }
+    let mut sockets =
+        cluster.transport_socket_matches.iter_mut().filter_map(|choice| choice.transport_socket.as_mut());
+    if let Some(held) = sockets.find(|held| held.name == patch.name) {
+        merge_config(held, &patch);
+    }
+}
+
+/// Merges the configuration of a socket into that of another one of its name.
+pub(super) fn merge_config(held: &mut TransportSocket, patch: &TransportSocket) {
+    let (Some(ConfigType::TypedConfig(held)), Some(ConfigType::TypedConfig(patch))) =
+        (&mut held.config_type, &patch.config_type)
+    else {
+        return;
+    };
+    if let Some(merged) = merge_any(held, patch) {
+        *held = merged;
+    }
+}

@@ -1,0 +1,114 @@
+//! Patches as the last layer over encoded resources: what other code generated is decoded only if some patch may concern it.
+
+use super::{
+    Context, Patched, Patches, ServicePorts, Subject, added_listeners, patch_listener, patch_routes,
+};
+use crate::targets::TargetsOf;
+use crate::workload::Identity;
+use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
+use pilotfish_model::ObjectRef;
+use prost::{Message, Name};
+use std::sync::Arc;
+
+/// The patches over one kind of resources of a proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layer {
+    /// The kind of the proxy, which decides the contexts.
+    kind: ProxyKind,
+    patches: Patches,
+    /// For routes of routers; else empty.
+    ports: Arc<ServicePorts>,
+}
+
+impl Layer {
+    /// The patches over a kind of resources. Clients without a proxy have none.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy, subject: Subject) -> Self {
+        let patches = match proxy.kind {
+            ProxyKind::Grpc => Patches::default(),
+            ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, subject),
+        };
+        let asks_ports = proxy.kind == ProxyKind::Router && subject == Subject::Route && !patches.is_empty();
+        let ports = if asks_ports { Arc::new(service_ports(cx, proxy)) } else { Arc::default() };
+        Self { kind: proxy.kind, patches, ports }
+    }
+
+    /// The unit of what patches add to a whole set of resources.
+    pub fn units(&self) -> impl Iterator<Item = Unit> + use<> {
+        (!self.patches.is_empty()).then_some(Unit::Added).into_iter()
+    }
+
+    /// Patches listeners of a unit.
+    #[must_use]
+    pub fn listeners(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
+        let context = match (self.kind, unit) {
+            (ProxyKind::Router, _) => Context::Gateway,
+            (_, Unit::Inbound) => Context::Inbound,
+            _ => Context::Outbound,
+        };
+        self.over(batch, |listener, patched| patch_listener(cx, &self.patches, context, listener, patched))
+    }
+
+    /// The listeners that patches add.
+    #[must_use]
+    pub fn added_listeners(&self, cx: &Cx<'_>) -> Batch {
+        let contexts: &[Context] = match self.kind {
+            ProxyKind::Router => &[Context::Gateway],
+            ProxyKind::Sidecar | ProxyKind::Grpc => &[Context::Outbound, Context::Inbound],
+        };
+        let added = contexts.iter().flat_map(|context| added_listeners(cx, &self.patches, *context));
+        let encode = |(listener, by): (_, Patched)| {
+            let listener: pilotfish_proto::envoy::config::listener::v3::Listener = listener;
+            Encoded::new(listener.name.clone(), &listener, by.into_objects())
+        };
+        added.map(encode).collect::<Vec<_>>().into()
+    }
+
+    /// Patches route configurations.
+    #[must_use]
+    pub fn routes(&self, cx: &Cx<'_>, batch: Batch) -> Batch {
+        let context = if self.kind == ProxyKind::Router { Context::Gateway } else { Context::Outbound };
+        self.over(batch, |mut routes, patched| {
+            patch_routes(cx, &self.patches, context, &self.ports, &mut routes, patched);
+            Some(routes)
+        })
+    }
+
+    fn over<M: Message + Name + Default>(
+        &self,
+        batch: Batch,
+        patch: impl Fn(M, &mut Patched) -> Option<M>,
+    ) -> Batch {
+        if self.patches.is_empty() {
+            return batch;
+        }
+        let resources = batch.resources.into_iter().filter_map(|resource| {
+            let Some(message) = decode(&resource) else { return Some(resource) };
+            let mut patched = Patched::default();
+            let message = patch(message, &mut patched)?;
+            if patched.is_empty() {
+                return Some(resource);
+            }
+            let mut provenance: Vec<ObjectRef> = resource.provenance.to_vec();
+            provenance.extend(patched.into_objects());
+            Some(Encoded::new(resource.name, &message, provenance))
+        });
+        resources.collect::<Vec<_>>().into()
+    }
+}
+
+fn decode<M: Message + Default>(resource: &Encoded) -> Option<M> {
+    let packed = pilotfish_proto::Any::decode(resource.body.clone()).ok()?;
+    M::decode(&*packed.value).ok()
+}
+
+/// The ports of the Service of a router, by the port that they lead to where that is another one.
+fn service_ports(cx: &Cx<'_>, proxy: &Proxy) -> ServicePorts {
+    let mut ports = ServicePorts::new();
+    for target in cx.get(&TargetsOf(Identity::of(proxy))).iter() {
+        if target.target_port != target.port.number {
+            ports.entry(target.target_port).or_default().insert(target.port.number);
+        }
+    }
+    ports
+}

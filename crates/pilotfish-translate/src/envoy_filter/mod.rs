@@ -1,0 +1,54 @@
+//! EnvoyFilters: patches on finished resources.
+//!
+//! ```text
+//! objects ─▶ PatchesIn(namespace): parsed values ─┐
+//! proxy: namespace, labels, version, metadata ──┴▶ Patches: which hold, in order ─▶ clusters.rs, listeners.rs, routes.rs
+//! ```
+//!
+//! Structure (which listener, which filter, where to insert) is handled on Envoy's types. Values are merged by descriptors, so a patch
+//! may hold any message that Envoy knows. A patch that cannot be read costs that patch only.
+
+mod applied;
+mod clusters;
+mod filters;
+mod insert;
+mod layer;
+mod listeners;
+mod merge;
+mod names;
+mod parse;
+mod routes;
+mod select;
+mod value;
+
+pub use applied::Patched;
+pub use clusters::{added_clusters, patch_cluster};
+pub use layer::Layer;
+pub use listeners::{added_listeners, patch_listener};
+pub use routes::{ServicePorts, patch_routes};
+pub use select::{Patches, Subject};
+
+use pilotfish_config::networking::PatchContext;
+
+/// Which part of a proxy a resource is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Context {
+    /// Traffic to a sidecar's workload.
+    Inbound,
+    /// Traffic out of a sidecar.
+    Outbound,
+    /// A router.
+    Gateway,
+}
+
+impl Context {
+    fn is_in(self, context: PatchContext) -> bool {
+        match context {
+            PatchContext::Any => true,
+            PatchContext::SidecarInbound => self == Self::Inbound,
+            PatchContext::SidecarOutbound => self == Self::Outbound,
+            PatchContext::Gateway => self == Self::Gateway,
+            PatchContext::Waypoint => false,
+        }
+    }
+}

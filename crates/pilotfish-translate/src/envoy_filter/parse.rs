@@ -1,0 +1,88 @@
+//! Patches as they are written in objects, with their values read.
+
+use super::value::parse;
+use crate::encoded::reference;
+use crate::{Cx, Query};
+use pilotfish_config::networking::{
+    ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, EnvoyFilter, PatchOperation,
+};
+use pilotfish_model::{Namespace, ObjectRef, Typed};
+use prost::Message;
+use prost_reflect::DynamicMessage;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One patch, read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Patch {
+    pub(super) apply_to: ApplyTo,
+    pub(super) operation: PatchOperation,
+    pub(super) matches: EnvoyConfigObjectMatch,
+    /// The value; none for removals.
+    pub(super) value: Option<DynamicMessage>,
+    pub(super) object: ObjectRef,
+}
+
+impl Patch {
+    /// The value as its type.
+    pub(super) fn value_as<M: Message + Default>(&self) -> Option<M> {
+        M::decode(&*super::value::encode(self.value.as_ref()?)).ok()
+    }
+
+    /// `None` for a patch that does nothing: of no known kind, or whose value is malformed.
+    fn read(written: &EnvoyConfigObjectPatch, object: &ObjectRef) -> Option<Self> {
+        let type_name = type_of(written.apply_to)?;
+        let patch = written.patch.as_ref()?;
+        let value = match (patch.operation, &patch.value) {
+            (PatchOperation::Invalid, _) => return None,
+            (PatchOperation::Remove, _) => None,
+            (_, value) => Some(parse(type_name, value.as_ref()?).ok()?),
+        };
+        Some(Self {
+            apply_to: written.apply_to,
+            operation: patch.operation,
+            matches: written.r#match.clone().unwrap_or_default(),
+            value,
+            object: object.clone(),
+        })
+    }
+}
+
+/// The message that values of patches on something are.
+fn type_of(apply_to: ApplyTo) -> Option<&'static str> {
+    Some(match apply_to {
+        ApplyTo::Listener => "envoy.config.listener.v3.Listener",
+        ApplyTo::ListenerFilter => "envoy.config.listener.v3.ListenerFilter",
+        ApplyTo::FilterChain => "envoy.config.listener.v3.FilterChain",
+        ApplyTo::NetworkFilter => "envoy.config.listener.v3.Filter",
+        ApplyTo::HttpFilter => "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter",
+        ApplyTo::RouteConfiguration => "envoy.config.route.v3.RouteConfiguration",
+        ApplyTo::VirtualHost => "envoy.config.route.v3.VirtualHost",
+        ApplyTo::HttpRoute => "envoy.config.route.v3.Route",
+        ApplyTo::Cluster => "envoy.config.cluster.v3.Cluster",
+        ApplyTo::ExtensionConfig => "envoy.config.core.v3.TypedExtensionConfig",
+        ApplyTo::Bootstrap | ApplyTo::Invalid => return None,
+    })
+}
+
+/// The patches of a namespace's objects, by object and position; those that cannot be read are not there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PatchesIn(pub(super) Namespace);
+
+impl Query for PatchesIn {
+    type Output = BTreeMap<(Arc<str>, u32), Arc<Patch>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let objects: Vec<Typed<EnvoyFilter>> = cx.objects_in(&self.0);
+        let mut out = BTreeMap::new();
+        for object in &objects {
+            let origin = reference(object);
+            for (index, written) in (0..).zip(&object.config_patches) {
+                if let Some(patch) = Patch::read(written, &origin) {
+                    out.insert((object.key().name.clone(), index), Arc::new(patch));
+                }
+            }
+        }
+        out
+    }
+}

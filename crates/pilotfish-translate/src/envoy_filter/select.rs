@@ -1,0 +1,205 @@
+//! Which patches hold for a proxy.
+
+use super::parse::{Patch, PatchesIn};
+use crate::locality::Place;
+use crate::{Cx, Proxy, Query};
+use pilotfish_config::networking::{ApplyTo, EnvoyFilter, ProxyMatch};
+use pilotfish_model::{Labels, Namespace, Typed, label_subset};
+use regex::Regex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The label by which pods of a Gateway of the Gateway API know it.
+const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+
+/// The kind of resources that patches are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Clusters.
+    Cluster,
+    /// Listeners, with the routes inside of inbound ones.
+    Listener,
+    /// Route configurations.
+    Route,
+    /// Extension configurations.
+    Extension,
+}
+
+impl Subject {
+    fn has(self, apply_to: ApplyTo) -> bool {
+        let in_routes =
+            matches!(apply_to, ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute);
+        match self {
+            Self::Cluster => apply_to == ApplyTo::Cluster,
+            Self::Extension => apply_to == ApplyTo::ExtensionConfig,
+            Self::Route => in_routes,
+            Self::Listener => {
+                in_routes
+                    || matches!(
+                        apply_to,
+                        ApplyTo::Listener
+                            | ApplyTo::ListenerFilter
+                            | ApplyTo::FilterChain
+                            | ApplyTo::NetworkFilter
+                            | ApplyTo::HttpFilter
+                    )
+            }
+        }
+    }
+}
+
+/// The patches that hold for a proxy, in the order in which they are applied: a facet of views. Proxies for which the same patches hold
+/// are equal, whatever labels and metadata made them hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Patches {
+    keys: Arc<[Key]>,
+}
+
+/// A patch by its object and its position there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    namespace: Namespace,
+    object: Arc<str>,
+    index: u32,
+}
+
+impl Patches {
+    /// The patches for a kind of resources of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy, target: Subject) -> Self {
+        let root: Namespace = cx.mesh().root_namespace.as_str().into();
+        let mut namespaces = vec![root.clone()];
+        if proxy.namespace != root {
+            namespaces.push(proxy.namespace.clone());
+        }
+        let sets: Vec<_> = namespaces.iter().map(|namespace| cx.get(&FiltersIn(namespace.clone()))).collect();
+        if sets.iter().all(|set| set.is_empty()) {
+            return Self::default();
+        }
+        let labels = Place::of(cx, proxy).labels;
+        let mut filters: Vec<&Filter> =
+            sets.iter().flat_map(|set| set.iter()).filter(|filter| filter.selects(proxy, &labels)).collect();
+        // Stable: within a namespace they are in order of precedence already, and the root namespace comes first.
+        filters.sort_by_key(|filter| filter.priority);
+        let keys = filters.iter().flat_map(|filter| {
+            let hold = filter.patches.iter().filter(|patch| target.has(patch.apply_to));
+            let hold = hold.filter(|patch| patch.proxy.as_ref().is_none_or(|matches| matches.hold(proxy)));
+            hold.map(|patch| Key {
+                namespace: filter.namespace.clone(),
+                object: filter.name.clone(),
+                index: patch.index,
+            })
+        });
+        Self { keys: keys.collect() }
+    }
+
+    /// Whether nothing is patched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The patches themselves, without those that cannot be read.
+    pub(super) fn load(&self, cx: &Cx<'_>) -> Vec<Arc<Patch>> {
+        let mut sets = BTreeMap::new();
+        let patches = self.keys.iter().filter_map(|key| {
+            let set = sets.entry(&key.namespace).or_insert_with(|| cx.get(&PatchesIn(key.namespace.clone())));
+            set.get(&(key.object.clone(), key.index)).cloned()
+        });
+        patches.collect()
+    }
+}
+
+/// What of an EnvoyFilter says whom it is for.
+#[derive(Clone, Debug, PartialEq)]
+struct Filter {
+    namespace: Namespace,
+    name: Arc<str>,
+    priority: i32,
+    selector: Option<BTreeMap<String, String>>,
+    /// Names of Gateways of the Gateway API that it is attached to; `None` where it is attached to nothing.
+    gateways: Option<Vec<String>>,
+    patches: Vec<Candidate>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Candidate {
+    index: u32,
+    apply_to: ApplyTo,
+    proxy: Option<Conditions>,
+}
+
+impl Filter {
+    fn of(object: &Typed<EnvoyFilter>) -> Self {
+        let is_gateway = |reference: &&pilotfish_config::PolicyTargetReference| reference.kind == "Gateway";
+        let references = &object.target_refs;
+        let gateways = references.iter().filter(is_gateway).map(|reference| reference.name.clone()).collect();
+        let patches = (0..).zip(&object.config_patches).map(|(index, patch)| Candidate {
+            index,
+            apply_to: patch.apply_to,
+            proxy: patch.r#match.as_ref().and_then(|m| m.proxy.as_ref()).map(Conditions::of),
+        });
+        Self {
+            namespace: object.namespace().clone(),
+            name: object.key().name.clone(),
+            priority: object.priority,
+            selector: object.workload_selector.as_ref().map(|selector| selector.labels.clone()),
+            gateways: (!references.is_empty()).then_some(gateways),
+            patches: patches.collect(),
+        }
+    }
+
+    fn selects(&self, proxy: &Proxy, labels: &Labels) -> bool {
+        if let Some(gateways) = &self.gateways {
+            let own = labels.get(GATEWAY_NAME);
+            return self.namespace == proxy.namespace && own.is_some_and(|own| gateways.contains(own));
+        }
+        self.selector.as_ref().is_none_or(|selector| label_subset(selector, labels))
+    }
+}
+
+/// Conditions on a proxy, the regular expression compiled.
+#[derive(Clone, Debug)]
+struct Conditions {
+    /// `None` for no condition, an error for one that nothing fulfils because it is malformed.
+    version: Option<Result<Regex, ()>>,
+    written: ProxyMatch,
+}
+
+impl PartialEq for Conditions {
+    fn eq(&self, other: &Self) -> bool {
+        self.written == other.written
+    }
+}
+
+impl Conditions {
+    fn of(written: &ProxyMatch) -> Self {
+        let version =
+            (!written.proxy_version.is_empty()).then(|| Regex::new(&written.proxy_version).map_err(|_| ()));
+        Self { version, written: written.clone() }
+    }
+
+    fn hold(&self, proxy: &Proxy) -> bool {
+        let version = proxy.meta("ISTIO_VERSION");
+        let of_version = match &self.version {
+            None => true,
+            Some(Ok(regex)) => !version.is_empty() && regex.is_match(version),
+            Some(Err(())) => false,
+        };
+        of_version && self.written.metadata.iter().all(|(key, value)| proxy.meta(key) == value)
+    }
+}
+
+/// The EnvoyFilters of a namespace, in order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FiltersIn(Namespace);
+
+impl Query for FiltersIn {
+    type Output = Vec<Filter>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Vec<Filter> {
+        let mut objects: Vec<Typed<EnvoyFilter>> = cx.objects_in(&self.0);
+        objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+        objects.iter().map(Filter::of).collect()
+    }
+}
