@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::broadcast::Kind;
-use crate::fleet::{Fleet, Synced, node};
+use crate::fleet::{Fleet, Reached, Synced, node};
 use crate::server::{CpuTimes, Server};
-use crate::stats::percentile;
+use crate::stats::{milliseconds, percentile};
 use crate::world::{FEW_NAMESPACE, MOST_SERVICES, NAMESPACE, Target, World, address};
 
 /// What is measured, and with how much.
@@ -73,10 +73,15 @@ pub struct Change {
     pub last: Vec<Duration>,
     /// The same for each stream of each round.
     pub each: Vec<Duration>,
-    /// Server CPU time for each change.
+    /// Server CPU time for a change, the median of the rounds: what runs beside it from time to time is not in it.
     pub cpu: Duration,
+    /// The mean, with all that ran beside it.
+    pub cpu_mean: Duration,
     /// CPU time of the load client for each change.
     pub client_cpu: Duration,
+    /// From the publication of the change until it was sent, the mean of all streams, where the server tells it: the
+    /// rest of the time went into the file, its source and the registries before, and into the client after.
+    pub push: Option<Duration>,
     /// Bytes to each stream for each change.
     pub bytes: u64,
 }
@@ -190,42 +195,61 @@ impl Subject<'_> {
     }
 
     async fn rounds(&mut self, fleet: &Fleet, target: Target, wanted: usize, first: usize) -> Result<Change> {
-        let (mut last, mut each, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let (mut before, mut client_before) = (self.server.cpu()?, CpuTimes::own()?);
-        let rounds = self.options.rounds;
-        for number in 0..WARM_UP + rounds {
+        let (mut last, mut each, mut cpu, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let mut client_before = CpuTimes::own()?;
+        let mut pushes_before = None;
+        for number in 0..WARM_UP + self.options.rounds {
             if number == WARM_UP {
-                (before, client_before) = (self.server.cpu()?, CpuTimes::own()?);
+                client_before = CpuTimes::own()?;
+                pushes_before = self.server.push_times().await?;
             }
-            let address = address(first + number);
-            let (world, server) = (&self.world, &mut self.server);
-            let trigger = async {
-                match world {
-                    Some(world) => world.change(target, &address),
-                    None => server.change(&address).await,
-                }
-            };
-            let reached = fleet
-                .round(first + number, &address, wanted, trigger, ROUND_LIMIT)
+            let before = self.server.cpu()?;
+            let reached = self
+                .round(fleet, target, wanted, first + number)
                 .await
                 .with_context(|| format!("round {number} of a change to {wanted} streams"))?;
+            tokio::time::sleep(BETWEEN_ROUNDS).await;
             if number >= WARM_UP {
+                cpu.push(self.server.cpu()?.since(&before));
                 last.push(reached.last);
                 each.extend(reached.all);
                 bytes += reached.bytes;
             }
-            tokio::time::sleep(BETWEEN_ROUNDS).await;
         }
-        let count = u32::try_from(rounds).unwrap_or(u32::MAX).max(1);
-        let cpu = self.server.cpu()?.since(&before) / count;
+        let count = u32::try_from(self.options.rounds).unwrap_or(u32::MAX).max(1);
         let client_cpu = CpuTimes::own()?.since(&client_before) / count;
+        let push = pushes_before.zip(self.server.push_times().await?).and_then(|(before, after)| {
+            let number = u32::try_from(after.1.saturating_sub(before.1)).ok().filter(|number| *number > 0)?;
+            Some(after.0.saturating_sub(before.0) / number)
+        });
+        let cpu_mean = cpu.iter().sum::<Duration>() / count;
+        let cpu = percentile(&cpu, 0.5);
         eprintln!(
             "bench:   a change to the last of {wanted}: median {:.1} ms, p99 {:.1} ms, server CPU {:.1} ms",
-            percentile(&last, 0.5).as_secs_f64() * 1e3,
-            percentile(&last, 0.99).as_secs_f64() * 1e3,
-            cpu.as_secs_f64() * 1e3
+            milliseconds(percentile(&last, 0.5)),
+            milliseconds(percentile(&last, 0.99)),
+            milliseconds(cpu)
         );
         let bytes = bytes / (u64::from(count) * wanted.max(1) as u64);
-        Ok(Change { last, each, cpu, client_cpu, bytes })
+        Ok(Change { last, each, cpu, cpu_mean, client_cpu, push, bytes })
+    }
+
+    /// One change, until the last of the streams that are to see it has it.
+    async fn round(
+        &mut self,
+        fleet: &Fleet,
+        target: Target,
+        wanted: usize,
+        number: usize,
+    ) -> Result<Reached> {
+        let address = address(number);
+        let (world, server) = (&self.world, &mut self.server);
+        let trigger = async {
+            match world {
+                Some(world) => world.change(target, &address),
+                None => server.change(&address).await,
+            }
+        };
+        fleet.round(number, &address, wanted, trigger, ROUND_LIMIT).await
     }
 }

@@ -170,12 +170,14 @@ fn rows(options: &Options) -> Vec<Row> {
         ("change to the last of all, median, ms".into(), |m| Some(median(&m.all))),
         ("  p99, ms".into(), |m| Some(milliseconds(percentile(&m.all.last, 0.99)))),
         ("  to each, median, ms".into(), |m| Some(milliseconds(percentile(&m.all.each, 0.5)))),
+        ("  publication until sent, mean, ms".into(), |m| m.all.push.map(milliseconds)),
         ("  server CPU, ms".into(), |m| Some(milliseconds(m.all.cpu))),
         ("  client CPU, ms".into(), |m| Some(milliseconds(m.all.client_cpu))),
         #[allow(clippy::cast_precision_loss)]
         ("  bytes to each stream".into(), |m| Some(m.all.bytes as f64)),
         (format!("change to the last of {few}, median, ms"), |m| m.few.as_ref().map(median)),
         ("  p99, ms".into(), |m| m.few.as_ref().map(|few| milliseconds(percentile(&few.last, 0.99)))),
+        ("  publication until sent, mean, ms".into(), |m| m.few.as_ref()?.push.map(milliseconds)),
         ("  server CPU, ms".into(), |m| m.few.as_ref().map(|few| milliseconds(few.cpu))),
         ("idle server CPU, ms each second".into(), |m| Some(milliseconds(m.idle_cpu))),
         ("resident memory, MB".into(), |m| Some(megabytes(m.memory))),
@@ -214,7 +216,8 @@ fn change(change: &Change) -> Value {
     json!({
         "last_median_ms": median(change), "last_p99_ms": milliseconds(percentile(&change.last, 0.99)),
         "each_median_ms": milliseconds(percentile(&change.each, 0.5)),
-        "cpu_ms": milliseconds(change.cpu), "client_cpu_ms": milliseconds(change.client_cpu), "bytes_each": change.bytes,
+        "cpu_ms": milliseconds(change.cpu), "cpu_mean_ms": milliseconds(change.cpu_mean),
+        "push_mean_ms": change.push.map(milliseconds), "client_cpu_ms": milliseconds(change.client_cpu), "bytes_each": change.bytes,
         "last_ms": change.last.iter().copied().map(milliseconds).collect::<Vec<_>>(),
     })
 }
@@ -229,7 +232,9 @@ mod tests {
             last: vec![Duration::from_millis(last_ms)],
             each: vec![Duration::from_millis(last_ms)],
             cpu: Duration::from_millis(cpu_ms),
+            cpu_mean: Duration::from_millis(cpu_ms),
             client_cpu: Duration::from_millis(cpu_ms),
+            push: None,
             bytes: 500,
         };
         Measured {

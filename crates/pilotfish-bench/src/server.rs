@@ -150,6 +150,27 @@ impl Server {
         Ok(())
     }
 
+    /// How long Pilotfish's pushes took from the publication of a change until it was sent, in all so far: their sum
+    /// and their number. A broadcast server has no such figures.
+    ///
+    /// # Errors
+    /// When the metrics cannot be read.
+    pub async fn push_times(&self) -> Result<Option<(Duration, u64)>> {
+        if self.admin.is_none() {
+            return Ok(None);
+        }
+        let metrics = self.admin("/metrics").await?;
+        let value = |name: &str| -> Option<f64> {
+            metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        };
+        let sum =
+            value("pilot_proxy_convergence_time_sum").and_then(|sum| Duration::try_from_secs_f64(sum).ok());
+        // A count is a whole number, and far below 2^53.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let count = value("pilot_proxy_convergence_time_count").map(|count| count as u64);
+        Ok(sum.zip(count))
+    }
+
     /// The page at `path` of the admin address.
     ///
     /// # Errors
