@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::broadcast::Kind;
 use crate::fleet::{Fleet, Reached, Synced, node};
-use crate::server::{CpuTimes, Server};
+use crate::server::{CpuTimes, MachineTimes, Server};
 use crate::stats::{milliseconds, percentile};
 use crate::world::{FEW_NAMESPACE, MOST_SERVICES, NAMESPACE, Target, World, address};
 
@@ -61,6 +61,8 @@ pub struct Measured {
     pub few: Option<Change>,
     /// Server CPU time in a second in which nothing happens.
     pub idle_cpu: Duration,
+    /// The share of the machine that other processes used meanwhile, 0 to 1: how much to trust the times.
+    pub foreign: f64,
     /// Resident memory at the end, in bytes.
     pub memory: u64,
     /// The most that it was.
@@ -168,6 +170,7 @@ impl Subject<'_> {
         // The few are the last, and everything else about them is like the others.
         let namespace = |index| if index + self.options.few >= streams { FEW_NAMESPACE } else { NAMESPACE };
         let nodes = (0..streams).map(|index| node(index, namespace(index))).collect();
+        let machine = MachineTimes::now()?;
         let (before, client_before) = (self.server.cpu()?, CpuTimes::own()?);
         let fleet = Fleet::start(self.server.xds, nodes);
         let sync = fleet.synced(SYNC_LIMIT).await?;
@@ -180,18 +183,32 @@ impl Subject<'_> {
         );
         // The acknowledgements of the sync are not part of what follows.
         tokio::time::sleep(IDLE).await;
-        let before = self.server.cpu()?;
+        let idle_before = self.server.cpu()?;
         tokio::time::sleep(IDLE).await;
-        let idle_cpu = self.server.cpu()?.since(&before);
+        let idle_cpu = self.server.cpu()?.since(&idle_before);
         let all = self.rounds(&fleet, Target::All, streams, 0).await?;
         let few = match self.world {
             Some(_) => Some(self.rounds(&fleet, Target::Few, self.options.few, 5_000).await?),
             None => None,
         };
+        let known = self.server.cpu()?.since(&before) + CpuTimes::own()?.since(&client_before);
+        let foreign = MachineTimes::now()?.foreign_since(&machine, known);
         let (memory, memory_most) = self.server.memory()?;
         let (name, start) = (self.name.to_owned(), self.server.start);
         self.server.stop().await?;
-        Ok(Measured { name, start, sync, sync_cpu, sync_client_cpu, all, few, idle_cpu, memory, memory_most })
+        Ok(Measured {
+            name,
+            start,
+            sync,
+            sync_cpu,
+            sync_client_cpu,
+            all,
+            few,
+            idle_cpu,
+            foreign,
+            memory,
+            memory_most,
+        })
     }
 
     async fn rounds(&mut self, fleet: &Fleet, target: Target, wanted: usize, first: usize) -> Result<Change> {

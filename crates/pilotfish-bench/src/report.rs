@@ -180,6 +180,7 @@ fn rows(options: &Options) -> Vec<Row> {
         ("  publication until sent, mean, ms".into(), |m| m.few.as_ref()?.push.map(milliseconds)),
         ("  server CPU, ms".into(), |m| m.few.as_ref().map(|few| milliseconds(few.cpu))),
         ("idle server CPU, ms each second".into(), |m| Some(milliseconds(m.idle_cpu))),
+        ("other processes, % of the machine".into(), |m| Some(m.foreign * 100.0)),
         ("resident memory, MB".into(), |m| Some(megabytes(m.memory))),
         ("  at most, MB".into(), |m| Some(megabytes(m.memory_most))),
     ]
@@ -208,7 +209,7 @@ fn measured(measured: &Measured) -> Value {
         "sync_client_cpu_s": measured.sync_client_cpu.as_secs_f64(), "sync_bytes": measured.sync.bytes,
         "change": change(&measured.all), "change_few": measured.few.as_ref().map(change),
         "idle_cpu_ms_per_s": milliseconds(measured.idle_cpu),
-        "memory_bytes": measured.memory, "memory_most_bytes": measured.memory_most,
+        "foreign_share": measured.foreign, "memory_bytes": measured.memory, "memory_most_bytes": measured.memory_most,
     })
 }
 
@@ -246,6 +247,7 @@ mod tests {
             all: change(),
             few: Some(change()),
             idle_cpu: Duration::ZERO,
+            foreign: 0.0,
             memory: 100_000_000,
             memory_most: 120_000_000,
         }

@@ -74,6 +74,42 @@ impl CpuTimes {
     }
 }
 
+/// What the whole machine did: time in which a processor was busy, and time in all.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineTimes {
+    busy: Duration,
+    all: Duration,
+}
+
+impl MachineTimes {
+    /// Until now.
+    ///
+    /// # Errors
+    /// When the system has no `/proc`.
+    pub fn now() -> Result<Self> {
+        let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        Self::parse(&text).context("/proc/stat has an unexpected form")
+    }
+
+    /// The first line: user, nice, system, idle, iowait, irq, softirq and steal, in hundredths of a second.
+    fn parse(text: &str) -> Option<Self> {
+        let words = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        let times: Vec<u64> = words.take(8).filter_map(|word| word.parse().ok()).collect();
+        let [_, _, _, idle, waiting, ..] = times.as_slice() else { return None };
+        let all: u64 = times.iter().sum();
+        let hundredths = |count: u64| Duration::from_millis(count.saturating_mul(10));
+        Some(Self { busy: hundredths(all.saturating_sub(idle + waiting)), all: hundredths(all) })
+    }
+
+    /// The share of the machine, 0 to 1, that was busy since `before` with something other than what used `known`.
+    #[must_use]
+    pub fn foreign_since(&self, before: &Self, known: Duration) -> f64 {
+        let busy = self.busy.saturating_sub(before.busy).saturating_sub(known);
+        let all = self.all.saturating_sub(before.all);
+        if all.is_zero() { 0.0 } else { busy.as_secs_f64() / all.as_secs_f64() }
+    }
+}
+
 impl Server {
     /// Starts Pilotfish on a folder and waits until it is ready.
     ///
@@ -248,6 +284,16 @@ async fn get(address: SocketAddr, path: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_machine_of_others_is_what_is_neither_idle_nor_known() {
+        let at = |text: &str| MachineTimes::parse(text).expect("the form of /proc/stat");
+        let (before, after) =
+            (at("cpu  100 0 0 100 0 0 0 0 0 0\n"), at("cpu  200 0 50 150 0 0 0 0 0 0\ncpu0 1\n"));
+        let foreign = after.foreign_since(&before, Duration::from_millis(500));
+        assert!((foreign - 0.5).abs() < 1e-9, "1.5 s busy, 0.5 s known, 2 s in all: {foreign}");
+        assert!(MachineTimes::parse("nothing").is_none());
+    }
 
     #[test]
     fn cpu_time_is_counted_by_thread() {
