@@ -25,6 +25,7 @@ pub mod cluster_local;
 pub mod destination_rule;
 pub mod eds;
 pub mod envoy_filter;
+pub mod gateway;
 pub mod lds;
 pub mod locality;
 pub mod metadata;

@@ -7,11 +7,11 @@ use super::retry::Retries;
 use super::routes::is_grpc;
 use super::view::Client;
 use crate::destination_rule::{Rule as DestinationRule, rule_for};
-use crate::scope::ServiceIn;
+use crate::scope::{DefaultServiceExport, ServiceIn};
 use crate::virtual_service::{Semantics, destination_cluster};
 use crate::{Cx, ProxyKind};
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
-use pilotfish_model::{Hostname, ObjectRef, Service, ServiceKey};
+use pilotfish_model::{Hostname, Namespace, ObjectRef, Service, ServiceKey};
 use pilotfish_proto::envoy::config::core::v3::RuntimeFractionalPercent;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::{
@@ -30,13 +30,15 @@ use std::sync::Arc;
 pub(super) struct Destinations<'a, 'c> {
     cx: &'a Cx<'c>,
     client: &'a Client,
+    /// The namespace of the rule.
+    namespace: &'a Namespace,
     port: u32,
     used: RefCell<Vec<ObjectRef>>,
 }
 
 impl<'a, 'c> Destinations<'a, 'c> {
-    pub(super) fn new(cx: &'a Cx<'c>, client: &'a Client, port: u32) -> Self {
-        Self { cx, client, port, used: RefCell::default() }
+    pub(super) fn new(cx: &'a Cx<'c>, client: &'a Client, namespace: &'a Namespace, port: u32) -> Self {
+        Self { cx, client, namespace, port, used: RefCell::default() }
     }
 
     /// The DestinationRules that had something to say.
@@ -44,8 +46,20 @@ impl<'a, 'c> Destinations<'a, 'c> {
         self.used.borrow().clone()
     }
 
+    /// What the client knows of a host. To a router, the service in the rule's own namespace comes first.
     fn service(&self, host: &str) -> Option<Arc<Service>> {
         let host = Hostname::parse(host).ok()?;
+        if self.client.scope.kind == ProxyKind::Router {
+            let key = ServiceKey { hostname: host.clone(), namespace: self.namespace.clone() };
+            let default = self.cx.get(&DefaultServiceExport);
+            let visible = |service: &&Arc<Service>| {
+                service.export_to.visible_to(&self.client.scope.namespace, &default)
+            };
+            let services = self.cx.services_of(&key);
+            if let Some(own) = services.iter().flat_map(|services| services.iter()).find(visible) {
+                return Some(own.clone());
+            }
+        }
         Option::clone(&self.cx.get(&ServiceIn(self.client.scope.clone(), host)))
     }
 

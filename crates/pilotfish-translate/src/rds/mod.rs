@@ -17,6 +17,7 @@ mod convert;
 mod cors;
 mod domains;
 mod fault;
+mod gateway;
 mod grpc;
 mod hash_policy;
 mod headers;
@@ -43,7 +44,7 @@ impl RouteView {
         let resource = match self.client.scope.kind {
             ProxyKind::Sidecar => Some(sidecar::route_configuration(self, cx, name)),
             ProxyKind::Grpc => grpc::route_configuration(self, cx, name),
-            ProxyKind::Router => None,
+            ProxyKind::Router => Some(gateway::route_configuration(self, cx, name)),
         };
         Vec::from_iter(resource).into()
     }

@@ -39,7 +39,7 @@ impl Query for RoutesOf {
     fn compute(&self, cx: &Cx<'_>) -> Rules {
         let rule = cx.get(&RuleOf(self.rule.clone()));
         let Some(rule) = &*rule else { return Rules { routes: Vec::new(), provenance: Vec::new() } };
-        let destinations = Destinations::new(cx, &self.client, self.port);
+        let destinations = Destinations::new(cx, &self.client, &self.rule.namespace, self.port);
         let making = Making { cx, query: self, rule, destinations };
         let routes = making.routes();
         let mut provenance = rule.provenance.clone();

@@ -1,6 +1,7 @@
 //! The view of routes: what of a proxy its routes may depend on.
 
 use crate::destination_rule::selector_labels;
+use crate::gateway::Bound;
 use crate::scope::Scope;
 use crate::service_address::AddressView;
 use crate::virtual_service::{MESH, SourceLabelKeys};
@@ -19,6 +20,8 @@ pub struct RouteView {
     pub addresses: AddressView,
     /// Whether a request says how often it was tried.
     pub attempt_count: bool,
+    /// The gateways of a router.
+    pub gateways: Bound,
 }
 
 /// What the routes themselves depend on, apart from the domains under which they are found.
@@ -50,6 +53,10 @@ impl RouteView {
             dns_domain: if proxy.kind == ProxyKind::Router { "".into() } else { proxy.dns_domain.clone() },
             addresses: AddressView::of(proxy),
             attempt_count: !disabled.unwrap_or(false),
+            gateways: match proxy.kind {
+                ProxyKind::Router => Bound::of(cx, proxy),
+                ProxyKind::Sidecar | ProxyKind::Grpc => Bound::default(),
+            },
         })
     }
 }

@@ -1,0 +1,79 @@
+//! Hosts of servers: a host, perhaps only for VirtualServices of one namespace.
+
+use pilotfish_model::{Hostname, Namespace};
+
+/// A host of a server: `host`, `*/host`, `./host` or `namespace/host`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerHost {
+    /// The namespace whose VirtualServices may serve it; `None` for all.
+    pub namespace: Option<Namespace>,
+    /// The host.
+    pub host: Hostname,
+}
+
+impl ServerHost {
+    /// Reads a host; `own` stands for `.`. `None` for what is no host name.
+    #[must_use]
+    pub fn parse(written: &str, own: &Namespace) -> Option<Self> {
+        let (namespace, host) = match written.split_once('/') {
+            None | Some(("*", _)) => (None, written.rsplit('/').next().unwrap_or(written)),
+            Some((".", host)) => (Some(own.clone()), host),
+            Some((namespace, host)) => (Some(namespace.into()), host),
+        };
+        Some(Self { namespace, host: Hostname::parse(host).ok()? })
+    }
+
+    /// Whether VirtualServices of a namespace may serve it.
+    #[must_use]
+    pub fn is_for(&self, namespace: &Namespace) -> bool {
+        self.namespace.as_ref().is_none_or(|own| own == namespace)
+    }
+}
+
+/// The hosts that both a server and a rule have: of each pair that meets, the narrower.
+pub(super) fn common(server: &[ServerHost], rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
+    let mut out: Vec<Hostname> = Vec::new();
+    for ours in server.iter().filter(|host| host.is_for(namespace)).map(|host| &host.host) {
+        for theirs in rule {
+            let narrower = if ours.is_subset_of(theirs) {
+                ours
+            } else if theirs.is_subset_of(ours) {
+                theirs
+            } else {
+                continue;
+            };
+            if !out.contains(narrower) {
+                out.push(narrower.clone());
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_read_off_hosts() {
+        let own = "shop".into();
+        let read = |text| ServerHost::parse(text, &own).map(|host| (host.namespace, host.host.to_string()));
+        assert_eq!(read("a.com"), Some((None, "a.com".to_owned())));
+        assert_eq!(read("*/a.com"), Some((None, "a.com".to_owned())));
+        assert_eq!(read("./a.com"), Some((Some("shop".into()), "a.com".to_owned())));
+        assert_eq!(read("blog/*"), Some((Some("blog".into()), "*".to_owned())));
+        assert_eq!(read("a b"), None);
+    }
+
+    #[test]
+    fn the_narrower_host_is_common() {
+        let server =
+            ["*.com", "other/x.net", "y.org"].map(|text| ServerHost::parse(text, &"a".into()).unwrap());
+        let rule = ["a.com", "x.net", "*.org", "z.org"].map(|text| Hostname::parse(text).unwrap());
+        let names = |namespace: &str| -> Vec<String> {
+            common(&server, &rule, &namespace.into()).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names("shop"), ["a.com", "y.org"]);
+        assert_eq!(names("other"), ["a.com", "x.net", "y.org"]);
+    }
+}

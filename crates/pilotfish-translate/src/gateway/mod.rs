@@ -1,0 +1,27 @@
+//! Gateways: what routers listen on.
+//!
+//! ```text
+//! Gateway  ┐
+//! Ingress  ├─▶ AllGateways: headers ─▶ Bound: those of one router ─▶ MergedOf: servers by port and by route
+//! Gateway  ┘                           GatewayOf(id): the servers
+//! (Gateway API)
+//! ```
+//!
+//! A router has the gateways whose selector fits its labels, or (Gateway API) whose Service leads to it. Their servers are
+//! merged by port: several plain HTTP servers share a listener and a route, TLS servers are told apart by SNI, and what cannot
+//! live together with an older server is left out.
+
+mod bound;
+mod hosts;
+mod index;
+mod merge;
+mod server;
+
+pub use bound::{Bound, Reached};
+pub use hosts::ServerHost;
+pub use index::{AllGateways, Gateway, GatewayId, GatewayOf, Header, Selection};
+pub use merge::{Merged, MergedOf, PortServers};
+pub use server::MergedServer;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+use super::{AllGateways, Bound, GatewayId, MergedOf, Reached};
+use crate::testing::{ask, world_of};
+use pilotfish_config::{Limits, read};
+use pilotfish_model::{Hostname, Kind, ServiceKey, World};
+use std::sync::Arc;
+
+fn world(servers: &[&str]) -> Arc<World> {
+    let objects = servers.iter().enumerate().flat_map(|(index, servers)| {
+        let yaml = format!(
+            "{{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {{name: g{index}, namespace: edge}}, spec: {{servers: {servers}}}}}"
+        );
+        let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
+        assert!(file.refused.is_empty(), "{:?}", file.refused);
+        file.objects.into_iter().map(|read| read.object)
+    });
+    world_of(objects)
+}
+
+/// The listeners of a router with all gateways: port, address and protocol with the gateways that are there, and the routes.
+fn merged(servers: &[&str]) -> (Vec<String>, Vec<String>) {
+    let world = world(servers);
+    let ids: Vec<GatewayId> = ask(&world, &AllGateways).iter().map(|header| header.id.clone()).collect();
+    let service =
+        ServiceKey { hostname: Hostname::parse("edge.edge.svc").unwrap(), namespace: "edge".into() };
+    let reached = Reached { service, port: 80, target: 8080, translates: true };
+    let merged = ask(&world, &MergedOf(Bound { gateways: ids.into(), reached: Arc::from([reached]) }));
+    let names = |servers: &[Arc<super::MergedServer>]| {
+        servers
+            .iter()
+            .map(|server| server.gateway.rsplit('/').next().unwrap().to_owned())
+            .collect::<Vec<_>>()
+            .join("+")
+    };
+    let ports = merged
+        .ports
+        .iter()
+        .map(|port| format!("{}:{} {} {}", port.bind, port.port, port.protocol, names(&port.servers)));
+    let routes = merged.by_route.iter().map(|(route, servers)| format!("{route} {}", names(servers)));
+    (ports.collect(), routes.collect())
+}
+
+fn server(port: u32, protocol: &str, rest: &str) -> String {
+    format!("[{{port: {{number: {port}, name: p, protocol: {protocol}}}, {rest}}}]")
+}
+
+fn merge(servers: &[String]) -> (Vec<String>, Vec<String>) {
+    merged(&servers.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn plain_http_servers_share_the_translated_port() {
+    let (ports, routes) = merge(&[
+        server(80, "HTTP", "hosts: [a.com]"),
+        server(80, "HTTP2", "hosts: [b.com]"),
+        server(8080, "HTTP", "hosts: [c.com]"),
+        server(80, "TCP", "hosts: [d.com]"),
+        server(80, "HTTP", "hosts: [e.com], bind: 10.0.0.1"),
+    ]);
+    assert_eq!(ports, [":8080 HTTP g0+g1+g2", "10.0.0.1:8080 HTTP g4"]);
+    assert_eq!(routes, ["http.8080 g0+g1+g2", "http.8080.10.0.0.1 g4"]);
+}
+
+#[test]
+fn tls_servers_are_told_apart_by_their_hosts() {
+    let tls = |hosts: &str| format!("hosts: [{hosts}], tls: {{mode: SIMPLE, credentialName: c}}");
+    let (ports, routes) = merge(&[
+        server(443, "HTTPS", &tls("a.com")),
+        server(443, "HTTPS", &tls("b.com")),
+        server(443, "HTTPS", &tls("c.com, a.com")),
+        server(443, "TLS", &tls("d.com")),
+        server(443, "HTTP", "hosts: [e.com]"),
+        server(443, "HTTPS", &format!("bind: 10.0.0.1, {}", tls("a.com"))),
+    ]);
+    assert_eq!(ports, [":443 HTTPS g0+g1", ":443 TLS g3", "10.0.0.1:443 HTTPS g5"]);
+    let names = ["https.443.p.g0.edge g0", "https.443.p.g1.edge g1", "https.443.p.g5.edge.10.0.0.1 g5"];
+    assert_eq!(routes, names);
+}
+
+#[test]
+fn sources_are_kept_apart() {
+    let world = world(&[&server(80, "HTTP", "hosts: ['*']")]);
+    let headers = ask(&world, &AllGateways);
+    assert_eq!(headers[0].id.source, Kind::Gateway);
+    assert_eq!(&*headers[0].id.reference(), "edge/g0");
+}
