@@ -62,8 +62,38 @@ pub struct Proxy {
     pub istio_filters: bool,
     /// All metadata whose value is a text, number or bool, as text.
     pub metadata: Arc<BTreeMap<String, String>>,
+    /// Who its connection proved it to be; `None` when it proved nothing.
+    pub identity: Option<Identity>,
     /// The mesh settings of this one proxy (`PROXY_CONFIG`), as JSON text; empty for none.
     pub proxy_config: Arc<str>,
+}
+
+/// The workload identity of a certificate or token: `spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// The trust domain.
+    pub trust_domain: Arc<str>,
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The service account.
+    pub service_account: Arc<str>,
+}
+
+impl Identity {
+    /// Reads a SPIFFE id; `None` when it is not of that form.
+    #[must_use]
+    pub fn parse(id: &str) -> Option<Self> {
+        let mut parts = id.strip_prefix("spiffe://")?.split('/');
+        let mut next = || parts.next().filter(|part| !part.is_empty());
+        let (trust_domain, ns, namespace, sa, service_account) =
+            (next()?, next()?, next()?, next()?, next()?);
+        let is_form = ns == "ns" && sa == "sa" && parts.next().is_none();
+        is_form.then(|| Self {
+            trust_domain: trust_domain.into(),
+            namespace: namespace.into(),
+            service_account: service_account.into(),
+        })
+    }
 }
 
 /// Why a node cannot be served.
@@ -143,9 +173,17 @@ impl Proxy {
                 _ => InterceptionMode::Redirect,
             },
             istio_filters: has_istio_filters(node, &metadata),
+            identity: None,
             proxy_config: proxy_config(node.metadata.as_ref()),
             metadata: Arc::new(metadata),
         })
+    }
+
+    /// The proxy with what its connection proved: the first of these SPIFFE ids that is a workload's.
+    #[must_use]
+    pub fn with_identities<'a>(mut self, ids: impl IntoIterator<Item = &'a str>) -> Self {
+        self.identity = ids.into_iter().find_map(Identity::parse);
+        self
     }
 
     /// A metadata value as text; empty when it is not there.
@@ -251,6 +289,17 @@ fn number_json(number: f64) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn identities_are_of_one_form() {
+        let identity = Identity::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap();
+        assert_eq!((identity.namespace.as_str(), &*identity.service_account), ("shop", "web"));
+        for wrong in
+            ["", "spiffe://a/ns/b/sa/", "spiffe://a/ns/b/sa/c/d", "https://a/ns/b/sa/c", "spiffe://a/b/c/d/e"]
+        {
+            assert_eq!(Identity::parse(wrong), None, "{wrong}");
+        }
+    }
 
     fn node(id: &str) -> Node {
         Node { id: id.into(), ..Default::default() }

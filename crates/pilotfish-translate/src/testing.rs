@@ -132,3 +132,10 @@ pub(crate) fn sidecar(name: &str, namespace: &str) -> Proxy {
     let id = format!("sidecar~10.0.99.1~{name}.{namespace}~{namespace}.svc.cluster.local");
     Proxy::from_node(&Node { id, ..Default::default() }).unwrap()
 }
+
+/// A world of the objects of a YAML text.
+pub(crate) fn yaml_world(text: &str) -> Arc<World> {
+    let file = pilotfish_config::read("test.yaml", text.as_bytes(), &pilotfish_config::Limits::default());
+    assert!(file.refused.is_empty(), "{:?}", file.refused);
+    world_of(file.objects.into_iter().map(|read| read.object))
+}

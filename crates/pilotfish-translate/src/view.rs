@@ -4,11 +4,14 @@
 //! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
 
 use crate::cds::ClusterView;
+use crate::ecds::ExtensionView;
 use crate::eds::EndpointView;
 use crate::envoy_filter::{Layer, Subject};
 use crate::lds::ListenerView;
 use crate::memo::Query;
+use crate::nds::NameTableView;
 use crate::rds::RouteView;
+use crate::sds::SecretView;
 use crate::{Batch, Cx, Proxy};
 use pilotfish_model::ServiceKey;
 use pilotfish_proto::ResourceType;
@@ -27,6 +30,12 @@ pub enum View {
     Listener(ListenerView, Layer),
     /// Route configurations, and the patches over them.
     Route(RouteView, Layer),
+    /// Secrets.
+    Secret(SecretView),
+    /// Extension configurations.
+    Extension(ExtensionView),
+    /// The name table.
+    NameTable(NameTableView),
 }
 
 /// What is generated together: as large as needed to see conflicts, as small as possible to follow a change.
@@ -57,6 +66,9 @@ impl View {
             Self::Endpoint(_) => ResourceType::Endpoint,
             Self::Listener(..) => ResourceType::Listener,
             Self::Route(..) => ResourceType::Route,
+            Self::Secret(_) => ResourceType::Secret,
+            Self::Extension(_) => ResourceType::ExtensionConfig,
+            Self::NameTable(_) => ResourceType::NameTable,
         }
     }
 
@@ -68,6 +80,9 @@ impl View {
             ListenerView::of(cx, proxy)
                 .map(|view| Self::Listener(view, Layer::of(cx, proxy, Subject::Listener))),
             RouteView::of(cx, proxy).map(|view| Self::Route(view, Layer::of(cx, proxy, Subject::Route))),
+            SecretView::of(cx, proxy).map(Self::Secret),
+            ExtensionView::of(cx, proxy).map(Self::Extension),
+            NameTableView::of(cx, proxy).map(Self::NameTable),
         ];
         views.into_iter().flatten().collect()
     }
@@ -82,7 +97,8 @@ impl View {
                 units.extend(layer.units());
                 Some(units)
             }
-            Self::Endpoint(_) | Self::Route(..) => None,
+            Self::NameTable(view) => view.units(cx),
+            Self::Endpoint(_) | Self::Route(..) | Self::Secret(_) | Self::Extension(_) => None,
         }
     }
 
@@ -93,6 +109,9 @@ impl View {
             Self::Listener(_, layer) if *unit == Unit::Added => layer.added_listeners(cx),
             Self::Listener(view, layer) => layer.listeners(cx, unit, view.generate(cx, unit)),
             Self::Route(view, layer) => layer.routes(cx, view.generate(cx, unit)),
+            Self::Secret(view) => view.generate(cx, unit),
+            Self::Extension(view) => view.generate(cx, unit),
+            Self::NameTable(view) => view.generate(cx, unit),
         }
     }
 }

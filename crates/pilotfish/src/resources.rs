@@ -42,9 +42,10 @@ impl xds::ResourceSource for Resources {
         self.is_ready()
     }
 
-    fn connect(&self, node: &Node, _peer: &PeerInfo) -> Result<Self::Client, ConnectError> {
+    fn connect(&self, node: &Node, peer: &PeerInfo) -> Result<Self::Client, ConnectError> {
         let proxy =
             Proxy::from_node(node).map_err(|error| ConnectError::InvalidArgument(error.to_string()))?;
+        let proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
         Ok(self.translator.connect(proxy))
     }
 

@@ -1,0 +1,69 @@
+//! Telemetry: which Telemetry objects concern a proxy, and what they say.
+//!
+//! ```text
+//! Telemetry of the root namespace ─▶ of the proxy's namespace ─▶ those that select the proxy
+//! ```
+//! Later ones override earlier ones. Of several objects for a whole namespace the oldest counts.
+
+pub mod metrics;
+
+use crate::{Cx, Query};
+use pilotfish_config::telemetry::Telemetry;
+use pilotfish_model::{Namespace, Typed, label_subset};
+use std::collections::BTreeMap;
+
+/// The Telemetry objects that concern proxies of a namespace with these labels, in the order in which they override each other.
+#[must_use]
+pub fn applicable(
+    cx: &Cx<'_>,
+    namespace: &Namespace,
+    labels: &BTreeMap<String, String>,
+) -> Vec<Typed<Telemetry>> {
+    let root: Namespace = cx.mesh().root_namespace.as_str().into();
+    let mut found: Vec<Typed<Telemetry>> =
+        cx.get(&TelemetriesIn(root.clone())).whole.iter().cloned().collect();
+    let own = cx.get(&TelemetriesIn(namespace.clone()));
+    if *namespace != root {
+        found.extend(own.whole.iter().cloned());
+    }
+    let selecting = own.selecting.iter().filter(|telemetry| {
+        telemetry.selector.as_ref().is_some_and(|selector| label_subset(&selector.match_labels, labels))
+    });
+    found.extend(selecting.cloned());
+    found
+}
+
+/// The Telemetry objects of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TelemetriesIn(Namespace);
+
+#[derive(Debug, Default, PartialEq)]
+struct Telemetries {
+    /// The one for all proxies of the namespace.
+    whole: Option<Typed<Telemetry>>,
+    /// Those for some, the oldest first.
+    selecting: Vec<Typed<Telemetry>>,
+}
+
+impl Query for TelemetriesIn {
+    type Output = Telemetries;
+
+    fn compute(&self, cx: &Cx<'_>) -> Telemetries {
+        let mut objects = cx.objects_in::<Telemetry>(&self.0);
+        objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+        let mut out = Telemetries::default();
+        for object in objects {
+            let selects = object.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
+            let attached = object.target_ref.is_some() || !object.target_refs.is_empty();
+            match (selects, attached) {
+                (true, _) => out.selecting.push(object),
+                (false, false) => {
+                    out.whole.get_or_insert(object);
+                }
+                // Attached to a gateway or service, which sidecars are not.
+                (false, true) => {}
+            }
+        }
+        out
+    }
+}
