@@ -35,6 +35,7 @@ pub enum View {
     /// Extension configurations.
     Extension(ExtensionView),
     /// The name table.
+    /// The name table.
     NameTable(NameTableView),
 }
 
