@@ -37,6 +37,7 @@ pub mod proxy_config;
 pub mod rds;
 pub mod scope;
 pub mod sds;
+pub mod security;
 pub mod service_address;
 pub mod short_name;
 pub mod targets;

@@ -3,7 +3,7 @@
 use super::address;
 use super::connection_manager::{Manager, by_name};
 use super::filters::Side;
-use super::policies::Policies;
+use super::policies::PoliciesOf;
 use super::view::OutboundView;
 use crate::{Cx, Encoded};
 use pilotfish_model::Protocol;
@@ -22,7 +22,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
     let loopbacks = view.base.families.loopbacks();
     let bind = loopbacks.first().copied()?;
     let name = address::name(bind, port);
-    let policies = Policies::of(cx, &view.base, Side::Client);
+    let policies = cx.get(&PoliciesOf(view.base.clone(), Side::Client));
     let manager = Manager {
         base: &view.base,
         side: Side::Client,

@@ -5,7 +5,7 @@
 
 mod address;
 mod connection_manager;
-mod filters;
+pub(crate) mod filters;
 mod grpc;
 mod http_proxy;
 mod inbound;
@@ -13,7 +13,7 @@ mod outbound;
 mod policies;
 mod proxy_settings;
 mod stat_prefix;
-mod tcp_proxy;
+pub(crate) mod tcp_proxy;
 mod tls;
 mod tracing;
 mod view;
@@ -45,7 +45,7 @@ impl ListenerView {
     pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         Some(match proxy.kind {
             ProxyKind::Sidecar => {
-                let base = Base::of(cx, proxy);
+                let base = Arc::new(Base::of(cx, proxy));
                 let outbound = OutboundView::of(cx, proxy, &base);
                 let inbound = InboundView::of(cx, proxy, &base);
                 Self::Sidecar(Arc::new(outbound), Arc::new(inbound))

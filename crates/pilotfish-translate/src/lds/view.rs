@@ -54,7 +54,7 @@ pub struct Tags {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OutboundView {
     /// What all listeners depend on.
-    pub base: Base,
+    pub base: Arc<Base>,
     /// Which addresses of services it uses.
     pub addresses: AddressView,
     /// `IDLE_TIMEOUT` for TCP connections; empty for none.
@@ -75,7 +75,7 @@ pub struct OutboundView {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InboundView {
     /// What all listeners depend on.
-    pub base: Base,
+    pub base: Arc<Base>,
     /// What its workload serves.
     pub targets: Arc<[Target]>,
     /// Its address, where a Sidecar declares ports.
@@ -126,7 +126,7 @@ fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
 impl OutboundView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Base) -> Self {
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<Base>) -> Self {
         Self {
             base: base.clone(),
             addresses: AddressView::of(proxy),
@@ -163,7 +163,7 @@ fn own_endpoint(cx: &Cx<'_>, proxy: &Proxy) -> Option<IpAddr> {
 impl InboundView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Base) -> Self {
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<Base>) -> Self {
         let ingress = base.scope.sidecar_object(cx).is_some_and(|sidecar| !sidecar.ingress.is_empty());
         let targets = cx.get(&TargetsOf(Identity::of(proxy)));
         Self {

@@ -3,7 +3,7 @@
 use super::address;
 use super::filters::Side;
 use super::outbound::unknown_destination;
-use super::policies::Policies;
+use super::policies::{Policies, PoliciesOf};
 use super::tcp_proxy::{Stream, To};
 use super::view::OutboundView;
 use crate::{Cx, Encoded, InterceptionMode};
@@ -22,7 +22,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         return None;
     }
     let port = u32::try_from(cx.mesh().proxy_listen_port).ok()?;
-    let policies = Policies::of(cx, &view.base, Side::Client);
+    let policies = cx.get(&PoliciesOf(view.base.clone(), Side::Client));
     let bind = view.base.families.wildcards().first().copied().unwrap_or_default();
     let listener = Listener {
         name: NAME.to_owned(),
@@ -32,7 +32,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         filter_chains: vec![loop_guard(port), catch_all(cx, view, &policies)],
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: Some(ACCEPT_AT_ONCE),
-        access_log: policies.listener_log,
+        access_log: policies.listener_log.clone(),
         connection_balance_config: address::exact_balance(view.exact_balance),
         ..Default::default()
     };

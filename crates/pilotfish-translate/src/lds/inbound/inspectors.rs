@@ -32,26 +32,25 @@ pub(super) fn of(chains: &[FilterChain], interception: InterceptionMode, bound: 
         }
     }
     if needs.values().any(|needs| needs.tls) {
-        let disabled = disabled(&needs, |needs| needs.tls);
+        let disabled = without_tls(&needs);
         out.push(ListenerFilter { filter_disabled: disabled, ..filters::tls_inspector() });
     }
     if needs.values().any(|needs| needs.http) {
-        let disabled = disabled(&needs, |needs| needs.http);
+        let disabled = any_of(&ports(&needs, |_, needs| !needs.http));
         out.push(ListenerFilter { filter_disabled: disabled, ..filters::http_inspector() });
     }
     out
 }
 
-/// Where a filter is off. If unknown ports need it, single ports are taken out; otherwise single ports are taken in.
-fn disabled(needs: &BTreeMap<u32, Needs>, needed: impl Fn(&Needs) -> bool) -> Option<Predicate> {
-    let by_default = needs.get(&0).is_some_and(&needed);
-    let exceptions: Vec<u32> = needs
-        .iter()
-        .filter(|(port, needs)| **port != 0 && needed(needs) != by_default)
-        .map(|(port, _)| *port)
-        .collect();
-    let listed = any_of(&exceptions)?;
+/// Where TLS is not looked for. If unknown ports need it, single ports are taken out; otherwise single ports are taken in.
+fn without_tls(needs: &BTreeMap<u32, Needs>) -> Option<Predicate> {
+    let by_default = needs.get(&0).is_some_and(|needs| needs.tls);
+    let listed = any_of(&ports(needs, |port, needs| port != 0 && needs.tls != by_default))?;
     Some(if by_default { listed } else { Predicate { rule: Some(Rule::NotMatch(Box::new(listed))) } })
+}
+
+fn ports(needs: &BTreeMap<u32, Needs>, keep: impl Fn(u32, &Needs) -> bool) -> Vec<u32> {
+    needs.iter().filter(|(port, needs)| keep(**port, needs)).map(|(port, _)| *port).collect()
 }
 
 fn any_of(ports: &[u32]) -> Option<Predicate> {
@@ -93,10 +92,13 @@ mod tests {
 
     #[test]
     fn ports_that_alone_need_an_inspector_are_taken_in() {
-        let chains = [chain(None, "raw_buffer", &[]), chain(Some(80), "raw_buffer", &["h2c"])];
+        let chains = [chain(None, "raw_buffer", &[]), chain(Some(80), TLS, &["h2c"])];
         let filters = of(&chains, InterceptionMode::Redirect, true);
-        assert_eq!(filters.len(), 1);
-        let Some(Rule::NotMatch(inner)) = filters[0].filter_disabled.clone().unwrap().rule else { panic!() };
+        let [tls, http] = filters.as_slice() else { panic!("{filters:?}") };
+        let rule = |filter: &ListenerFilter| filter.filter_disabled.clone().unwrap().rule.unwrap();
+        let Rule::NotMatch(inner) = rule(tls) else { panic!("{tls:?}") };
         assert_eq!(inner.rule, Some(Rule::DestinationPortRange(Int32Range { start: 80, end: 81 })));
+        // For HTTP the ports without need are listed, unknown ones as port 0.
+        assert_eq!(rule(http), Rule::DestinationPortRange(Int32Range { start: 0, end: 1 }));
     }
 }

@@ -15,7 +15,7 @@ mod route;
 
 use super::address;
 use super::filters::Side;
-use super::policies::Policies;
+use super::policies::{Policies, PoliciesOf};
 use super::view::InboundView;
 use super::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::peer_authentication::{PeerAuthenticationsOf, WorkloadMtls};
@@ -24,6 +24,7 @@ use inlet::Inlet;
 use pilotfish_model::ObjectRef;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener};
+use std::sync::Arc;
 
 const NAME: &str = "virtualInbound";
 
@@ -32,7 +33,7 @@ struct Builder<'a> {
     cx: &'a Cx<'a>,
     view: &'a InboundView,
     mtls: WorkloadMtls,
-    policies: Policies,
+    policies: Arc<Policies>,
 }
 
 /// All inbound listeners of a proxy.
@@ -43,7 +44,7 @@ pub(super) fn listeners(cx: &Cx<'_>, view: &InboundView) -> Vec<Encoded> {
         cx,
         view,
         mtls: namespace.workload(&view.base.labels),
-        policies: Policies::of(cx, &view.base, Side::Server),
+        policies: cx.get(&PoliciesOf(view.base.clone(), Side::Server)),
     };
     let (bound, redirected): (Vec<_>, Vec<_>) =
         inlet::all(cx, view).into_iter().partition(|inlet| inlet.bind_to_port);

@@ -16,7 +16,7 @@ mod streams;
 
 use super::connection_manager::{Manager, by_name};
 use super::filters::Side;
-use super::policies::Policies;
+use super::policies::{Policies, PoliciesOf};
 use super::view::OutboundView;
 use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf};
 use crate::{Cx, Encoded, Query};
@@ -72,7 +72,7 @@ impl Query for ListenersOn {
 struct Builder<'a> {
     cx: &'a Cx<'a>,
     view: &'a OutboundView,
-    policies: Policies,
+    policies: Arc<Policies>,
     passthrough: String,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Builder<'a> {
         Self {
             cx,
             view,
-            policies: Policies::of(cx, &view.base, Side::Client),
+            policies: cx.get(&PoliciesOf(view.base.clone(), Side::Client)),
             passthrough: unknown_destination(cx, view),
         }
     }

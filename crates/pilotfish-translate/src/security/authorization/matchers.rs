@@ -1,0 +1,167 @@
+//! Texts with a `*` at one end, as Envoy matches them.
+
+use pilotfish_proto::config_any;
+use pilotfish_proto::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
+use pilotfish_proto::envoy::config::route::v3::HeaderMatcher;
+use pilotfish_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
+use pilotfish_proto::envoy::extensions::path::r#match::uri_template::v3::UriTemplateMatchConfig;
+use pilotfish_proto::envoy::r#type::matcher::v3::metadata_matcher::{PathSegment, path_segment};
+use pilotfish_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use pilotfish_proto::envoy::r#type::matcher::v3::{
+    ListMatcher, MetadataMatcher, OrMatcher, PathMatcher, RegexMatcher, StringMatcher, ValueMatcher,
+    list_matcher, path_matcher, value_matcher,
+};
+use std::net::IpAddr;
+
+fn pattern(pattern: MatchPattern) -> StringMatcher {
+    StringMatcher { match_pattern: Some(pattern), ..Default::default() }
+}
+
+/// A whole text by a regular expression.
+pub(super) fn regex(regex: impl Into<String>) -> StringMatcher {
+    pattern(MatchPattern::SafeRegex(RegexMatcher { regex: regex.into(), ..Default::default() }))
+}
+
+/// Exactly this text.
+pub(super) fn exact(text: impl Into<String>) -> StringMatcher {
+    pattern(MatchPattern::Exact(text.into()))
+}
+
+/// Any text that is not empty.
+pub(super) fn any_text() -> StringMatcher {
+    regex(".+")
+}
+
+/// Texts that begin so.
+pub(super) fn prefix(text: &str) -> StringMatcher {
+    pattern(MatchPattern::Prefix(text.to_owned()))
+}
+
+/// Texts that end so.
+pub(super) fn suffix(text: &str) -> StringMatcher {
+    pattern(MatchPattern::Suffix(text.to_owned()))
+}
+
+/// A text with a `*` at one end, or `*` for any.
+pub(super) fn text(written: &str) -> StringMatcher {
+    text_behind(written, "")
+}
+
+/// As [`text`], behind a fixed beginning.
+pub(super) fn text_behind(written: &str, start: &str) -> StringMatcher {
+    if written == "*" {
+        return any_text();
+    }
+    match (written.strip_prefix('*'), written.strip_suffix('*')) {
+        (Some(end), _) if start.is_empty() => suffix(end),
+        (Some(end), _) => regex(format!("{start}.*{end}")),
+        (_, Some(beginning)) => prefix(&format!("{start}{beginning}")),
+        _ => exact(format!("{start}{written}")),
+    }
+}
+
+/// The value of a header.
+pub(super) fn header(name: &str, written: &str, ignore_case: bool) -> HeaderMatcher {
+    let specifier = match written {
+        "*" => HeaderMatchSpecifier::PresentMatch(true),
+        _ => HeaderMatchSpecifier::StringMatch(StringMatcher { ignore_case, ..text(written) }),
+    };
+    HeaderMatcher { name: name.to_owned(), header_match_specifier: Some(specifier), ..Default::default() }
+}
+
+/// The path of a request.
+pub(super) fn path(written: &str) -> PathMatcher {
+    PathMatcher { rule: Some(path_matcher::Rule::Path(text(written))) }
+}
+
+/// A path with `{*}` for one element and `{**}` for any number; `None` when there is neither.
+pub(super) fn path_template(written: &str) -> Option<TypedExtensionConfig> {
+    if !written.contains("{*}") && !written.contains("{**}") {
+        return None;
+    }
+    let path_template = written.replace("{**}", "**").replace("{*}", "*");
+    Some(TypedExtensionConfig {
+        name: "uri-template".to_owned(),
+        typed_config: config_any(&UriTemplateMatchConfig { path_template }),
+    })
+}
+
+/// An address or range; `None` when it is neither.
+pub(super) fn range(written: &str) -> Option<CidrRange> {
+    let (address, length) = match written.split_once('/') {
+        Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
+        None => (written, None),
+    };
+    let ip: IpAddr = address.parse().ok()?;
+    let whole = if ip.is_ipv4() { 32 } else { 128 };
+    let length = length.unwrap_or(whole);
+    (length <= whole).then(|| CidrRange { address_prefix: address.to_owned(), prefix_len: Some(length) })
+}
+
+/// A value that is a text.
+pub(super) fn value(text: StringMatcher) -> ValueMatcher {
+    ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::StringMatch(text)) }
+}
+
+/// A value that fulfils one of several conditions.
+pub(super) fn any_value(mut values: Vec<ValueMatcher>) -> ValueMatcher {
+    if values.len() == 1 {
+        return values.swap_remove(0);
+    }
+    let or = OrMatcher { value_matchers: values };
+    ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::OrMatch(or)) }
+}
+
+/// A list with an element that fulfils a condition.
+pub(super) fn list_with(element: ValueMatcher) -> ValueMatcher {
+    let list = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(element))) };
+    ValueMatcher { match_pattern: Some(value_matcher::MatchPattern::ListMatch(Box::new(list))) }
+}
+
+/// A value in the metadata of a filter.
+pub(super) fn metadata<'a>(
+    filter: &str,
+    path: impl IntoIterator<Item = &'a str>,
+    value: ValueMatcher,
+) -> MetadataMatcher {
+    let segment = |key: &str| PathSegment { segment: Some(path_segment::Segment::Key(key.to_owned())) };
+    MetadataMatcher {
+        filter: filter.to_owned(),
+        path: path.into_iter().map(segment).collect(),
+        value: Some(value),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_at_one_end() {
+        let show = |matcher: StringMatcher| match matcher.match_pattern {
+            Some(MatchPattern::Exact(text)) => format!("={text}"),
+            Some(MatchPattern::Prefix(text)) => format!("{text}.."),
+            Some(MatchPattern::Suffix(text)) => format!("..{text}"),
+            Some(MatchPattern::SafeRegex(regex)) => format!("/{}/", regex.regex),
+            _ => String::new(),
+        };
+        let table = [
+            ("a", "", "=a"),
+            ("a*", "", "a.."),
+            ("*a", "", "..a"),
+            ("*", "x", "/.+/"),
+            ("*a", "x", "/x.*a/"),
+            ("a*", "x", "xa.."),
+        ];
+        for (written, start, want) in table {
+            assert_eq!(show(text_behind(written, start)), want, "{written}");
+        }
+    }
+
+    #[test]
+    fn templates_and_ranges_are_told_from_other_texts() {
+        assert!(path_template("/a/*").is_none() && path_template("/a/{*}").is_some());
+        assert!(range("10.0.0.0/8").is_some() && range("10.0.0.0/33").is_none() && range("x").is_none());
+    }
+}

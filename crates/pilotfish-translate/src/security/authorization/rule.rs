@@ -1,0 +1,167 @@
+//! One rule of a policy: one of its sources does one of its operations, and all its conditions hold.
+
+use super::condition::{Condition, Deed, Doer, Untestable, Untested, identifier, rule};
+use super::trust_domain::TrustDomains;
+use pilotfish_config::security::{Condition as When, Operation, Rule, Source};
+use pilotfish_model::Namespace;
+use pilotfish_proto::envoy::config::rbac::v3::{Permission, Policy, Principal, permission, principal};
+
+/// The conditions of a rule, sorted into what is done and by whom. Each inner list must hold as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Model {
+    deeds: Vec<Vec<Condition<Deed>>>,
+    doers: Vec<Vec<Condition<Doer>>>,
+}
+
+impl Model {
+    /// Reads a rule of a policy of that namespace; `None` when a condition is about an attribute that nobody knows.
+    pub(super) fn read(rule: &Rule, namespace: &Namespace, domains: &TrustDomains) -> Option<Self> {
+        let mut deeds = Vec::new();
+        let mut doers = Vec::new();
+        for when in &rule.when {
+            match attribute(&when.key, namespace)? {
+                Attribute::Deed(attribute) => {
+                    deeds.extend(condition(attribute, &when.values, &when.not_values))
+                }
+                Attribute::Doer(attribute) => doers.extend(of_when(attribute, when, domains)),
+            }
+        }
+        let from = rule.from.iter().map(|from| match &from.source {
+            Some(source) => of_source(source, namespace, domains).into_iter().chain(doers.clone()).collect(),
+            None => doers.clone(),
+        });
+        let to = rule.to.iter().map(|to| match &to.operation {
+            Some(operation) => of_operation(operation).into_iter().chain(deeds.clone()).collect(),
+            None => deeds.clone(),
+        });
+        let or = |list: Vec<_>, all| if list.is_empty() { vec![all] } else { list };
+        let to = to.collect::<Vec<Vec<Condition<Deed>>>>();
+        let from = from.collect::<Vec<Vec<Condition<Doer>>>>();
+        Some(Self { deeds: if to.is_empty() { vec![deeds] } else { to }, doers: or(from, doers) })
+    }
+
+    /// The policy as Envoy has it.
+    pub(super) fn policy(&self, streams: bool, untested: Untested) -> Result<Policy, Untestable> {
+        let permissions: Result<Vec<_>, _> =
+            self.deeds.iter().map(|all| permission_of(all, streams, untested)).collect();
+        let principals: Result<Vec<_>, _> =
+            self.doers.iter().map(|all| principal_of(all, streams, untested)).collect();
+        Ok(Policy { permissions: permissions?, principals: principals?, ..Default::default() })
+    }
+}
+
+fn permission_of(
+    all: &[Condition<Deed>],
+    streams: bool,
+    untested: Untested,
+) -> Result<Permission, Untestable> {
+    let mut rules = Vec::new();
+    for condition in all {
+        rules.extend(condition.permissions(streams, untested)?);
+    }
+    if rules.is_empty() {
+        rules.push(rule(permission::Rule::Any(true)));
+    }
+    Ok(rule(permission::Rule::AndRules(permission::Set { rules })))
+}
+
+fn principal_of(all: &[Condition<Doer>], streams: bool, untested: Untested) -> Result<Principal, Untestable> {
+    let mut ids = Vec::new();
+    for condition in all {
+        ids.extend(condition.principals(streams, untested)?);
+    }
+    if ids.is_empty() {
+        ids.push(identifier(principal::Identifier::Any(true)));
+    }
+    Ok(identifier(principal::Identifier::AndIds(principal::Set { ids })))
+}
+
+/// The policy of a policy object without rules: nothing matches it.
+pub(super) fn never() -> Policy {
+    let permission = rule(permission::Rule::Any(true));
+    let principal = identifier(principal::Identifier::Any(true));
+    Policy {
+        permissions: vec![rule(permission::Rule::NotRule(Box::new(permission)))],
+        principals: vec![identifier(principal::Identifier::NotId(Box::new(principal)))],
+        ..Default::default()
+    }
+}
+
+fn condition<T>(attribute: T, values: &[String], not_values: &[String]) -> Option<Condition<T>> {
+    let any = !values.is_empty() || !not_values.is_empty();
+    any.then(|| Condition { attribute, values: values.to_vec(), not_values: not_values.to_vec() })
+}
+
+fn of_when(attribute: Doer, when: &When, domains: &TrustDomains) -> Option<Condition<Doer>> {
+    if attribute == Doer::Principal {
+        return condition(attribute, &domains.expand(&when.values), &domains.expand(&when.not_values));
+    }
+    condition(attribute, &when.values, &when.not_values)
+}
+
+fn of_source(source: &Source, namespace: &Namespace, domains: &TrustDomains) -> Vec<Condition<Doer>> {
+    let accounts = Doer::ServiceAccount(namespace.clone());
+    let conditions = [
+        condition(
+            Doer::Principal,
+            &domains.expand(&source.principals),
+            &domains.expand(&source.not_principals),
+        ),
+        condition(Doer::RequestPrincipal, &source.request_principals, &source.not_request_principals),
+        condition(accounts, &source.service_accounts, &source.not_service_accounts),
+        condition(Doer::Namespace, &source.namespaces, &source.not_namespaces),
+        condition(Doer::RemoteIp, &source.remote_ip_blocks, &source.not_remote_ip_blocks),
+        condition(Doer::SourceIp, &source.ip_blocks, &source.not_ip_blocks),
+    ];
+    conditions.into_iter().flatten().collect()
+}
+
+fn of_operation(operation: &Operation) -> Vec<Condition<Deed>> {
+    let conditions = [
+        condition(Deed::Host, &operation.hosts, &operation.not_hosts),
+        condition(Deed::Method, &operation.methods, &operation.not_methods),
+        condition(Deed::Path, &operation.paths, &operation.not_paths),
+        condition(Deed::DestinationPort, &operation.ports, &operation.not_ports),
+    ];
+    conditions.into_iter().flatten().collect()
+}
+
+enum Attribute {
+    Deed(Deed),
+    Doer(Doer),
+}
+
+/// The attribute of a key such as `source.ip` or `request.headers[x-user]`.
+fn attribute(key: &str, namespace: &Namespace) -> Option<Attribute> {
+    let doer = |doer| Some(Attribute::Doer(doer));
+    match key {
+        "destination.ip" => return Some(Attribute::Deed(Deed::DestinationIp)),
+        "destination.port" => return Some(Attribute::Deed(Deed::DestinationPort)),
+        "connection.sni" => return Some(Attribute::Deed(Deed::ServerName)),
+        "source.ip" => return doer(Doer::SourceIp),
+        "remote.ip" => return doer(Doer::RemoteIp),
+        "source.namespace" => return doer(Doer::Namespace),
+        "source.serviceAccount" => return doer(Doer::ServiceAccount(namespace.clone())),
+        "source.principal" => return doer(Doer::Principal),
+        "request.auth.principal" => return doer(Doer::RequestPrincipal),
+        "request.auth.audiences" => return doer(Doer::Audiences),
+        "request.auth.presenter" => return doer(Doer::Presenter),
+        _ => {}
+    }
+    if let Some(rest) = key.strip_prefix("experimental.").filter(|rest| rest.starts_with("envoy.filters.")) {
+        let (filter, path) = rest.strip_suffix(']').unwrap_or(rest).split_once('[')?;
+        return Some(Attribute::Deed(Deed::FilterMetadata(filter.to_owned(), path.to_owned())));
+    }
+    if let Some(rest) = key.strip_prefix("request.headers") {
+        let name = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
+        return doer(Doer::Header(name.to_owned()));
+    }
+    let claims = key.strip_prefix("request.auth.claims")?;
+    doer(Doer::Claim(nested(claims)?))
+}
+
+/// The names in `[a][b]`.
+fn nested(text: &str) -> Option<Vec<String>> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    Some(inner.split("][").map(str::to_owned).collect())
+}
