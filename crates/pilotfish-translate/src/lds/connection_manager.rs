@@ -3,8 +3,9 @@
 use super::filters::{self, Side};
 use super::tracing;
 use super::view::Base;
-use crate::Cx;
 use super::proxy_settings::EffectiveProxyConfig;
+use crate::Cx;
+use crate::wasm::Traffic;
 use pilotfish_config::mesh::{
     ForwardClientCertDetails as Forward, NormalizationType, ProxyConfig, ProxyHeaders,
 };
@@ -38,6 +39,8 @@ pub(crate) struct Manager<'a> {
     pub(crate) stat_prefix: String,
     /// Where its routes come from.
     pub(crate) routes: RouteSpecifier,
+    /// The port: of the listener, or to a workload, of the workload.
+    pub(crate) port: u32,
     /// The protocol of the port.
     pub(crate) protocol: Protocol,
     /// Settings of HTTP/1, where there are any.
@@ -122,7 +125,8 @@ impl Manager<'_> {
         if self.base.istio_filters {
             list.push(filters::http_metadata_exchange(self.side));
         }
-        list.extend(self.policies.before_routing.iter().cloned());
+        let traffic = Traffic { class: self.side.class(), port: self.port };
+        list.extend(self.policies.before_routing(traffic));
         list.extend(filters::grpc(self.protocol));
         if self.base.istio_filters && self.side == Side::Client {
             list.push(filters::alpn());

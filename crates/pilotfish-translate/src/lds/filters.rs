@@ -21,6 +21,7 @@ use pilotfish_proto::{Any, any, typed_struct};
 use prost::{Message, Name};
 
 use crate::metadata::{fields, flag, list, record, text};
+use crate::telemetry::metrics::ListenerClass;
 
 /// The ALPN protocols by which the HTTP inspector tells clear-text HTTP.
 pub(crate) const PLAINTEXT_HTTP: [&str; 2] = ["http/1.1", "h2c"];
@@ -101,6 +102,16 @@ pub(crate) enum Side {
     Server,
     /// It sends the request on behalf of its workload.
     Client,
+}
+
+impl Side {
+    /// The class of a sidecar's listeners on that side.
+    pub(crate) fn class(self) -> ListenerClass {
+        match self {
+            Self::Server => ListenerClass::Inbound,
+            Self::Client => ListenerClass::Outbound,
+        }
+    }
 }
 
 /// Tells the peer of a request who this is, and learns who it is. Only Istio's Envoy has it.

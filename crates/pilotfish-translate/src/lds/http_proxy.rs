@@ -28,6 +28,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         side: Side::Client,
         stat_prefix: format!("outbound_{bind}_{port};"),
         routes: by_name(ROUTES),
+        port,
         protocol: Protocol::HttpProxy,
         http1: Some(Http1ProtocolOptions { allow_absolute_url: Some(true), ..Default::default() }),
         policies: &policies.http,

@@ -6,6 +6,7 @@ use crate::targets::{Target, TargetsOf};
 use crate::virtual_service::SourceLabelKeys;
 use crate::workload::{self, Identity};
 use crate::{Cx, InterceptionMode, Proxy, Query, destination_rule};
+use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::networking::Sidecar;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
@@ -216,6 +217,7 @@ impl Query for SelectorKeys {
         cx.objects_in::<RequestAuthentication>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
         cx.objects_in::<PeerAuthentication>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
         cx.objects_in::<Telemetry>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
+        cx.objects_in::<WasmPlugin>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
         keys
     }
 }

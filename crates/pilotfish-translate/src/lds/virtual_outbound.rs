@@ -29,7 +29,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         address: Some(address::of(bind, port)),
         transparent: (view.base.interception == InterceptionMode::Tproxy).then_some(true),
         use_original_dst: Some(true),
-        filter_chains: vec![loop_guard(port), catch_all(cx, view, &policies)],
+        filter_chains: vec![loop_guard(port, &policies), catch_all(cx, view, &policies)],
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: Some(ACCEPT_AT_ONCE),
         access_log: policies.listener_log.clone(),
@@ -40,7 +40,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
 }
 
 /// Traffic to the port itself would go round for ever.
-fn loop_guard(port: u32) -> FilterChain {
+fn loop_guard(port: u32, policies: &Policies) -> FilterChain {
     let stream = Stream {
         to: To::Cluster("BlackHoleCluster".to_owned()),
         stat_prefix: "BlackHoleCluster".to_owned(),
@@ -50,10 +50,11 @@ fn loop_guard(port: u32) -> FilterChain {
         subset: "",
         access_log: &[],
     };
+    let telemetry = policies.tcp.telemetry.iter().cloned();
     FilterChain {
         name: format!("{NAME}-blackhole"),
         filter_chain_match: Some(FilterChainMatch { destination_port: Some(port), ..Default::default() }),
-        filters: stream.filters(),
+        filters: telemetry.chain(stream.filters()).collect(),
         ..Default::default()
     }
 }

@@ -4,8 +4,8 @@ mod resource;
 
 pub use resource::{NAME_PREFIX, extension_config};
 
+use crate::Cx;
 use crate::telemetry::metrics::ListenerClass;
-use crate::{Cx, Query};
 use pilotfish_config::WorkloadMode;
 use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
 use pilotfish_model::{Namespace, ObjectRef, Typed, label_subset};
@@ -17,7 +17,7 @@ use pilotfish_proto::envoy::config::listener::v3::{Filter, filter};
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The plugins that concern a proxy, in the order of their filters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,20 +72,6 @@ impl Plugins {
     #[must_use]
     pub fn provenance(&self) -> Vec<ObjectRef> {
         self.list.iter().map(crate::reference).collect()
-    }
-}
-
-/// The label keys by which plugins of a namespace select workloads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SelectorKeys(pub Namespace);
-
-impl Query for SelectorKeys {
-    type Output = BTreeSet<String>;
-
-    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
-        let plugins = cx.objects_in::<WasmPlugin>(&self.0);
-        let selectors = plugins.iter().filter_map(|plugin| plugin.selector.as_ref());
-        selectors.flat_map(|selector| selector.match_labels.keys().cloned()).collect()
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Query;
 use crate::testing::{labels, yaml_world};
 use pilotfish_model::{ChangeSet, Labels};
 use pilotfish_proto::envoy::extensions::filters::http::wasm::v3::Wasm;

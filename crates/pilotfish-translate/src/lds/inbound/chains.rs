@@ -9,6 +9,7 @@ use crate::lds::filters::{self, Side};
 use crate::lds::stat_prefix::{self, Names};
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::lds::tls::{self, Carries};
+use crate::wasm::Traffic;
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
@@ -53,11 +54,13 @@ fn http(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
         side: Side::Server,
         stat_prefix,
         routes: route::of(inlet),
+        port: inlet.port,
         protocol: inlet.protocol,
         http1: None,
         policies: &builder.policies.http,
     };
-    exchange(builder).chain([manager.filter(builder.cx)]).collect()
+    let before = builder.policies.tcp.before_http(traffic(inlet));
+    exchange(builder).chain(before).chain([manager.filter(builder.cx)]).collect()
 }
 
 fn streams(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
@@ -79,8 +82,7 @@ fn streams(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
         subset: "",
         access_log: &builder.policies.tcp.access_log,
     };
-    let policies = &builder.policies.tcp;
-    let before = policies.before_proxy.iter().chain(&policies.telemetry).cloned();
+    let before = builder.policies.tcp.before_proxy(traffic(inlet));
     exchange(builder).chain(before).chain(stream.filters()).collect()
 }
 
@@ -95,12 +97,17 @@ pub(super) fn loop_guard(builder: &Builder<'_>, port: u32) -> FilterChain {
         subset: "",
         access_log: &[],
     };
+    let telemetry = builder.policies.tcp.telemetry.iter().cloned();
     FilterChain {
         name: format!("{NAME}-blackhole"),
         filter_chain_match: Some(FilterChainMatch { destination_port: Some(port), ..Default::default() }),
-        filters: exchange(builder).chain(stream.filters()).collect(),
+        filters: exchange(builder).chain(telemetry).chain(stream.filters()).collect(),
         ..Default::default()
     }
+}
+
+fn traffic(inlet: &Inlet) -> Traffic {
+    Traffic { class: Side::Server.class(), port: inlet.port }
 }
 
 fn exchange(builder: &Builder<'_>) -> impl Iterator<Item = Filter> + use<> {

@@ -8,7 +8,9 @@ use crate::lds::stat_prefix::{self, Names};
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::metadata;
 use crate::scope::ServiceIn;
+use crate::telemetry::metrics::ListenerClass;
 use crate::virtual_service::{Rule as Routes, Source, StreamRulesFor, cluster_name, destination_cluster};
+use crate::wasm::Traffic;
 use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
 use pilotfish_model::{Hostname, Service, ServiceKey};
 use pilotfish_proto::envoy::config::core::v3::Metadata;
@@ -149,7 +151,7 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
     };
     Chain {
         ranges: site.ranges.clone(),
-        filters: with_policies(builder, stream.filters()),
+        filters: with_policies(builder, site, stream.filters()),
         provenance: rule.iter().flat_map(|rule| rule.provenance.iter().cloned()).collect(),
         ..Chain::default()
     }
@@ -181,7 +183,7 @@ fn routed(builder: &Builder<'_>, site: &Site, rule: &Routes, route: &[RouteDesti
     };
     let rules = destination_rule.iter().flat_map(|rule| rule.provenance.iter());
     Chain {
-        filters: with_policies(builder, stream.filters()),
+        filters: with_policies(builder, site, stream.filters()),
         provenance: rules.chain(&rule.provenance).cloned().collect(),
         ..Chain::default()
     }
@@ -229,7 +231,8 @@ fn rule_of(builder: &Builder<'_>, service: &Service) -> Option<Arc<Rule>> {
     rule_for(builder.cx, &builder.view.base.scope.namespace, &key, &builder.view.base.labels)
 }
 
-fn with_policies(builder: &Builder<'_>, filters: Vec<Filter>) -> Vec<Filter> {
-    let tcp = &builder.policies.tcp;
-    tcp.before_proxy.iter().chain(&tcp.telemetry).cloned().chain(filters).collect()
+fn with_policies(builder: &Builder<'_>, site: &Site, filters: Vec<Filter>) -> Vec<Filter> {
+    let traffic = Traffic { class: ListenerClass::Outbound, port: site.port.number };
+    let before = builder.policies.tcp.before_proxy(traffic);
+    before.into_iter().chain(filters).collect()
 }
