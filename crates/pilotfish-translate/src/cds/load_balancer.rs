@@ -36,7 +36,7 @@ pub(super) fn apply(
 ) {
     if service.traffic_distribution != TrafficDistribution::Any {
         // Unready endpoints are sent too, so panic would bring traffic to them.
-        draft.common_lb().healthy_panic_threshold = Some(Percent { value: 0.0 });
+        draft.common_lb().healthy_panic_threshold.get_or_insert(Percent { value: 0.0 });
     }
     locality(draft, mesh, service, settings.and_then(|settings| settings.locality_lb_setting.as_ref()));
     set_policy(draft, LbPolicy::LeastRequest);

@@ -76,3 +76,6 @@ impl ClusterView {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

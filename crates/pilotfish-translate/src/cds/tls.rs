@@ -206,7 +206,7 @@ fn validation(settings: &ClientTlsSettings, peer: &Peer<'_>) -> Option<Validatio
     let names = if names.is_empty() && peer.accounts_for_tls { peer.accounts } else { names };
     let context = CertificateValidationContext {
         match_subject_alt_names: exact_names(names),
-        crl: (!settings.ca_crl.is_empty()).then(|| DataSource {
+        crl: (!settings.ca_crl.is_empty() && !by_credential).then(|| DataSource {
             specifier: Some(Specifier::Filename(settings.ca_crl.clone())),
             ..DataSource::default()
         }),

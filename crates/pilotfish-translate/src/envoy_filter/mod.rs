@@ -52,3 +52,6 @@ impl Context {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One patch, read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) struct Patch {
     pub(super) apply_to: ApplyTo,
     pub(super) operation: PatchOperation,
@@ -21,6 +21,13 @@ pub(super) struct Patch {
     /// The value; none for removals.
     pub(super) value: Option<DynamicMessage>,
     pub(super) object: ObjectRef,
+}
+
+impl std::fmt::Debug for Patch {
+    /// Without the value: descriptors lead to each other in circles.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} on {:?} of {}", self.operation, self.apply_to, self.object.object)
+    }
 }
 
 impl Patch {

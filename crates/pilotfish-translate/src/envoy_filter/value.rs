@@ -116,17 +116,14 @@ fn encode_alone(descriptor: MessageDescriptor, field: &FieldDescriptor, value: &
 
 fn encode_map(field: &FieldDescriptor, entries: &HashMap<MapKey, Value>, out: &mut Vec<u8>) {
     let Kind::Message(entry) = field.kind() else { return };
-    let mut encoded: Vec<Vec<u8>> = entries
-        .iter()
-        .map(|(key, value)| {
-            let mut message = DynamicMessage::new(entry.clone());
-            message.set_field(&entry.map_entry_key_field(), key.clone().into());
-            message.set_field(&entry.map_entry_value_field(), value.clone());
-            encode(&message)
-        })
-        .collect();
-    encoded.sort();
-    encoded.iter().for_each(|entry| encode_inner(field.number(), entry, out));
+    let mut entries: Vec<(&MapKey, &Value)> = entries.iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
+    for (key, value) in entries {
+        let mut message = DynamicMessage::new(entry.clone());
+        message.set_field(&entry.map_entry_key_field(), key.clone().into());
+        message.set_field(&entry.map_entry_value_field(), value.clone());
+        encode_inner(field.number(), &encode(&message), out);
+    }
 }
 
 fn encode_any(message: &DynamicMessage, out: &mut Vec<u8>) {

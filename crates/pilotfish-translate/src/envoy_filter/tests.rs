@@ -1,0 +1,342 @@
+use super::merge::merge_into;
+use super::routes::patch_route_configuration;
+use super::value::{encode, parse};
+use super::*;
+use crate::{Cx, Proxy, Query};
+use pilotfish_config::{Limits, read};
+use pilotfish_model::{Update, WorldWriter};
+use pilotfish_proto::envoy::config::cluster::v3::Cluster;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use pilotfish_proto::{Struct, Value, ValueKind};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+
+fn merged(target: &serde_json::Value, patch: &serde_json::Value) -> serde_json::Value {
+    let message = parse(CLUSTER, target).unwrap();
+    let mut cluster: Cluster = prost::Message::decode(&*encode(&message)).unwrap();
+    merge_into(&mut cluster, &parse(CLUSTER, patch).unwrap());
+    let url = format!("type.googleapis.com/{CLUSTER}");
+    let mut json = pilotfish_proto::to_json(&url, &prost::Message::encode_to_vec(&cluster)).unwrap();
+    json.as_object_mut().unwrap().remove("@type");
+    json
+}
+
+#[test]
+fn messages_merge_as_protobuf_says() {
+    #[rustfmt::skip]
+    let table = [
+        // What is set replaces, what is false or zero changes nothing.
+        (json!({"name": "a", "respect_dns_ttl": true}), json!({"name": "b", "respect_dns_ttl": false}),
+         json!({"name": "b", "respect_dns_ttl": true})),
+        // Durations are replaced, in Go's form too.
+        (json!({"connect_timeout": "10s"}), json!({"connect_timeout": "250ms"}), json!({"connect_timeout": "0.250s"})),
+        // Lists append.
+        (json!({"circuit_breakers": {"thresholds": [{"max_retries": 1}]}}),
+         json!({"circuit_breakers": {"thresholds": [{"max_retries": 2}]}}),
+         json!({"circuit_breakers": {"thresholds": [{"max_retries": 1}, {"max_retries": 2}]}})),
+        // Messages merge, entries of maps are replaced whole.
+        (json!({"metadata": {"filter_metadata": {"a": {"x": 1}, "b": {"x": 1}}}}),
+         json!({"metadata": {"filter_metadata": {"b": {"y": 2}}}}),
+         json!({"metadata": {"filter_metadata": {"a": {"x": 1.0}, "b": {"y": 2.0}}}})),
+        // Of a oneof the last one stays.
+        (json!({"ring_hash_lb_config": {"minimum_ring_size": 1}}), json!({"maglev_lb_config": {"table_size": 3}}),
+         json!({"maglev_lb_config": {"table_size": "3"}})),
+        // Fields that are not known are left out.
+        (json!({"name": "a"}), json!({"no_such_field": 1, "altStatName": "b"}), json!({"name": "a", "alt_stat_name": "b"})),
+    ];
+    for (target, patch, want) in table {
+        assert_eq!(merged(&target, &patch), want, "{target} + {patch}");
+    }
+}
+
+#[test]
+fn values_that_cannot_be_read_say_why() {
+    for (json, part) in [
+        (json!({"connect_timeout": 5}), "Duration"),
+        (
+            json!({"typed_extension_protocol_options": {"a": {"@type": "type.googleapis.com/no.such.Type"}}}),
+            "no.such.Type",
+        ),
+        (json!("text"), "expected"),
+    ] {
+        let error = parse(CLUSTER, &json).map(|_| ()).unwrap_err();
+        assert!(error.to_lowercase().contains(&part.to_lowercase()), "{json}: {error}");
+    }
+}
+
+#[test]
+fn maps_are_encoded_in_order() {
+    let fields: BTreeMap<String, Value> = (0..50)
+        .map(|n| (format!("k{n}"), Value { kind: Some(ValueKind::NumberValue(f64::from(n))) }))
+        .collect();
+    let typed = Struct { fields };
+    let json: serde_json::Map<_, _> = (0..50).rev().map(|n| (format!("k{n}"), json!(f64::from(n)))).collect();
+    let message = parse("google.protobuf.Struct", &serde_json::Value::Object(json)).unwrap();
+    assert_eq!(encode(&message), prost::Message::encode_to_vec(&typed));
+}
+
+/// A world of EnvoyFilters.
+struct World(std::sync::Arc<pilotfish_model::World>);
+
+/// Runs something with access to the world. Each question is asked of a memo of its own, so that all are taken for equal.
+#[derive(Clone, Debug)]
+struct Ask<T>(fn(&Cx<'_>, &Proxy) -> T, std::sync::Arc<Proxy>);
+
+impl<T> PartialEq for Ask<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Ask<T> {}
+
+impl<T> std::hash::Hash for Ask<T> {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+impl<T: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static> Query for Ask<T> {
+    type Output = T;
+
+    fn compute(&self, cx: &Cx<'_>) -> T {
+        (self.0)(cx, &self.1)
+    }
+}
+
+impl World {
+    fn of(filters: &[(&str, &str, &str)]) -> Self {
+        let mut writer = WorldWriter::new();
+        for (namespace, name, spec) in filters {
+            let yaml = format!(
+                "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: {name}, namespace: {namespace}}}, spec: {spec}}}"
+            );
+            let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
+            assert!(file.refused.is_empty(), "{:?}", file.refused);
+            file.objects.into_iter().for_each(|read| writer.apply(Update::Object(read.object)));
+        }
+        Self(writer.publish().unwrap().0)
+    }
+
+    fn ask<T: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static>(
+        &self,
+        proxy: &Proxy,
+        ask: fn(&Cx<'_>, &Proxy) -> T,
+    ) -> T {
+        T::clone(&crate::testing::ask(&self.0, &Ask(ask, std::sync::Arc::new(proxy.clone()))))
+    }
+}
+
+fn proxy(kind: &str, metadata: &[(&str, &str)], labels: &[(&str, &str)]) -> Proxy {
+    let text = |value: &str| Value { kind: Some(ValueKind::StringValue(value.to_owned())) };
+    let fields = |pairs: &[(&str, &str)]| Struct {
+        fields: pairs.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect(),
+    };
+    let mut all = fields(metadata);
+    let labels = Value { kind: Some(ValueKind::StructValue(fields(labels))) };
+    all.fields.insert("LABELS".to_owned(), labels);
+    let id = format!("{kind}~10.0.0.1~web-0.shop~shop.svc.cluster.local");
+    Proxy::from_node(&Node { id, metadata: Some(all), ..Node::default() }).unwrap()
+}
+
+/// A patch that appends a route named like the object to a virtual host, so that order shows.
+fn appends(name: &str) -> String {
+    format!(
+        "[{{applyTo: CLUSTER, patch: {{operation: MERGE, value: {{lrs_report_endpoint_metrics: [{name}]}}}}}}]"
+    )
+}
+
+/// The names that patches of [`appends`] leave on a cluster, in order.
+fn order(cx: &Cx<'_>, proxy: &Proxy) -> Vec<String> {
+    let patches = Patches::of(cx, proxy, Subject::Cluster);
+    let mut patched = Patched::default();
+    let cluster =
+        patch_cluster(cx, &patches, Context::Outbound, Cluster::default(), &[], &mut patched).unwrap();
+    assert_eq!(patched.into_objects().len(), cluster.lrs_report_endpoint_metrics.len());
+    cluster.lrs_report_endpoint_metrics
+}
+
+#[test]
+fn patches_hold_by_namespace_labels_version_and_metadata_in_order() {
+    let spec = |name: &str, more: &str| format!("{{configPatches: {}{more}}}", appends(name));
+    let with_proxy = |name: &str, condition: &str| {
+        spec(name, "")
+            .replace("applyTo: CLUSTER,", &format!("applyTo: CLUSTER, match: {{proxy: {condition}}},"))
+    };
+    let world = World::of(&[
+        ("shop", "a", &spec("late", ", priority: 10")),
+        ("shop", "b", &spec("early", ", priority: -1")),
+        ("shop", "c", &spec("plain", "")),
+        ("shop", "d", &spec("labelled", ", workloadSelector: {labels: {app: web}}")),
+        ("shop", "e", &spec("other-labels", ", workloadSelector: {labels: {app: cart}}")),
+        ("shop", "f", &with_proxy("version", "{proxyVersion: '^1\\.29'}")),
+        ("shop", "g", &with_proxy("other-version", "{proxyVersion: '^1\\.28'}")),
+        ("shop", "h", &with_proxy("team", "{metadata: {TEAM: blue}}")),
+        ("shop", "i", &with_proxy("other-team", "{metadata: {TEAM: red}}")),
+        (
+            "shop",
+            "j",
+            &spec("attached", ", targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g}]"),
+        ),
+        ("istio-system", "z", &spec("root", "")),
+        ("default", "y", &spec("elsewhere", "")),
+    ]);
+    let web = proxy("sidecar", &[("ISTIO_VERSION", "1.29.1"), ("TEAM", "blue")], &[("app", "web")]);
+    assert_eq!(world.ask(&web, order), ["early", "root", "plain", "labelled", "version", "team", "late"]);
+    let plain = proxy("sidecar", &[], &[]);
+    assert_eq!(world.ask(&plain, order), ["early", "root", "plain", "late"]);
+    let gateway = proxy("router", &[], &[("gateway.networking.k8s.io/gateway-name", "g")]);
+    assert_eq!(world.ask(&gateway, order), ["early", "root", "plain", "attached", "late"]);
+}
+
+#[test]
+fn proxies_with_the_same_patches_have_equal_facets() {
+    let spec = format!("{{configPatches: {}, workloadSelector: {{labels: {{app: web}}}}}}", appends("x"));
+    let world = World::of(&[("shop", "a", &spec)]);
+    let facet = |labels: &[(&str, &str)]| {
+        let proxy = proxy("sidecar", &[("TEAM", labels.first().map_or("", |label| label.1))], labels);
+        world.ask(&proxy, |cx, proxy| Patches::of(cx, proxy, Subject::Cluster))
+    };
+    assert_eq!(facet(&[("app", "web")]), facet(&[("app", "web"), ("pod", "1")]));
+    assert_ne!(facet(&[("app", "web")]), facet(&[("app", "cart")]));
+    assert_eq!(facet(&[("app", "cart")]), Patches::default());
+}
+
+/// Which of some clusters a match means.
+fn meant(matches: &str, context: Context) -> Vec<String> {
+    let spec = format!(
+        "{{configPatches: [{{applyTo: CLUSTER, match: {{cluster: {matches}}}, patch: {{operation: REMOVE}}}}]}}"
+    );
+    let world = World::of(&[("shop", "a", &spec)]);
+    let ask = match context {
+        Context::Inbound => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, Context::Inbound),
+        _ => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, Context::Outbound),
+    };
+    world.ask(&proxy("sidecar", &[], &[]), ask)
+}
+
+fn removed(cx: &Cx<'_>, proxy: &Proxy, context: Context) -> Vec<String> {
+    let patches = Patches::of(cx, proxy, Subject::Cluster);
+    let names: &[(&str, &[&str])] = &[
+        ("outbound|80||web.shop", &[]),
+        ("outbound|80|v1|web.shop", &[]),
+        ("outbound_.90_._.cart.shop", &[]),
+        ("inbound|80||", &["web.shop"]),
+        ("BlackHoleCluster", &[]),
+    ];
+    let gone = names.iter().filter(|(name, hosts)| {
+        let cluster = Cluster { name: (*name).to_owned(), ..Cluster::default() };
+        patch_cluster(cx, &patches, context, cluster, hosts, &mut Patched::default()).is_none()
+    });
+    gone.map(|(name, _)| (*name).to_owned()).collect()
+}
+
+#[test]
+fn clusters_are_matched_by_what_their_names_say() {
+    for (matches, want) in [
+        ("{service: web.shop, subset: v1}", vec!["outbound|80|v1|web.shop"]),
+        ("{service: cart.shop}", vec!["outbound_.90_._.cart.shop"]),
+        ("{portNumber: 80}", vec!["outbound|80||web.shop", "outbound|80|v1|web.shop", "inbound|80||"]),
+        ("{name: BlackHoleCluster, portNumber: 1}", vec!["BlackHoleCluster"]),
+        ("{service: no.such}", vec![]),
+    ] {
+        assert_eq!(meant(matches, Context::Outbound), want, "{matches}");
+    }
+    assert_eq!(
+        meant("{service: web.shop, portNumber: 80}", Context::Inbound).last().unwrap(),
+        "inbound|80||"
+    );
+}
+
+#[test]
+fn routes_of_gateways_are_matched_by_the_ports_of_the_service() {
+    let patched = |matches: &str, name: &str| {
+        let spec = format!(
+            "{{configPatches: [{{applyTo: ROUTE_CONFIGURATION, match: {{routeConfiguration: {matches}}}, patch: {{operation: MERGE, value: {{internal_only_headers: [x]}}}}}}]}}"
+        );
+        let world = World::of(&[("shop", "a", &spec)]);
+        let patches = world.ask(&proxy("router", &[], &[]), |cx, proxy| {
+            Loaded(Patches::of(cx, proxy, Subject::Route).load(cx))
+        });
+        let ports: ServicePorts = [(8080, [80].into())].into();
+        let mut routes = RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() };
+        let patching = super::listeners::Patching { patches: &patches.0, context: Context::Gateway };
+        patch_route_configuration(&patching, Some(&ports), &mut routes, &mut Patched::default());
+        !routes.internal_only_headers.is_empty()
+    };
+    for (matches, name, want) in [
+        ("{portNumber: 80}", "http.8080", true),
+        ("{portNumber: 8080}", "http.8080", false),
+        (
+            "{portNumber: 443, portName: https, gateway: istio-system/public}",
+            "https.443.https.public.istio-system",
+            true,
+        ),
+        ("{gateway: istio-system/other}", "https.443.https.public.istio-system", false),
+        ("{gateway: istio-system/public}", "http.8080", false),
+        ("{name: http.8080}", "http.8080", true),
+    ] {
+        assert_eq!(patched(matches, name), want, "{matches} {name}");
+    }
+}
+
+/// Patches out of the world.
+#[derive(Clone, Debug, PartialEq)]
+struct Loaded(Vec<std::sync::Arc<super::parse::Patch>>);
+
+#[test]
+fn elements_are_put_where_the_operation_says() {
+    use pilotfish_config::networking::PatchOperation::{
+        Add, InsertAfter, InsertBefore, InsertFirst, Replace,
+    };
+    let is_b = |element: &&str| *element == "b";
+    let is_x = |element: &&str| *element == "x";
+    let anchors: [Option<&dyn Fn(&&str) -> bool>; 3] = [None, Some(&is_b), Some(&is_x)];
+    for (operation, want) in [
+        (Add, ["abc+", "abc+", "abc+"]),
+        (InsertFirst, ["+abc", "+abc", "+abc"]),
+        (InsertBefore, ["+abc", "a+bc", "abc"]),
+        (InsertAfter, ["abc+", "ab+c", "abc"]),
+        (Replace, ["abc", "a+c", "abc"]),
+    ] {
+        for (anchor, want) in anchors.into_iter().zip(want) {
+            let mut list = vec!["a", "b", "c"];
+            let done = super::insert::insert(&mut list, operation, "+", anchor);
+            assert_eq!((list.concat().as_str(), done), (want, want.contains('+')), "{operation:?}");
+        }
+    }
+}
+
+#[test]
+fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
+    let spec = "{configPatches: [
+        {applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: gone}}}, patch: {operation: REMOVE}},
+        {applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: new, domains: [x]}}},
+        {applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {domainName: kept.example.com}}},
+         patch: {operation: ADD, value: {name: r, match: {prefix: /}}}},
+        {applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: r, action: REDIRECT}}}}, patch: {operation: REMOVE}},
+        {applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {domains: 5}}}]}";
+    let world = World::of(&[("shop", "a", spec)]);
+    let patches = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
+        Loaded(Patches::of(cx, proxy, Subject::Route).load(cx))
+    });
+    // The last one is malformed, which costs it alone.
+    assert_eq!(patches.0.len(), 4);
+    let host = |name: &str| VirtualHost {
+        name: name.to_owned(),
+        domains: vec![format!("{name}.example.com")],
+        ..VirtualHost::default()
+    };
+    let mut routes = RouteConfiguration {
+        virtual_hosts: vec![host("gone"), host("kept")],
+        ..RouteConfiguration::default()
+    };
+    let patching = super::listeners::Patching { patches: &patches.0, context: Context::Outbound };
+    let mut patched = Patched::default();
+    patch_route_configuration(&patching, None, &mut routes, &mut patched);
+    let shape: Vec<_> =
+        routes.virtual_hosts.iter().map(|host| (host.name.as_str(), host.routes.len())).collect();
+    assert_eq!(shape, [("kept", 1), ("new", 0)]);
+    assert_eq!(patched.into_objects().len(), 1);
+}
