@@ -60,6 +60,10 @@ pub struct Proxy {
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
+    /// Whether Istio's agent is beside it (`ISTIO_VERSION` says so), which hands out workload certificates under the cluster
+    /// name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so mutual TLS is used only where a rule
+    /// asks for it.
+    pub agent: bool,
     /// All metadata whose value is a text, number or bool, as text.
     pub metadata: Arc<BTreeMap<String, String>>,
     /// Who its connection proved it to be; `None` when it proved nothing.
@@ -174,6 +178,7 @@ impl Proxy {
             },
             istio_filters: has_istio_filters(node, &metadata),
             identity: None,
+            agent: !text("ISTIO_VERSION").is_empty(),
             proxy_config: proxy_config(node.metadata.as_ref()),
             metadata: Arc::new(metadata),
         })

@@ -14,20 +14,20 @@ use support::{CART, CATALOG, PAYMENT, Shop};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs a test on a shop with Envoy in both forms of xDS.
-fn in_both_forms<F: Future<Output = ()>>(test: impl Fn(Shop, Pilotfish, Envoy) -> F) {
+fn in_both_forms(test: impl AsyncFn(&Shop, &mut Pilotfish, &Envoy)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for protocol in ["delta", "sotw"] {
         runtime.block_on(async {
             let shop = Shop::start().await;
-            let pilotfish = shop.serve((80, 20)).await;
+            let mut pilotfish = shop.serve((80, 20)).await;
             let Some(envoy) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar(protocol)).await else {
                 return;
             };
             for host in [CATALOG, CART, PAYMENT] {
                 eventually(&format!("{host} is reached over {protocol}"), || get(shop.port, host, &[])).await;
             }
-            test(shop, pilotfish, envoy).await;
+            test(&shop, &mut pilotfish, &envoy).await;
         });
     }
 }
@@ -49,7 +49,7 @@ fn no_failures(tally: &Tally) {
 
 #[test]
 fn requests_are_routed_by_header_and_by_weight() {
-    in_both_forms(|shop, pilotfish, _envoy| async move {
+    in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, _envoy: &Envoy| {
         assert_eq!(ask(50, shop.port, &[("x-user", "tester")]).await, Tally::from([("v2".into(), 50)]));
         let tally = ask(500, shop.port, &[]).await;
         no_failures(&tally);
@@ -66,7 +66,7 @@ fn requests_are_routed_by_header_and_by_weight() {
 
 #[test]
 fn endpoints_come_and_go_under_load_without_a_failed_request() {
-    in_both_forms(|shop, pilotfish, _envoy| async move {
+    in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, _envoy: &Envoy| {
         pilotfish.write("routes.yaml", &support::plain_route());
         let load = Load::start(shop.port, CATALOG);
         for round in 0..3 {
@@ -89,7 +89,7 @@ fn endpoints_come_and_go_under_load_without_a_failed_request() {
 
 #[test]
 fn every_request_counts_while_endpoints_and_routes_change() {
-    in_both_forms(|shop, pilotfish, _envoy| async move {
+    in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, _envoy: &Envoy| {
         let load = Load::start(shop.port, CATALOG);
         for round in 0..6 {
             let versions: &[usize] = if round % 2 == 0 { &[1, 0] } else { &[0, 1] };
@@ -106,7 +106,7 @@ fn every_request_counts_while_endpoints_and_routes_change() {
 
 #[test]
 fn a_service_is_added_and_removed() {
-    in_both_forms(|shop, pilotfish, _envoy| async move {
+    in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, _envoy: &Envoy| {
         let new = Backend::start("127.0.0.15", "cart").await;
         let entry = format!(
             "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: new, namespace: shop}}\nspec:\n  hosts: \
@@ -132,7 +132,7 @@ fn a_service_is_added_and_removed() {
 
 #[test]
 fn what_envoy_refuses_is_told_and_the_old_state_serves_on() {
-    in_both_forms(|shop, pilotfish, envoy| async move {
+    in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
         // A port that somebody else has: Envoy cannot open the listener and refuses it.
         let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
@@ -165,7 +165,7 @@ fn what_envoy_refuses_is_told_and_the_old_state_serves_on() {
 
 #[test]
 fn a_killed_control_plane_costs_no_request_and_nothing_is_sent_again() {
-    in_both_forms(|shop, mut pilotfish, envoy| async move {
+    in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
         let load = Load::start(shop.port, CATALOG);
         load.answers(50).await;
         let updates = envoy.stat("cluster_manager.cds.update_success").await;

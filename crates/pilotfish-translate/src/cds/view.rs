@@ -32,6 +32,8 @@ pub struct Client {
     pub families: Families,
     /// Whether it has the filters of Istio's own Envoy build.
     pub istio_filters: bool,
+    /// Whether an agent hands out workload certificates.
+    pub agent: bool,
     /// Its labels, as far as rules select by them.
     pub labels: Labels,
     /// From where it looks at the endpoints that clusters hold themselves; the default where no cluster does.
@@ -105,6 +107,7 @@ impl ClusterView {
             vantage: if inline { Vantage::of(cx, proxy, &place) } else { Vantage::default() },
             families: Families::of(proxy),
             istio_filters: proxy.istio_filters,
+            agent: proxy.agent,
             labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
             by_sni: proxy.kind == ProxyKind::Router && sni_dnat::is_used_by(cx, &place.labels),
             patches: match proxy.kind {

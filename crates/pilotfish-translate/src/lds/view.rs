@@ -26,6 +26,8 @@ pub struct Base {
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
+    /// Whether an agent hands out workload certificates.
+    pub agent: bool,
     /// Whether it speaks HTTP/1.0.
     pub http10: bool,
     /// How it names itself in traces.
@@ -101,6 +103,7 @@ impl Base {
             families: Families::of(proxy),
             interception: proxy.interception,
             istio_filters: proxy.istio_filters,
+            agent: proxy.agent,
             http10: proxy.meta("HTTP10") == "1",
             tags: Arc::new(tags(cx, proxy, &labels)),
             labels: selected_labels(cx, &proxy.namespace, &labels),

@@ -9,13 +9,18 @@ use crate::lds::filters::{self, Side};
 use crate::lds::stat_prefix::{self, Names};
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::lds::tls::{self, Carries};
+use crate::peer_authentication::MtlsMode;
 use crate::wasm::Traffic;
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
 /// The filter chains of an inlet.
 pub(super) fn of(builder: &Builder<'_>, inlet: &Inlet) -> Vec<FilterChain> {
-    let mode = builder.mtls.port(inlet.port);
+    let mode = match builder.mtls.port(inlet.port) {
+        // Without certificates there is only the plaintext half.
+        MtlsMode::Permissive if !builder.view.base.agent => MtlsMode::Disable,
+        mode => mode,
+    };
     matches::of(mode, inlet.protocol).iter().map(|found| chain(builder, inlet, found)).collect()
 }
 
