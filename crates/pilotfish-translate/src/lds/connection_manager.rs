@@ -1,4 +1,4 @@
-//! The HTTP connection manager: what sidecars have in common in both directions, and what tells them apart.
+//! The HTTP connection manager: what all have in common, and what tells both directions of sidecars and routers apart.
 
 use super::filters::{self, Side};
 use super::tracing;
@@ -28,7 +28,7 @@ use pilotfish_proto::envoy::extensions::http::header_formatters::preserve_case::
 use pilotfish_proto::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 use pilotfish_proto::{Duration, config_any};
 
-/// One connection manager of a sidecar.
+/// One connection manager.
 #[derive(Clone, Debug)]
 pub(crate) struct Manager<'a> {
     /// The proxy.
@@ -77,8 +77,10 @@ impl Manager<'_> {
         };
         normalize_paths(cx, &mut manager);
         apply_headers(headers, &mut manager);
-        if self.side == Side::Server {
-            self.apply_server(&config, &mut manager);
+        match self.side {
+            Side::Client => {}
+            Side::Server => self.apply_server(&config, &mut manager),
+            Side::Gateway => apply_gateway(&config, &mut manager),
         }
         manager
     }
@@ -86,13 +88,7 @@ impl Manager<'_> {
     /// What only managers of inbound traffic have: the name of the server, and who the client is.
     fn apply_server(&self, config: &ProxyConfig, manager: &mut HttpConnectionManager) {
         let headers = config.proxy_headers.as_ref();
-        let hidden =
-            |headers: &ProxyHeaders| headers.server.as_ref().is_some_and(|s| s.disabled == Some(true));
-        if !headers.is_some_and(hidden) {
-            let written = headers.and_then(|headers| headers.server.as_ref()).map(|server| &server.value);
-            let written = written.filter(|value| !value.is_empty());
-            manager.server_name = written.cloned().unwrap_or_else(|| "istio-envoy".to_owned());
-        }
+        apply_server_name(headers, manager);
         let forward = headers.map_or(Forward::Undefined, |headers| headers.forwarded_client_cert);
         manager.forward_client_cert_details =
             forward_details(forward, ForwardClientCertDetails::AppendForward);
@@ -128,7 +124,7 @@ impl Manager<'_> {
         let traffic = Traffic { class: self.side.class(), port: self.port };
         list.extend(self.policies.before_routing(traffic));
         list.extend(filters::grpc(self.protocol));
-        if self.base.istio_filters && self.side == Side::Client {
+        if self.base.istio_filters && self.side != Side::Server {
             list.push(filters::alpn());
         }
         list.extend([filters::fault(), filters::cors()]);
@@ -150,6 +146,37 @@ impl Manager<'_> {
         }
         options
     }
+}
+
+/// What only managers of routers have: the name of the server, and how far what the client says of itself is trusted.
+fn apply_gateway(config: &ProxyConfig, manager: &mut HttpConnectionManager) {
+    apply_server_name(config.proxy_headers.as_ref(), manager);
+    let topology = config.gateway_topology.as_ref();
+    let forward = topology.map_or(Forward::Undefined, |topology| topology.forward_client_cert_details);
+    manager.use_remote_address = Some(true);
+    manager.xff_num_trusted_hops = topology.map_or(0, |topology| topology.num_trusted_proxies);
+    manager.forward_client_cert_details = forward_details(forward, ForwardClientCertDetails::SanitizeSet);
+    let adds = [ForwardClientCertDetails::SanitizeSet, ForwardClientCertDetails::AppendForward];
+    if adds.contains(&manager.forward_client_cert_details()) {
+        manager.set_current_client_cert_details = Some(SetCurrentClientCertDetails {
+            subject: Some(true),
+            cert: true,
+            uri: true,
+            dns: true,
+            ..Default::default()
+        });
+    }
+    manager.http_protocol_options.get_or_insert_default();
+}
+
+fn apply_server_name(headers: Option<&ProxyHeaders>, manager: &mut HttpConnectionManager) {
+    let hidden = |headers: &ProxyHeaders| headers.server.as_ref().is_some_and(|s| s.disabled == Some(true));
+    if headers.is_some_and(hidden) {
+        return;
+    }
+    let written = headers.and_then(|headers| headers.server.as_ref()).map(|server| &server.value);
+    let written = written.filter(|value| !value.is_empty());
+    manager.server_name = written.cloned().unwrap_or_else(|| "istio-envoy".to_owned());
 }
 
 /// Routes that the proxy asks for by name.

@@ -102,6 +102,8 @@ pub(crate) enum Side {
     Server,
     /// It sends the request on behalf of its workload.
     Client,
+    /// It stands alone and passes the request on.
+    Gateway,
 }
 
 impl Side {
@@ -110,6 +112,7 @@ impl Side {
         match self {
             Self::Server => ListenerClass::Inbound,
             Self::Client => ListenerClass::Outbound,
+            Self::Gateway => ListenerClass::Gateway,
         }
     }
 }
@@ -123,7 +126,9 @@ pub(crate) fn http_metadata_exchange(side: Side) -> HttpFilter {
         Side::Server => {
             fields([("downstream_discovery", discovery), ("downstream_propagation", propagation)])
         }
-        Side::Client => fields([("upstream_discovery", discovery), ("upstream_propagation", propagation)]),
+        Side::Client | Side::Gateway => {
+            fields([("upstream_discovery", discovery), ("upstream_propagation", propagation)])
+        }
     };
     let kind = "type.googleapis.com/io.istio.http.peer_metadata.Config";
     http_any("istio.metadata_exchange", typed_struct(kind, value))

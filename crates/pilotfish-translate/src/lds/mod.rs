@@ -1,11 +1,12 @@
 //! Listeners (LDS).
 //!
-//! A sidecar has listeners for traffic out of its workload, one unit for each port, and one set for traffic to it. A gRPC
-//! client asks for listeners by name.
+//! A sidecar has listeners for traffic out of its workload, one unit for each port, and one set for traffic to it. A router has
+//! listeners for the servers of its gateways, a unit for each port. A gRPC client asks for listeners by name.
 
 mod address;
 mod connection_manager;
 pub(crate) mod filters;
+mod gateway;
 mod grpc;
 mod http_proxy;
 mod inbound;
@@ -13,16 +14,17 @@ mod outbound;
 mod policies;
 mod proxy_settings;
 mod stat_prefix;
+mod stream_route;
 pub(crate) mod tcp_proxy;
 mod tls;
 mod tracing;
 mod view;
 mod virtual_outbound;
 
+pub use gateway::GatewayView;
 pub use grpc::{GrpcView, Served};
 pub use view::{Base, InboundView, OutboundView, Tags};
 
-use crate::scope::Scope;
 use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
 use outbound::{ListenersOn, PortsOf};
 use std::sync::Arc;
@@ -34,8 +36,8 @@ pub enum ListenerView {
     Sidecar(Arc<OutboundView>, Arc<InboundView>),
     /// A gRPC client or server without a proxy.
     Grpc(Arc<GrpcView>),
-    /// Another kind of proxy.
-    Other(Scope),
+    /// A router.
+    Gateway(Arc<GatewayView>),
 }
 
 impl ListenerView {
@@ -51,7 +53,7 @@ impl ListenerView {
                 Self::Sidecar(Arc::new(outbound), Arc::new(inbound))
             }
             ProxyKind::Grpc => Self::Grpc(Arc::new(GrpcView::of(cx, proxy))),
-            ProxyKind::Router => Self::Other(Scope::of(cx, proxy)),
+            ProxyKind::Router => Self::Gateway(Arc::new(GatewayView::of(cx, proxy))),
         })
     }
 
@@ -65,7 +67,7 @@ impl ListenerView {
                 Some(ports.chain([Unit::Static, Unit::Inbound]).collect())
             }
             Self::Grpc(_) => None,
-            Self::Other(_) => Some(vec![Unit::Static]),
+            Self::Gateway(view) => Some(view.ports(cx).into_iter().map(Unit::Port).collect()),
         }
     }
 
@@ -78,6 +80,7 @@ impl ListenerView {
             }
             (Self::Sidecar(outbound, _), Unit::Static) => own_listeners(cx, outbound).into(),
             (Self::Sidecar(_, inbound), Unit::Inbound) => inbound::listeners(cx, inbound).into(),
+            (Self::Gateway(view), Unit::Port(port)) => view.listeners(cx, *port).into(),
             (Self::Grpc(view), Unit::Named(name)) => Vec::from_iter(view.listener(cx, name)).into(),
             _ => Batch::default(),
         }

@@ -105,11 +105,11 @@ impl Query for PoliciesOf {
     fn compute(&self, cx: &Cx<'_>) -> Policies {
         let Self(base, side) = self;
         let mut policies = Policies::default();
-        if *side == Side::Server {
+        if *side != Side::Client {
             let subject = Subject {
                 namespace: base.scope.namespace.clone(),
                 labels: base.labels.clone(),
-                is_gateway: false,
+                is_gateway: *side == Side::Gateway,
             };
             let filters = cx.get(&FiltersFor(subject));
             policies.http.ask.clone_from(&filters.ask_http);

@@ -98,7 +98,7 @@ fn parameters(cx: &Cx<'_>) -> tls::TlsParameters {
 }
 
 /// A secret that the agent beside the proxy hands out.
-fn from_agent(name: &str) -> tls::SdsSecretConfig {
+pub(crate) fn from_agent(name: &str) -> tls::SdsSecretConfig {
     let agent = grpc_service::EnvoyGrpc { cluster_name: "sds-grpc".to_owned(), ..Default::default() };
     let source = ApiConfigSource {
         api_type: api_config_source::ApiType::Grpc.into(),

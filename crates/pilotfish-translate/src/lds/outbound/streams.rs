@@ -3,16 +3,15 @@
 use super::Builder;
 use super::chain::Chain;
 use super::site::Site;
-use crate::destination_rule::{Rule, rule_for};
 use crate::lds::stat_prefix::{self, Names};
+use crate::lds::stream_route::StreamRoutes;
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::metadata;
-use crate::scope::ServiceIn;
 use crate::telemetry::metrics::ListenerClass;
-use crate::virtual_service::{Rule as Routes, Source, StreamRulesFor, cluster_name, destination_cluster};
+use crate::virtual_service::{Rule as Routes, Source, StreamRulesFor, cluster_name};
 use crate::wasm::Traffic;
 use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
-use pilotfish_model::{Hostname, Service, ServiceKey};
+use pilotfish_model::Service;
 use pilotfish_proto::envoy::config::core::v3::Metadata;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use std::collections::BTreeSet;
@@ -130,7 +129,7 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
         _ => site.port.number,
     };
     let cluster = cluster_name(port, "", service.hostname.as_str());
-    let rule = rule_of(builder, service);
+    let rule = routes(builder, site).rule_of(service);
     let names = Names {
         host: service.hostname.as_str(),
         service: Some((&service.name, &service.namespace, service.provider)),
@@ -159,76 +158,18 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
 
 /// The chain of a VirtualService's route.
 fn routed(builder: &Builder<'_>, site: &Site, rule: &Routes, route: &[RouteDestination]) -> Chain {
-    let first = route.first().and_then(|to| to.destination.as_ref());
-    let service = first.and_then(|to| service_of(builder, &to.host));
-    let destination_rule = service.as_ref().and_then(|service| rule_of(builder, service));
-    let (to, stat_prefix) = match route {
-        [only] => single(builder, site, only, service.as_deref()),
-        _ => {
-            (To::Weighted(weighted(builder, site, route)), format!("{}.{}", rule.id.name, rule.id.namespace))
-        }
-    };
-    let subset = match (route, first) {
-        ([_], Some(to)) => to.subset.as_str(),
-        _ => "",
-    };
-    let stream = Stream {
-        to,
-        stat_prefix,
-        protocol: site.port.protocol,
+    let (filters, provenance) = routes(builder, site).filters(rule, route);
+    Chain { filters: with_policies(builder, site, filters), provenance, ..Chain::default() }
+}
+
+fn routes<'a>(builder: &'a Builder<'_>, site: &'a Site) -> StreamRoutes<'a> {
+    StreamRoutes {
+        cx: builder.cx,
+        base: &builder.view.base,
+        port: &site.port,
         idle_timeout: &builder.view.idle_timeout,
-        rule: destination_rule.as_deref(),
-        subset,
         access_log: &builder.policies.tcp.access_log,
-    };
-    let rules = destination_rule.iter().flat_map(|rule| rule.provenance.iter());
-    Chain {
-        filters: with_policies(builder, site, stream.filters()),
-        provenance: rules.chain(&rule.provenance).cloned().collect(),
-        ..Chain::default()
     }
-}
-
-fn single(
-    builder: &Builder<'_>,
-    site: &Site,
-    route: &RouteDestination,
-    service: Option<&Service>,
-) -> (To, String) {
-    let destination = route.destination.clone().unwrap_or_default();
-    let cluster = destination_cluster(&destination, service, site.port.number);
-    let Some(service) = service else { return (To::Cluster(cluster.clone()), cluster) };
-    let names = Names {
-        host: &destination.host,
-        service: Some((&service.name, &service.namespace, service.provider)),
-        subset: &destination.subset,
-        port: site.port.number,
-        port_name: &site.port.name,
-        target_port: 0,
-    };
-    let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
-    let stat_prefix = stat_prefix::of(&pattern, &cluster, &names);
-    (To::Cluster(cluster), stat_prefix)
-}
-
-fn weighted(builder: &Builder<'_>, site: &Site, route: &[RouteDestination]) -> Vec<(String, u32)> {
-    let clusters = route.iter().filter_map(|to| {
-        let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
-        let destination = to.destination.as_ref()?;
-        let service = service_of(builder, &destination.host);
-        Some((destination_cluster(destination, service.as_deref(), site.port.number), weight))
-    });
-    clusters.collect()
-}
-
-fn service_of(builder: &Builder<'_>, host: &str) -> Option<Arc<Service>> {
-    let host = Hostname::parse(host).ok()?;
-    Option::clone(&builder.cx.get(&ServiceIn(builder.view.base.scope.clone(), host)))
-}
-
-fn rule_of(builder: &Builder<'_>, service: &Service) -> Option<Arc<Rule>> {
-    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
-    rule_for(builder.cx, &builder.view.base.scope.namespace, &key, &builder.view.base.labels)
 }
 
 fn with_policies(builder: &Builder<'_>, site: &Site, filters: Vec<Filter>) -> Vec<Filter> {
