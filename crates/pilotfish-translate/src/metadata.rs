@@ -35,6 +35,23 @@ pub fn record<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value 
     Value { kind: Some(ValueKind::StructValue(fields(entries))) }
 }
 
+/// JSON as a protobuf value.
+#[must_use]
+pub fn json(value: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    let kind = match value {
+        Json::Null => ValueKind::NullValue(0),
+        Json::Bool(flag) => ValueKind::BoolValue(*flag),
+        Json::Number(number) => ValueKind::NumberValue(number.as_f64().unwrap_or_default()),
+        Json::String(text) => ValueKind::StringValue(text.clone()),
+        Json::Array(items) => ValueKind::ListValue(ListValue { values: items.iter().map(json).collect() }),
+        Json::Object(fields) => ValueKind::StructValue(Struct {
+            fields: fields.iter().map(|(key, value)| (key.clone(), json(value))).collect(),
+        }),
+    };
+    Value { kind: Some(kind) }
+}
+
 /// Where an object is found in the API server: what `config` in the metadata says.
 #[must_use]
 pub fn config_path(key: &ObjectKey) -> String {

@@ -42,6 +42,8 @@ pub struct Proxy {
     pub ips: Arc<[IpAddr]>,
     /// The name of its pod or workload.
     pub name: Arc<str>,
+    /// The cluster of the node, by which it names itself in traces.
+    pub service_cluster: Arc<str>,
     /// The namespace whose configuration it gets.
     pub namespace: Namespace,
     /// The DNS domain in which short names are completed: `<namespace>.svc.cluster.local`.
@@ -164,6 +166,7 @@ impl Proxy {
             kind,
             ips: ips.into(),
             name: name.into(),
+            service_cluster: node.cluster.as_str().into(),
             namespace: namespace.into(),
             dns_domain: domain.into(),
             cluster: cluster.into(),

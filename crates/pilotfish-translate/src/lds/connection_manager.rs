@@ -1,11 +1,9 @@
 //! The HTTP connection manager: what all have in common, and what tells both directions of sidecars and routers apart.
 
 use super::filters::{self, Side};
-use super::tracing;
 use super::view::Base;
-use super::proxy_settings::EffectiveProxyConfig;
 use crate::Cx;
-use crate::wasm::Traffic;
+use super::proxy_settings::EffectiveProxyConfig;
 use pilotfish_config::mesh::{
     ForwardClientCertDetails as Forward, NormalizationType, ProxyConfig, ProxyHeaders,
 };
@@ -39,14 +37,14 @@ pub(crate) struct Manager<'a> {
     pub(crate) stat_prefix: String,
     /// Where its routes come from.
     pub(crate) routes: RouteSpecifier,
-    /// The port: of the listener, or to a workload, of the workload.
-    pub(crate) port: u32,
     /// The protocol of the port.
     pub(crate) protocol: Protocol,
     /// Settings of HTTP/1, where there are any.
     pub(crate) http1: Option<Http1ProtocolOptions>,
+    /// The port of the listener; to a workload, the workload's port.
+    pub(crate) port: u32,
     /// What policies put in.
-    pub(crate) policies: &'a super::policies::HttpPolicies,
+    pub(crate) policies: &'a super::policies::Policies,
 }
 
 impl Manager<'_> {
@@ -61,8 +59,8 @@ impl Manager<'_> {
         let mut manager = HttpConnectionManager {
             stat_prefix: self.stat_prefix.clone(),
             http_filters: self.http_filters(headers),
-            tracing: tracing::of(cx, self.base, self.side, &config),
-            access_log: self.policies.access_log.clone(),
+            tracing: self.policies.traced.tracing.clone(),
+            access_log: self.policies.logs.http.clone(),
             stream_idle_timeout: Some(Duration::default()),
             use_remote_address: Some(false),
             proxy_100_continue: true,
@@ -70,7 +68,7 @@ impl Manager<'_> {
                 upgrade_type: "websocket".to_owned(),
                 ..Default::default()
             }],
-            request_id_extension: Some(request_ids(cx)),
+            request_id_extension: Some(request_ids(self.policies.traced.sample_by_request_id)),
             route_specifier: Some(self.routes.clone()),
             http_protocol_options: self.http1_options(headers),
             ..Default::default()
@@ -121,14 +119,13 @@ impl Manager<'_> {
         if self.base.istio_filters {
             list.push(filters::http_metadata_exchange(self.side));
         }
-        let traffic = Traffic { class: self.side.class(), port: self.port };
-        list.extend(self.policies.before_routing(traffic));
+        list.extend(self.policies.http(self.port));
         list.extend(filters::grpc(self.protocol));
         if self.base.istio_filters && self.side != Side::Server {
             list.push(filters::alpn());
         }
         list.extend([filters::fault(), filters::cors()]);
-        list.extend(self.policies.telemetry.iter().cloned());
+        list.extend(self.policies.http_metrics());
         let quiet = headers
             .and_then(|headers| headers.envoy_debug_headers.as_ref())
             .is_some_and(|header| header.disabled == Some(true));
@@ -194,9 +191,11 @@ pub(crate) fn by_name(name: &str) -> RouteSpecifier {
     })
 }
 
-/// Request ids decide on sampling, unless a Telemetry or the mesh says otherwise.
-fn request_ids(_cx: &Cx<'_>) -> RequestIdExtension {
-    let config = UuidRequestIdConfig { use_request_id_for_trace_sampling: Some(true), ..Default::default() };
+fn request_ids(decide_on_sampling: bool) -> RequestIdExtension {
+    let config = UuidRequestIdConfig {
+        use_request_id_for_trace_sampling: Some(decide_on_sampling),
+        ..Default::default()
+    };
     RequestIdExtension { typed_config: config_any(&config) }
 }
 

@@ -107,7 +107,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// The class of a sidecar's listeners on that side.
+    /// The class of the listeners on that side.
     pub(crate) fn class(self) -> ListenerClass {
         match self {
             Self::Server => ListenerClass::Inbound,

@@ -5,6 +5,7 @@ use super::connection_manager::{Manager, by_name};
 use super::filters::Side;
 use super::policies::PoliciesOf;
 use super::view::OutboundView;
+use super::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::{Cx, Encoded};
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::core::v3::{Http1ProtocolOptions, TrafficDirection};
@@ -28,10 +29,10 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         side: Side::Client,
         stat_prefix: format!("outbound_{bind}_{port};"),
         routes: by_name(ROUTES),
-        port,
         protocol: Protocol::HttpProxy,
         http1: Some(Http1ProtocolOptions { allow_absolute_url: Some(true), ..Default::default() }),
-        policies: &policies.http,
+        port,
+        policies: &policies,
     };
     let more = loopbacks
         .iter()
@@ -41,11 +42,15 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         name: name.clone(),
         address: Some(address::of(bind, port)),
         additional_addresses: more.collect(),
-        filter_chains: vec![FilterChain { filters: vec![manager.filter(cx)], ..Default::default() }],
+        filter_chains: vec![FilterChain {
+            filters: policies.before_http(port).into_iter().chain([manager.filter(cx)]).collect(),
+            ..Default::default()
+        }],
         traffic_direction: TrafficDirection::Outbound.into(),
         listener_filters_timeout: address::detection_timeout(cx),
         continue_on_listener_filters_timeout: true,
+        max_connections_to_accept_per_socket_event: Some(ACCEPT_AT_ONCE),
         ..Default::default()
     };
-    Some(Encoded::new(name, &listener, Vec::new()))
+    Some(Encoded::new(name, &listener, policies.provenance.clone()))
 }

@@ -17,13 +17,12 @@ mod stat_prefix;
 mod stream_route;
 pub(crate) mod tcp_proxy;
 mod tls;
-mod tracing;
 mod view;
 mod virtual_outbound;
 
 pub use gateway::GatewayView;
 pub use grpc::{GrpcView, Served};
-pub use view::{Base, InboundView, OutboundView, Tags};
+pub use view::{Base, InboundView, OutboundView};
 
 use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
 use outbound::{ListenersOn, PortsOf};

@@ -1,96 +1,34 @@
-//! What policies put into listeners: who may pass, what is logged and measured.
+//! What policies put into listeners: who may pass, what is logged, measured and traced.
 
 use super::filters::{self, Side};
+use super::proxy_settings::EffectiveProxyConfig;
 use super::view::Base;
-use crate::security::{FiltersFor, Subject};
-use crate::telemetry::metrics;
+use crate::security::{Filters, FiltersFor, Subject};
+use crate::telemetry::access_log::{self, AccessLogs};
+use crate::telemetry::applicable;
+use crate::telemetry::metrics::{self, ListenerClass};
+use crate::telemetry::tracing::{self, Traced};
 use crate::wasm::{Plugins, Traffic};
-use crate::{Cx, Query};
+use crate::{Cx, Query, reference};
 use pilotfish_config::extensions::PluginPhase;
+use pilotfish_config::telemetry::WorkloadMode;
 use pilotfish_model::ObjectRef;
-use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
+use pilotfish_proto::Any;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use std::sync::Arc;
 
-/// What policies put into an HTTP connection manager.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct HttpPolicies {
-    /// Filters that ask somebody else whether a request passes.
-    ask: Vec<HttpFilter>,
-    /// Filters that find out who made a request.
-    authenticate: Vec<HttpFilter>,
-    /// Filters that decide whether a request passes.
-    decide: Vec<HttpFilter>,
-    /// Plugins, between the others.
-    plugins: Arc<Plugins>,
-    /// Filters that measure.
-    pub(crate) telemetry: Vec<HttpFilter>,
-    /// Where requests are logged.
-    pub(crate) access_log: Vec<AccessLog>,
-}
-
-/// What policies put before a TCP proxy.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct TcpPolicies {
-    /// Filters that ask somebody else whether a connection passes.
-    ask: Vec<Filter>,
-    /// Filters that decide whether a connection passes.
-    decide: Vec<Filter>,
-    /// Plugins, between the others.
-    plugins: Arc<Plugins>,
-    /// Filters that measure.
-    pub(crate) telemetry: Vec<Filter>,
-    /// Where connections are logged.
-    pub(crate) access_log: Vec<AccessLog>,
-}
-
-impl HttpPolicies {
-    /// The filters that a request passes before it is routed, in the order of Istio.
-    pub(crate) fn before_routing(&self, traffic: Traffic) -> Vec<HttpFilter> {
-        let plugins = |phase| self.plugins.http(phase, traffic);
-        let mut list = self.ask.clone();
-        list.extend(plugins(PluginPhase::Authn));
-        list.extend(self.authenticate.iter().cloned());
-        list.extend(plugins(PluginPhase::Authz));
-        list.extend(self.decide.iter().cloned());
-        list.extend(plugins(PluginPhase::Stats));
-        list.extend(plugins(PluginPhase::UnspecifiedPhase));
-        list
-    }
-}
-
-impl TcpPolicies {
-    /// The filters that a connection passes before it is proxied, in the order of Istio.
-    pub(crate) fn before_proxy(&self, traffic: Traffic) -> Vec<Filter> {
-        let plugins = |phase| self.plugins.network(phase, traffic);
-        let mut list = self.ask.clone();
-        list.extend(plugins(PluginPhase::Authn));
-        list.extend(plugins(PluginPhase::Authz));
-        list.extend(self.decide.iter().cloned());
-        list.extend(plugins(PluginPhase::Stats));
-        list.extend(plugins(PluginPhase::UnspecifiedPhase));
-        list.extend(self.telemetry.iter().cloned());
-        list
-    }
-
-    /// The plugins that look at a connection before requests are found in it.
-    pub(crate) fn before_http(&self, traffic: Traffic) -> Vec<Filter> {
-        const PHASES: [PluginPhase; 4] =
-            [PluginPhase::Authn, PluginPhase::Authz, PluginPhase::Stats, PluginPhase::UnspecifiedPhase];
-        PHASES.into_iter().flat_map(|phase| self.plugins.network(phase, traffic)).collect()
-    }
-}
-
 /// What policies say of one side of a proxy.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policies {
-    /// Of requests.
-    pub(crate) http: HttpPolicies,
-    /// Of streams.
-    pub(crate) tcp: TcpPolicies,
-    /// Of connections that no filter chain takes.
-    pub(crate) listener_log: Vec<AccessLog>,
+    class: ListenerClass,
+    security: Arc<Filters>,
+    plugins: Plugins,
+    metrics: Vec<Any>,
+    /// Where requests and connections are logged.
+    pub(crate) logs: AccessLogs,
+    /// How requests are traced.
+    pub(crate) traced: Traced,
     /// What made them.
     pub(crate) provenance: Vec<ObjectRef>,
 }
@@ -104,40 +42,85 @@ impl Query for PoliciesOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Policies {
         let Self(base, side) = self;
-        let mut policies = Policies::default();
-        if *side != Side::Client {
-            let subject = Subject {
-                namespace: base.scope.namespace.clone(),
-                labels: base.labels.clone(),
-                is_gateway: *side == Side::Gateway,
-            };
-            let filters = cx.get(&FiltersFor(subject));
-            policies.http.ask.clone_from(&filters.ask_http);
-            policies.http.authenticate.extend(filters.authenticate.iter().cloned());
-            policies.http.decide.clone_from(&filters.decide_http);
-            policies.tcp.ask.clone_from(&filters.ask_tcp);
-            policies.tcp.decide.clone_from(&filters.decide_tcp);
-            policies.provenance.clone_from(&filters.provenance);
-        }
+        let (namespace, labels) = (&base.scope.namespace, &base.labels);
+        let class = side.class();
+        let role = if *side == Side::Server { WorkloadMode::Server } else { WorkloadMode::Client };
+        let security = if *side == Side::Client {
+            Arc::default()
+        } else {
+            let (namespace, labels) = (namespace.clone(), labels.clone());
+            cx.get(&FiltersFor(Subject { namespace, labels, is_gateway: *side == Side::Gateway }))
+        };
+        let telemetries = applicable(cx, namespace, labels);
+        let config = cx.get(&EffectiveProxyConfig(base.proxy_config.clone()));
         // Modules are fetched by Istio's agent, and only Istio's Envoy measures.
-        if base.istio_filters {
-            policies.extend(cx, base, *side);
+        let (plugins, metrics) = if base.istio_filters {
+            (Plugins::of(cx, namespace, labels), metrics::filters(cx, namespace, labels, class))
+        } else {
+            (Plugins::default(), Vec::new())
+        };
+        let mut provenance = security.provenance.clone();
+        provenance.extend(plugins.provenance());
+        provenance.extend(telemetries.iter().map(|telemetry| reference(telemetry)));
+        Policies {
+            logs: access_log::of(cx, &telemetries, role),
+            traced: tracing::of(cx, &telemetries, role, &config, &base.tags),
+            class,
+            security,
+            plugins,
+            metrics,
+            provenance,
         }
-        policies
     }
 }
 
 impl Policies {
-    /// Adds plugins and metrics.
-    fn extend(&mut self, cx: &Cx<'_>, base: &Base, side: Side) {
-        let plugins = Arc::new(Plugins::of(cx, &base.scope.namespace, &base.labels));
-        self.provenance.extend(plugins.provenance());
-        self.http.plugins = plugins.clone();
-        self.tcp.plugins = plugins;
-        let stats = metrics::filters(cx, &base.scope.namespace, &base.labels, side.class());
-        self.http.telemetry =
-            stats.iter().map(|any| filters::http_any(metrics::FILTER, any.clone())).collect();
-        self.tcp.telemetry =
-            stats.into_iter().map(|any| filters::network_any(metrics::FILTER, any)).collect();
+    /// The filters that requests to a port pass before those that every listener has.
+    pub(crate) fn http(&self, port: u32) -> Vec<HttpFilter> {
+        let plugins = |phase| self.plugins.http(phase, self.traffic(port));
+        let security = &*self.security;
+        let mut out = security.ask_http.clone();
+        out.extend(plugins(PluginPhase::Authn));
+        out.extend(security.authenticate.clone());
+        out.extend(plugins(PluginPhase::Authz));
+        out.extend(security.decide_http.iter().cloned());
+        out.extend(plugins(PluginPhase::Stats));
+        out.extend(plugins(PluginPhase::UnspecifiedPhase));
+        out
+    }
+
+    /// The filters that measure requests.
+    pub(crate) fn http_metrics(&self) -> impl Iterator<Item = HttpFilter> + '_ {
+        self.metrics.iter().map(|config| filters::http_any(metrics::FILTER, config.clone()))
+    }
+
+    /// The filters that a stream to a port passes before its protocol is looked at.
+    pub(crate) fn tcp(&self, port: u32) -> Vec<Filter> {
+        let plugins = |phase| self.plugins.network(phase, self.traffic(port));
+        let security = &*self.security;
+        let mut out = security.ask_tcp.clone();
+        out.extend(plugins(PluginPhase::Authn));
+        out.extend(plugins(PluginPhase::Authz));
+        out.extend(security.decide_tcp.iter().cloned());
+        out.extend(plugins(PluginPhase::Stats));
+        out.extend(plugins(PluginPhase::UnspecifiedPhase));
+        out.extend(self.tcp_metrics());
+        out
+    }
+
+    /// The filters that measure streams.
+    pub(crate) fn tcp_metrics(&self) -> impl Iterator<Item = Filter> + '_ {
+        self.metrics.iter().map(|config| filters::network_any(metrics::FILTER, config.clone()))
+    }
+
+    /// The network filters before a connection manager.
+    pub(crate) fn before_http(&self, port: u32) -> Vec<Filter> {
+        use PluginPhase::{Authn, Authz, Stats, UnspecifiedPhase};
+        let phases = [Authn, Authz, Stats, UnspecifiedPhase].into_iter();
+        phases.flat_map(|phase| self.plugins.network(phase, self.traffic(port))).collect()
+    }
+
+    fn traffic(&self, port: u32) -> Traffic {
+        Traffic { class: self.class, port }
     }
 }

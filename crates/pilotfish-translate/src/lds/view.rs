@@ -3,10 +3,12 @@
 use crate::scope::Scope;
 use crate::service_address::{AddressView, Families};
 use crate::targets::{Target, TargetsOf};
+use crate::telemetry::tracing::Tags;
 use crate::virtual_service::SourceLabelKeys;
 use crate::workload::{self, Identity};
 use crate::{Cx, InterceptionMode, Proxy, Query, destination_rule};
 use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::mesh::ExtensionProvider;
 use pilotfish_config::networking::Sidecar;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
@@ -36,21 +38,6 @@ pub struct Base {
     pub labels: Labels,
     /// Its own settings, as JSON; empty for those of the mesh.
     pub proxy_config: Arc<str>,
-}
-
-/// How a proxy names itself in traces.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tags {
-    /// `service.istio.io/canonical-name`.
-    pub service: Arc<str>,
-    /// `service.istio.io/canonical-revision`.
-    pub revision: Arc<str>,
-    /// `MESH_ID`.
-    pub mesh: Arc<str>,
-    /// `CLUSTER_ID`.
-    pub cluster: Arc<str>,
-    /// `NAMESPACE`.
-    pub namespace: Arc<str>,
 }
 
 /// What the listeners for traffic out of a sidecar depend on.
@@ -116,6 +103,10 @@ fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
     if !cx.mesh().enable_tracing && cx.objects::<Telemetry>().next().is_none() {
         return Tags::default();
     }
+    let mesh = cx.mesh();
+    let mut tracers = mesh.extension_providers.iter();
+    let names_service =
+        |tracer: &ExtensionProvider| tracer.opentelemetry.is_some() || tracer.datadog.is_some();
     let or = |text: &str, default: &str| Arc::from(if text.is_empty() { default } else { text });
     let label = |key: &str| labels.get(key).map_or("", String::as_str);
     Tags {
@@ -124,6 +115,7 @@ fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
         mesh: or(proxy.meta("MESH_ID"), "unknown"),
         cluster: or(proxy.meta("CLUSTER_ID"), "unknown"),
         namespace: or(proxy.meta("NAMESPACE"), "default"),
+        service_name: if tracers.any(names_service) { proxy.service_cluster.clone() } else { "".into() },
     }
 }
 

@@ -32,11 +32,11 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         filter_chains: vec![loop_guard(port, &policies), catch_all(cx, view, &policies)],
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: Some(ACCEPT_AT_ONCE),
-        access_log: policies.listener_log.clone(),
+        access_log: policies.logs.listener.clone(),
         connection_balance_config: address::exact_balance(view.exact_balance),
         ..Default::default()
     };
-    Some(Encoded::new(NAME, &listener, Vec::new()))
+    Some(Encoded::new(NAME, &listener, policies.provenance.clone()))
 }
 
 /// Traffic to the port itself would go round for ever.
@@ -50,11 +50,10 @@ fn loop_guard(port: u32, policies: &Policies) -> FilterChain {
         subset: "",
         access_log: &[],
     };
-    let telemetry = policies.tcp.telemetry.iter().cloned();
     FilterChain {
         name: format!("{NAME}-blackhole"),
         filter_chain_match: Some(FilterChainMatch { destination_port: Some(port), ..Default::default() }),
-        filters: telemetry.chain(stream.filters()).collect(),
+        filters: policies.tcp_metrics().chain(stream.filters()).collect(),
         ..Default::default()
     }
 }
@@ -68,12 +67,11 @@ fn catch_all(cx: &Cx<'_>, view: &OutboundView, policies: &Policies) -> FilterCha
         idle_timeout: &view.idle_timeout,
         rule: None,
         subset: "",
-        access_log: &policies.tcp.access_log,
+        access_log: &policies.logs.tcp,
     };
-    let telemetry = policies.tcp.telemetry.iter().cloned();
     FilterChain {
         name: format!("{NAME}-catchall-tcp"),
-        filters: telemetry.chain(stream.filters()).collect(),
+        filters: policies.tcp_metrics().chain(stream.filters()).collect(),
         ..Default::default()
     }
 }

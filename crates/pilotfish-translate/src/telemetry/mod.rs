@@ -5,7 +5,11 @@
 //! ```
 //! Later ones override earlier ones. Of several objects for a whole namespace the oldest counts.
 
+pub mod access_log;
+mod format;
 pub mod metrics;
+mod provider;
+pub mod tracing;
 
 use crate::{Cx, Query};
 use pilotfish_config::telemetry::Telemetry;
@@ -26,7 +30,8 @@ pub fn applicable(
     if *namespace != root {
         found.extend(own.whole.iter().cloned());
     }
-    let selecting = own.selecting.iter().filter(|telemetry| {
+    // Of those that select the proxy the oldest counts, too.
+    let selecting = own.selecting.iter().find(|telemetry| {
         telemetry.selector.as_ref().is_some_and(|selector| label_subset(&selector.match_labels, labels))
     });
     found.extend(selecting.cloned());

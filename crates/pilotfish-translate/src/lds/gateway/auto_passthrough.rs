@@ -52,14 +52,14 @@ fn chain(builder: &Builder<'_>, service: &Service, port: &Port, rule: Option<&Ru
         idle_timeout: &builder.view.idle_timeout,
         rule,
         subset,
-        access_log: &builder.policies.tcp.access_log,
+        access_log: &builder.policies.logs.tcp,
     };
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
     // Who may connect is decided where the connection ends.
     Chain {
         server_names: vec![cluster],
         protocols: MESH_ALPN.map(str::to_owned).to_vec(),
-        filters: builder.policies.tcp.telemetry.iter().cloned().chain(stream.filters()).collect(),
+        filters: builder.policies.tcp_metrics().chain(stream.filters()).collect(),
         provenance: std::iter::once(service.provenance.clone()).chain(of_rule).collect(),
         ..Chain::default()
     }

@@ -6,8 +6,6 @@ use crate::gateway::{MergedServer, PortServers};
 use crate::lds::address;
 use crate::lds::connection_manager::{Manager, by_name};
 use crate::lds::filters::Side;
-use crate::telemetry::metrics::ListenerClass;
-use crate::wasm::Traffic;
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 
@@ -51,10 +49,9 @@ fn filters(
         port,
         protocol,
         http1: None,
-        policies: &builder.policies.http,
+        policies: &builder.policies,
     };
-    let traffic = Traffic { class: ListenerClass::Gateway, port };
-    let mut filters = builder.policies.tcp.before_http(traffic);
+    let mut filters = builder.policies.before_http(port);
     filters.push(manager.filter(builder.cx));
     filters
 }

@@ -135,7 +135,7 @@ impl Builder<'_> {
             address: Some(address::of(bind, port)),
             traffic_direction: TrafficDirection::Outbound.into(),
             listener_filters: self.listener_filters(&draft.chains),
-            access_log: self.policies.listener_log.clone(),
+            access_log: self.policies.logs.listener.clone(),
             max_connections_to_accept_per_socket_event: Some(1),
             filter_chains: draft.chains.into_iter().map(Chain::build).collect(),
             ..Default::default()

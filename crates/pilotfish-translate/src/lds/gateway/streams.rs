@@ -4,9 +4,7 @@ use super::chain::Chain;
 use super::{Builder, TakenNames, auto_passthrough, tls};
 use crate::gateway::MergedServer;
 use crate::lds::stream_route::StreamRoutes;
-use crate::telemetry::metrics::ListenerClass;
 use crate::virtual_service::{Header, Rule, RuleOf, RulesFor};
-use crate::wasm::Traffic;
 use pilotfish_config::networking::{RouteDestination, ServerTlsMode};
 use pilotfish_model::Port;
 use std::sync::Arc;
@@ -80,11 +78,10 @@ fn routed(builder: &Builder<'_>, server: &MergedServer, rule: &Rule, route: &[Ro
         base: &builder.view.base,
         port: &port_of(server),
         idle_timeout: &builder.view.idle_timeout,
-        access_log: &builder.policies.tcp.access_log,
+        access_log: &builder.policies.logs.tcp,
     };
     let (filters, provenance) = routes.filters(rule, route);
-    let traffic = Traffic { class: ListenerClass::Gateway, port: server.port.number };
-    let policies = builder.policies.tcp.before_proxy(traffic);
+    let policies = builder.policies.tcp(server.port.number);
     Chain { filters: policies.into_iter().chain(filters).collect(), provenance, ..Chain::default() }
 }
 

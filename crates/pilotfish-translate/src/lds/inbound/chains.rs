@@ -10,7 +10,6 @@ use crate::lds::stat_prefix::{self, Names};
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::lds::tls::{self, Carries};
 use crate::peer_authentication::MtlsMode;
-use crate::wasm::Traffic;
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
@@ -59,12 +58,12 @@ fn http(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
         side: Side::Server,
         stat_prefix,
         routes: route::of(inlet),
-        port: inlet.port,
         protocol: inlet.protocol,
         http1: None,
-        policies: &builder.policies.http,
+        port: inlet.port,
+        policies: &builder.policies,
     };
-    let before = builder.policies.tcp.before_http(traffic(inlet));
+    let before = builder.policies.before_http(inlet.port);
     exchange(builder).chain(before).chain([manager.filter(builder.cx)]).collect()
 }
 
@@ -85,10 +84,9 @@ fn streams(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
         idle_timeout: &builder.view.idle_timeout,
         rule: None,
         subset: "",
-        access_log: &builder.policies.tcp.access_log,
+        access_log: &builder.policies.logs.tcp,
     };
-    let before = builder.policies.tcp.before_proxy(traffic(inlet));
-    exchange(builder).chain(before).chain(stream.filters()).collect()
+    exchange(builder).chain(builder.policies.tcp(inlet.port)).chain(stream.filters()).collect()
 }
 
 /// Traffic to the port of the listener itself would go round for ever.
@@ -102,17 +100,12 @@ pub(super) fn loop_guard(builder: &Builder<'_>, port: u32) -> FilterChain {
         subset: "",
         access_log: &[],
     };
-    let telemetry = builder.policies.tcp.telemetry.iter().cloned();
     FilterChain {
         name: format!("{NAME}-blackhole"),
         filter_chain_match: Some(FilterChainMatch { destination_port: Some(port), ..Default::default() }),
-        filters: exchange(builder).chain(telemetry).chain(stream.filters()).collect(),
+        filters: exchange(builder).chain(builder.policies.tcp_metrics()).chain(stream.filters()).collect(),
         ..Default::default()
     }
-}
-
-fn traffic(inlet: &Inlet) -> Traffic {
-    Traffic { class: Side::Server.class(), port: inlet.port }
 }
 
 fn exchange(builder: &Builder<'_>) -> impl Iterator<Item = Filter> + use<> {

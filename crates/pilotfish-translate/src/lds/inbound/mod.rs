@@ -39,13 +39,14 @@ struct Builder<'a> {
 /// All inbound listeners of a proxy.
 pub(super) fn listeners(cx: &Cx<'_>, view: &InboundView) -> Vec<Encoded> {
     let namespace = cx.get(&PeerAuthenticationsOf(view.base.scope.namespace.clone()));
-    let provenance = namespace.provenance_of(&view.base.labels);
+    let mut provenance = namespace.provenance_of(&view.base.labels);
     let builder = Builder {
         cx,
         view,
         mtls: namespace.workload(&view.base.labels),
         policies: cx.get(&PoliciesOf(view.base.clone(), Side::Server)),
     };
+    provenance.extend(builder.policies.provenance.iter().cloned());
     let (bound, redirected): (Vec<_>, Vec<_>) =
         inlet::all(cx, view).into_iter().partition(|inlet| inlet.bind_to_port);
     let mut out = Vec::new();
@@ -96,7 +97,7 @@ fn listener(
         listener_filters_timeout: address::detection_timeout(builder.cx),
         continue_on_listener_filters_timeout: true,
         max_connections_to_accept_per_socket_event: Some(ACCEPT_AT_ONCE),
-        access_log: builder.policies.listener_log.clone(),
+        access_log: builder.policies.logs.listener.clone(),
         connection_balance_config: address::exact_balance(builder.view.exact_balance),
         ..Default::default()
     }

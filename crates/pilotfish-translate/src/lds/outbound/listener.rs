@@ -5,6 +5,7 @@ use crate::lds::address;
 use crate::lds::filters;
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::lds::view::OutboundView;
+use crate::lds::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::{Cx, Encoded};
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
@@ -16,6 +17,7 @@ use pilotfish_proto::envoy::config::listener::v3::{
 pub(super) fn encode(cx: &Cx<'_>, view: &OutboundView, builder: &Builder<'_>, mut entry: Entry) -> Encoded {
     let name = address::name(entry.binds.first().map_or("", |bind| bind), entry.port);
     let mut provenance = std::mem::take(&mut entry.provenance);
+    provenance.extend(builder.policies.provenance.iter().cloned());
     provenance.extend(entry.chains.iter().flat_map(|chain| chain.provenance.iter().cloned()));
     let mut addresses = entry.binds.iter().map(|bind| address::of(bind, entry.port));
     let mut listener = Listener {
@@ -29,6 +31,7 @@ pub(super) fn encode(cx: &Cx<'_>, view: &OutboundView, builder: &Builder<'_>, mu
         listener_filters_timeout: address::detection_timeout(cx),
         continue_on_listener_filters_timeout: true,
         bind_to_port: (!entry.bind_to_port).then_some(false),
+        max_connections_to_accept_per_socket_event: entry.bind_to_port.then_some(ACCEPT_AT_ONCE),
         connection_balance_config: address::exact_balance(view.exact_balance),
         ..Default::default()
     };
@@ -65,13 +68,12 @@ fn passthrough(builder: &Builder<'_>) -> FilterChain {
         idle_timeout: &builder.view.idle_timeout,
         rule: None,
         subset: "",
-        access_log: &builder.policies.tcp.access_log,
+        access_log: &builder.policies.logs.tcp,
     };
-    let telemetry = builder.policies.tcp.telemetry.iter().cloned();
     FilterChain {
         name: "PassthroughFilterChain".to_owned(),
         filter_chain_match: Some(FilterChainMatch::default()),
-        filters: telemetry.chain(stream.filters()).collect(),
+        filters: builder.policies.tcp_metrics().chain(stream.filters()).collect(),
         ..Default::default()
     }
 }

@@ -19,8 +19,6 @@ use super::filters::Side;
 use super::policies::{Policies, PoliciesOf};
 use super::view::OutboundView;
 use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf};
-use crate::telemetry::metrics::ListenerClass;
-use crate::wasm::Traffic;
 use crate::{Cx, Encoded, Query};
 use chain::Chain;
 use entry::{Entries, Entry};
@@ -119,15 +117,17 @@ impl<'a> Builder<'a> {
             side: Side::Client,
             stat_prefix: format!("outbound_{}_{};", site.bind(), site.port.number),
             routes: by_name(&name),
-            port: site.port.number,
             protocol: site.port.protocol,
             http1: None,
-            policies: &self.policies.http,
+            port: site.port.number,
+            policies: &self.policies,
         };
-        let traffic = Traffic { class: ListenerClass::Outbound, port: site.port.number };
-        let mut filters = self.policies.tcp.before_http(traffic);
-        filters.push(manager.filter(self.cx));
-        Chain { http: wildcard || sniffed, filters, ..Chain::default() }
+        let before = self.policies.before_http(site.port.number).into_iter();
+        Chain {
+            http: wildcard || sniffed,
+            filters: before.chain([manager.filter(self.cx)]).collect(),
+            ..Chain::default()
+        }
     }
 }
 

@@ -7,9 +7,7 @@ use crate::lds::stat_prefix::{self, Names};
 use crate::lds::stream_route::StreamRoutes;
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::metadata;
-use crate::telemetry::metrics::ListenerClass;
 use crate::virtual_service::{Rule as Routes, Source, StreamRulesFor, cluster_name};
-use crate::wasm::Traffic;
 use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
 use pilotfish_model::Service;
 use pilotfish_proto::envoy::config::core::v3::Metadata;
@@ -146,7 +144,7 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
         idle_timeout: &builder.view.idle_timeout,
         rule: rule.as_deref(),
         subset: "",
-        access_log: &builder.policies.tcp.access_log,
+        access_log: &builder.policies.logs.tcp,
     };
     Chain {
         ranges: site.ranges.clone(),
@@ -168,12 +166,10 @@ fn routes<'a>(builder: &'a Builder<'_>, site: &'a Site) -> StreamRoutes<'a> {
         base: &builder.view.base,
         port: &site.port,
         idle_timeout: &builder.view.idle_timeout,
-        access_log: &builder.policies.tcp.access_log,
+        access_log: &builder.policies.logs.tcp,
     }
 }
 
 fn with_policies(builder: &Builder<'_>, site: &Site, filters: Vec<Filter>) -> Vec<Filter> {
-    let traffic = Traffic { class: ListenerClass::Outbound, port: site.port.number };
-    let before = builder.policies.tcp.before_proxy(traffic);
-    before.into_iter().chain(filters).collect()
+    builder.policies.tcp(site.port.number).into_iter().chain(filters).collect()
 }
