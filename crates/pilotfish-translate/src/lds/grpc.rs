@@ -5,13 +5,15 @@
 
 use crate::cds::grpc_tls;
 use crate::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
+use super::view::selected_labels;
 use crate::scope::{Scope, ServiceIn};
+use crate::security::{Subject, grpc_filters};
 use crate::service_address::AddressView;
 use crate::targets::TargetsOf;
 use crate::virtual_service::cluster_name;
 use crate::workload::{self, Identity};
 use crate::{Cx, Encoded, Proxy};
-use pilotfish_model::{Hostname, ObjectRef, Service};
+use pilotfish_model::{Hostname, Labels, ObjectRef, Service};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::core::v3::address::Address as AddressKind;
 use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -52,6 +54,8 @@ pub struct GrpcView {
     pub dns_domain: Arc<str>,
     /// What its workload serves, by workload port.
     pub served: Arc<BTreeMap<u32, Served>>,
+    /// Its labels, as far as the selector of some policy names them.
+    pub labels: Labels,
 }
 
 /// One port of the workload.
@@ -72,6 +76,7 @@ impl GrpcView {
             addresses: AddressView::of(proxy),
             dns_domain: proxy.dns_domain.clone(),
             served: Arc::new(served(cx, proxy)),
+            labels: selected_labels(cx, &proxy.namespace, &workload::labels_of(cx, proxy)),
         }
     }
 
@@ -79,7 +84,7 @@ impl GrpcView {
     #[must_use]
     pub(super) fn listener(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
         match name.strip_prefix(INBOUND) {
-            Some(address) => self.inbound(name, address),
+            Some(address) => self.inbound(cx, name, address),
             None => self.outbound(cx, name),
         }
     }
@@ -132,18 +137,25 @@ impl GrpcView {
         })
     }
 
-    fn inbound(&self, name: &Arc<str>, at: &str) -> Option<Encoded> {
+    fn inbound(&self, cx: &Cx<'_>, name: &Arc<str>, at: &str) -> Option<Encoded> {
         let (host, port) = at.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let served = self.served.get(&port)?;
+        let subject = Subject {
+            namespace: self.scope.namespace.clone(),
+            labels: self.labels.clone(),
+            is_gateway: false,
+        };
+        let (policies, provenance) = grpc_filters(cx, &subject);
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let listener = Listener {
             name: name.to_string(),
             address: Some(address(host, port)),
-            filter_chains: vec![filter_chain(served.mutual_tls)],
+            filter_chains: vec![filter_chain(served.mutual_tls, policies)],
             ..Default::default()
         };
-        Some(Encoded::new(name.clone(), &listener, served.provenance.to_vec()))
+        let provenance = served.provenance.iter().cloned().chain(provenance).collect();
+        Some(Encoded::new(name.clone(), &listener, provenance))
     }
 }
 
@@ -173,10 +185,10 @@ fn served(cx: &Cx<'_>, proxy: &Proxy) -> BTreeMap<u32, Served> {
     served
 }
 
-fn filter_chain(mutual_tls: bool) -> FilterChain {
+fn filter_chain(mutual_tls: bool, policies: Vec<HttpFilter>) -> FilterChain {
     let suffix = if mutual_tls { "mtls" } else { "plaintext" };
     let manager = HttpConnectionManager {
-        http_filters: vec![router()],
+        http_filters: policies.into_iter().chain([router()]).collect(),
         route_specifier: Some(RouteSpecifier::RouteConfig(RouteConfiguration {
             name: "inbound".to_owned(),
             virtual_hosts: vec![VirtualHost {

@@ -184,7 +184,7 @@ fn is_global(ip: &IpAddr) -> bool {
 }
 
 /// The facet of a proxy's labels that listeners may look at: what selectors of policies and conditions of routes name.
-fn selected_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+pub(super) fn selected_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
     let root: Namespace = cx.mesh().root_namespace.as_str().into();
     let own = cx.get(&SelectorKeys(namespace.clone()));
     let root = cx.get(&SelectorKeys(root));

@@ -17,6 +17,12 @@ use pilotfish_model::ObjectRef;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
+/// The filters of policies for a gRPC server without a proxy, and the policies.
+#[must_use]
+pub fn grpc_filters(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<ObjectRef>) {
+    authorization::grpc::of(cx, subject)
+}
+
 /// The filters that the policies of a subject put into its listeners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FiltersFor(pub Subject);

@@ -3,6 +3,7 @@
 
 mod condition;
 mod external;
+pub(super) mod grpc;
 mod matchers;
 mod rbac;
 mod rule;

@@ -15,6 +15,11 @@ impl TrustDomains {
         Self(std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases).cloned().collect())
     }
 
+    /// No domains: identities stand for themselves alone.
+    pub(super) fn as_written() -> Self {
+        Self(Vec::new())
+    }
+
     /// The identities that those written stand for, each once for every domain where it names one of them.
     pub(super) fn expand(&self, principals: &[String]) -> Vec<String> {
         principals.iter().flat_map(|principal| self.of_principal(principal)).collect()
@@ -25,7 +30,7 @@ impl TrustDomains {
         let [domain, rest @ ..] = parts.as_slice() else { return vec![principal.to_owned()] };
         let is_identity = rest.len() == 4 && *domain != "*";
         let is_ours = *domain == LOCAL || self.0.iter().any(|own| covers(domain, own));
-        if !is_identity || !is_ours {
+        if self.0.is_empty() || !is_identity || !is_ours {
             return vec![principal.to_owned()];
         }
         let rest = rest.join("/");
