@@ -194,6 +194,16 @@ impl Proxy {
         self
     }
 
+    /// Who its node says that it is.
+    #[must_use]
+    pub fn claimed_identity(&self) -> Identity {
+        Identity {
+            trust_domain: "".into(),
+            namespace: self.namespace.clone(),
+            service_account: self.meta("SERVICE_ACCOUNT").into(),
+        }
+    }
+
     /// A metadata value as text; empty when it is not there.
     #[must_use]
     pub fn meta(&self, key: &str) -> &str {

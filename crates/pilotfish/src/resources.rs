@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Resources out of the translator, once the first lists are complete.
 pub struct Resources {
     translator: Arc<Translator>,
+    trust_nodes: bool,
     ready: AtomicBool,
 }
 
 impl Resources {
-    /// Not ready yet.
+    /// Not ready yet. With `trust_nodes`, a proxy is who its node says, unless its connection proved something else.
     #[must_use]
-    pub fn new(translator: Arc<Translator>) -> Self {
-        Self { translator, ready: AtomicBool::new(false) }
+    pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
+        Self { translator, trust_nodes, ready: AtomicBool::new(false) }
     }
 
     /// From now on streams are served.
@@ -45,7 +46,10 @@ impl xds::ResourceSource for Resources {
     fn connect(&self, node: &Node, peer: &PeerInfo) -> Result<Self::Client, ConnectError> {
         let proxy =
             Proxy::from_node(node).map_err(|error| ConnectError::InvalidArgument(error.to_string()))?;
-        let proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
+        let mut proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
+        if self.trust_nodes && peer.identities.is_empty() {
+            proxy.identity = Some(proxy.claimed_identity());
+        }
         Ok(self.translator.connect(proxy))
     }
 
@@ -98,5 +102,32 @@ pub fn publication(changes: translate::Changes) -> xds::Publication {
         revision: changes.revision,
         changes: changes.changes.into_iter().map(change).collect(),
         moved: changes.moved.into_iter().map(|client| xds::ClientId(client.0)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_xds::{ResourceSource, Snapshot as _};
+
+    fn is_served_secrets(trust_nodes: bool, identities: &[&str]) -> bool {
+        let resources = Resources::new(Arc::new(Translator::new()), trust_nodes);
+        let id = "router~10.0.0.1~gateway-0.edge~edge.svc.cluster.local".to_owned();
+        let identities = identities.iter().map(|id| (*id).to_owned()).collect();
+        let peer = PeerInfo { identities, ..PeerInfo::default() };
+        let client = resources.connect(&Node { id, ..Node::default() }, &peer).unwrap();
+        let view = resources.snapshot().view(&client, ResourceType::Secret);
+        view.is_some()
+    }
+
+    #[test]
+    fn secrets_need_an_identity() {
+        assert!(!is_served_secrets(false, &[]));
+        assert!(is_served_secrets(false, &["spiffe://cluster.local/ns/edge/sa/gateway"]));
+        assert!(is_served_secrets(true, &[]));
+        assert!(
+            !is_served_secrets(true, &["somebody else"]),
+            "a proof that is no workload's is not made up for"
+        );
     }
 }

@@ -51,7 +51,7 @@ impl Bound {
             pilotfish_admin::Bound::bind(settings.admin_address).await.context("hint: --admin-address")?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
         let translator = Arc::new(Translator::new());
-        let resources = Arc::new(Resources::new(translator.clone()));
+        let resources = Arc::new(Resources::new(translator.clone(), settings.trust_nodes));
         let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), Arc::new(Counted(metrics.clone())), limits);
         let config = ServerConfig {

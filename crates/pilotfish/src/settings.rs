@@ -56,6 +56,10 @@ pub struct Written {
     /// How long a burst of configuration changes of one namespace is gathered [default: 20ms,200ms]
     #[arg(long, env = "PILOTFISH_CONFIG_WINDOW", value_name = "PAUSE,CEILING")]
     pub config_window: Option<String>,
+    /// Believe a proxy's node what namespace and service account it has, where its connection proves nothing: it then gets the
+    /// secrets of that namespace. Only where nobody else can connect
+    #[arg(long, env = "PILOTFISH_TRUST_NODES")]
+    pub trust_nodes: bool,
     /// Settings as YAML, with these names in camelCase (xdsAddress: ...)
     #[arg(long, env = "PILOTFISH_SETTINGS", value_name = "FILE")]
     #[serde(skip)]
@@ -89,6 +93,8 @@ pub struct Settings {
     pub max_subscriptions: usize,
     /// How long bursts are gathered.
     pub windows: Windows,
+    /// Whether a proxy's node is believed who it is.
+    pub trust_nodes: bool,
 }
 
 /// Everything that is wrong with the settings.
@@ -139,6 +145,7 @@ impl Written {
             max_subscriptions: self.max_subscriptions.or(file.max_subscriptions),
             endpoint_window: self.endpoint_window.or(file.endpoint_window),
             config_window: self.config_window.or(file.config_window),
+            trust_nodes: self.trust_nodes || file.trust_nodes,
             settings: self.settings,
         }
     }
@@ -180,6 +187,7 @@ impl Written {
                 endpoints: check.window("--endpoint-window", self.endpoint_window, windows.endpoints),
                 config: check.window("--config-window", self.config_window, windows.config),
             },
+            trust_nodes: self.trust_nodes,
             paths: self.paths,
             mesh_config: self.mesh_config,
             mesh_networks: self.mesh_networks,

@@ -118,7 +118,6 @@ pub(super) struct Ruled {
     /// The rule's own setting, which counts even where it is switched off.
     setting: Option<LocalityLoadBalancerSetting>,
     outlier: bool,
-    min_health: bool,
     provenance: Vec<ObjectRef>,
 }
 
@@ -142,7 +141,6 @@ impl Ruled {
             tls: tls_mode(rule, subset, port),
             setting: policy.load_balancer.and_then(|balancer| balancer.locality_lb_setting.clone()),
             outlier: policy.outlier_detection.is_some(),
-            min_health: policy.outlier_detection.is_some_and(|outlier| outlier.min_health_percent > 0),
             provenance: rule.provenance.clone(),
         }
     }
@@ -176,7 +174,8 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> Serv
         subset: ruled.subset.clone(),
         tls: ruled.tls,
         balance: Arc::new(balance),
-        unready: distributed && !ruled.min_health,
+        // Priorities go by the share of healthy endpoints, so the others must be seen.
+        unready: distributed,
         draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
         cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),
         node_local: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.node_local),
