@@ -32,6 +32,6 @@ pub use json::spec_json;
 pub use limits::Limits;
 pub use mesh_file::{MeshFile, default_mesh_object, read_mesh_file};
 pub use path::FieldPath;
-pub use problem::{Problem, Severity};
+pub use problem::{ObjectCheck, Problem, Severity};
 pub use reader::{ReadFile, ReadObject, Refused, read};
 pub use source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};

@@ -26,6 +26,24 @@ impl FieldPath {
         &self.0
     }
 
+    /// Reads a path of fields and indices as it is printed: `spec.http[0].timeout`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut segments = Vec::new();
+        for part in text.split('.') {
+            let mut pieces = part.split('[');
+            segments.extend(
+                pieces.next().filter(|name| !name.is_empty()).map(|name| Segment::Field(name.into())),
+            );
+            segments.extend(
+                pieces.filter_map(|piece| piece.strip_suffix(']')).map(|inside| {
+                    inside.parse().map_or_else(|_| Segment::Key(inside.into()), Segment::Index)
+                }),
+            );
+        }
+        Self(segments)
+    }
+
     /// Whether the path is that of the object itself.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,7 +1,12 @@
 //! What is wrong with an object.
 
 use crate::path::{FieldPath, Path};
+use pilotfish_model::Object;
 use std::fmt;
+
+/// A check of objects that this crate cannot make itself, because it needs to know what objects are used for. It finds what
+/// makes an object do less than was meant, so it only warns.
+pub type ObjectCheck = fn(&Object) -> Vec<Problem>;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +48,12 @@ impl Problem {
 
     pub(crate) fn warning(path: FieldPath, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, path, line: None, message: message.into(), hint: None }
+    }
+
+    /// Something doubtful at a place that is written like `spec.http[0].timeout`.
+    #[must_use]
+    pub fn doubt(path: &str, message: impl Into<String>) -> Self {
+        Self::warning(FieldPath::parse(path), message)
     }
 
     pub(crate) fn at_line(self, line: u32) -> Self {

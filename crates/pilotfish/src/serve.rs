@@ -148,6 +148,7 @@ fn file_settings(settings: &Settings) -> FileSourceSettings {
     FileSourceSettings {
         mesh_config: settings.mesh_config.clone(),
         mesh_networks: settings.mesh_networks.clone(),
+        checks: vec![pilotfish_translate::envoy_filter::check_object],
         ..FileSourceSettings::new(settings.paths.clone())
     }
 }

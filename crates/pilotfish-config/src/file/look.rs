@@ -5,6 +5,7 @@ use super::scan::{Found, Signature, is_config_file, is_hidden, read_file, walk};
 use super::state::{FileChange, FileContent, FileRole, FileState};
 use super::watch::Watch;
 use crate::limits::Limits;
+use crate::problem::ObjectCheck;
 use crate::source::{SourceBatch, SourceEvent, SourceProblems};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,10 +75,16 @@ pub(super) struct Looker {
 
 impl Looker {
     /// With `dirty`, everything that is looked at is watched as well.
-    pub(super) fn new(roots: Vec<Root>, limits: Limits, settle: Duration, dirty: Option<Arc<Dirty>>) -> Self {
+    pub(super) fn new(
+        roots: Vec<Root>,
+        limits: Limits,
+        checks: Vec<ObjectCheck>,
+        settle: Duration,
+        dirty: Option<Arc<Dirty>>,
+    ) -> Self {
         Self {
             roots,
-            state: FileState::new(limits.clone()),
+            state: FileState::new(limits.clone()).with_checks(checks),
             limits,
             settle,
             known: BTreeMap::new(),

@@ -5,6 +5,7 @@ use super::look::{Looker, Root};
 use super::state::FileRole;
 use crate::limits::Limits;
 use crate::mesh_file::MeshFile;
+use crate::problem::ObjectCheck;
 use crate::source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub struct FileSourceSettings {
     pub mesh_networks: Option<PathBuf>,
     /// How much is read.
     pub limits: Limits,
+    /// More checks of each object.
+    pub checks: Vec<ObjectCheck>,
     /// When a change is taken as complete.
     pub timing: Timing,
 }
@@ -33,7 +36,7 @@ impl FileSourceSettings {
     #[must_use]
     pub fn new(paths: Vec<PathBuf>) -> Self {
         let (limits, timing) = (Limits::default(), Timing::default());
-        Self { paths, mesh_config: None, mesh_networks: None, limits, timing }
+        Self { paths, mesh_config: None, mesh_networks: None, limits, checks: Vec::new(), timing }
     }
 }
 
@@ -104,7 +107,8 @@ impl FileSource {
         let roots = roots(&settings)?;
         let dirty = Arc::new(Dirty::default());
         let timing = settings.timing;
-        let mut looker = Looker::new(roots, settings.limits, timing.settle, Some(dirty.clone()));
+        let mut looker =
+            Looker::new(roots, settings.limits, settings.checks, timing.settle, Some(dirty.clone()));
         let mut first = looker.look_at_everything(Instant::now(), SystemTime::now(), true);
         refuse_broken_mesh(&first)?;
         first.events.push(SourceEvent::Listed);

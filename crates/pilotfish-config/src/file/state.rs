@@ -3,7 +3,7 @@
 use crate::limits::Limits;
 use crate::mesh_file::{MeshFile, read_mesh_file};
 use crate::path::FieldPath;
-use crate::problem::{Problem, Severity};
+use crate::problem::{ObjectCheck, Problem, Severity};
 use crate::reader::{ReadFile, read};
 use crate::source::{InForce, ProblemReport, SourceEvent, SourceProblems};
 use pilotfish_model::{Object, ObjectKey};
@@ -53,6 +53,7 @@ pub struct FileChange {
 #[derive(Debug, Default)]
 pub struct FileState {
     limits: Limits,
+    checks: Vec<ObjectCheck>,
     files: BTreeMap<Arc<Path>, FileEntry>,
     /// The files that have an object of the key.
     holders: BTreeMap<ObjectKey, BTreeSet<Arc<Path>>>,
@@ -78,6 +79,12 @@ impl FileState {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
+    }
+
+    /// With more checks of each object.
+    #[must_use]
+    pub fn with_checks(self, checks: Vec<ObjectCheck>) -> Self {
+        Self { checks, ..self }
     }
 
     /// Takes in changed files; tells what changed of the objects, by key.
@@ -113,7 +120,14 @@ impl FileState {
     #[must_use]
     pub fn read(&self, name: &str, role: FileRole, bytes: &[u8]) -> ReadFile {
         match role {
-            FileRole::Objects => read(name, bytes, &self.limits),
+            FileRole::Objects => {
+                let mut file = read(name, bytes, &self.limits);
+                for read in &mut file.objects {
+                    let found = self.checks.iter().flat_map(|check| check(&read.object));
+                    read.warnings.extend(found);
+                }
+                file
+            }
             FileRole::Mesh(which) => read_mesh_file(which, name, bytes, &self.limits),
         }
     }

@@ -33,7 +33,8 @@ impl ValidateSummary {
 /// When a path does not exist.
 pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, OpenError> {
     let roots = roots(settings)?;
-    let mut looker = Looker::new(roots, settings.limits.clone(), settings.timing.settle, None);
+    let (limits, checks) = (settings.limits.clone(), settings.checks.clone());
+    let mut looker = Looker::new(roots, limits, checks, settings.timing.settle, None);
     let batch = looker.look_at_everything(Instant::now(), SystemTime::now(), true);
     let mut objects = BTreeMap::new();
     for key in looker.state().objects().keys() {

@@ -25,6 +25,7 @@ pub use applied::Patched;
 pub use clusters::{added_clusters, patch_cluster};
 pub use layer::Layer;
 pub use listeners::{added_listeners, patch_listener};
+pub use parse::check_object;
 pub use routes::{ServicePorts, patch_routes};
 pub use select::{Patches, Subject};
 

@@ -3,10 +3,11 @@
 use super::value::parse;
 use crate::encoded::reference;
 use crate::{Cx, Query};
+use pilotfish_config::Problem;
 use pilotfish_config::networking::{
     ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, EnvoyFilter, PatchOperation,
 };
-use pilotfish_model::{Namespace, ObjectRef, Typed};
+use pilotfish_model::{Namespace, Object, ObjectRef, Typed};
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use std::collections::BTreeMap;
@@ -53,6 +54,35 @@ impl Patch {
             object: object.clone(),
         })
     }
+}
+
+/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know, expressions that do not compile. Each costs its patch
+/// alone, so these are warnings.
+#[must_use]
+pub fn check_object(object: &Object) -> Vec<Problem> {
+    let Some(filter) = object.typed::<EnvoyFilter>() else { return Vec::new() };
+    let patches = filter.config_patches.iter().enumerate();
+    patches.flat_map(|(index, patch)| check_patch(&format!("spec.configPatches[{index}]"), patch)).collect()
+}
+
+fn check_patch(path: &str, written: &EnvoyConfigObjectPatch) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let value = written.patch.as_ref().filter(|patch| patch.operation != PatchOperation::Remove);
+    if let (Some(type_name), Some(value)) = (type_of(written.apply_to), value.and_then(|p| p.value.as_ref()))
+    {
+        if let Err(error) = parse(type_name, value) {
+            let message = format!("is no {type_name}: {error}; the patch is left out");
+            problems.push(Problem::doubt(&format!("{path}.patch.value"), message));
+        }
+    }
+    let version = written.r#match.as_ref().and_then(|matches| matches.proxy.as_ref());
+    if let Some(Err(error)) = version.map(|proxy| regex::Regex::new(&proxy.proxy_version)) {
+        let error = error.to_string();
+        let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        let message = format!("is no regular expression: {reason}; the patch is left out");
+        problems.push(Problem::doubt(&format!("{path}.match.proxy.proxyVersion"), message));
+    }
+    problems
 }
 
 /// The message that values of patches on something are.

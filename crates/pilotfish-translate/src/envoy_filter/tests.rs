@@ -340,3 +340,19 @@ fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
     assert_eq!(shape, [("kept", 1), ("new", 0)]);
     assert_eq!(patched.into_objects().len(), 1);
 }
+
+#[test]
+fn patches_that_do_nothing_are_told_of() {
+    let yaml = "{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: a, namespace: shop}, spec: {configPatches: [
+        {applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 1s}}},
+        {applyTo: HTTP_FILTER, patch: {operation: ADD, value: {name: x, typed_config: {'@type': type.googleapis.com/no.such.Filter}}}},
+        {applyTo: CLUSTER, match: {proxy: {proxyVersion: '('}}, patch: {operation: REMOVE}}]}}";
+    let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
+    let problems = check_object(&file.objects.first().unwrap().object);
+    let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(text.len(), 2, "{text:?}");
+    assert!(text[0].starts_with("spec.configPatches[1].patch.value: is no envoy."), "{text:?}");
+    assert!(text[0].contains("no.such.Filter"), "{text:?}");
+    assert!(text[1].starts_with("spec.configPatches[2].match.proxy.proxyVersion: is no regular"), "{text:?}");
+    assert!(problems.iter().all(|problem| !problem.is_error()));
+}
