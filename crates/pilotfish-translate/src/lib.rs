@@ -27,6 +27,7 @@ pub mod ecds;
 pub mod eds;
 pub mod envoy_filter;
 pub mod gateway;
+mod ingress;
 pub mod lds;
 pub mod locality;
 pub mod metadata;

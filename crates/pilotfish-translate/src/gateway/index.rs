@@ -1,5 +1,6 @@
 //! Which gateways there are, and the servers of each.
 
+use crate::ingress::IngressGateways;
 use crate::{Cx, Query, reference};
 use pilotfish_config::networking::{Gateway as GatewaySpec, Server};
 use pilotfish_model::{Hostname, Kind, Namespace, ObjectRef, Typed};
@@ -75,6 +76,7 @@ impl Query for AllGateways {
     fn compute(&self, cx: &Cx<'_>) -> Vec<Header> {
         let mut headers: Vec<Header> =
             cx.objects::<GatewaySpec>().map(|object| Header::of(&object)).collect();
+        headers.extend(cx.get(&IngressGateways).values().map(|(header, _)| header.clone()));
         headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         headers
     }
@@ -99,6 +101,9 @@ impl Query for GatewayOf {
     type Output = Option<Arc<Gateway>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        if self.0.source == Kind::Ingress {
+            return cx.get(&IngressGateways).get(&self.0.name).map(|(_, gateway)| gateway.clone());
+        }
         let object = cx.object::<GatewaySpec>(&self.0.namespace, &self.0.name)?;
         Some(Arc::new(Gateway {
             id: self.0.clone(),

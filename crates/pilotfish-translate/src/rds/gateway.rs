@@ -11,7 +11,7 @@ use super::view::RouteView;
 use crate::gateway::{MergedOf, MergedServer};
 use crate::virtual_service::{Header, RuleId, RulesFor};
 use crate::{Cx, Encoded};
-use pilotfish_model::{Hostname, ObjectRef};
+use pilotfish_model::{Hostname, Kind, ObjectRef};
 use pilotfish_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 use std::collections::BTreeMap;
@@ -119,7 +119,13 @@ impl Building<'_, '_> {
             sources: Vec::new(),
             redirects: false,
         });
-        draft.sources.extend(source);
+        // The gateways of several Ingresses share a rule for each host: once is enough.
+        let again = |(_, rule): &Source| {
+            rule.source == Kind::Ingress && draft.sources.iter().any(|(_, held)| held == rule)
+        };
+        if let Some(source) = source.filter(|source| !again(source)) {
+            draft.sources.push(source);
+        }
         draft.redirects |= server.redirects();
     }
 

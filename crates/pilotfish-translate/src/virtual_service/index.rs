@@ -1,6 +1,7 @@
 //! Which rules there are, by who sees them behind which gateway.
 
 use super::{Header, Semantics};
+use crate::ingress::IngressRules;
 use crate::{Cx, Query};
 use pilotfish_config::networking::VirtualService;
 use pilotfish_model::{ExportTo, Namespace};
@@ -20,6 +21,7 @@ impl Query for AllRules {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut headers: Vec<Arc<Header>> =
             cx.objects::<VirtualService>().filter_map(|object| Header::of(&object)).map(Arc::new).collect();
+        headers.extend(cx.get(&IngressRules).values().map(|(header, _)| header.clone()));
         headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         headers
     }

@@ -2,6 +2,7 @@
 
 use super::delegate::merge_routes;
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
+use crate::ingress::IngressRules;
 use crate::short_name::qualify;
 use crate::{Cx, Query, reference};
 use pilotfish_config::networking::{Delegate, HttpRoute, TcpRoute, TlsRoute, VirtualService};
@@ -176,7 +177,12 @@ impl Query for RuleOf {
     type Output = Option<Arc<Rule>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let object = cx.object::<VirtualService>(&self.0.namespace, &self.0.name)?;
-        Some(Arc::new(Rule::read(cx, &object)))
+        match self.0.source {
+            Kind::Ingress => cx.get(&IngressRules).get(&self.0).map(|(_, rule)| rule.clone()),
+            _ => {
+                let object = cx.object::<VirtualService>(&self.0.namespace, &self.0.name)?;
+                Some(Arc::new(Rule::read(cx, &object)))
+            }
+        }
     }
 }
