@@ -7,25 +7,56 @@ use crate::stream::{Protocol, Stream, StreamLimits};
 use crate::{
     Change, ChangeKind, ClientId, PeerInfo, Publication, Resource, ResourceSource, Snapshot, ViewId,
 };
+use enum_map::Enum;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Tells a stream that something it subscribed to changed. Setting it twice is setting it once, so a slow stream has at
-/// most one pending push: the newest state.
+/// Resource types as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Types(u8);
+
+impl Types {
+    pub(crate) fn add(&mut self, ty: ResourceType) {
+        self.0 |= 1 << ty.into_usize();
+    }
+
+    pub(crate) fn remove(&mut self, ty: ResourceType) {
+        self.0 &= !(1 << ty.into_usize());
+    }
+
+    pub(crate) fn contains(self, ty: ResourceType) -> bool {
+        self.0 & (1 << ty.into_usize()) != 0
+    }
+
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Tells a stream that something it subscribed to changed, and of which types. Setting it twice is setting it once, so a
+/// slow stream has at most one pending push: the newest state.
 #[derive(Debug, Default)]
 pub struct Mark {
-    set: AtomicBool,
-    moved: AtomicBool,
+    /// The types that changed, and [`MOVED`].
+    set: AtomicU8,
     /// Nanoseconds from the fan-out's start to the publication that set the mark first.
     since: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
+
+/// The bit of a mark that says that the client's views have to be looked up again.
+const MOVED: u8 = 1 << 7;
+const _: () = assert!(ResourceType::LENGTH <= 7, "types and one more bit fit into a mark");
 
 impl Mark {
     /// Whom to wake when the mark is set.
@@ -36,27 +67,25 @@ impl Mark {
     /// Whether the mark is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.set.load(Ordering::Acquire)
+        self.set.load(Ordering::Acquire) != 0
     }
 
-    /// Clears the mark; returns when it was set.
-    pub(crate) fn take(&self) -> Option<Duration> {
-        (self.is_set() && self.set.swap(false, Ordering::AcqRel))
-            .then(|| Duration::from_nanos(self.since.load(Ordering::Relaxed)))
-    }
-
-    /// Whether the client's views have to be looked up again.
-    pub(crate) fn take_moved(&self) -> bool {
-        self.moved.load(Ordering::Acquire) && self.moved.swap(false, Ordering::AcqRel)
+    /// Clears the mark; returns what it said.
+    pub(crate) fn take(&self) -> Option<Marked> {
+        if !self.is_set() {
+            return None;
+        }
+        let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
+        let set = self.set.swap(0, Ordering::AcqRel);
+        Some(Marked { types: Types(set & !MOVED), moved: set & MOVED != 0, since })
     }
 
     /// Returns whether it was not set before.
-    fn set(&self, since: Duration) -> bool {
-        if self.is_set() {
-            return false;
+    fn set(&self, bits: u8, since: Duration) -> bool {
+        if !self.is_set() {
+            self.since.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
-        self.since.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        !self.set.swap(true, Ordering::AcqRel)
+        self.set.fetch_or(bits, Ordering::AcqRel) == 0
     }
 
     fn wake(&self) {
@@ -64,6 +93,13 @@ impl Mark {
             waker.wake_by_ref();
         }
     }
+}
+
+/// What a mark said.
+pub(crate) struct Marked {
+    pub(crate) types: Types,
+    pub(crate) moved: bool,
+    pub(crate) since: Duration,
 }
 
 /// A stream's place in a group.
@@ -165,15 +201,14 @@ impl<S: ResourceSource> Fanout<S> {
             let fetched = self.prefetch(&publication.changes, &snapshot);
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
-            topology.apply(&publication.changes, &snapshot, &fetched, &mut |mark| {
-                if mark.set(since) {
+            topology.apply(&publication.changes, &snapshot, &fetched, &mut |mark, ty| {
+                if mark.set(1 << ty.into_usize(), since) {
                     marks.push(Arc::clone(mark));
                 }
             });
             for client in &publication.moved {
                 for mark in topology.clients.get(client).into_iter().flatten() {
-                    mark.moved.store(true, Ordering::Release);
-                    if mark.set(since) {
+                    if mark.set(MOVED, since) {
                         marks.push(Arc::clone(mark));
                     }
                 }
@@ -306,7 +341,7 @@ impl Topology {
         changes: &[Change],
         snapshot: &impl Snapshot<C>,
         fetched: &Fetched,
-        mark: &mut dyn FnMut(&Arc<Mark>),
+        mark: &mut dyn FnMut(&Arc<Mark>, ResourceType),
     ) {
         // Somebody may have subscribed since the prefetch: read the few that are missing.
         let mut late: HashMap<usize, Option<Arc<Resource>>> = HashMap::new();
@@ -330,7 +365,7 @@ impl Topology {
         }
         for (group, changes) in affected.values() {
             if group.publish(snapshot.revision(), changes) {
-                group.each_member(&mut *mark);
+                group.each_member(|member| mark(member, group.ty));
             }
         }
     }

@@ -99,6 +99,20 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
     }
 
+    fn rounds(&mut self, gate: &Gate, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        for _ in 0..ROUNDS {
+            gate.begin();
+            if let Poll::Ready(end) = self.round(gate, cx) {
+                return Poll::Ready(end);
+            }
+            if !self.is_busy() && gate.end() {
+                return Poll::Pending;
+            }
+        }
+        gate.pause();
+        Poll::Pending
+    }
+
     /// One round: what is to be sent is sent, then the socket is written and read, then requests are taken in.
     fn round(&mut self, gate: &Gate, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let now = Instant::now();
@@ -108,7 +122,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         gate.begin();
         while let Poll::Ready(accepted) = self.h2.poll_accept(cx) {
             match accepted {
-                Some(Ok((request, respond))) => self.open(request, respond, now),
+                Some(Ok((request, respond))) => self.open(request, respond, cx, now),
                 Some(Err(error)) => return Poll::Ready(Err(error.into())),
                 None => return Poll::Ready(Ok(())),
             }
@@ -144,7 +158,13 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
     }
 
-    fn open(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>, now: Instant) {
+    fn open(
+        &mut self,
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        cx: &Context<'_>,
+        now: Instant,
+    ) {
         let protocol = match request.uri().path().strip_prefix('/').and_then(|path| path.split_once('/')) {
             Some((ADS, "DeltaAggregatedResources")) => Some(Protocol::Delta),
             Some((ADS, "StreamAggregatedResources")) => Some(Protocol::Sotw),
@@ -167,9 +187,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         let peer = PeerInfo { metadata: metadata.collect(), ..self.peer.clone() };
         let stream = self.shared.fanout.open(protocol, peer);
         let mark = Arc::clone(stream.lock().mark());
-        if let Some((_, waker)) = &self.gate {
-            mark.wake_with(waker.clone());
-        }
+        mark.wake_with(cx.waker().clone());
         self.idle_since = None;
         self.streams.insert(AdsStream {
             requests: request.into_body(),
@@ -278,26 +296,16 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Future for Connection
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let (gate, waker) = this.gate.get_or_insert_with(|| {
+        let (gate, waker) = this.gate.take().unwrap_or_else(|| {
             let gate = Gate::new(cx.waker().clone());
             (Arc::clone(&gate), Waker::from(gate))
         });
-        let (gate, waker) = (Arc::clone(gate), waker.clone());
         if this.task.is_none() {
             this.task = Some(this.shared.tasks.lock().insert(cx.waker().clone()));
         }
-        let mut inner = Context::from_waker(&waker);
-        for _ in 0..ROUNDS {
-            gate.begin();
-            if let Poll::Ready(end) = this.round(&gate, &mut inner) {
-                return Poll::Ready(end);
-            }
-            if !this.is_busy() && gate.end() {
-                return Poll::Pending;
-            }
-        }
-        gate.pause();
-        Poll::Pending
+        let end = this.rounds(&gate, &mut Context::from_waker(&waker));
+        this.gate = Some((gate, waker));
+        end
     }
 }
 

@@ -57,6 +57,7 @@ impl<S: ResourceSource> Stream<S> {
             }
         }
         self.watches[ty] = Some(watch);
+        self.dirty.add(ty);
         Ok(())
     }
 
@@ -90,6 +91,7 @@ impl<S: ResourceSource> Stream<S> {
         let was_wildcard = interest.wildcard;
         interest.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains(&"*");
         self.check_limits(ty, interest.count, interest.bytes)?;
+        self.dirty.add(ty);
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         if interest != watch.membership.key.interest {
             watch.membership =

@@ -9,7 +9,7 @@ mod push;
 mod sotw;
 mod watch;
 
-use crate::fanout::Fanout;
+use crate::fanout::{Fanout, Types};
 use crate::status::{ConnectionStatus, Rejection};
 use crate::wire::{Request, WireError, error_text};
 use crate::{ClientId, ConnectError, Mark, PeerInfo, ResourceSource, Snapshot, ViewId};
@@ -157,6 +157,8 @@ pub struct Stream<S: ResourceSource> {
     mark: Arc<Mark>,
     connected: Option<Connected<S::Client>>,
     watches: EnumMap<ResourceType, Option<Watch>>,
+    /// The types of which there may be something to send. The others are not even looked at.
+    dirty: Types,
     order: Order,
     /// The first publication that is not sent completely yet.
     publishing: Option<Duration>,
@@ -172,6 +174,7 @@ impl<S: ResourceSource> Stream<S> {
             mark: Arc::default(),
             connected: None,
             watches: EnumMap::default(),
+            dirty: Types::default(),
             order: Order::default(),
             publishing: None,
         }
@@ -219,9 +222,7 @@ impl<S: ResourceSource> Stream<S> {
 
     /// Whether [`Stream::poll_response`] has something to do.
     pub fn has_pending(&self) -> bool {
-        let waits =
-            |watch: &Watch| watch.asked.is_some() || watch.in_step != Some(watch.membership.group.seq());
-        self.mark.is_set() || self.watches.values().flatten().any(waits)
+        self.mark.is_set() || !self.dirty.is_empty()
     }
 
     fn connect(&mut self, request: &Request<'_>) -> Result<(), StreamError> {
@@ -272,6 +273,7 @@ impl<S: ResourceSource> Stream<S> {
             self.fanout.leave(old);
             watch.membership = joined;
             watch.in_step = None;
+            self.dirty.add(ty);
         }
     }
 
@@ -284,6 +286,7 @@ impl<S: ResourceSource> Stream<S> {
         if let Some(error) = request.error {
             let error = error_text(error);
             let resources = watch.reject(outcome, &error, now);
+            self.dirty.add(ty);
             let (id, node) = self.connected.as_ref().map_or(("", ""), |c| (&c.id, &c.node.id));
             recorder.rejected(ty, node, &error);
             tracing::warn!(connection = id, ty = ty.short(), resources, error, "rejected");

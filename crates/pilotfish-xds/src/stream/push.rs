@@ -26,25 +26,29 @@ struct Plan {
 impl<S: ResourceSource> Stream<S> {
     /// The next response, in make-before-break order; `None` when there is nothing to send now.
     pub fn poll_response(&mut self, now: Instant) -> Option<Response> {
-        if let Some(since) = self.mark.take() {
-            let waited = now.saturating_duration_since(self.fanout.started).saturating_sub(since);
+        if let Some(marked) = self.mark.take() {
+            let waited = now.saturating_duration_since(self.fanout.started).saturating_sub(marked.since);
             self.fanout.recorder.queue_time(waited);
-            self.publishing.get_or_insert(since);
-        }
-        if self.mark.take_moved() {
-            self.follow_views();
+            self.publishing.get_or_insert(marked.since);
+            self.dirty.extend(marked.types);
+            if marked.moved {
+                self.follow_views();
+            }
         }
         if self.order.expire(now, self.fanout.limits.draining) {
             self.send_endpoints_again();
         }
-        let fanout = Arc::clone(&self.fanout);
-        let published = fanout.published();
-        for ty in ResourceType::ALL {
-            if let Some(response) = self.pick(ty, now) {
-                return Some(response);
+        if !self.dirty.is_empty() {
+            let fanout = Arc::clone(&self.fanout);
+            let _published = fanout.published();
+            for ty in ResourceType::ALL {
+                if self.dirty.contains(ty)
+                    && let Some(response) = self.pick(ty, now)
+                {
+                    return Some(response);
+                }
             }
         }
-        drop(published);
         self.finish(now);
         None
     }
@@ -62,13 +66,21 @@ impl<S: ResourceSource> Stream<S> {
         if let Some(watch) = &mut self.watches[ResourceType::Endpoint] {
             watch.sent.clear();
             watch.in_step = None;
+            self.dirty.add(ResourceType::Endpoint);
         }
     }
 
     fn pick(&mut self, ty: ResourceType, now: Instant) -> Option<Response> {
-        let watch = self.watches[ty].as_ref()?;
+        let Some(watch) = self.watches[ty].as_ref() else {
+            self.dirty.remove(ty);
+            return None;
+        };
         let answer = watch.asked.is_some();
-        if !answer && (watch.in_step == Some(watch.membership.group.seq()) || self.order.holds(ty)) {
+        if !answer && watch.in_step == Some(watch.membership.group.seq()) {
+            self.dirty.remove(ty);
+            return None;
+        }
+        if !answer && self.order.holds(ty) {
             return None;
         }
         let group = Arc::clone(&watch.membership.group);
@@ -100,6 +112,7 @@ impl<S: ResourceSource> Stream<S> {
             std::mem::replace(&mut watch.sent, after)
         } else {
             watch.in_step = Some(group.seq());
+            self.dirty.remove(ty);
             std::mem::replace(&mut watch.sent, state.entries.clone())
         };
         drop(state);
@@ -305,6 +318,7 @@ impl<S: ResourceSource> Stream<S> {
                 Some(watch) => {
                     if watch.sent.remove(name).is_some() {
                         watch.in_step = None;
+                        self.dirty.add(ResourceType::Endpoint);
                     }
                 }
                 None => {

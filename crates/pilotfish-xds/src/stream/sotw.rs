@@ -49,6 +49,7 @@ impl<S: ResourceSource> Stream<S> {
         watch.fingerprint = request.names.fingerprint();
         watch.named = named || !names.is_empty();
         self.watches[ty] = Some(watch);
+        self.dirty.add(ty);
         if let (ResourceType::Cluster, Some(endpoints)) = (ty, &mut self.watches[ResourceType::Endpoint]) {
             // Clusters that are announced again wait for endpoints, and Envoy's request for them looks like an ACK.
             endpoints.always_respond = true;
@@ -62,6 +63,7 @@ impl<S: ResourceSource> Stream<S> {
             watch.sent.clear();
             watch.in_step = None;
             watch.asked = Asked::All;
+            self.dirty.add(ty);
         }
         let fingerprint = request.names.fingerprint();
         if fingerprint == watch.fingerprint {
@@ -75,6 +77,7 @@ impl<S: ResourceSource> Stream<S> {
         if interest == watch.membership.key.interest {
             return Ok(());
         }
+        self.dirty.add(ty);
         let old = watch.membership.group.lock().names.clone();
         let added: Vec<&str> = names.iter().copied().filter(|name| !old.contains(*name)).collect();
         let removed: Vec<Arc<str>> =
