@@ -32,9 +32,8 @@ pub enum View {
     Route(RouteView, Layer),
     /// Secrets.
     Secret(SecretView),
-    /// Extension configurations.
-    Extension(ExtensionView),
-    /// The name table.
+    /// Extension configurations, and those that patches add.
+    Extension(ExtensionView, Layer),
     /// The name table.
     NameTable(NameTableView),
 }
@@ -68,7 +67,7 @@ impl View {
             Self::Listener(..) => ResourceType::Listener,
             Self::Route(..) => ResourceType::Route,
             Self::Secret(_) => ResourceType::Secret,
-            Self::Extension(_) => ResourceType::ExtensionConfig,
+            Self::Extension(..) => ResourceType::ExtensionConfig,
             Self::NameTable(_) => ResourceType::NameTable,
         }
     }
@@ -82,7 +81,8 @@ impl View {
                 .map(|view| Self::Listener(view, Layer::of(cx, proxy, Subject::Listener))),
             RouteView::of(cx, proxy).map(|view| Self::Route(view, Layer::of(cx, proxy, Subject::Route))),
             SecretView::of(cx, proxy).map(Self::Secret),
-            ExtensionView::of(cx, proxy).map(Self::Extension),
+            ExtensionView::of(cx, proxy)
+                .map(|view| Self::Extension(view, Layer::of(cx, proxy, Subject::Extension))),
             NameTableView::of(cx, proxy).map(Self::NameTable),
         ];
         views.into_iter().flatten().collect()
@@ -99,7 +99,7 @@ impl View {
                 Some(units)
             }
             Self::NameTable(view) => view.units(cx),
-            Self::Endpoint(_) | Self::Route(..) | Self::Secret(_) | Self::Extension(_) => None,
+            Self::Endpoint(_) | Self::Route(..) | Self::Secret(_) | Self::Extension(..) => None,
         }
     }
 
@@ -111,7 +111,7 @@ impl View {
             Self::Listener(view, layer) => layer.listeners(cx, unit, view.generate(cx, unit)),
             Self::Route(view, layer) => layer.routes(cx, view.generate(cx, unit)),
             Self::Secret(view) => view.generate(cx, unit),
-            Self::Extension(view) => view.generate(cx, unit),
+            Self::Extension(view, layer) => layer.extensions(cx, unit, view.generate(cx, unit)),
             Self::NameTable(view) => view.generate(cx, unit),
         }
     }

@@ -1,27 +1,16 @@
 //! Gateways that route mutual TLS by SNI without ending it: between networks, endpoints are reached through them.
 
-use crate::{Cx, Query};
-use pilotfish_config::networking::{Gateway, ServerTlsMode};
-use pilotfish_model::{Labels, label_subset};
-use std::collections::BTreeMap;
+use crate::gateway::{Bound, MergedOf};
+use crate::{Cx, Proxy, ProxyKind};
+use pilotfish_config::networking::ServerTlsMode;
 
-/// Whether a router with these labels is such a gateway.
-pub(super) fn is_used_by(cx: &Cx<'_>, labels: &Labels) -> bool {
-    cx.get(&AutoPassthrough).iter().any(|selector| label_subset(selector, labels))
-}
-
-/// The selectors of Gateways with a server of mode AUTO_PASSTHROUGH.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AutoPassthrough;
-
-impl Query for AutoPassthrough {
-    type Output = Vec<BTreeMap<String, String>>;
-
-    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let passes = |gateway: &Gateway| {
-            let modes = gateway.servers.iter().filter_map(|server| server.tls.as_ref());
-            modes.into_iter().any(|tls| tls.mode == ServerTlsMode::AutoPassthrough)
-        };
-        cx.objects::<Gateway>().filter(|gateway| passes(gateway)).map(|g| g.selector.clone()).collect()
+/// Whether a proxy is such a gateway.
+pub(super) fn is_used_by(cx: &Cx<'_>, proxy: &Proxy) -> bool {
+    if proxy.kind != ProxyKind::Router {
+        return false;
     }
+    let merged = cx.get(&MergedOf(Bound::of(cx, proxy)));
+    let mut servers = merged.ports.iter().flat_map(|port| &port.servers);
+    servers
+        .any(|server| server.spec.tls.as_ref().is_some_and(|tls| tls.mode == ServerTlsMode::AutoPassthrough))
 }

@@ -75,9 +75,10 @@ fn endpoints(service: &TestService, endpoints: Vec<Endpoint>) -> Update {
     Update::Endpoints(service.key(), shard, endpoints.into_iter().map(Arc::new).collect())
 }
 
-/// The clusters of a service, by name.
+/// The clusters of a service, for a sidecar with an agent.
 fn clusters(world: &Arc<World>, service: &TestService) -> Vec<Cluster> {
     let client = view(world, &sidecar("client-0", "shop")).client;
+    let client = Arc::new(Client { agent: true, ..Client::clone(&client) });
     let batch = ask(world, &ServiceClusters { client, service: service.key() });
     let decode = |resource: &crate::Encoded| {
         let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();

@@ -109,7 +109,7 @@ impl ClusterView {
             istio_filters: proxy.istio_filters,
             agent: proxy.agent,
             labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
-            by_sni: proxy.kind == ProxyKind::Router && sni_dnat::is_used_by(cx, &place.labels),
+            by_sni: sni_dnat::is_used_by(cx, proxy),
             patches: match proxy.kind {
                 ProxyKind::Grpc => Patches::default(),
                 ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, Subject::Cluster),

@@ -6,7 +6,9 @@ use super::{
 use crate::targets::TargetsOf;
 use crate::workload::Identity;
 use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
+use pilotfish_config::networking::PatchOperation;
 use pilotfish_model::ObjectRef;
+use pilotfish_proto::envoy::config::core::v3::TypedExtensionConfig;
 use prost::{Message, Name};
 use std::sync::Arc;
 
@@ -72,6 +74,31 @@ impl Layer {
             patch_routes(cx, &self.patches, context, &self.ports, &mut routes, patched);
             Some(routes)
         })
+    }
+
+    /// Adds the extension configuration of that name that patches have, where there is no other.
+    #[must_use]
+    pub fn extensions(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
+        let Unit::Named(name) = unit else { return batch };
+        if self.patches.is_empty() || !batch.resources.is_empty() {
+            return batch;
+        }
+        let contexts: &[Context] = match self.kind {
+            ProxyKind::Router => &[Context::Gateway],
+            ProxyKind::Sidecar | ProxyKind::Grpc => &[Context::Outbound, Context::Inbound],
+        };
+        let patches = self.patches.load(cx);
+        let meant = patches.iter().filter(|patch| {
+            let adds = matches!(patch.operation, PatchOperation::Add);
+            adds && contexts.iter().any(|context| context.is_in(patch.matches.context))
+        });
+        let configs =
+            meant.filter_map(|patch| Some((patch.value_as::<TypedExtensionConfig>()?, &patch.object)));
+        let found = configs.into_iter().find(|(config, _)| config.name == **name);
+        let encode = |(config, object): (TypedExtensionConfig, &ObjectRef)| {
+            Encoded::new(name.clone(), &config, vec![object.clone()])
+        };
+        found.map(encode).into_iter().collect::<Vec<_>>().into()
     }
 
     fn over<M: Message + Name + Default>(

@@ -356,3 +356,21 @@ fn patches_that_do_nothing_are_told_of() {
     assert!(text[1].starts_with("spec.configPatches[2].match.proxy.proxyVersion: is no regular"), "{text:?}");
     assert!(problems.iter().all(|problem| !problem.is_error()));
 }
+
+#[test]
+fn extension_configurations_are_found_by_name() {
+    use crate::{Batch, Unit};
+    let lua = "{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}";
+    let spec = format!(
+        "{{configPatches: [{{applyTo: EXTENSION_CONFIG, match: {{context: SIDECAR_INBOUND}}, patch: {{operation: ADD, value: {{name: a, typed_config: {lua}}}}}}}]}}"
+    );
+    let world = World::of(&[("shop", "a", &spec)]);
+    let names = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
+        let layer = Layer::of(cx, proxy, Subject::Extension);
+        ["a", "b"].map(|name| {
+            let batch = layer.extensions(cx, &Unit::Named(name.into()), Batch::default());
+            batch.resources.iter().map(|resource| resource.name.to_string()).collect::<Vec<_>>()
+        })
+    });
+    assert_eq!(names, [vec!["a".to_owned()], vec![]]);
+}
