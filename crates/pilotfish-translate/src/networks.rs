@@ -3,6 +3,7 @@
 use crate::{Cx, Query};
 use pilotfish_model::{ClusterId, NetworkGateway, NetworkId};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// The gateways that route mutual TLS, by what lies behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,7 +17,7 @@ pub struct Gateways {
 impl Gateways {
     fn new(all: &[NetworkGateway]) -> Self {
         let mut out = Self { factor: 1, ..Self::default() };
-        for gateway in all.iter().filter(|gateway| gateway.port != 0) {
+        for gateway in all.iter().filter(|gateway| gateway.port != 0 && is_address(gateway)) {
             let (network, cluster) = (&gateway.network, &gateway.cluster);
             out.by_network.entry(network.clone()).or_default().push(gateway.clone());
             out.by_cluster.entry((network.clone(), cluster.clone())).or_default().push(gateway.clone());
@@ -38,6 +39,11 @@ impl Gateways {
         let of_cluster = self.by_cluster.get(&(network.clone(), cluster.clone()));
         of_cluster.or_else(|| self.by_network.get(network)).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Whether a load assignment can hold the gateway: names that were not resolved would make a proxy refuse all of it.
+fn is_address(gateway: &NetworkGateway) -> bool {
+    gateway.address.parse::<IpAddr>().is_ok()
 }
 
 /// The gateways between networks.
@@ -84,6 +90,7 @@ mod tests {
             gateway("a", "c1", "192.0.2.3", 15443),
             gateway("b", "", "192.0.2.4", 15443),
             gateway("b", "", "192.0.2.5", 0),
+            gateway("c", "", "gateway.example.com", 15443),
         ];
         let gateways = Gateways::new(&all);
         assert_eq!(gateways.to(&"a".into(), &"c1".into()).len(), 2);

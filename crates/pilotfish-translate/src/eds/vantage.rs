@@ -3,6 +3,7 @@
 use super::service_rule::{Balance, ServiceRule};
 use crate::cluster_local::ClusterLocalHosts;
 use crate::locality::{Place, topology};
+use crate::networks::NetworkGatewaysOf;
 use crate::{Cx, Proxy, Query};
 use pilotfish_config::networking::{DestinationRule, LoadBalancerSettings, OutlierDetection};
 use pilotfish_model::{ClusterId, Labels, Locality, NetworkId, TrafficDistribution};
@@ -54,7 +55,7 @@ impl Vantage {
     #[must_use]
     pub fn of(cx: &Cx<'_>, proxy: &Proxy, place: &Place) -> Self {
         let asked = cx.get(&AskedOf);
-        let networks = !cx.network_gateways().is_empty();
+        let networks = !cx.get(&NetworkGatewaysOf).is_empty();
         let whole = Self {
             cluster: proxy.cluster.clone(),
             network: proxy.network.clone(),
@@ -76,7 +77,7 @@ impl Vantage {
             locality: rule.balance.asks_locality(),
             label_keys: rule.balance.label_keys(),
         };
-        self.clone().narrowed(!cx.network_gateways().is_empty(), &asked)
+        self.clone().narrowed(!cx.get(&NetworkGatewaysOf).is_empty(), &asked)
     }
 
     fn narrowed(self, networks: bool, asked: &Asked) -> Self {
