@@ -12,11 +12,11 @@ pub(crate) struct Args {
     arguments: Vec<String>,
 }
 
-/// Builds for speed, because a newcomer looks at the figures.
+/// Builds without optimisation: a newcomer waits for the build, not for twenty requests a second.
 pub(crate) fn run(args: &Args) -> Result<bool> {
     tools::ensure(&["envoy"])?;
     let mut cargo = process::cargo();
-    cargo.args(["run", "--release", "--package", "pilotfish", "--", "demo", "--envoy"]);
+    cargo.args(["run", "--package", "pilotfish", "--", "demo", "--envoy"]);
     cargo.arg(workspace::tools().join("envoy")).args(&args.arguments).current_dir(workspace::root());
     process::succeeds(&mut cargo)
 }
