@@ -1,0 +1,96 @@
+//! The process as its operator meets it: exit codes, mistakes told at once, and a stop that ends streams within the deadline.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use pilotfish_bench::fleet::{Fleet, node};
+use pilotfish_testkit::real::{LIMIT, Pilotfish};
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+
+const SERVICE: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: n0}\nspec:\n  hosts: \
+                       [a.example.com]\n  addresses: [10.1.1.1]\n  resolution: STATIC\n  ports: [{name: http, number: 80, \
+                       protocol: HTTP}]\n  endpoints: [{address: 10.2.1.1}]\n";
+
+fn pilotfish(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pilotfish")).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn all_wrong_settings_are_told_at_once() {
+    let output =
+        pilotfish(&["serve", "/no/such/folder", "--xds-address", "nowhere", "--drain-deadline", "soon"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    for part in ["3 settings are wrong", "/no/such/folder", "--xds-address", "--drain-deadline"] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+}
+
+#[test]
+fn a_taken_address_is_told_with_the_flag_that_changes_it() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let output = pilotfish(&["serve", path, "--xds-address", &address, "--admin-address", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(text.contains(&address) && text.contains("--xds-address"), "{text}");
+}
+
+#[test]
+fn validate_says_what_is_wrong_by_its_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.yaml");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, SERVICE).unwrap();
+    assert_eq!(pilotfish(&["validate", path]).status.code(), Some(0));
+    std::fs::write(&file, SERVICE.replace("resolution", "resolutoin")).unwrap();
+    let output = pilotfish(&["validate", path, "--output", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["errors"], 1, "{json}");
+    assert_eq!(json["problems"][0]["path"], "spec.resolutoin");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_streams_and_the_process_before_the_deadline() {
+    let mut pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("a.yaml", SERVICE)]).await;
+    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
+    let fleet = Fleet::start(target, (0..5).map(|n| node(n, "n0")).collect());
+    fleet.synced(LIMIT).await.unwrap();
+    pilotfish.program().terminate().await;
+    assert_eq!(pilotfish.program().ended().await, Some(0));
+    let printed = pilotfish.program().printed();
+    assert!(!printed.contains("before the deadline") && !printed.contains("cut off"), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_finds_what_is_going_on() {
+    let pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("a.yaml", SERVICE)]).await;
+    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
+    let fleet = Fleet::start(target, vec![node(0, "n0")]);
+    fleet.synced(LIMIT).await.unwrap();
+    let registries = pilotfish.json("/debug/registryz?registries=true").await;
+    assert!(registries.as_array().unwrap().iter().all(|registry| registry["synced"] == true), "{registries}");
+    let services = pilotfish.json("/debug/registryz").await;
+    assert_eq!(services[0]["hostname"], "a.example.com");
+    let endpoints = pilotfish.json("/debug/endpointz?host=a.example").await;
+    let endpoint = &endpoints["a.example.com"]["n0"]["Shards"]["External/Kubernetes"][0];
+    assert_eq!(
+        (&endpoint["Addresses"][0], &endpoint["Provenance"]["name"]),
+        (&"10.2.1.1".into(), &"a".into())
+    );
+    let config = pilotfish.json("/debug/configz?kind=ServiceEntry").await;
+    assert_eq!(config[0]["spec"]["hosts"][0], "a.example.com");
+    let dump = pilotfish.json("/debug/config_dump?proxyID=client-0.n0&include_eds=true").await.to_string();
+    for part in ["outbound|80||a.example.com", "virtualOutbound", "10.2.1.1"] {
+        assert!(dump.contains(part), "{part:?} in the dump");
+    }
+    assert_eq!(pilotfish.json("/debug/syncz").await[0]["proxy"], "client-0.n0");
+    assert_eq!(pilotfish.page("/healthz").await, Ok("ok\n".to_owned()));
+    assert_eq!(pilotfish.page("/debug/config_dump?proxyID=nobody").await, Err("HTTP 404".to_owned()));
+}
