@@ -306,19 +306,17 @@ impl Snapshot<'_> {
         self.names_of(id).unwrap_or_default()
     }
 
-    /// A resource of a view.
+    /// A resource of a view. Whoever reads one, there or not, is told of its changes for as long as somebody has the view.
     #[must_use]
     pub fn get(&self, id: ViewId, name: &str) -> Option<Encoded> {
-        let view = self.translator.clients.lock().views.get(&id)?.view.clone();
+        let (view, index) = self.index_of(id)?;
         let memo = &self.translator.memo;
-        let (index, _) = memo.get(&self.current, &IndexOf(view.clone()));
         let unit = match &*index {
             Some(index) => index.unit_of.get(name)?.clone(),
             None => Unit::Named(name.into()),
         };
         let (batch, node) = memo.get(&self.current, &Generate { view, unit: unit.clone() });
         if index.is_none() {
-            // Whoever reads a resource is told of its changes, for as long as somebody has the view.
             let mut clients = self.translator.clients.lock();
             if let Some(viewed) = clients.views.get_mut(&id) {
                 viewed.rooted.insert(unit);
@@ -329,19 +327,30 @@ impl Snapshot<'_> {
     }
 
     fn names_of(&self, id: ViewId) -> Option<Arc<[Arc<str>]>> {
-        let view = self.translator.clients.lock().views.get(&id)?.view.clone();
-        let (index, node) = self.translator.memo.get(&self.current, &IndexOf(view.clone()));
-        let index = Option::as_ref(&index)?;
-        let listed = {
-            let mut clients = self.translator.clients.lock();
-            let viewed = clients.views.get_mut(&id)?;
-            self.translator.memo.set_root(node);
-            std::mem::replace(&mut viewed.listed, true)
+        let (_, index) = self.index_of(id)?;
+        Some(Option::as_ref(&index)?.names.clone())
+    }
+
+    /// A view with its index, if it has one. From the first time on, changes of the index and of all its units are reported.
+    fn index_of(&self, id: ViewId) -> Option<(Arc<View>, Arc<Option<Index>>)> {
+        let (view, is_listed) = {
+            let clients = self.translator.clients.lock();
+            let viewed = clients.views.get(&id)?;
+            (viewed.view.clone(), viewed.listed)
         };
-        if !listed {
-            self.translator.root_units(&self.current, id, &view, index);
+        let (index, node) = self.translator.memo.get(&self.current, &IndexOf(view.clone()));
+        if let (false, Some(listed)) = (is_listed, &*index) {
+            let first = {
+                let mut clients = self.translator.clients.lock();
+                let viewed = clients.views.get_mut(&id)?;
+                self.translator.memo.set_root(node);
+                !std::mem::replace(&mut viewed.listed, true)
+            };
+            if first {
+                self.translator.root_units(&self.current, id, &view, listed);
+            }
         }
-        Some(index.names.clone())
+        Some((view, index))
     }
 }
 

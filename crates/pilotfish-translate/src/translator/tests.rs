@@ -89,6 +89,19 @@ fn a_change_is_reported_to_who_read_the_resource() {
 }
 
 #[test]
+fn one_name_of_a_type_that_is_listed_is_reported_too() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.translator.snapshot().view(&client, ResourceType::Cluster).unwrap();
+    let name = "outbound|80||new.shop.svc.cluster.local";
+    assert!(plane.translator.snapshot().get(view, name).is_none(), "it is not there yet");
+    let changes = plane.apply([service("new", "shop").update()]).changes;
+    let change = Change { view, resource_type: ResourceType::Cluster, name: name.into(), removed: false };
+    assert!(changes.contains(&change), "{changes:?}");
+    assert!(plane.translator.snapshot().get(view, name).is_some());
+}
+
+#[test]
 fn resources_that_nobody_wants_are_let_go() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));
