@@ -22,17 +22,17 @@ mod virtual_outbound;
 
 pub use gateway::GatewayView;
 pub use grpc::{GrpcView, Served};
-pub use view::{Base, InboundView, OutboundView};
+pub use view::{Base, InboundView, OutboundView, SidecarView};
 
 use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
-use outbound::{ListenersOn, PortsOf};
+use outbound::PortsOf;
 use std::sync::Arc;
 
 /// The facets of a proxy that its listeners may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenerView {
     /// A sidecar.
-    Sidecar(Arc<OutboundView>, Arc<InboundView>),
+    Sidecar(Arc<SidecarView>),
     /// A gRPC client or server without a proxy.
     Grpc(Arc<GrpcView>),
     /// A router.
@@ -45,12 +45,7 @@ impl ListenerView {
     #[allow(clippy::unnecessary_wraps)]
     pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         Some(match proxy.kind {
-            ProxyKind::Sidecar => {
-                let base = Arc::new(Base::of(cx, proxy));
-                let outbound = OutboundView::of(cx, proxy, &base);
-                let inbound = InboundView::of(cx, proxy, &base);
-                Self::Sidecar(Arc::new(outbound), Arc::new(inbound))
-            }
+            ProxyKind::Sidecar => Self::Sidecar(Arc::new(SidecarView::of(cx, proxy))),
             ProxyKind::Grpc => Self::Grpc(Arc::new(GrpcView::of(cx, proxy))),
             ProxyKind::Router => Self::Gateway(Arc::new(GatewayView::of(cx, proxy))),
         })
@@ -60,8 +55,8 @@ impl ListenerView {
     #[must_use]
     pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
         match self {
-            Self::Sidecar(outbound, _) => {
-                let ports = cx.get(&PortsOf(outbound.clone()));
+            Self::Sidecar(view) => {
+                let ports = cx.get(&PortsOf(view.outbound.clone()));
                 let ports = ports.iter().map(|port| Unit::Port(*port));
                 Some(ports.chain([Unit::Static, Unit::Inbound]).collect())
             }
@@ -74,11 +69,11 @@ impl ListenerView {
     #[must_use]
     pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         match (self, unit) {
-            (Self::Sidecar(outbound, _), Unit::Port(port)) => {
-                cx.get(&ListenersOn(outbound.clone(), *port)).to_vec().into()
+            (Self::Sidecar(view), Unit::Port(port)) => {
+                outbound::listeners(cx, &view.outbound, view.own_endpoint, *port).into()
             }
-            (Self::Sidecar(outbound, _), Unit::Static) => own_listeners(cx, outbound).into(),
-            (Self::Sidecar(_, inbound), Unit::Inbound) => inbound::listeners(cx, inbound).into(),
+            (Self::Sidecar(view), Unit::Static) => own_listeners(cx, &view.outbound).into(),
+            (Self::Sidecar(view), Unit::Inbound) => inbound::listeners(cx, &view.inbound).into(),
             (Self::Gateway(view), Unit::Port(port)) => view.listeners(cx, *port).into(),
             (Self::Grpc(view), Unit::Named(name)) => Vec::from_iter(view.listener(cx, name)).into(),
             _ => Batch::default(),

@@ -40,6 +40,17 @@ pub struct Base {
     pub proxy_config: Arc<str>,
 }
 
+/// What the listeners of a sidecar depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SidecarView {
+    /// For traffic out of its workload: the same for most sidecars of a namespace.
+    pub outbound: Arc<OutboundView>,
+    /// Its own address, where clients of a service connect to it directly.
+    pub own_endpoint: Option<IpAddr>,
+    /// For traffic to its workload.
+    pub inbound: Arc<InboundView>,
+}
+
 /// What the listeners for traffic out of a sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OutboundView {
@@ -55,8 +66,6 @@ pub struct OutboundView {
     pub reserved: Arc<[u32]>,
     /// The port of the explicit HTTP proxy (`HTTP_PROXY_PORT`); 0 for the mesh's.
     pub http_proxy_port: u32,
-    /// Its own address, where a service without an address of its own has an endpoint there.
-    pub own_address: Option<IpAddr>,
     /// Whether connections are balanced exactly over threads.
     pub exact_balance: bool,
 }
@@ -119,10 +128,23 @@ fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
     }
 }
 
+impl SidecarView {
+    /// The view of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let base = Arc::new(Base::of(cx, proxy));
+        Self {
+            outbound: Arc::new(OutboundView::of(proxy, &base)),
+            own_endpoint: own_endpoint(cx, proxy),
+            inbound: Arc::new(InboundView::of(cx, proxy, &base)),
+        }
+    }
+}
+
 impl OutboundView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<Base>) -> Self {
+    pub fn of(proxy: &Proxy, base: &Arc<Base>) -> Self {
         Self {
             base: base.clone(),
             addresses: AddressView::of(proxy),
@@ -130,7 +152,6 @@ impl OutboundView {
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
             reserved: reserved_ports(proxy),
             http_proxy_port: port(proxy, "HTTP_PROXY_PORT").unwrap_or(0),
-            own_address: own_endpoint(cx, proxy),
             exact_balance: proxy.meta_flag("OUTBOUND_LISTENER_EXACT_BALANCE"),
         }
     }

@@ -111,6 +111,13 @@ impl Imports {
         out
     }
 
+    /// Whether nothing that is visible is left out.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        let all = |hosts: &Hosts| hosts.wildcards.iter().any(|host| host.as_str() == "*");
+        self.everywhere.as_ref().is_some_and(all) && self.excluded.is_empty()
+    }
+
     /// Whether a service of that namespace and host is imported.
     #[must_use]
     pub fn has_service(&self, namespace: &Namespace, host: &Hostname) -> bool {

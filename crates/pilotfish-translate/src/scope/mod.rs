@@ -7,6 +7,7 @@
 //! Proxy ─▶ Scope ─▶ EgressOf: listeners with their imported hosts ─▶ ListenerServicesOf ─▶ ServicesOf: all of them, one per host
 //! ```
 
+mod destinations;
 mod egress;
 mod services;
 mod visible;

@@ -1,5 +1,6 @@
 //! The services of a scope: what each egress listener imports, and all of them together, one per host.
 
+use super::destinations::DestinationServicesOf;
 use super::{EgressOf, Scope, VisibleTo};
 use crate::{Cx, ProxyKind, Query};
 use pilotfish_model::{Hostname, Namespace, Provider, Service};
@@ -73,12 +74,12 @@ impl Query for ListenerServicesOf {
                 Some(port) => only_port(service, port),
                 None => Some(service.clone()),
             });
-        one_namespace_per_host(imported.collect(), &scope.namespace, scope.sidecar.is_some())
+        one_namespace_per_host(imported.collect(), &scope.namespace)
     }
 }
 
 /// The service with no other port than that one; `None` when it does not have it.
-fn only_port(service: &Arc<Service>, number: u32) -> Option<Arc<Service>> {
+pub(super) fn only_port(service: &Arc<Service>, number: u32) -> Option<Arc<Service>> {
     let port = service.port(number)?.clone();
     if service.ports.len() == 1 {
         return Some(service.clone());
@@ -88,21 +89,11 @@ fn only_port(service: &Arc<Service>, number: u32) -> Option<Arc<Service>> {
     Some(Arc::new(narrowed))
 }
 
-/// Where several namespaces have a host, the proxy's own wins, else the first. With hosts that were asked for by a Sidecar, a namespace
-/// with a Kubernetes Service comes before the first.
-fn one_namespace_per_host(
-    mut services: Vec<Arc<Service>>,
-    own: &Namespace,
-    asked_for: bool,
-) -> Vec<Arc<Service>> {
-    let rank = |service: &Service| match service {
-        _ if service.namespace == *own => 0,
-        _ if asked_for && service.provider == Provider::Kubernetes => 1,
-        _ => 2,
-    };
+/// Where several namespaces have a host, the proxy's own wins, else one with a Kubernetes Service, else the first.
+fn one_namespace_per_host(mut services: Vec<Arc<Service>>, own: &Namespace) -> Vec<Arc<Service>> {
     let mut chosen: BTreeMap<Hostname, (u8, Namespace)> = BTreeMap::new();
     for service in &services {
-        let candidate = rank(service);
+        let candidate = rank(service, own);
         let held = chosen.get(&service.hostname).map(|(held, _)| *held);
         if held.is_none_or(|held| candidate < held) {
             chosen.insert(service.hostname.clone(), (candidate, service.namespace.clone()));
@@ -112,6 +103,15 @@ fn one_namespace_per_host(
         chosen.get(&service.hostname).is_some_and(|(_, namespace)| *namespace == service.namespace)
     });
     services
+}
+
+/// How good a service is among those of its host: smaller is better.
+pub(super) fn rank(service: &Service, own: &Namespace) -> u8 {
+    match service {
+        _ if service.namespace == *own => 0,
+        _ if service.provider == Provider::Kubernetes => 1,
+        _ => 2,
+    }
 }
 
 /// The services of a scope.
@@ -132,6 +132,8 @@ impl Query for ServicesOf {
         for index in 0..cx.get(&EgressOf(scope.clone())).len() {
             let imported = cx.get(&ListenerServicesOf(scope.clone(), index));
             imported.iter().for_each(|service| services.add(service));
+            let destinations = cx.get(&DestinationServicesOf(scope.clone(), index));
+            destinations.iter().for_each(|service| services.add(service));
         }
         services
     }

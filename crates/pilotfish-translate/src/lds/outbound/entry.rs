@@ -7,6 +7,7 @@ use super::chain::Chain;
 use super::site::Site;
 use pilotfish_model::ObjectRef;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What a listener is for.
@@ -27,6 +28,8 @@ pub(super) struct Entry {
     pub(super) port: u32,
     /// Whether it really binds the port.
     pub(super) bind_to_port: bool,
+    /// Whether it is there only for endpoints at its address.
+    direct: bool,
     /// The filter chains.
     pub(super) chains: Vec<Chain>,
     /// What made it.
@@ -42,10 +45,16 @@ impl Entry {
             binds: site.binds.clone(),
             port: site.port.number,
             bind_to_port: site.bind_to_port,
+            direct: site.direct,
             chains,
             provenance: vec![site.service.provenance.clone()],
             locked: false,
         }
+    }
+
+    /// The endpoint that it is for, where it is for one.
+    pub(super) fn endpoint(&self) -> Option<IpAddr> {
+        self.binds.first().filter(|_| self.direct)?.parse().ok()
     }
 
     /// Adds those chains that can be told apart from what is there.
@@ -78,6 +87,7 @@ impl Entries {
         if entry.locked {
             return;
         }
+        entry.direct &= site.direct;
         entry.provenance.push(site.service.provenance.clone());
         if entry.kind == Kind::Tcp {
             entry.kind = Kind::Sniffed;
@@ -94,6 +104,7 @@ impl Entries {
         if entry.locked {
             return;
         }
+        entry.direct &= site.direct;
         if entry.kind == Kind::Http {
             entry.kind = Kind::Sniffed;
             let http = std::mem::take(&mut entry.chains);
@@ -115,6 +126,7 @@ impl Entries {
         if entry.locked {
             return;
         }
+        entry.direct &= site.direct;
         if entry.kind == Kind::Http {
             entry.provenance.push(site.service.provenance.clone());
             entry.chains = chains();

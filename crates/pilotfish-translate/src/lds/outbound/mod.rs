@@ -24,6 +24,7 @@ use chain::Chain;
 use entry::{Entries, Entry};
 use pilotfish_model::{Protocol, Resolution};
 use site::{Site, SitesOf, SitesOn};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The ports that a sidecar has outbound listeners on, sorted; 0 for Unix sockets.
@@ -44,14 +45,35 @@ impl Query for PortsOf {
     }
 }
 
-/// The outbound listeners on one port.
+/// The outbound listeners of a sidecar on one port. Traffic of a workload to its own endpoint does not pass its proxy, so there is
+/// no listener for it.
+pub(super) fn listeners(
+    cx: &Cx<'_>,
+    view: &Arc<OutboundView>,
+    own_endpoint: Option<IpAddr>,
+    port: u32,
+) -> Vec<Encoded> {
+    let all = cx.get(&ListenersOn(view.clone(), port));
+    let own = |listener: &&Outbound| listener.endpoint.is_some() && listener.endpoint == own_endpoint;
+    all.iter().filter(|listener| !own(listener)).map(|listener| listener.resource.clone()).collect()
+}
+
+/// The outbound listeners on one port, for all workloads alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ListenersOn(pub(super) Arc<OutboundView>, pub(super) u32);
+struct ListenersOn(Arc<OutboundView>, u32);
+
+/// One listener, and whose traffic does not pass it.
+#[derive(Clone, Debug, PartialEq)]
+struct Outbound {
+    resource: Encoded,
+    /// The address of the endpoint that it is for, where it is for one.
+    endpoint: Option<IpAddr>,
+}
 
 impl Query for ListenersOn {
-    type Output = Vec<Encoded>;
+    type Output = Vec<Outbound>;
 
-    fn compute(&self, cx: &Cx<'_>) -> Vec<Encoded> {
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let Self(view, port) = self;
         let builder = Builder::new(cx, view);
         let mut entries = Entries::default();
@@ -64,7 +86,11 @@ impl Query for ListenersOn {
                 site::place(cx, view, egress, site, |site| builder.add(index, site, &mut entries));
             }
         }
-        entries.into_iter().map(|entry| listener::encode(cx, view, &builder, entry)).collect()
+        let finish = |entry: Entry| Outbound {
+            endpoint: entry.endpoint(),
+            resource: listener::encode(cx, view, &builder, entry),
+        };
+        entries.into_iter().map(finish).collect()
     }
 }
 

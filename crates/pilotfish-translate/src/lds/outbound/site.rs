@@ -22,6 +22,8 @@ pub(super) struct Site {
     pub(super) ranges: Vec<String>,
     /// Whether the listener really binds the port.
     pub(super) bind_to_port: bool,
+    /// Whether the address is that of an endpoint, which clients connect to directly.
+    pub(super) direct: bool,
 }
 
 impl Site {
@@ -97,6 +99,7 @@ pub(super) fn place(
         binds: written,
         ranges: Vec::new(),
         bind_to_port,
+        direct: false,
     };
     let streams = !port.protocol.is_http();
     let without_address = service.resolution == Resolution::Passthrough
@@ -106,7 +109,8 @@ pub(super) fn place(
         let plain_entry =
             service.provider != Provider::Kubernetes && endpoints.is_empty() && service.selector.is_empty();
         if !plain_entry {
-            for addresses in endpoints.iter().filter(|addresses| !is_own(view, addresses)) {
+            site.direct = true;
+            for addresses in endpoints.iter() {
                 site.binds.clone_from(addresses);
                 add(&site);
             }
@@ -178,12 +182,6 @@ fn may_bind(
 
 fn service_key(service: &Service) -> ServiceKey {
     ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() }
-}
-
-/// Traffic of a workload to itself does not pass its proxy's outbound listeners.
-fn is_own(view: &OutboundView, addresses: &[Arc<str>]) -> bool {
-    let first = addresses.first().and_then(|address| address.parse::<IpAddr>().ok());
-    first.is_some() && first == view.own_address
 }
 
 /// The addresses of the endpoints behind one port of a service that clients connect to directly, sorted; whatever their health.

@@ -1,0 +1,156 @@
+//! Services that a scope sees only because a route leads to them: destinations of the VirtualServices that it imports.
+
+use super::services::{only_port, rank};
+use super::{EgressOf, Scope, VisibleTo};
+use crate::virtual_service::{MeshRulesOf, Rule, RuleId, RuleOf};
+use crate::{Cx, Query};
+use pilotfish_config::networking::Destination;
+use pilotfish_model::{Hostname, Namespace, Service};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The services that the routes of one egress listener's rules lead to, in order of their hosts, with the ports that are used: with a port
+/// of its own, the listener's only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct DestinationServicesOf(pub Scope, pub usize);
+
+impl Query for DestinationServicesOf {
+    type Output = Vec<Arc<Service>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let Self(scope, index) = self;
+        let listeners = cx.get(&EgressOf(scope.clone()));
+        // Where some listener imports everything, routes add nothing.
+        if listeners.iter().any(|egress| egress.port.is_none() && egress.imports.is_everything()) {
+            return Vec::new();
+        }
+        let Some(listener) = listeners.get(*index) else { return Vec::new() };
+        let used = ports_by_host(cx, scope, *index);
+        let best = best_visible(cx, &scope.namespace, &used);
+        best.into_iter()
+            .filter_map(|(host, service)| match (listener.matched_port(), used.get(&host)?) {
+                (Some(port), _) => only_port(&service, port),
+                (None, Ports::All) => Some(service),
+                (None, Ports::Some(numbers)) => only_ports(&service, numbers),
+            })
+            .collect()
+    }
+}
+
+/// The ports of a host that routes use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ports {
+    /// Some route names none.
+    All,
+    Some(BTreeSet<u32>),
+}
+
+impl Ports {
+    fn add(&mut self, number: u32) {
+        match self {
+            Self::All => {}
+            Self::Some(_) if number == 0 => *self = Self::All,
+            Self::Some(numbers) => {
+                numbers.insert(number);
+            }
+        }
+    }
+}
+
+fn ports_by_host(cx: &Cx<'_>, scope: &Scope, listener: usize) -> BTreeMap<Hostname, Ports> {
+    let mut out: BTreeMap<Hostname, Ports> = BTreeMap::new();
+    for header in &cx.get(&MeshRulesOf(scope.clone(), listener)).list {
+        let destinations = cx.get(&DestinationsOf { rule: header.id.clone(), from: scope.namespace.clone() });
+        for (host, port) in destinations.iter() {
+            out.entry(host.clone()).or_insert_with(|| Ports::Some(BTreeSet::new())).add(*port);
+        }
+    }
+    out
+}
+
+/// The best service of each host, of those that the namespace may see.
+fn best_visible(
+    cx: &Cx<'_>,
+    own: &Namespace,
+    wanted: &BTreeMap<Hostname, Ports>,
+) -> BTreeMap<Hostname, Arc<Service>> {
+    let mut best: BTreeMap<Hostname, Arc<Service>> = BTreeMap::new();
+    if wanted.is_empty() {
+        return best;
+    }
+    for service in cx.get(&VisibleTo(own.clone())).iter() {
+        if !wanted.contains_key(&service.hostname) {
+            continue;
+        }
+        let held = best.get(&service.hostname);
+        if held.is_none_or(|held| rank(service, own) < rank(held, own)) {
+            best.insert(service.hostname.clone(), service.clone());
+        }
+    }
+    best
+}
+
+/// The service with only some ports; `None` when it has none of them.
+fn only_ports(service: &Arc<Service>, numbers: &BTreeSet<u32>) -> Option<Arc<Service>> {
+    let ports: Vec<_> = service.ports.iter().filter(|port| numbers.contains(&port.number)).cloned().collect();
+    if ports.is_empty() {
+        return None;
+    }
+    if ports.len() == service.ports.len() {
+        return Some(service.clone());
+    }
+    let mut narrowed = Service::clone(service);
+    narrowed.ports = ports.into();
+    Some(Arc::new(narrowed))
+}
+
+/// The hosts and ports (0: any) that the routes of a rule lead to, for clients of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DestinationsOf {
+    rule: RuleId,
+    from: Namespace,
+}
+
+impl Query for DestinationsOf {
+    type Output = BTreeSet<(Hostname, u32)>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let rule = cx.get(&RuleOf(self.rule.clone()));
+        let Some(rule) = rule.as_ref() else { return BTreeSet::new() };
+        let destinations = destinations(rule, &self.from);
+        let read = destinations.filter_map(|to| {
+            let host = Hostname::parse(&to.host).ok()?;
+            Some((host, to.port.as_ref().map_or(0, |port| port.number)))
+        });
+        read.collect()
+    }
+}
+
+/// The destinations of all routes that clients of the namespace can take.
+fn destinations<'a>(rule: &'a Rule, from: &'a Namespace) -> impl Iterator<Item = &'a Destination> {
+    let http = rule.http.iter().filter(|route| {
+        can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str()))
+    });
+    let http = http.flat_map(|route| {
+        let weighted = route.route.iter().filter_map(|weighted| weighted.destination.as_ref());
+        let mirrors = route.mirrors.iter().filter_map(|mirror| mirror.destination.as_ref());
+        weighted.chain(route.mirror.as_ref()).chain(mirrors)
+    });
+    let tls = rule.tls.iter().filter(|route| {
+        can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str()))
+    });
+    let tcp = rule.tcp.iter().filter(|route| {
+        can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str()))
+    });
+    let streams = tls.flat_map(|route| &route.route).chain(tcp.flat_map(|route| &route.route));
+    http.chain(streams.filter_map(|weighted| weighted.destination.as_ref()))
+}
+
+/// Whether some condition of a route takes clients of the namespace; a route without conditions takes all.
+fn can_come_from<'a>(from: &Namespace, mut conditions: impl Iterator<Item = &'a str>) -> bool {
+    let mut takes = |namespace: &str| namespace.is_empty() || *from == namespace;
+    match conditions.next() {
+        None => true,
+        Some(first) => takes(first) || conditions.any(takes),
+    }
+}
