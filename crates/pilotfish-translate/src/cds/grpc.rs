@@ -96,7 +96,8 @@ fn mutual_tls(accounts: &[String]) -> TransportSocket {
     }
 }
 
-/// The workload's certificate, and the mesh's roots for peers with one of these identities, from gRPC's certificate providers.
+/// The workload's certificate, and the mesh's roots for peers with one of these identities, from gRPC's
+/// certificate providers.
 pub(crate) fn common_tls(accounts: &[String]) -> CommonTlsContext {
     let plugin = |name: &str| CertificateProviderPluginInstance {
         instance_name: PROVIDER.to_owned(),

@@ -78,8 +78,8 @@ fn set_policy(draft: &mut Draft, policy: LbPolicy) {
     draft.cluster.lb_policy = policy as i32;
 }
 
-/// The locality setting in force: that of the rule, else the service's own preference, else that of the mesh; and whether it fails over
-/// without outlier detection.
+/// The locality setting in force: that of the rule, else the service's own preference, else that of the mesh; and
+/// whether it fails over without outlier detection.
 pub(super) fn locality_setting<'a>(
     mesh: &'a MeshConfig,
     service: &Service,

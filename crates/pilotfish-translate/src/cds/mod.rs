@@ -6,8 +6,9 @@
 //! targets of the workload ─▶ one cluster per workload port                              (inbound.rs)
 //! ```
 //!
-//! A cluster is a [`draft::Draft`] first, to which the parts of a traffic policy are applied in Istio's order: connection
-//! pool, HTTP/2 upgrade, outlier detection, load balancer, TLS, PROXY protocol. Later parts look at what earlier ones did.
+//! A cluster is a [`draft::Draft`] first, to which the parts of a traffic policy are applied in Istio's order: HTTP/2
+//! upgrade, connection pool, outlier detection, load balancer, TLS, PROXY protocol. Later parts look at what earlier ones
+//! did. At the end EnvoyFilters patch the finished cluster (finish.rs).
 
 mod connection_pool;
 mod draft;

@@ -62,7 +62,8 @@ impl Query for ServiceClusters {
 enum Mode {
     /// By routes.
     Plain,
-    /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none of our own.
+    /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none of
+    /// our own.
     BySni,
 }
 
@@ -259,8 +260,9 @@ impl<'a> Context<'a> {
         proxy_protocol::apply(draft, policy.proxy_protocol);
     }
 
-    /// Whether the mesh's mutual TLS is used without being asked for: not without certificates, not out of the mesh, nor where
-    /// a whole namespace has it switched off, nor where connections pass to endpoints of which some cannot.
+    /// Whether the mesh's mutual TLS is used without being asked for: not without certificates, not out of the
+    /// mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of which
+    /// some cannot.
     fn auto_mtls(&self, which: &Which<'_>) -> bool {
         if !self.client.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
             return false;

@@ -1,7 +1,7 @@
 //! TLS to the endpoints of a service.
 //!
-//! Without a rule, mutual TLS of the mesh is used with endpoints that can (they say so in their metadata), plain text with the
-//! others. A rule that says something decides for all endpoints.
+//! Without a rule, mutual TLS of the mesh is used with endpoints that can (they say so in their metadata), plain
+//! text with the others. A rule that says something decides for all endpoints.
 #![allow(deprecated, reason = "Istio writes fields that Envoy has newer forms of")]
 
 use super::draft::Draft;
@@ -79,8 +79,8 @@ pub(super) fn apply(
     draft.cluster.transport_socket = context.map(|context| socket(&context));
 }
 
-/// Mutual TLS with the endpoints that can. Where there are no endpoints to look at (connections go where the client wanted to),
-/// all of them were found able before.
+/// Mutual TLS with the endpoints that can. Where there are no endpoints to look at (connections go where the
+/// client wanted to), all of them were found able before.
 fn automatic(draft: &mut Draft, client: &Client, mesh: &MeshConfig, peer: &Peer<'_>) {
     if let Some(own) = &client.certificates {
         let settings = with_certificates(own, peer.accounts, &peer.sni);

@@ -97,8 +97,8 @@ impl NamespaceRules {
         most_specific(&self.local, host)
     }
 
-    /// What clients of the root namespace use of the namespace's rules before those of the service: rules that were made
-    /// for them alone, because the public ones there are defaults for everybody.
+    /// What clients of the root namespace use of the namespace's rules before those of the service: rules that
+    /// were made for them alone, because the public ones there are defaults for everybody.
     #[must_use]
     pub fn root_private(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
         most_specific(&self.root_private, host)

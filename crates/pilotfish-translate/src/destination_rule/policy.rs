@@ -53,9 +53,9 @@ impl<'a> Policy<'a> {
         }
     }
 
-    /// The host's policy under that of a subset: parts of the subset replace whole parts of the host. Where the subset has
-    /// settings for the port, the four parts that such settings have all come from there, present or not. A retry budget
-    /// does not survive the union.
+    /// The host's policy under that of a subset: parts of the subset replace whole parts of the host. Where the
+    /// subset has settings for the port, the four parts that such settings have all come from there, present or
+    /// not. A retry budget does not survive the union.
     fn under(self, subset: &'a TrafficPolicy, port: u32) -> Self {
         let own = Self::of(subset, port);
         let merged = Self {
@@ -103,8 +103,8 @@ impl Rule {
         }
     }
 
-    /// The keys of consistent hashing for requests to a port and subset: the most specific place that has any. `None` as
-    /// port stands for a destination that names none, for which settings of ports do not count.
+    /// The keys of consistent hashing for requests to a port and subset: the most specific place that has any.
+    /// `None` as port stands for a destination that names none, for which settings of ports do not count.
     #[must_use]
     pub fn consistent_hash(&self, port: Option<u32>, subset: &str) -> Option<&ConsistentHashLb> {
         let own = self.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());

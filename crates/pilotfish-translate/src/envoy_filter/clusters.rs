@@ -9,7 +9,8 @@ use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::core::v3::TransportSocket;
 use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
 
-/// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not say them. `None` when a patch removes it.
+/// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not say them. `None` when a
+/// patch removes it.
 #[must_use]
 pub fn patch_cluster(
     cx: &Cx<'_>,
@@ -85,8 +86,8 @@ fn merge(cluster: &mut Cluster, patch: &Patch) {
     }
 }
 
-/// A patch with a transport socket patches that alone. It merges with one of its name, and takes the place of another; but where the
-/// socket depends on the endpoint, there is no place for a single one.
+/// A patch with a transport socket patches that alone. It merges with one of its name, and takes the place of
+/// another; but where the socket depends on the endpoint, there is no place for a single one.
 fn merge_socket(cluster: &mut Cluster, patch: TransportSocket) {
     if cluster.transport_socket_matches.is_empty() {
         match &mut cluster.transport_socket {

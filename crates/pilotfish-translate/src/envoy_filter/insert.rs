@@ -2,8 +2,9 @@
 
 use pilotfish_config::networking::PatchOperation;
 
-/// Applies an operation that adds or replaces elements. `anchor` tells the element that the operation is relative to, if the patch
-/// names one: without it, "before" is first and "after" is last, and there is nothing to replace. Whether anything was done.
+/// Applies an operation that adds or replaces elements. `anchor` tells the element that the operation is relative
+/// to, if the patch names one: without it, "before" is first and "after" is last, and there is nothing to replace.
+/// Whether anything was done.
 pub(super) fn insert<T: Clone>(
     list: &mut Vec<T>,
     operation: PatchOperation,

@@ -1,4 +1,5 @@
-//! Patches as the last layer over encoded resources: what other code generated is decoded only if some patch may concern it.
+//! Patches as the last layer over encoded resources: what other code generated is decoded only if some patch may
+//! concern it.
 
 use super::{
     Context, Patched, Patches, ServicePorts, Subject, added_listeners, patch_listener, patch_routes,

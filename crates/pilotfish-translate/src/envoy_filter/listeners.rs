@@ -13,7 +13,8 @@ use pilotfish_proto::envoy::config::core::v3::socket_address::PortSpecifier;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener, ListenerFilter};
 use std::sync::Arc;
 
-/// The listeners that traffic is redirected to. They stand for all ports, so a port in a patch is looked for in their chains.
+/// The listeners that traffic is redirected to. They stand for all ports, so a port in a patch is looked for in
+/// their chains.
 const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 
 /// What patches of a listener look at.
@@ -79,7 +80,8 @@ pub fn added_listeners(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<
     added.collect()
 }
 
-/// Whether a patch means the listener. In the ones that stand for all ports, a port means chains, unless the patch is on the listener.
+/// Whether a patch means the listener. In the ones that stand for all ports, a port means chains, unless the patch
+/// is on the listener.
 pub(super) fn listener_matches(listener: &Listener, patch: &Patch) -> bool {
     let Some(matches) = &patch.matches.listener else { return true };
     if !matches.name.is_empty() && matches.name != listener.name {

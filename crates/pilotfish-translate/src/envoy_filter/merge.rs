@@ -1,5 +1,6 @@
-//! Merging messages as protobuf does it: set fields replace, messages merge, lists append, entries of maps are replaced. A false, a
-//! zero or an empty text is not set and so changes nothing. Durations are replaced as a whole.
+//! Merging messages as protobuf does it: set fields replace, messages merge, lists append, entries of maps are
+//! replaced. A false, a zero or an empty text is not set and so changes nothing. Durations are replaced as a
+//! whole.
 
 use super::value::{decode, encode};
 use pilotfish_proto::Any;
@@ -18,8 +19,8 @@ pub(super) fn merge_into<M: Message + Name + Default>(target: &mut M, patch: &Dy
     }
 }
 
-/// Merges what two `Any`s hold. The patch is read as the target's type, whatever it says: older names of a type fit newer ones. `None` when
-/// the type is not known or the patch is not of it.
+/// Merges what two `Any`s hold. The patch is read as the target's type, whatever it says: older names of a type
+/// fit newer ones. `None` when the type is not known or the patch is not of it.
 pub(super) fn merge_any(target: &Any, patch: &Any) -> Option<Any> {
     let mut message = decode(&target.type_url, &target.value)?;
     merge(&mut message, &decode(&target.type_url, &patch.value)?);

@@ -56,8 +56,8 @@ impl Patch {
     }
 }
 
-/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know, expressions that do not compile. Each costs its patch
-/// alone, so these are warnings.
+/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know, expressions that do not
+/// compile. Each costs its patch alone, so these are warnings.
 #[must_use]
 pub fn check_object(object: &Object) -> Vec<Problem> {
     let Some(filter) = object.typed::<EnvoyFilter>() else { return Vec::new() };
@@ -68,12 +68,12 @@ pub fn check_object(object: &Object) -> Vec<Problem> {
 fn check_patch(path: &str, written: &EnvoyConfigObjectPatch) -> Vec<Problem> {
     let mut problems = Vec::new();
     let value = written.patch.as_ref().filter(|patch| patch.operation != PatchOperation::Remove);
-    if let (Some(type_name), Some(value)) = (type_of(written.apply_to), value.and_then(|p| p.value.as_ref()))
+    let value = value.and_then(|patch| patch.value.as_ref());
+    if let (Some(type_name), Some(value)) = (type_of(written.apply_to), value)
+        && let Err(error) = parse(type_name, value)
     {
-        if let Err(error) = parse(type_name, value) {
-            let message = format!("is no {type_name}: {error}; the patch is left out");
-            problems.push(Problem::doubt(&format!("{path}.patch.value"), message));
-        }
+        let message = format!("is no {type_name}: {error}; the patch is left out");
+        problems.push(Problem::doubt(&format!("{path}.patch.value"), message));
     }
     let version = written.r#match.as_ref().and_then(|matches| matches.proxy.as_ref());
     if let Some(Err(error)) = version.map(|proxy| regex::Regex::new(&proxy.proxy_version)) {

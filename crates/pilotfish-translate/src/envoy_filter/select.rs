@@ -48,8 +48,8 @@ impl Subject {
     }
 }
 
-/// The patches that hold for a proxy, in the order in which they are applied: a facet of views. Proxies for which the same patches hold
-/// are equal, whatever labels and metadata made them hold.
+/// The patches that hold for a proxy, in the order in which they are applied: a facet of views. Proxies for which
+/// the same patches hold are equal, whatever labels and metadata made them hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Patches {
     keys: Arc<[Key]>,

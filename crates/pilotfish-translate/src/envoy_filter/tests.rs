@@ -81,7 +81,8 @@ fn maps_are_encoded_in_order() {
 /// A world of EnvoyFilters.
 struct World(std::sync::Arc<pilotfish_model::World>);
 
-/// Runs something with access to the world. Each question is asked of a memo of its own, so that all are taken for equal.
+/// Runs something with access to the world. Each question is asked of a memo of its own, so that all are taken for
+/// equal.
 #[derive(Clone, Debug)]
 struct Ask<T>(fn(&Cx<'_>, &Proxy) -> T, std::sync::Arc<Proxy>);
 
@@ -292,7 +293,8 @@ fn elements_are_put_where_the_operation_says() {
     };
     let is_b = |element: &&str| *element == "b";
     let is_x = |element: &&str| *element == "x";
-    let anchors: [Option<&dyn Fn(&&str) -> bool>; 3] = [None, Some(&is_b), Some(&is_x)];
+    type Anchor<'a> = Option<&'a dyn Fn(&&str) -> bool>;
+    let anchors: [Anchor<'_>; 3] = [None, Some(&is_b), Some(&is_x)];
     for (operation, want) in [
         (Add, ["abc+", "abc+", "abc+"]),
         (InsertFirst, ["+abc", "+abc", "+abc"]),
