@@ -27,6 +27,7 @@ pub mod ecds;
 pub mod eds;
 pub mod envoy_filter;
 pub mod gateway;
+mod gateway_api;
 mod ingress;
 pub mod lds;
 pub mod locality;

@@ -1,5 +1,6 @@
 //! Which gateways there are, and the servers of each.
 
+use crate::gateway_api::ApiGateways;
 use crate::ingress::IngressGateways;
 use crate::{Cx, Query, reference};
 use pilotfish_config::networking::{Gateway as GatewaySpec, Server};
@@ -77,6 +78,7 @@ impl Query for AllGateways {
         let mut headers: Vec<Header> =
             cx.objects::<GatewaySpec>().map(|object| Header::of(&object)).collect();
         headers.extend(cx.get(&IngressGateways).values().map(|(header, _)| header.clone()));
+        headers.extend(cx.get(&ApiGateways).values().map(|(header, _)| header.clone()));
         headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         headers
     }
@@ -103,6 +105,9 @@ impl Query for GatewayOf {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         if self.0.source == Kind::Ingress {
             return cx.get(&IngressGateways).get(&self.0.name).map(|(_, gateway)| gateway.clone());
+        }
+        if self.0.source == Kind::KubernetesGateway {
+            return cx.get(&ApiGateways).get(&self.0).map(|(_, gateway)| gateway.clone());
         }
         let object = cx.object::<GatewaySpec>(&self.0.namespace, &self.0.name)?;
         Some(Arc::new(Gateway {

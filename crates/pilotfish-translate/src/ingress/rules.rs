@@ -70,7 +70,7 @@ fn empty(ingress: &Typed<Ingress>, host: &str, hostname: Hostname) -> (Header, R
         id: id.clone(),
         hosts: vec![hostname],
         gateways: Vec::new(),
-        export_to: ExportTo::Public,
+        export_to: ExportTo::Unset,
         delegates: false,
         has_streams: false,
         created: ingress.meta().created,

@@ -30,6 +30,7 @@ mod services;
 mod sidecar;
 mod view;
 
+pub(crate) use redirect::REPLACE_PREFIX;
 pub use view::{Client, RouteView};
 
 use crate::{Batch, Cx, Encoded, ProxyKind, Unit};

@@ -11,7 +11,7 @@ use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::{DirectResponseAction, RedirectAction};
 
 /// What the path of a redirect begins with when only the prefix that matched is replaced: how the routes of the Gateway API say it.
-pub(super) const REPLACE_PREFIX: &str = "%PREFIX()%";
+pub(crate) const REPLACE_PREFIX: &str = "%PREFIX()%";
 
 /// A redirect; `None` for a code that is no redirect.
 pub(super) fn redirect(to: &HttpRedirect, port: u32, tls: bool, semantics: Semantics) -> Option<Action> {

@@ -1,6 +1,7 @@
 //! Which rules there are, by who sees them behind which gateway.
 
-use super::{Header, Semantics};
+use super::Header;
+use crate::gateway_api::ApiRules;
 use crate::ingress::IngressRules;
 use crate::{Cx, Query};
 use pilotfish_config::networking::VirtualService;
@@ -22,6 +23,7 @@ impl Query for AllRules {
         let mut headers: Vec<Arc<Header>> =
             cx.objects::<VirtualService>().filter_map(|object| Header::of(&object)).map(Arc::new).collect();
         headers.extend(cx.get(&IngressRules).values().map(|(header, _)| header.clone()));
+        headers.extend(cx.get(&ApiRules).values().map(|(header, _)| header.clone()));
         headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         headers
     }
@@ -53,11 +55,7 @@ impl Query for RuleIndex {
         let mut index = Index::default();
         for header in cx.get(&AllRules).iter() {
             let own = &header.id.namespace;
-            let export_to = match &header.export_to {
-                // What comes from an Ingress or the Gateway API is for everybody.
-                ExportTo::Unset if header.semantics == Semantics::Istio => &default,
-                written => written,
-            };
+            let export_to = if header.export_to == ExportTo::Unset { &default } else { &header.export_to };
             match export_to {
                 ExportTo::Unset | ExportTo::Public => add(&mut index.public, header),
                 ExportTo::Nobody => {}

@@ -2,6 +2,7 @@
 
 use super::delegate::merge_routes;
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
+use crate::gateway_api::ApiRules;
 use crate::ingress::IngressRules;
 use crate::short_name::qualify;
 use crate::{Cx, Query, reference};
@@ -178,6 +179,9 @@ impl Query for RuleOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         match self.0.source {
+            Kind::HttpRoute | Kind::TcpRoute | Kind::TlsRoute => {
+                cx.get(&ApiRules).get(&self.0).map(|(_, rule)| rule.clone())
+            }
             Kind::Ingress => cx.get(&IngressRules).get(&self.0).map(|(_, rule)| rule.clone()),
             _ => {
                 let object = cx.object::<VirtualService>(&self.0.namespace, &self.0.name)?;
