@@ -84,12 +84,12 @@ impl Building<'_, '_> {
             }
             let Some(source) = self.source(server, header) else { continue };
             for host in hosts {
-                self.add_host(host, server, Some(source.clone()));
+                self.add_host(&host, server, Some(source.clone()));
             }
         }
         if server.redirects() {
             for host in &server.hosts {
-                self.add_host(host.host.clone(), server, None);
+                self.add_host(&host.host, server, None);
             }
         }
     }
@@ -112,7 +112,7 @@ impl Building<'_, '_> {
         (!rules.routes.is_empty()).then_some(source)
     }
 
-    fn add_host(&mut self, host: Hostname, server: &MergedServer, source: Option<Source>) {
+    fn add_host(&mut self, host: &Hostname, server: &MergedServer, source: Option<Source>) {
         let name = || host_port(host.as_str(), server.port.number);
         let draft = self.hosts.entry(host.clone()).or_insert_with(|| Draft {
             name: name(),

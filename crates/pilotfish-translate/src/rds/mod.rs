@@ -60,3 +60,6 @@ fn finish(mut config: RouteConfiguration, provenance: Vec<ObjectRef>) -> Encoded
     config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);
     Encoded::new(config.name.as_str(), &config, provenance)
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,24 @@ pub(super) struct Plan {
     pub(super) services: Vec<(u32, Arc<Service>)>,
 }
 
+impl Plan {
+    /// What concerns one service alone.
+    pub(super) fn only(&self, host: &str) -> Self {
+        let is_it = |service: &&Arc<Service>| service.hostname.as_str() == host;
+        let ruled = self.ruled.iter().filter_map(|planned| {
+            let services: Vec<_> = planned.services.iter().filter(is_it).cloned().collect();
+            (!services.is_empty()).then(|| Planned {
+                rule: planned.rule.clone(),
+                port: planned.port,
+                services,
+                other_hosts: Vec::new(),
+            })
+        });
+        let services = self.services.iter().filter(|(_, service)| is_it(&service));
+        Self { ruled: ruled.collect(), services: services.cloned().collect() }
+    }
+}
+
 /// The port on which hosts that no service has are routed.
 const PLAIN_HTTP: u32 = 80;
 

@@ -1,7 +1,7 @@
 //! Route configurations of sidecars: one for each port, one for each sniffed port of a service, one for the explicit proxy.
 
 use super::domains::Domains;
-use super::plan::{PlanOf, Planned};
+use super::plan::{Plan, PlanOf, Planned};
 use super::routes::{DefaultRoute, RoutesOf, is_grpc};
 use super::services::listener_of;
 use super::view::{RouteView, mesh_gateway};
@@ -68,8 +68,10 @@ fn empty(name: &Arc<str>) -> Encoded {
 
 /// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
 fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
-    let (mut hosts, provenance) = virtual_hosts(view, cx, port, name);
-    hosts.retain(|host| host.name == name);
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    let Some(listener) = listener_of(cx, &view.client.scope, port, name) else { return Default::default() };
+    let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port }).only(host);
+    let (mut hosts, provenance) = planned_hosts(view, cx, port, &plan);
     for host in &mut hosts {
         host.domains = vec!["*".to_owned()];
     }
@@ -85,6 +87,15 @@ pub(super) fn virtual_hosts(
 ) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
     let Some(listener) = listener_of(cx, &view.client.scope, port, route) else { return Default::default() };
     let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port });
+    planned_hosts(view, cx, port, &plan)
+}
+
+fn planned_hosts(
+    view: &RouteView,
+    cx: &Cx<'_>,
+    port: u32,
+    plan: &Plan,
+) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
     let mut building = Building::new(view, cx, port);
     // What a rule serves is known first, so that a short form of one host never hides the full name of another.
     let planned: Vec<(&Planned, Arc<Rules>)> =

@@ -3,10 +3,10 @@
 use crate::destination_rule::selector_labels;
 use crate::gateway::Bound;
 use crate::scope::Scope;
-use crate::service_address::AddressView;
+use crate::service_address::{AddressView, Families};
 use crate::virtual_service::{MESH, SourceLabelKeys};
 use crate::{Cx, Proxy, ProxyKind, proxy_config, workload};
-use pilotfish_model::Labels;
+use pilotfish_model::{ClusterId, Labels};
 use std::sync::Arc;
 
 /// The facets of a proxy that its route configurations may depend on.
@@ -51,13 +51,23 @@ impl RouteView {
                 scope,
             },
             dns_domain: if proxy.kind == ProxyKind::Router { "".into() } else { proxy.dns_domain.clone() },
-            addresses: AddressView::of(proxy),
+            addresses: addresses(proxy),
             attempt_count: !disabled.unwrap_or(false),
             gateways: match proxy.kind {
                 ProxyKind::Router => Bound::of(cx, proxy),
                 ProxyKind::Sidecar | ProxyKind::Grpc => Bound::default(),
             },
         })
+    }
+}
+
+/// A router's hosts are those of its gateways: no address of a service is among them.
+fn addresses(proxy: &Proxy) -> AddressView {
+    match proxy.kind {
+        ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(proxy),
+        ProxyKind::Router => {
+            AddressView { cluster: ClusterId::default(), families: Families::V4, automatic: false }
+        }
     }
 }
 

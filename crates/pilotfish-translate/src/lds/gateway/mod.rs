@@ -90,8 +90,8 @@ impl TakenNames {
     /// Takes names; `false` when some of them is taken already.
     fn take(&mut self, bind: &str, names: &[String]) -> bool {
         let taken = self.0.entry(bind.to_owned()).or_default();
-        // No short circuit: names before and after a taken one count as taken, too.
-        names.iter().fold(true, |free, name| taken.insert(name.clone()) && free)
+        // The free ones among them count as taken, too.
+        names.iter().filter(|name| !taken.insert((*name).clone())).count() == 0
     }
 }
 
