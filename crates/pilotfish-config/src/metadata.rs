@@ -89,7 +89,7 @@ impl Metadata {
             let hint = "generateName needs an API server that makes a name of it";
             match self.generate_name.is_empty() {
                 true => checker.error(&at.field("name"), "must be set"),
-                false => checker.error_with_hint(&at.field("name"), "must be set", hint),
+                false => checker.error_with_hint(&at.field("name"), "must be set", hint.to_owned()),
             }
         } else if !is_object_name(&self.name) {
             checker.error(&at.field("name"), format!("{:?} is not a name: {NAME_RULE}", self.name));

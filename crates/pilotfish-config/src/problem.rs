@@ -98,29 +98,34 @@ pub(crate) struct Checker {
 
 impl Checker {
     pub(crate) fn error(&mut self, at: &Path<'_>, message: impl Into<String>) {
-        self.add_error(at, message, None);
+        self.error_with_hint(at, message, None);
     }
 
     pub(crate) fn error_with_hint(
         &mut self,
         at: &Path<'_>,
         message: impl Into<String>,
-        hint: impl Into<String>,
+        hint: impl Into<Option<String>>,
     ) {
-        self.add_error(at, message, Some(hint.into()));
-    }
-
-    fn add_error(&mut self, at: &Path<'_>, message: impl Into<String>, hint: Option<String>) {
         self.errors += 1;
         if self.errors <= MOST_PROBLEMS {
-            self.problems.push(Problem::error(at.to_field_path(), message).with_hint(hint));
+            self.problems.push(Problem::error(at.to_field_path(), message).with_hint(hint.into()));
         }
     }
 
     pub(crate) fn warning(&mut self, at: &Path<'_>, message: impl Into<String>) {
+        self.warning_with_hint(at, message, None);
+    }
+
+    pub(crate) fn warning_with_hint(
+        &mut self,
+        at: &Path<'_>,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
         self.warnings += 1;
         if self.warnings <= MOST_PROBLEMS {
-            self.problems.push(Problem::warning(at.to_field_path(), message));
+            self.problems.push(Problem::warning(at.to_field_path(), message).with_hint(hint));
         }
     }
 

@@ -1,4 +1,5 @@
 //! The file source on a real file system: each test waits for what it expects, with a deadline.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use pilotfish_config::file::{FileSource, FileSourceSettings, OpenError, RunningFileSource, validate_paths};
 use pilotfish_config::networking::VirtualService;

@@ -18,7 +18,7 @@ pub(super) fn check(policy: &AuthorizationPolicy, at: &Path<'_>, _: &ObjectMeta,
     let never = matches!(policy.action, AuthorizationAction::Deny | AuthorizationAction::Custom);
     if never && policy.rules.is_empty() {
         let message = "must be set, without rules the policy matches nothing";
-        checker.error_with_hint(&at.field("rules"), message, "[{}] matches every request");
+        checker.error_with_hint(&at.field("rules"), message, "[{}] matches every request".to_owned());
     }
     each(&policy.rules, &at.field("rules"), checker, |value, at, checker| {
         rule(value, policy.action, at, checker);
@@ -33,7 +33,7 @@ fn provider(policy: &AuthorizationPolicy, at: &Path<'_>, checker: &mut Checker) 
             checker.error(&at.field("name"), "must be set");
         }
         (Some(_), action) if action != AuthorizationAction::Custom => {
-            checker.error(&at, "must only be set for action CUSTOM");
+            checker.warning(&at, "has an effect for action CUSTOM only");
         }
         _ => {}
     }
@@ -109,7 +109,7 @@ fn source(source: &Source, custom: bool, at: &Path<'_>, checker: &mut Checker) {
     let lists = by_certificate.iter().chain(&accounts).chain(&blocks);
     some_list(lists.clone().copied(), at, checker);
     for (field, _) in by_certificate.iter().filter(|(_, list)| custom && !list.is_empty()) {
-        checker.error(&at.field(field), "is not supported for action CUSTOM");
+        checker.warning(&at.field(field), "is not supported for action CUSTOM");
     }
     for (field, list) in blocks {
         each(list, &at.field(field), checker, |block, at, checker| {
@@ -239,7 +239,7 @@ fn condition(condition: &Condition, custom: bool, at: &Path<'_>, checker: &mut C
     }
     let by_certificate = matches!(key, "source.namespace" | "source.principal" | "source.serviceAccount");
     if custom && (by_certificate || key.starts_with("request.auth.")) {
-        checker.error(&key_at, format!("{} is not supported for action CUSTOM", quoted(key)));
+        checker.warning(&key_at, format!("{} is not supported for action CUSTOM", quoted(key)));
     }
     let kind = attribute(key);
     match kind {
@@ -247,10 +247,7 @@ fn condition(condition: &Condition, custom: bool, at: &Path<'_>, checker: &mut C
             let known = PLAIN.iter().chain(&KEYED).map(|(name, _)| *name);
             let hint = crate::problem::did_you_mean(key, known.map(|name| name.trim_end_matches('[')));
             let message = format!("{} is not an attribute", quoted(key));
-            match hint {
-                Some(hint) => checker.error_with_hint(&key_at, message, hint),
-                None => checker.error(&key_at, message),
-            }
+            checker.error_with_hint(&key_at, message, hint);
         }
         Attribute::BadKey => checker.error(&key_at, format!("{} must have the form name[key]", quoted(key))),
         _ => {}

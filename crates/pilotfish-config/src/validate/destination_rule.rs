@@ -1,7 +1,7 @@
 //! DestinationRule.
 
-use super::names::{self, each, fqdn_problem, is_ip, quoted, unique};
-use super::values::{at_most_one, duration, not_negative, percent};
+use super::names::{self, each, fqdn_problem, is_ip, quoted, unique, warn_duplicates};
+use super::values::{at_most_one, duration, duration_or_zero, not_negative, percent};
 use super::{locality, selectors, tls};
 use crate::networking::{
     ConnectionPoolSettings, ConsistentHashLb, DestinationRule, H2UpgradePolicy, HttpSettings,
@@ -30,7 +30,7 @@ pub(super) fn check(rule: &DestinationRule, at: &Path<'_>, meta: &ObjectMeta, ch
         selectors::workload_selector(selector, &at.field("workloadSelector"), checker);
         let own = |namespace: &String| namespace == "." || meta.key.namespace == *namespace.as_str();
         if !rule.export_to.iter().all(own) {
-            checker.error(&export_to, "with a workloadSelector only \".\" is allowed");
+            checker.warning(&export_to, "has no effect, a workloadSelector is for the own namespace");
         }
     }
 }
@@ -45,10 +45,11 @@ fn subset(subset: &Subset, at: &Path<'_>, checker: &mut Checker) {
 
 fn traffic_policy(policy: &TrafficPolicy, at: &Path<'_>, checker: &mut Checker) {
     if *policy == TrafficPolicy::default() {
-        return checker.error(at, "is empty, at least one field must be set");
+        return checker.warning(at, "is empty");
     }
-    let exclusive = [("tunnel", policy.tunnel.is_some()), ("proxyProtocol", policy.proxy_protocol.is_some())];
-    at_most_one(&exclusive, at, checker);
+    if policy.tunnel.is_some() && policy.proxy_protocol.is_some() {
+        checker.warning(&at.field("proxyProtocol"), "is not meant to be set beside tunnel");
+    }
     let parts = Parts {
         load_balancer: policy.load_balancer.as_ref(),
         connection_pool: policy.connection_pool.as_ref(),
@@ -58,7 +59,7 @@ fn traffic_policy(policy: &TrafficPolicy, at: &Path<'_>, checker: &mut Checker) 
     parts.check(at, checker);
     let ports = at.field("portLevelSettings");
     each(&policy.port_level_settings, &ports, checker, port_policy);
-    unique(&policy.port_level_settings, &ports, "port", checker, |policy| {
+    warn_duplicates(&policy.port_level_settings, &ports, ["port", "number"], checker, |policy| {
         policy.port.as_ref().map(|port| port.number)
     });
     if let Some(value) = &policy.tunnel {
@@ -81,8 +82,7 @@ fn port_policy(policy: &PortTrafficPolicy, at: &Path<'_>, checker: &mut Checker)
         tls: policy.tls.as_ref(),
     };
     if parts.is_empty() {
-        let fields = "loadBalancer, connectionPool, outlierDetection and tls";
-        checker.error(at, format!("is empty, at least one of {fields} must be set"));
+        checker.warning(at, "is empty, set one of loadBalancer, connectionPool, outlierDetection and tls");
     }
     parts.check(at, checker);
 }
@@ -164,14 +164,14 @@ fn consistent_hash(hash: &ConsistentHashLb, at: &Path<'_>, checker: &mut Checker
         ("httpQueryParameterName", hash.http_query_parameter_name.is_some()),
     ];
     at_most_one(&keys, at, checker);
-    let rings = [
-        ("ringHash", hash.ring_hash.is_some()),
-        ("maglev", hash.maglev.is_some()),
-        ("minimumRingSize", hash.minimum_ring_size != 0),
-    ];
+    let rings = [("ringHash", hash.ring_hash.is_some()), ("maglev", hash.maglev.is_some())];
     at_most_one(&rings, at, checker);
     if hash.minimum_ring_size != 0 {
-        checker.warning(&at.field("minimumRingSize"), "is deprecated, use ringHash.minimumRingSize");
+        let message = match hash.ring_hash.is_some() || hash.maglev.is_some() {
+            true => "has no effect beside ringHash and maglev",
+            false => "is deprecated, use ringHash.minimumRingSize",
+        };
+        checker.warning(&at.field("minimumRingSize"), message);
     }
     if let Some(cookie) = &hash.http_cookie {
         let at = at.field("httpCookie");
@@ -189,14 +189,15 @@ fn consistent_hash(hash: &ConsistentHashLb, at: &Path<'_>, checker: &mut Checker
         let at = at.field("tableSize");
         if size >= LARGEST_TABLE {
             checker.error(&at, format!("{size} is too large, must be below {LARGEST_TABLE}"));
-        } else if !is_prime(size) {
+        } else if size != 0 && !is_prime(size) {
             checker.error(&at, format!("{size} is not a prime number"));
         }
     }
 }
 
 fn is_prime(number: u64) -> bool {
-    number > 1 && (2..).take_while(|factor| factor * factor <= number).all(|factor| number % factor != 0)
+    number > 1
+        && (2..).take_while(|factor| factor * factor <= number).all(|factor| !number.is_multiple_of(factor))
 }
 
 fn outlier_detection(settings: &OutlierDetection, at: &Path<'_>, checker: &mut Checker) {
@@ -206,8 +207,8 @@ fn outlier_detection(settings: &OutlierDetection, at: &Path<'_>, checker: &mut C
     }
     let local = settings.consecutive_local_origin_failures.unwrap_or_default() > 0;
     if local && !settings.split_external_local_origin_errors {
-        let message = "needs splitExternalLocalOriginErrors: true";
-        checker.error(&at.field("consecutiveLocalOriginFailures"), message);
+        let message = "has no effect without splitExternalLocalOriginErrors";
+        checker.warning(&at.field("consecutiveLocalOriginFailures"), message);
     }
     duration(settings.interval, &at.field("interval"), checker);
     duration(settings.base_ejection_time, &at.field("baseEjectionTime"), checker);
@@ -223,7 +224,7 @@ fn outlier_detection(settings: &OutlierDetection, at: &Path<'_>, checker: &mut C
 /// Limits of connections and requests; also those of a sidecar's own port.
 pub(super) fn connection_pool(settings: &ConnectionPoolSettings, at: &Path<'_>, checker: &mut Checker) {
     if settings.tcp.is_none() && settings.http.is_none() {
-        checker.error(at, "is empty, one of tcp and http must be set");
+        checker.warning(at, "is empty, set one of tcp and http");
     }
     if let Some(settings) = &settings.tcp {
         tcp(settings, &at.field("tcp"), checker);
@@ -237,7 +238,7 @@ fn tcp(settings: &TcpSettings, at: &Path<'_>, checker: &mut Checker) {
     not_negative(settings.max_connections, &at.field("maxConnections"), checker);
     duration(settings.connect_timeout, &at.field("connectTimeout"), checker);
     duration(settings.max_connection_duration, &at.field("maxConnectionDuration"), checker);
-    duration(settings.idle_timeout, &at.field("idleTimeout"), checker);
+    duration_or_zero(settings.idle_timeout, &at.field("idleTimeout"), checker);
     if let Some(settings) = &settings.tcp_keepalive {
         keepalive(settings, &at.field("tcpKeepalive"), checker);
     }
@@ -260,9 +261,10 @@ fn http(settings: &HttpSettings, at: &Path<'_>, checker: &mut Checker) {
     for (field, value) in numbers {
         not_negative(value, &at.field(field), checker);
     }
-    duration(settings.idle_timeout, &at.field("idleTimeout"), checker);
+    duration_or_zero(settings.idle_timeout, &at.field("idleTimeout"), checker);
     if settings.use_client_protocol && settings.h2_upgrade_policy == H2UpgradePolicy::Upgrade {
-        checker.error(&at.field("useClientProtocol"), "must not be set beside h2UpgradePolicy: UPGRADE");
+        checker
+            .warning(&at.field("useClientProtocol"), "is not meant to be set beside h2UpgradePolicy UPGRADE");
     }
 }
 

@@ -90,11 +90,16 @@ fn matched(value: &EnvoyConfigObjectMatch, apply_to: ApplyTo, at: &Path<'_>, che
         ApplyTo::Invalid | ApplyTo::ExtensionConfig | ApplyTo::Bootstrap => return,
     };
     let fits = |field: &str| field == wanted || (field == "waypoint" && wanted != "cluster");
-    for (field, _) in objects.into_iter().filter(|(field, set)| *set && !fits(field)) {
-        checker.error(&at.field(field), format!("does not fit applyTo, a match on {wanted} is needed"));
+    let several = objects.iter().filter(|(_, set)| *set).count() > 1;
+    for (field, _) in objects.into_iter().filter(|(field, set)| *set && !several && !fits(field)) {
+        checker.warning(&at.field(field), format!("does not fit applyTo, a match on {wanted} is needed"));
     }
-    if value.waypoint.is_some() && value.context != PatchContext::Waypoint {
-        checker.warning(&at.field("waypoint"), "has an effect with context WAYPOINT only");
+    let for_waypoints = value.context == PatchContext::Waypoint;
+    for (field, _) in
+        objects.into_iter().filter(|(field, set)| *set && (*field == "waypoint") != for_waypoints)
+    {
+        let rule = if for_waypoints { "must be a match on waypoint for" } else { "must only be set for" };
+        checker.error(&at.field(field), format!("{rule} context WAYPOINT"));
     }
     if let Some(listener) = &value.listener {
         listener_match(listener, apply_to, &at.field("listener"), checker);
@@ -110,7 +115,7 @@ fn listener_match(listener: &ListenerMatch, apply_to: ApplyTo, at: &Path<'_>, ch
         checker.warning(&at, "has no effect for this applyTo");
     }
     if filter.name.is_empty() {
-        checker.error(&at.field("name"), "must be set");
+        checker.warning(&at.field("name"), "is not set, so nothing matches");
     }
     deprecated_name(&filter.name, &at.field("name"), checker);
     sub_filter(filter, apply_to, &at, checker);
@@ -120,13 +125,13 @@ fn sub_filter(filter: &FilterMatch, apply_to: ApplyTo, at: &Path<'_>, checker: &
     let Some(inner) = &filter.sub_filter else { return };
     let sub = at.field("subFilter");
     if apply_to != ApplyTo::HttpFilter {
-        checker.error(&sub, "must only be set for applyTo HTTP_FILTER");
+        checker.warning(&sub, "has an effect for applyTo HTTP_FILTER only");
     } else if !filter.name.is_empty() && !CONNECTION_MANAGER.contains(&filter.name.as_str()) {
         let [manager, _] = CONNECTION_MANAGER;
-        checker.error(&at.field("name"), format!("must be {manager} beside subFilter"));
+        checker.warning(&at.field("name"), format!("should be {manager} beside subFilter"));
     }
     if inner.name.is_empty() {
-        checker.error(&sub.field("name"), "must be set");
+        checker.warning(&sub.field("name"), "is not set, so nothing matches");
     }
     deprecated_name(&inner.name, &sub.field("name"), checker);
 }

@@ -1,7 +1,7 @@
 //! Gateway of Istio.
 
 use super::names::{
-    self, UNIX, each, is_dns_label, is_ip, is_partial_wildcard, quoted, unique, wildcard_problem,
+    self, UNIX, each, is_dns_label, is_ip, is_partial_wildcard, quoted, warn_duplicates, wildcard_problem,
 };
 use super::tls;
 use crate::networking::{Gateway, Port, Server, ServerTlsMode};
@@ -14,14 +14,15 @@ pub(super) fn check(gateway: &Gateway, at: &Path<'_>, meta: &ObjectMeta, checker
         let at = Path::ROOT.field("metadata");
         let message =
             format!("{} is not the name of a gateway: {}", quoted(&meta.key.name), names::LABEL_RULE);
-        checker.error(&at.field("name"), message);
+        checker.warning(&at.field("name"), message);
     }
     let servers = at.field("servers");
     if gateway.servers.is_empty() {
         checker.error(&servers, "must be set");
     }
     each(&gateway.servers, &servers, checker, server);
-    unique(&gateway.servers, &servers, "port", checker, |server| server.port.as_ref().map(|port| &port.name));
+    let name = |server: &Server| server.port.as_ref().map(|port| port.name.clone());
+    warn_duplicates(&gateway.servers, &servers, ["port", "name"], checker, name);
 }
 
 fn server(server: &Server, at: &Path<'_>, checker: &mut Checker) {
@@ -49,7 +50,7 @@ fn server_port(port: &Port, bind: &str, at: &Path<'_>, checker: &mut Checker) {
         names::port(port.number, &at.field("number"), checker);
     }
     if port.target_port != 0 {
-        checker.error(&at.field("targetPort"), "has no effect on gateways");
+        checker.warning(&at.field("targetPort"), "has no effect on gateways");
     }
     if port.name.is_empty() {
         checker.error(&at.field("name"), "must be set");
@@ -93,10 +94,10 @@ fn protocol(server: &Server, protocol: Protocol, at: &Path<'_>, checker: &mut Ch
             || !tls.server_certificate.is_empty();
         let passthrough = matches!(tls.mode, ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough);
         if files || !passthrough {
-            checker.error(&at, "only httpsRedirect may be set for plain HTTP");
+            checker.warning(&at, "has no effect for plain HTTP, but for httpsRedirect");
         }
     } else if !protocol.is_tls() && !protocol.is_unsupported() {
-        checker.error(&at, "must not be set for other protocols than HTTPS and TLS");
+        checker.warning(&at, "is not meant for other protocols than HTTPS and TLS");
     }
     if tls.https_redirect && !protocol.is_http() {
         checker.warning(&at.field("httpsRedirect"), "has an effect on plain HTTP only");
@@ -120,8 +121,8 @@ pub(super) fn host_part(host: &str, may_be_ip: bool, at: &Path<'_>, checker: &mu
     if let Some(why) = wildcard_problem(host) {
         checker.error(at, format!("{} is not a host name: {why}", quoted(host)));
     } else if host != "*" && !host.contains('.') {
-        checker.error(at, format!("{} is a short name, the full name is needed here", quoted(host)));
+        checker.warning(at, format!("{} is a short name, the full name is needed here", quoted(host)));
     } else if is_partial_wildcard(host) {
-        checker.error(at, format!("{} has a wildcard for a part of a label", quoted(host)));
+        checker.warning(at, format!("{} has a wildcard for a part of a label", quoted(host)));
     }
 }

@@ -8,7 +8,7 @@ use crate::problem::Checker;
 
 pub(super) fn check(fault: &HttpFaultInjection, at: &Path<'_>, checker: &mut Checker) {
     if fault.abort.is_none() && fault.delay.is_none() {
-        checker.error(at, "one of abort and delay must be set");
+        checker.warning(at, "is empty, set one of abort and delay");
     }
     if let Some(value) = &fault.abort {
         abort(value, &at.field("abort"), checker);
@@ -41,7 +41,7 @@ fn abort(abort: &Abort, at: &Path<'_>, checker: &mut Checker) {
         checker.error_with_hint(&at.field("grpcStatus"), message, hint);
     }
     if abort.http2_error.is_some() {
-        checker.error(&at.field("http2Error"), "is not supported");
+        checker.warning(&at.field("http2Error"), "is not supported, it has no effect");
     }
 }
 
@@ -49,7 +49,7 @@ fn delay(delay: &Delay, at: &Path<'_>, checker: &mut Checker) {
     share(delay.percent, delay.percentage.map(|value| value.value), at, checker);
     values::duration(delay.fixed_delay, &at.field("fixedDelay"), checker);
     if delay.exponential_delay.is_some() {
-        checker.error(&at.field("exponentialDelay"), "is not supported");
+        checker.warning(&at.field("exponentialDelay"), "is not supported, it has no effect");
     }
 }
 

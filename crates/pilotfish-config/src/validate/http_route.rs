@@ -2,7 +2,7 @@
 
 use super::names::{self, each, is_dns_label, quoted};
 use super::stream_route::Source;
-use super::values::{self, at_most_one, fine_percent, is_authority, percent};
+use super::values::{self, at_most_one, fine_percent, first_counts, is_authority, percent};
 use super::virtual_service::{destination, required_destination, weights};
 use super::{http_fault, http_match};
 use crate::StringMatch;
@@ -52,33 +52,29 @@ pub(super) fn check(route: &HttpRoute, context: Context, at: &Path<'_>, checker:
     values::duration(route.timeout, &at.field("timeout"), checker);
 }
 
-/// Which actions there are, and what may not stand beside each.
+/// Which actions there are, and which of several counts.
 fn shape(route: &HttpRoute, context: Context, at: &Path<'_>, checker: &mut Checker) {
-    let has_route = !route.route.is_empty();
-    let (redirect, direct) = (route.redirect.is_some(), route.direct_response.is_some());
+    let mut delegates = route.delegate.is_some();
     if let Some(to) = &route.delegate {
-        if context.is_delegate {
-            checker.error(&at.field("delegate"), "a delegate cannot delegate further");
-        }
         delegate(to, &at.field("delegate"), checker);
-        let others = [("route", has_route), ("redirect", redirect), ("directResponse", direct)];
-        for (field, _) in others.into_iter().filter(|(_, set)| *set) {
-            checker.error(&at.field(field), "must not be set beside delegate");
+        if context.is_delegate {
+            checker.warning(&at.field("delegate"), "has no effect, a delegate cannot delegate further");
+            delegates = false;
         }
-        return;
     }
-    let actions = [("route", has_route), ("redirect", redirect), ("directResponse", direct)];
+    let (redirect, direct) = (route.redirect.is_some(), route.direct_response.is_some());
+    let actions = [
+        ("delegate", delegates),
+        ("redirect", redirect),
+        ("directResponse", direct),
+        ("route", !route.route.is_empty()),
+    ];
     if actions.iter().all(|(_, set)| !set) {
         checker.error(at, "one of route, redirect, directResponse and delegate must be set");
     }
-    at_most_one(&actions, at, checker);
-    let action = if redirect { "redirect" } else { "directResponse" };
-    if redirect || direct {
-        let others = [("fault", route.fault.is_some()), ("rewrite", route.rewrite.is_some())];
-        for (field, _) in others.into_iter().filter(|(_, set)| *set) {
-            checker.error(&at.field(field), format!("must not be set beside {action}"));
-        }
-    }
+    first_counts(&actions, at, checker);
+    let rewrite = route.rewrite.is_some();
+    first_counts(&[("redirect", redirect), ("directResponse", direct), ("rewrite", rewrite)], at, checker);
 }
 
 fn delegate(delegate: &Delegate, at: &Path<'_>, checker: &mut Checker) {
@@ -125,10 +121,10 @@ fn changed_header(name: &str, may_be_host: bool, at: &Path<'_>, checker: &mut Ch
         checker.error(at, "the name of a header is empty");
     } else if is_authority(name) {
         if !may_be_host {
-            checker.error(at, "the host can be set on requests only");
+            checker.warning(at, "has no effect, the host can only be set, and on requests only");
         }
     } else if name.starts_with(':') {
-        checker.error(at, format!("{} is a pseudo header, which cannot be changed", quoted(name)));
+        checker.warning(at, format!("has no effect, {} is a pseudo header", quoted(name)));
     }
 }
 
@@ -148,14 +144,14 @@ fn actions(route: &HttpRoute, at: &Path<'_>, checker: &mut Checker) {
         operations.set.keys().chain(operations.add.keys()).filter(|name| is_authority(name)).count()
     });
     if changed + usize::from(authority) > 1 {
-        checker.error(at, "the host is changed more than once, by rewrite.authority and by headers");
+        checker.warning(at, "the host is changed more than once, by rewrite.authority or by headers");
     }
 }
 
 fn redirect(redirect: &HttpRedirect, at: &Path<'_>, checker: &mut Checker) {
     let port = redirect.port.is_some() || redirect.derive_port.is_some();
     if redirect.uri.is_empty() && redirect.authority.is_empty() && redirect.scheme.is_empty() && !port {
-        checker.error(at, "one of uri, authority, scheme, port and derivePort must be set");
+        checker.warning(at, "changes nothing, set one of uri, authority, scheme, port and derivePort");
     }
     let code = redirect.redirect_code;
     if code != 0 && !(300..=399).contains(&code) {
@@ -190,20 +186,20 @@ fn direct_response(response: &HttpDirectResponse, at: &Path<'_>, checker: &mut C
 
 fn rewrite(rewrite: &HttpRewrite, at: &Path<'_>, checker: &mut Checker) {
     let by_regex = rewrite.uri_regex_rewrite.as_ref();
-    at_most_one(&[("uri", !rewrite.uri.is_empty()), ("uriRegexRewrite", by_regex.is_some())], at, checker);
+    first_counts(&[("uriRegexRewrite", by_regex.is_some()), ("uri", !rewrite.uri.is_empty())], at, checker);
     if rewrite.uri.is_empty() && rewrite.authority.is_empty() && by_regex.is_none() {
-        checker.error(at, "one of uri, authority and uriRegexRewrite must be set");
+        checker.warning(at, "changes nothing, set one of uri, authority and uriRegexRewrite");
     }
     let Some(by_regex) = by_regex else { return };
     let at = at.field("uriRegexRewrite");
     if by_regex.rewrite.is_empty() {
-        checker.error(&at.field("rewrite"), "must be set");
+        checker.warning(&at.field("rewrite"), "is not set, so what matches is removed");
     }
     values::regular_expression(&by_regex.r#match, &at.field("match"), checker);
 }
 
 fn mirrors(route: &HttpRoute, at: &Path<'_>, checker: &mut Checker) {
-    at_most_one(&[("mirror", route.mirror.is_some()), ("mirrors", !route.mirrors.is_empty())], at, checker);
+    first_counts(&[("mirrors", !route.mirrors.is_empty()), ("mirror", route.mirror.is_some())], at, checker);
     destination(route.mirror.as_ref(), &at.field("mirror"), checker);
     each(&route.mirrors, &at.field("mirrors"), checker, |mirror: &HttpMirrorPolicy, at, checker| {
         required_destination(mirror.destination.as_ref(), &at.field("destination"), checker);
@@ -235,7 +231,8 @@ fn cors(policy: &CorsPolicy, at: &Path<'_>, checker: &mut Checker) {
     });
     each(&policy.allow_methods, &at.field("allowMethods"), checker, |method, at, checker| {
         if method != "*" && !METHODS.contains(&method.as_str()) {
-            checker.error(at, format!("{} is not a method of HTTP, {}", quoted(method), METHODS.join(", ")));
+            checker
+                .warning(at, format!("{} is not a method of HTTP, {}", quoted(method), METHODS.join(", ")));
         }
     });
     for (field, headers) in
@@ -249,7 +246,7 @@ fn cors(policy: &CorsPolicy, at: &Path<'_>, checker: &mut Checker) {
     }
     values::duration(policy.max_age, &at.field("maxAge"), checker);
     if policy.max_age.is_some_and(|age| age.0.subsec_nanos() > 0) {
-        checker.error(&at.field("maxAge"), "must be whole seconds");
+        checker.warning(&at.field("maxAge"), "has parts of a second, browsers count whole seconds");
     }
 }
 
@@ -260,22 +257,20 @@ pub(super) fn retries(retry: &HttpRetry, at: &Path<'_>, checker: &mut Checker) {
         || !retry.retry_on.is_empty()
         || retry.retry_remote_localities.is_some();
     if retry.attempts == 0 && set {
-        checker.error(&at.field("attempts"), "is 0, so nothing is retried and other settings have no effect");
+        checker
+            .warning(&at.field("attempts"), "is 0, so nothing is retried and other settings have no effect");
     }
     values::duration(retry.per_try_timeout, &at.field("perTryTimeout"), checker);
     values::duration(retry.backoff, &at.field("backoff"), checker);
     if retry.retry_on.is_empty() {
         return;
     }
-    for condition in retry.retry_on.split(',') {
+    for condition in retry.retry_on.split(',').map(str::trim) {
         let status = condition.parse::<u16>().is_ok_and(|code| (100..=599).contains(&code));
         if !status && !RETRY_ON.contains(&condition) {
             let hint = crate::problem::did_you_mean(condition, RETRY_ON.into_iter());
             let message = format!("{} is not a condition that Envoy retries on", quoted(condition));
-            match hint {
-                Some(hint) => checker.error_with_hint(&at.field("retryOn"), message, hint),
-                None => checker.error(&at.field("retryOn"), message),
-            }
+            checker.warning_with_hint(&at.field("retryOn"), message, hint);
         }
     }
 }

@@ -43,7 +43,8 @@ fn host(host: &str, at: &Path<'_>, checker: &mut Checker) {
 fn path(path: &HttpIngressPath, at: &Path<'_>, checker: &mut Checker) {
     let text = path.path.as_str();
     let plain = path.path_type == PathType::ImplementationSpecific;
-    if !text.starts_with('/') && !(plain && text.is_empty()) {
+    let absolute = text.starts_with('/') || (plain && text.is_empty());
+    if !absolute {
         checker.error(&at.field("path"), format!("{} must begin with '/'", quoted(text)));
     } else if !plain && let Some(part) = super::gateway_api::forbidden_in_path(text) {
         checker.error(&at.field("path"), format!("{} must not contain {part:?}", quoted(text)));

@@ -1,6 +1,6 @@
 //! Kubernetes' own kinds: what the API server refuses, as far as the fields are read here.
 
-use super::names::{self, each, is_ip, quoted, unique};
+use super::names::{self, each, quoted, unique};
 use crate::IntOrString;
 use crate::kubernetes::{
     AddressType, EndpointSlice, Namespace, Pod, Secret, Service, ServiceImport, ServicePort, ServiceType,
@@ -65,7 +65,10 @@ fn service_ports(ports: &[ServicePort], at: &Path<'_>, checker: &mut Checker) {
     each(ports, at, checker, |port, at, checker| {
         names::port(port.port, &at.field("port"), checker);
         port_name(&port.name, ports.len() > 1, &at.field("name"), checker);
-        target_port(&port.target_port, &at.field("targetPort"), checker);
+        // Where nothing is written it is the port, about which enough is said.
+        if port.target_port != IntOrString::Int(port.port.into()) {
+            target_port(&port.target_port, &at.field("targetPort"), checker);
+        }
     });
     unique(ports, at, "name", checker, |port| Some(&port.name).filter(|name| !name.is_empty()));
     unique(ports, at, "port", checker, |port| Some((port.port, port.protocol)));
@@ -139,11 +142,10 @@ pub(super) fn pod(pod: &Pod, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checke
         });
     }
     let status = at.field("status");
-    for (field, address) in [("podIP", &pod.status.pod_ip), ("hostIP", &pod.status.host_ip)] {
-        if !address.is_empty() && !is_ip(address) {
-            names::ip(address, &status.field(field), checker);
-        }
+    if !pod.status.host_ip.is_empty() {
+        names::ip(&pod.status.host_ip, &status.field("hostIP"), checker);
     }
+    // They begin with `podIP`.
     each(&pod.status.pod_ips, &status.field("podIPs"), checker, |address, at, checker| {
         names::ip(&address.ip, &at.field("ip"), checker);
     });

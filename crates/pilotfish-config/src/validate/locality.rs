@@ -13,7 +13,7 @@ pub(super) fn check(
     checker: &mut Checker,
 ) {
     if !setting.distribute.is_empty() && !setting.failover.is_empty() {
-        checker.error(&at.field("failover"), "must not be set beside distribute");
+        checker.warning(&at.field("failover"), "has no effect beside distribute");
     }
     if !setting.failover.is_empty() {
         each(&setting.failover_priority, &at.field("failoverPriority"), checker, |label, at, checker| {

@@ -136,9 +136,9 @@ pub(crate) fn annotations(meta: &ObjectMeta, dry_run_allowed: bool, checker: &mu
     let annotations = metadata.field("annotations");
     let at = annotations.key(DRY_RUN);
     if meta.key.kind != Kind::AuthorizationPolicy {
-        checker.error(&at, "is for AuthorizationPolicies only");
+        checker.warning(&at, "has an effect on AuthorizationPolicies only");
     } else if !dry_run_allowed {
-        checker.error(&at, "is for the actions ALLOW and DENY only");
+        checker.warning(&at, "has an effect for the actions ALLOW and DENY only");
     } else if !good {
         checker.error(&at, format!("{} is not true or false", names::quoted(value)));
     }

@@ -245,6 +245,27 @@ pub(super) fn each<T>(
     }
 }
 
+/// Warns of every item whose key an earlier item has already.
+pub(super) fn warn_duplicates<T, K: Ord>(
+    items: &[T],
+    at: &Path<'_>,
+    fields: [&str; 2],
+    checker: &mut Checker,
+    key: impl Fn(&T) -> Option<K>,
+) {
+    let mut seen = BTreeMap::new();
+    for (index, item) in items.iter().enumerate() {
+        let Some(key) = key(item) else { continue };
+        let first = *seen.entry(key).or_insert(index);
+        if first != index {
+            let (item, [outer, inner]) = (at.index(index), fields);
+            let outer = item.field(outer);
+            let place = if inner.is_empty() { outer } else { outer.field(inner) };
+            checker.warning(&place, format!("is the same as that of item {first}, only one has an effect"));
+        }
+    }
+}
+
 /// Reports every item whose key an earlier item has already.
 pub(super) fn unique<'a, T, K: Ord>(
     items: &'a [T],

@@ -60,7 +60,7 @@ fn target_reference(target: &PolicyTargetReference, at: &Path<'_>, checker: &mut
         let message = format!("a policy cannot be attached to {}", quoted(&what));
         let hint =
             "Service, networking.istio.io/ServiceEntry, gateway.networking.k8s.io/Gateway or GatewayClass";
-        checker.error_with_hint(&at.field("kind"), message, hint);
+        checker.error_with_hint(&at.field("kind"), message, hint.to_owned());
     }
 }
 
@@ -125,11 +125,11 @@ pub(super) fn export_to(
         let at = at.index(index);
         let namespace = if value == "." { meta.key.namespace.as_str() } else { value };
         if !seen.insert(namespace) {
-            checker.error(&at, format!("{} is there twice", quoted(value)));
+            checker.warning(&at, format!("{} is there twice", quoted(value)));
         } else if value == "~" && !nobody {
             checker.error(&at, "\"~\" is for ServiceEntries only");
         } else if matches!(value.as_str(), "*" | "~") && values.len() > 1 {
-            checker.error(&at, format!("{value:?} must be alone"));
+            checker.warning(&at, format!("{value:?} is meant to be alone"));
         } else if !matches!(namespace, "*" | "~") && !is_dns_label(namespace) {
             checker.error(&at, format!("{} is not a namespace, \".\" or \"*\"", quoted(value)));
         }

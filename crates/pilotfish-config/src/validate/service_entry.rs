@@ -142,6 +142,6 @@ fn several_hosts(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
     };
     if let Some(index) = entry.ports.iter().position(indistinct) {
         let message = "several hosts cannot be told apart on a port that is neither HTTP nor TLS";
-        checker.error(&at.field("ports").index(index).field("protocol"), message);
+        checker.warning(&at.field("ports").index(index).field("protocol"), message);
     }
 }

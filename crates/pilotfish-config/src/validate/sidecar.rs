@@ -1,6 +1,6 @@
 //! Sidecar.
 
-use super::names::{self, UNIX, each, is_dns_label, is_port, quoted, split_host_port, unique};
+use super::names::{self, UNIX, each, is_dns_label, is_port, quoted, split_host_port, warn_duplicates};
 use super::{destination_rule, gateway, selectors, tls, virtual_service};
 use crate::networking::{
     CaptureMode, IstioEgressListener, IstioIngressListener, OutboundTrafficPolicy, OutboundTrafficPolicyMode,
@@ -20,12 +20,11 @@ pub(super) fn check(sidecar: &Sidecar, at: &Path<'_>, meta: &ObjectMeta, checker
         && sidecar.outbound_traffic_policy.is_none()
         && sidecar.inbound_connection_pool.is_none();
     if empty {
-        let fields = "ingress, egress, outboundTrafficPolicy and inboundConnectionPool";
-        checker.error(at, format!("is empty, at least one of {fields} must be set"));
+        checker.warning(at, "is empty, set ingress, egress, outboundTrafficPolicy or inboundConnectionPool");
     }
     let listeners = at.field("ingress");
     each(&sidecar.ingress, &listeners, checker, ingress);
-    unique(&sidecar.ingress, &listeners, "port", checker, |listener| {
+    warn_duplicates(&sidecar.ingress, &listeners, ["port", "number"], checker, |listener| {
         listener.port.as_ref().map(|port| port.number)
     });
     if let Some(pool) = &sidecar.inbound_connection_pool {
@@ -66,7 +65,7 @@ fn common_port(port: &Port, at: &Path<'_>, checker: &mut Checker) {
         gateway::unknown_protocol(&port.protocol, &at.field("protocol"), checker);
     }
     if port.target_port != 0 {
-        checker.error(&at.field("targetPort"), "has no effect on sidecars");
+        checker.warning(&at.field("targetPort"), "has no effect on sidecars");
     }
 }
 
@@ -86,7 +85,7 @@ fn default_endpoint(endpoint: &str, at: &Path<'_>, checker: &mut Checker) {
         checker.error_with_hint(
             at,
             message,
-            "127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH",
+            "127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH".to_owned(),
         );
     }
 }
@@ -99,10 +98,10 @@ fn ingress_tls(settings: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checke
         ("credentialNames", !settings.credential_names.is_empty()),
     ];
     for (field, _) in unsupported.into_iter().filter(|(_, set)| *set) {
-        checker.error(&at.field(field), "is not supported for sidecars");
+        checker.warning(&at.field(field), "has no effect on sidecars");
     }
     if matches!(settings.mode, ServerTlsMode::IstioMutual | ServerTlsMode::AutoPassthrough) {
-        checker.error(&at.field("mode"), "ISTIO_MUTUAL and AUTO_PASSTHROUGH are not supported for sidecars");
+        checker.warning(&at.field("mode"), "ISTIO_MUTUAL and AUTO_PASSTHROUGH are not meant for sidecars");
     }
     tls::server(settings, at, checker);
 }
@@ -117,8 +116,8 @@ fn egress_listeners(
         let at = at.index(index);
         match &listener.port {
             None if index + 1 < listeners.len() => {
-                let message = "only the last listener may be without a port, it takes all traffic";
-                checker.error(&at.field("port"), message);
+                let message = "is not set, which is meant for the last listener, as it takes all traffic";
+                checker.warning(&at.field("port"), message);
             }
             None => {}
             Some(port) => egress_port(listener, port, &at, checker),
@@ -130,11 +129,11 @@ fn egress_listeners(
         each(&listener.hosts, &hosts, checker, |host, at, checker| egress_host(host, at, checker));
         duplicate_hosts(&listener.hosts, meta.key.namespace.as_str(), &hosts, checker);
     }
-    unique(listeners, at, "port", checker, |listener| {
+    warn_duplicates(listeners, at, ["port", "number"], checker, |listener| {
         listener.port.as_ref().map(|port| port.number).filter(|number| *number != 0)
     });
-    unique(listeners, at, "bind", checker, |listener| {
-        listener.port.as_ref().filter(|port| port.number == 0).map(|_| &listener.bind)
+    warn_duplicates(listeners, at, ["bind", ""], checker, |listener| {
+        listener.port.as_ref().filter(|port| port.number == 0).map(|_| listener.bind.clone())
     });
 }
 
@@ -191,7 +190,7 @@ fn outbound_policy(policy: &OutboundTrafficPolicy, at: &Path<'_>, checker: &mut 
     let Some(proxy) = &policy.egress_proxy else { return };
     let at = at.field("egressProxy");
     if policy.mode != OutboundTrafficPolicyMode::AllowAny {
-        return checker.error(&at, "must only be set for mode ALLOW_ANY");
+        return checker.warning(&at, "has no effect, mode is not ALLOW_ANY");
     }
     if proxy.port.is_none() {
         checker.error(&at.field("port"), "must be set");

@@ -66,7 +66,7 @@ fn sni_host(host: &str, hosts: &HostSet<'_>, for_gateways: bool, at: &Path<'_>, 
         checker.error(at, format!("{} is not a host name: {why}", quoted(host)));
     } else if !hosts.covers(host) {
         let message = format!("{} is not covered by the hosts of the VirtualService", quoted(host));
-        checker.error(at, message);
+        checker.warning(at, message);
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 pub(super) fn client(tls: &ClientTlsSettings, at: &Path<'_>, checker: &mut Checker) {
     let required = |field: &str, value: &str, checker: &mut Checker| {
         if value.is_empty() {
-            checker.error(&at.field(field), "must be set for mode MUTUAL, or credentialName instead");
+            checker.warning(&at.field(field), "is not set, mode MUTUAL needs it, or credentialName instead");
         }
     };
     let by_name = matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
@@ -23,7 +23,7 @@ pub(super) fn client(tls: &ClientTlsSettings, at: &Path<'_>, checker: &mut Check
         if tls.mode == ClientTlsMode::Simple {
             others.push(("credentialName", !tls.credential_name.is_empty()));
         }
-        refuse_set(&others, "must not be set beside insecureSkipVerify", at, checker);
+        warn_set(&others, "has no effect beside insecureSkipVerify", at, checker);
     }
     if by_name && !tls.credential_name.is_empty() {
         let files = [
@@ -32,7 +32,7 @@ pub(super) fn client(tls: &ClientTlsSettings, at: &Path<'_>, checker: &mut Check
             ("caCertificates", !tls.ca_certificates.is_empty()),
             ("caCrl", !tls.ca_crl.is_empty()),
         ];
-        return refuse_set(&files, "must not be set beside credentialName", at, checker);
+        return warn_set(&files, "has no effect beside credentialName", at, checker);
     }
     if tls.mode == ClientTlsMode::Mutual {
         required("clientCertificate", &tls.client_certificate, checker);
@@ -40,9 +40,9 @@ pub(super) fn client(tls: &ClientTlsSettings, at: &Path<'_>, checker: &mut Check
     }
 }
 
-fn refuse_set(fields: &[(&str, bool)], message: &str, at: &Path<'_>, checker: &mut Checker) {
+fn warn_set(fields: &[(&str, bool)], message: &str, at: &Path<'_>, checker: &mut Checker) {
     for (field, _) in fields.iter().filter(|(_, set)| *set) {
-        checker.error(&at.field(field), message);
+        checker.warning(&at.field(field), message);
     }
 }
 
@@ -61,12 +61,10 @@ pub(super) fn server(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Check
     ];
     match tls.mode {
         Mode::IstioMutual => {
-            refuse_set(&certificates, "must not be set for mode ISTIO_MUTUAL", at, checker);
+            warn_set(&certificates, "has no effect for mode ISTIO_MUTUAL", at, checker);
         }
         Mode::Passthrough | Mode::AutoPassthrough => {
-            for (field, _) in certificates.iter().filter(|(_, set)| *set) {
-                checker.warning(&at.field(field), "is not used, as the mode does not end TLS");
-            }
+            warn_set(&certificates, "has no effect, as the mode does not end TLS", at, checker);
         }
         Mode::Simple | Mode::Mutual | Mode::OptionalMutual => terminating(tls, at, checker),
     }
@@ -76,9 +74,9 @@ fn terminating(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
     let by_name = !tls.credential_name.is_empty() || !tls.credential_names.is_empty();
     if !tls.ca_crl.is_empty() {
         if by_name {
-            checker.error(&at.field("caCrl"), "must not be set beside credentialName, whose secret has it");
+            checker.warning(&at.field("caCrl"), "has no effect beside credentialName, whose secret has it");
         } else if tls.mode == ServerTlsMode::Simple {
-            checker.error(&at.field("caCrl"), "must not be set for mode SIMPLE");
+            checker.warning(&at.field("caCrl"), "has no effect for mode SIMPLE");
         }
     }
     if by_name {

@@ -12,8 +12,13 @@ pub(super) fn duration(value: Option<Duration>, at: &Path<'_>, checker: &mut Che
     if value.as_nanos() < 1_000_000 {
         checker.error(at, "must be at least 1ms");
     } else if value.subsec_nanos() % 1_000_000 != 0 {
-        checker.error(at, "must be whole milliseconds");
+        checker.warning(at, "has parts of a millisecond, finer than Istio supports");
     }
+}
+
+/// A duration where 0 switches something off.
+pub(super) fn duration_or_zero(value: Option<Duration>, at: &Path<'_>, checker: &mut Checker) {
+    duration(value.filter(|value| *value != Duration::ZERO), at, checker);
 }
 
 /// A share in percent.
@@ -179,6 +184,15 @@ pub(super) fn at_most_one(set: &[(&str, bool)], at: &Path<'_>, checker: &mut Che
     let named: Vec<_> = set.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
     if named.len() > 1 {
         checker.error(at, format!("only one of {} may be set", named.join(", ")));
+    }
+}
+
+/// Warns of fields that have no effect beside an earlier one of the list.
+pub(super) fn first_counts(fields: &[(&str, bool)], at: &Path<'_>, checker: &mut Checker) {
+    let mut set = fields.iter().filter(|(_, set)| *set).map(|(name, _)| *name);
+    let Some(first) = set.next() else { return };
+    for field in set {
+        checker.warning(&at.field(field), format!("has no effect beside {first}"));
     }
 }
 

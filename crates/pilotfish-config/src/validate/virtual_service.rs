@@ -50,7 +50,7 @@ fn delegate(service: &VirtualService, at: &Path<'_>, checker: &mut Checker) {
     ];
     for (field, _) in fields.into_iter().filter(|(_, empty)| !empty) {
         let message = "must not be set in a delegate, which a VirtualService without hosts is";
-        checker.error_with_hint(&at.field(field), message, "or set hosts");
+        checker.error_with_hint(&at.field(field), message, "or set hosts".to_owned());
     }
 }
 
@@ -63,8 +63,7 @@ fn hosts(service: &VirtualService, for_gateways: bool, at: &Path<'_>, checker: &
             checker.error(&at, format!("{} is not a host name: {why}", quoted(host)));
             all_good = false;
         } else if host == "*" && !for_gateways {
-            checker.error(&at, "\"*\" is for gateways only, sidecars need the hosts");
-            all_good = false;
+            checker.warning(&at, "\"*\" is meant for gateways only, sidecars need the hosts");
         }
     }
     if all_good {
@@ -86,13 +85,13 @@ fn overlapping(hosts: &[String], at: &Path<'_>, checker: &mut Checker) {
     let mut set = HostSet::default();
     for (index, host) in hosts.iter().enumerate() {
         if !set.insert(host) {
-            checker.error(&at.index(index), format!("{} is there twice", quoted(host)));
+            checker.warning(&at.index(index), format!("{} is there twice", quoted(host)));
         }
     }
     for (index, host) in hosts.iter().enumerate() {
         if let Some(suffix) = set.wider(host) {
             let wider = format!("*{suffix}");
-            checker.error(&at.index(index), format!("{} is covered by {}", quoted(host), quoted(&wider)));
+            checker.warning(&at.index(index), format!("{} is covered by {}", quoted(host), quoted(&wider)));
         }
     }
 }

@@ -17,7 +17,9 @@ pub(super) fn check(plugin: &WasmPlugin, at: &Path<'_>, _: &ObjectMeta, checker:
     selectors::targets(&targets, at, checker);
     url(&plugin.url, &at.field("url"), checker);
     let hexadecimal = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
-    if !plugin.sha256.is_empty() && !(plugin.sha256.len() == 64 && plugin.sha256.bytes().all(hexadecimal)) {
+    let sum = plugin.sha256.as_bytes();
+    let is_sum = sum.is_empty() || (sum.len() == 64 && sum.iter().copied().all(hexadecimal));
+    if !is_sum {
         checker.error(&at.field("sha256"), "must be 64 digits of 0-9 and a-f");
     }
     let names =

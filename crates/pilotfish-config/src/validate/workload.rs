@@ -37,7 +37,7 @@ pub(super) fn endpoint(
     for (name, number) in &entry.ports {
         let at = numbers.key(name);
         if ports.is_some_and(|ports| !ports.contains(name.as_str())) {
-            checker.error(&at, "the ServiceEntry has no port of this name");
+            checker.warning(&at, "has no effect, the ServiceEntry has no port of this name");
         }
         names::port_name(name, &at, checker);
         names::port(*number, &at, checker);
@@ -64,7 +64,7 @@ fn address(
             checker.error(&at.field("ports"), "must not be set for a Unix domain socket");
         }
         if ports.is_some_and(|ports| ports.len() != 1) {
-            checker.error(&field, "a Unix domain socket needs a ServiceEntry with exactly one port");
+            checker.warning(&field, "a Unix domain socket is meant for a ServiceEntry with one port");
         }
     } else if allowed == Address::Ip && !is_ip(text) {
         checker.error(&field, format!("{} is not an IP address, as resolution STATIC needs", quoted(text)));
