@@ -6,7 +6,7 @@ use crate::gateway_api::{
     FromNamespaces, Gateway, GatewayClass, Listener, ListenerTls, ParentReference, ReferenceGrant, TlsMode,
 };
 use crate::metadata::{is_label_name, is_object_name};
-use crate::path::Path;
+use crate::path::{Path, printable};
 use crate::problem::Checker;
 use pilotfish_model::ObjectMeta;
 
@@ -49,7 +49,7 @@ pub(super) fn gateway(gateway: &Gateway, at: &Path<'_>, _: &ObjectMeta, checker:
             _ => false,
         };
         if wrong {
-            let message = format!("{} is not of type {}", quoted(&address.value), address.r#type);
+            let message = format!("{} is not of type {}", quoted(&address.value), printable(&address.r#type));
             checker.error(&at.field("value"), message);
         }
     });

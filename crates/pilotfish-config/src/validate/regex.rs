@@ -2,6 +2,8 @@
 //!
 //! The expression is walked through once without recursion, so that no text can exhaust the stack.
 
+use crate::path::printable;
+
 /// Repetitions of one thing, also of repetitions in each other.
 const MOST_REPEATS: u32 = 1_000;
 
@@ -11,7 +13,8 @@ const MOST_DEPTH: usize = 1_000;
 /// Why RE2 refuses the expression; `None` when it takes it.
 pub(super) fn refusal(expression: &str) -> Option<String> {
     let mut parser = Parser { rest: expression, groups: vec![Group::default()], names: Vec::new() };
-    parser.run().err()
+    // The reason may have a piece of the expression in it.
+    parser.run().err().map(|why| printable(&why).into_owned())
 }
 
 type Step<T = ()> = Result<T, String>;

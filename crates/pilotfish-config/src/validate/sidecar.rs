@@ -162,7 +162,7 @@ fn egress_port(listener: &IstioEgressListener, port: &Port, at: &Path<'_>, check
 fn egress_host(host: &str, at: &Path<'_>, checker: &mut Checker) {
     let Some((namespace, name)) = host.split_once('/') else {
         let message = format!("{} is not of the form namespace/host", quoted(host));
-        return checker.error_with_hint(at, message, format!("for example \"*/{host}\""));
+        return checker.error_with_hint(at, message, format!("for example {}", quoted(&format!("*/{host}"))));
     };
     if !matches!(namespace, "*" | "." | "~") && !is_dns_label(namespace) {
         checker.error(at, format!("{} is not a namespace, \"*\", \".\" or \"~\"", quoted(namespace)));

@@ -105,7 +105,10 @@ fn gateway_name(gateway: &str, at: &Path<'_>, checker: &mut Checker) {
     let Some((namespace, name)) = gateway.split_once('/') else {
         if let Some((name, rest)) = gateway.split_once('.') {
             let namespace = rest.split('.').next().unwrap_or_default();
-            checker.warning(at, format!("is an old form of name, write {:?}", format!("{namespace}/{name}")));
+            checker.warning(
+                at,
+                format!("is an old form of name, write {}", quoted(&format!("{namespace}/{name}"))),
+            );
         }
         return names::fqdn(gateway, at, checker);
     };
