@@ -5,6 +5,7 @@
 )]
 
 use crate::message::{enumeration, message};
+use crate::yaml::shorten;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,9 +36,10 @@ impl Duration {
     /// # Errors
     /// A sentence that says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a duration, write it like 5s, 1.5s, 100ms or 1h30m");
+        let written = shorten(text);
+        let wrong = || format!("{written:?} is not a duration, write it like 5s, 1.5s, 100ms or 1h30m");
         if text.starts_with('-') {
-            return Err(format!("duration {text:?} is negative"));
+            return Err(format!("duration {written:?} is negative"));
         }
         let mut rest = text.strip_prefix('+').unwrap_or(text);
         if rest == "0" {
@@ -52,12 +54,12 @@ impl Duration {
             let (number, after) = rest.split_at(end);
             let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
             let (unit, after) = after.split_at(end);
-            nanos += nanoseconds(number, unit).ok_or_else(wrong)?;
+            nanos = nanos.saturating_add(nanoseconds(number, unit).ok_or_else(wrong)?);
             rest = after;
         }
         // What proto's Duration can hold, 10,000 years.
         if nanos > 315_576_000_000 * 1_000_000_000 {
-            return Err(format!("duration {text:?} is longer than 10,000 years"));
+            return Err(format!("duration {written:?} is longer than 10,000 years"));
         }
         let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| wrong())?;
         let rest = u32::try_from(nanos % 1_000_000_000).map_err(|_| wrong())?;

@@ -26,6 +26,11 @@ pub(crate) trait Content: KindSpec + DeserializeOwned {
     /// Adds what is not a plain field (parts of `status`, of the metadata) and defaults that depend on other fields.
     fn complete(&mut self, _object: &Node, _deleting: bool) {}
 
+    /// Whether `istio.io/dry-run` has a meaning for it.
+    fn dry_run_allowed(&self) -> bool {
+        false
+    }
+
     /// Reports what is wrong with it; `at` is where the type is in the object.
     fn check(&self, at: &Path<'_>, meta: &ObjectMeta, checker: &mut Checker);
 }
@@ -105,7 +110,9 @@ fn read_as<T: Content>(root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded
     let mut problems = decoded.problems;
     let object = decoded.value.map(|mut content| {
         content.complete(root, deleting);
-        let found = check(&content, &meta);
+        // A mistyped field is missing elsewhere: what follows from that would only hide the mistake.
+        let readable = !problems.iter().any(Problem::is_error);
+        let found = if readable { check(&content, &meta) } else { Vec::new() };
         problems.extend(found.into_iter().map(|problem| {
             let line = root.line_of(&problem.path);
             problem.at_line(line)
@@ -119,7 +126,10 @@ fn read_as<T: Content>(root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded
 fn check<T: Content>(content: &T, meta: &ObjectMeta) -> Vec<Problem> {
     let mut checker = Checker::default();
     match T::PLACE {
-        Place::Spec => content.check(&Path::ROOT.field("spec"), meta, &mut checker),
+        Place::Spec => {
+            crate::validate::annotations(meta, content.dry_run_allowed(), &mut checker);
+            content.check(&Path::ROOT.field("spec"), meta, &mut checker);
+        }
         Place::Object | Place::Document => content.check(&Path::ROOT, meta, &mut checker),
     }
     checker.into_problems()

@@ -5,7 +5,7 @@ use crate::message::message;
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
 use crate::timestamp;
-use crate::yaml::{Mode, Node, decode};
+use crate::yaml::{Mode, Node, decode, shorten};
 use pilotfish_model::{Kind, ObjectKey, ObjectMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,9 @@ fn key(kind: Kind, namespace: &str, name: &str) -> Option<ObjectKey> {
         (true, "") => "default",
         (true, namespace) => namespace,
     };
-    (!name.is_empty()).then(|| ObjectKey::new(kind, namespace, name))
+    // Names that no object can have are in messages about it, but need not be told apart.
+    let wrong = |text: &str| text.len() > 253 || text.contains(char::is_control);
+    (!name.is_empty() && !wrong(name) && !wrong(namespace)).then(|| ObjectKey::new(kind, namespace, name))
 }
 
 /// The key, so far as it can be told, of an object whose metadata is wrong elsewhere.
@@ -89,15 +91,15 @@ impl Metadata {
             let hint = "generateName needs an API server that makes a name of it";
             match self.generate_name.is_empty() {
                 true => checker.error(&at.field("name"), "must be set"),
-                false => checker.error_with_hint(&at.field("name"), "must be set", hint),
+                false => checker.error_with_hint(&at.field("name"), "must be set", hint.to_owned()),
             }
         } else if !is_object_name(&self.name) {
-            checker.error(&at.field("name"), format!("{:?} is not a name: {NAME_RULE}", self.name));
+            checker.error(&at.field("name"), format!("{:?} is not a name: {NAME_RULE}", shorten(&self.name)));
         }
         if !self.namespace.is_empty() && !is_label_name(&self.namespace) {
             let message = format!(
                 "{:?} is not a namespace: 1 to 63 of a-z, 0-9 and '-', not '-' at the ends",
-                self.namespace
+                shorten(&self.namespace)
             );
             checker.error(&at.field("namespace"), message);
         }
@@ -105,7 +107,8 @@ impl Metadata {
             return 0;
         }
         timestamp::seconds(&self.creation_timestamp).unwrap_or_else(|| {
-            let message = format!("{:?} is not a time like 2024-05-01T12:00:00Z", self.creation_timestamp);
+            let message =
+                format!("{:?} is not a time like 2024-05-01T12:00:00Z", shorten(&self.creation_timestamp));
             checker.error(&at.field("creationTimestamp"), message);
             0
         })
@@ -139,7 +142,7 @@ pub(crate) fn is_label_name(text: &str) -> bool {
 }
 
 /// Whether the text is a DNS name in lower case, as names of objects are.
-fn is_object_name(text: &str) -> bool {
+pub(crate) fn is_object_name(text: &str) -> bool {
     let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     let label = |label: &str| {
         !label.is_empty() && label.bytes().all(known) && !label.starts_with('-') && !label.ends_with('-')

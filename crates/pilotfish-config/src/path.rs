@@ -1,5 +1,6 @@
 //! Where in an object something is: `spec.http[0].route[1].weight`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A place in an object.
@@ -55,14 +56,36 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, segment) in self.0.iter().enumerate() {
             match segment {
-                Segment::Field(name) if position == 0 => f.write_str(name)?,
-                Segment::Field(name) => write!(f, ".{name}")?,
-                Segment::Key(key) => write!(f, "[{key}]")?,
+                Segment::Field(name) if position == 0 => f.write_str(&printable(name))?,
+                Segment::Field(name) => write!(f, ".{}", printable(name))?,
+                Segment::Key(key) => write!(f, "[{}]", printable(key))?,
                 Segment::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
     }
+}
+
+/// The text as it is when it is short and of one line; else its beginning, with control characters spelled out. What
+/// a file holds must not be able to write lines of its own into a log, or to drive a terminal.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 100;
+    let escaped = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if text.len() <= LONGEST && !text.contains(escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::new();
+    for c in text.chars().take(LONGEST) {
+        if escaped(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    if text.chars().nth(LONGEST).is_some() {
+        out.push_str("...");
+    }
+    Cow::Owned(out)
 }
 
 /// A path while a check goes down an object: built on the stack, spelled out only for a problem.
@@ -126,5 +149,13 @@ mod tests {
         let path = labels.key("app.kubernetes.io/name").to_field_path();
         assert_eq!(path.to_string(), "spec.subsets[2].labels[app.kubernetes.io/name]");
         assert_eq!(Path::ROOT.to_field_path().to_string(), "");
+    }
+
+    #[test]
+    fn what_a_file_holds_stays_on_its_line() {
+        assert_eq!(printable("a.b/c"), "a.b/c");
+        assert_eq!(printable("a\nERROR\u{1b}[0m"), "a\\nERROR\\u{1b}[0m");
+        assert_eq!(printable(&"ä".repeat(200)), format!("{}...", "ä".repeat(100)));
+        assert_eq!(Path::ROOT.key("a\nb").to_field_path().to_string(), "[a\\nb]");
     }
 }

@@ -85,29 +85,48 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Problems of each severity that are kept for one object. More help nobody, and an object may have millions.
+pub(crate) const MOST_PROBLEMS: usize = 100;
+
 /// Collects problems during a check.
 #[derive(Default)]
 pub(crate) struct Checker {
     problems: Vec<Problem>,
+    errors: usize,
+    warnings: usize,
 }
 
 impl Checker {
     pub(crate) fn error(&mut self, at: &Path<'_>, message: impl Into<String>) {
-        self.problems.push(Problem::error(at.to_field_path(), message));
+        self.error_with_hint(at, message, None);
     }
 
     pub(crate) fn error_with_hint(
         &mut self,
         at: &Path<'_>,
         message: impl Into<String>,
-        hint: impl Into<String>,
+        hint: impl Into<Option<String>>,
     ) {
-        let problem = Problem::error(at.to_field_path(), message);
-        self.problems.push(problem.with_hint(Some(hint.into())));
+        self.errors += 1;
+        if self.errors <= MOST_PROBLEMS {
+            self.problems.push(Problem::error(at.to_field_path(), message).with_hint(hint.into()));
+        }
     }
 
     pub(crate) fn warning(&mut self, at: &Path<'_>, message: impl Into<String>) {
-        self.problems.push(Problem::warning(at.to_field_path(), message));
+        self.warning_with_hint(at, message, None);
+    }
+
+    pub(crate) fn warning_with_hint(
+        &mut self,
+        at: &Path<'_>,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.warnings += 1;
+        if self.warnings <= MOST_PROBLEMS {
+            self.problems.push(Problem::warning(at.to_field_path(), message).with_hint(hint));
+        }
     }
 
     pub(crate) fn into_problems(self) -> Vec<Problem> {

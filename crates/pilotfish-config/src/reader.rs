@@ -5,9 +5,9 @@
 use crate::content::{read_object, versions};
 use crate::limits::Limits;
 use crate::metadata::{ReadMetadata, read_metadata};
-use crate::path::FieldPath;
+use crate::path::{FieldPath, printable};
 use crate::problem::{Problem, did_you_mean};
-use crate::yaml::{Loaded, Node, load};
+use crate::yaml::{Loaded, Node, load, shorten};
 use pilotfish_model::{Kind, Object, ObjectKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,8 +126,11 @@ impl ReadFile {
         let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, node, origin);
         let known = versions(kind.group());
         if !known.contains(&version) {
-            let message =
-                format!("version {version:?} of {kind} is not known, it is read as {}", known.join(", "));
+            let message = format!(
+                "version {:?} of {kind} is not known, it is read as {}",
+                shorten(version),
+                known.join(", ")
+            );
             let line = node.get("apiVersion").map_or(line, |node| node.line);
             problems.push(Problem::error(FieldPath::default(), message).at_line(line));
             return self.refused.push(Refused { key, document, line, problems });
@@ -150,10 +153,11 @@ impl ReadFile {
             Kind::ALL.iter().filter(|known| known.group() == group && group.ends_with("istio.io"));
         if let Some(hint) = did_you_mean(kind, same_group.map(|known| known.name())) {
             let line = node.get("kind").map_or(node.line, |node| node.line);
-            let problem =
-                Problem::error(FieldPath::default(), format!("there is no kind {kind:?} in {api_version}"));
+            let message = format!("there is no kind {kind:?} in {}", printable(api_version));
+            let problem = Problem::error(FieldPath::default(), message);
             return self.refuse(document, node, problem.at_line(line).with_hint(Some(hint)));
         }
-        *self.ignored.entry(format!("{api_version} {kind}")).or_default() += 1;
+        let name = format!("{} {}", printable(api_version), printable(kind));
+        *self.ignored.entry(name).or_default() += 1;
     }
 }

@@ -82,7 +82,7 @@ impl Dirty {
         result.unwrap_or_else(PoisonError::into_inner).0.stop
     }
 
-    /// Waits for changes until `deadline`; collects a burst until it pauses for `quiet`, at most for `ceiling`.
+    /// Waits for changes until `deadline`; collects a burst until no new path comes for `quiet`, at most for `ceiling`.
     pub(super) fn wait(&self, deadline: Instant, quiet: Duration, ceiling: Duration) -> Changes {
         let mut changes = self.lock();
         while changes.is_empty() {
@@ -93,13 +93,19 @@ impl Dirty {
             changes = self.noticed.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let end = Instant::now() + ceiling;
+        let mut pause = Instant::now() + quiet;
+        let mut count = changes.paths.len();
         while !changes.stop {
-            let left = end.saturating_duration_since(Instant::now()).min(quiet);
-            let (guard, result) =
-                self.noticed.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner);
-            changes = guard;
-            if result.timed_out() {
+            let left = end.min(pause).saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 break;
+            }
+            changes = self.noticed.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
+            // More paths are more of the burst. The same ones again are not: a log file that somebody keeps writing to
+            // beside the configuration must not hold up every change.
+            if changes.paths.len() > count {
+                count = changes.paths.len();
+                pause = Instant::now() + quiet;
             }
         }
         std::mem::take(&mut changes)
@@ -113,5 +119,63 @@ fn noticed(kind: &EventKind) -> Option<Noticed> {
         EventKind::Access(_) => None,
         EventKind::Create(_) | EventKind::Modify(ModifyKind::Data(_)) => Some(Noticed::Writing),
         _ => Some(Noticed::Complete),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::thread;
+
+    fn written(path: &Path) -> notify::Result<Event> {
+        Ok(Event::new(EventKind::Access(AccessKind::Close(AccessMode::Write))).add_path(path.to_owned()))
+    }
+
+    #[test]
+    fn one_path_noticed_again_and_again_does_not_prolong_a_burst() {
+        let dirty = Arc::new(Dirty::default());
+        let noise = thread::spawn({
+            let dirty = dirty.clone();
+            move || {
+                let patience = Instant::now() + Duration::from_secs(30);
+                while !dirty.stopped_within(Duration::from_micros(200)) && Instant::now() < patience {
+                    dirty.note(written(Path::new("/log")));
+                }
+                Instant::now() < patience
+            }
+        });
+        let (hour, quiet) = (Duration::from_secs(3_600), Duration::from_millis(20));
+        let changes = dirty.wait(Instant::now() + hour, quiet, hour);
+        dirty.stop();
+        assert!(noise.join().unwrap(), "the burst ends while the noise goes on");
+        assert_eq!(changes.paths.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_remembered_means_everything() {
+        let dirty = Dirty::default();
+        for n in 0..=MOST {
+            dirty.note(written(Path::new(&format!("/{n}"))));
+        }
+        let changes = dirty.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        assert!(changes.everything);
+        assert_eq!(changes.paths.len(), MOST);
+        dirty.note(Err(notify::Error::generic("lost")));
+        assert!(dirty.wait(Instant::now(), Duration::ZERO, Duration::ZERO).everything);
+    }
+
+    #[test]
+    fn the_last_word_on_a_path_counts() {
+        let dirty = Dirty::default();
+        let path = Path::new("/a");
+        let writing = EventKind::Modify(ModifyKind::Data(notify::event::DataChange::Any));
+        dirty.note(Ok(Event::new(writing).add_path(path.to_owned())));
+        dirty.note(written(path));
+        let read = EventKind::Access(AccessKind::Open(AccessMode::Read));
+        dirty.note(Ok(Event::new(read).add_path(path.to_owned())));
+        let changes = dirty.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        assert_eq!(changes.paths.get(path), Some(&Noticed::Complete));
     }
 }

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+/// Walks in a row, while there are folders that were not watched before.
+const MOST_WALKS: usize = 16;
+
 /// A path that was named.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
@@ -63,7 +66,8 @@ pub(super) struct Looker {
     limits: Limits,
     settle: Duration,
     state: FileState,
-    /// The files that were read, as they were then; `None` when it could not be read.
+    /// The files that were read, as they were then; `None` when that says nothing: the file could not be read, or was
+    /// touched so recently that a further change might not show.
     known: BTreeMap<Arc<Path>, Option<Signature>>,
     pending: BTreeMap<Arc<Path>, Pending>,
     folders: BTreeSet<PathBuf>,
@@ -143,10 +147,13 @@ impl Looker {
             let folders: BTreeSet<&Path> = folders.collect();
             looker.watch.as_mut().is_some_and(|watch| watch.only(&folders))
         };
-        // What came into a folder before it was watched is found by walking once more.
-        if watched(self, &found) {
+        // What came into a folder before it was watched is found by walking once more. A folder that grows faster than
+        // that is found complete at the latest by the next rescan.
+        for _ in 0..MOST_WALKS {
+            if !watched(self, &found) {
+                break;
+            }
             found = self.walk().0;
-            watched(self, &found);
         }
         let gone: Vec<_> = self
             .known
@@ -168,6 +175,11 @@ impl Looker {
         self.note_unreadable(unreadable, &mut batch);
         self.note_failure(failure, clock, &mut batch);
         batch
+    }
+
+    /// The root that a file belongs to. A file that was named counts as what it was named for, also inside of a folder.
+    fn root_of(&self, path: &Path) -> Option<&Root> {
+        self.roots.iter().filter(|root| root.holds(path)).min_by_key(|root| (root.is_folder, root.role))
     }
 
     fn walk(&self) -> (Found, Option<String>) {
@@ -223,7 +235,7 @@ impl Looker {
         clock: SystemTime,
         start: bool,
     ) -> Look {
-        let Some(root) = self.roots.iter().find(|root| root.holds(path)) else { return Look::Nothing };
+        let Some(root) = self.root_of(path) else { return Look::Nothing };
         let (name, role) = (root.name_of(path), root.role);
         let change =
             |content| Look::Changed(FileChange { path: path.clone(), name: name.clone(), role, content });
@@ -264,7 +276,7 @@ impl Looker {
         if senseless && !start && age < self.settle {
             return Look::Later(Pending { due: now + (self.settle - age), absent_since: None });
         }
-        self.known.insert(path.clone(), signature);
+        self.known.insert(path.clone(), signature.filter(|signature| !signature.is_fresh(clock)));
         change(FileContent::Read(read))
     }
 
@@ -272,17 +284,12 @@ impl Looker {
     fn note_unreadable(&mut self, unreadable: Vec<(PathBuf, String)>, batch: &mut SourceBatch) {
         let mut changes = Vec::new();
         for (path, reason) in unreadable {
-            let Some(root) = self.roots.iter().find(|root| root.holds(&path)) else { continue };
-            let name = root.name_of(&path);
+            let Some(root) = self.root_of(&path) else { continue };
+            let (name, role) = (root.name_of(&path), root.role);
             let path: Arc<Path> = path.into();
             // Looked at again when it becomes readable, and taken away when it is gone.
             self.known.insert(path.clone(), None);
-            changes.push(FileChange {
-                path,
-                name,
-                role: root.role,
-                content: FileContent::Unreadable(reason),
-            });
+            changes.push(FileChange { path, name, role, content: FileContent::Unreadable(reason) });
         }
         if !changes.is_empty() {
             let events = self.state.apply(changes);

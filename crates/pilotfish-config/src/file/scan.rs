@@ -7,7 +7,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Levels of folders below a PATH.
 const DEPTH: usize = 32;
@@ -32,8 +32,23 @@ impl Signature {
         }
     }
 
+    /// Whether the file was touched so recently that one more change might leave the signature as it is: file systems
+    /// count time in ticks of some milliseconds, old ones in seconds.
+    pub(super) fn is_fresh(&self, now: SystemTime) -> bool {
+        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let modified = self.modified.map(since).unwrap_or_default();
+        let (seconds, nanos) = self.changed;
+        let changed = Duration::new(
+            u64::try_from(seconds).unwrap_or_default(),
+            u32::try_from(nanos).unwrap_or_default(),
+        );
+        let whole_seconds = modified.subsec_nanos() == 0 && changed.subsec_nanos() == 0;
+        let tick = if whole_seconds { Duration::from_secs(2) } else { Duration::from_millis(20) };
+        since(now).saturating_sub(modified.max(changed)) < tick
+    }
+
     /// How long ago the file was written to; `None` when clocks disagree.
-    pub(super) fn age(&self, now: SystemTime) -> Option<std::time::Duration> {
+    pub(super) fn age(&self, now: SystemTime) -> Option<Duration> {
         self.modified.and_then(|modified| now.duration_since(modified).ok())
     }
 }

@@ -12,12 +12,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What a file is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileRole {
-    /// Objects, several documents, lists.
-    Objects,
     /// Mesh config or mesh networks.
     Mesh(MeshFile),
+    /// Objects, several documents, lists.
+    Objects,
 }
 
 /// What was found where a file is or was.

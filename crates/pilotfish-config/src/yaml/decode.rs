@@ -3,7 +3,7 @@
 use super::node::{Entry, Node, NodeValue, shorten};
 use super::scalar::{Scalar, resolve};
 use crate::path::{FieldPath, Segment};
-use crate::problem::{Problem, did_you_mean};
+use crate::problem::{MOST_PROBLEMS, Problem, did_you_mean};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -73,6 +73,9 @@ impl Context {
     }
 
     fn unknown_field(&self, entry: &Entry, fields: &'static [&'static str]) {
+        if self.problems.borrow().len() >= MOST_PROBLEMS {
+            return;
+        }
         let mut segments = self.path.borrow().clone();
         segments.push(Segment::Field(entry.key.clone()));
         let hint = did_you_mean(&entry.key, fields.iter().copied());

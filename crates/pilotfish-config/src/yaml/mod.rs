@@ -14,4 +14,4 @@ mod scalar;
 
 pub(crate) use decode::{Decoded, Mode, decode};
 pub(crate) use load::{Loaded, load};
-pub(crate) use node::Node;
+pub(crate) use node::{Node, shorten};
