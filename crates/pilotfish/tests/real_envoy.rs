@@ -14,6 +14,7 @@ use support::{CART, CATALOG, PAYMENT, Shop};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs a test on a shop with Envoy in both forms of xDS.
+#[allow(clippy::needless_pass_by_value, reason = "a closure written at the call")]
 fn in_both_forms(test: impl AsyncFn(&Shop, &mut Pilotfish, &Envoy)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -36,5 +36,6 @@ pub(crate) fn detection_timeout(cx: &Cx<'_>) -> Option<Duration> {
 
 /// Balancing of connections over threads.
 pub(crate) fn exact_balance(wanted: bool) -> Option<ConnectionBalanceConfig> {
-    wanted.then(|| ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
+    wanted
+        .then_some(ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
 }

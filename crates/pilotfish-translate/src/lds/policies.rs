@@ -61,7 +61,7 @@ impl Query for PoliciesOf {
         };
         let mut provenance = security.provenance.clone();
         provenance.extend(plugins.provenance());
-        provenance.extend(telemetries.iter().map(|telemetry| reference(telemetry)));
+        provenance.extend(telemetries.iter().map(reference));
         Policies {
             logs: access_log::of(cx, &telemetries, role),
             traced: tracing::of(cx, &telemetries, role, &config, &base.tags),

@@ -148,7 +148,7 @@ fn destinations<'a>(rule: &'a Rule, from: &'a Namespace) -> impl Iterator<Item =
 
 /// Whether some condition of a route takes clients of the namespace; a route without conditions takes all.
 fn can_come_from<'a>(from: &Namespace, mut conditions: impl Iterator<Item = &'a str>) -> bool {
-    let mut takes = |namespace: &str| namespace.is_empty() || *from == namespace;
+    let takes = |namespace: &str| namespace.is_empty() || *from == namespace;
     match conditions.next() {
         None => true,
         Some(first) => takes(first) || conditions.any(takes),

@@ -58,7 +58,7 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<Obj
         bypass_cors_preflight: true,
         ..Default::default()
     };
-    (Some(filters::http(FILTER, &config)), policies.iter().map(|policy| reference(policy)).collect())
+    (Some(filters::http(FILTER, &config)), policies.iter().map(reference).collect())
 }
 
 fn name(index: usize) -> String {

@@ -22,10 +22,7 @@ use trust_domain::TrustDomains;
 /// The filters of the policies that concern a subject.
 pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> Filters {
     let policies = subject.policies::<AuthorizationPolicy>(cx);
-    let mut filters = Filters {
-        provenance: policies.iter().map(|policy| reference(policy)).collect(),
-        ..Filters::default()
-    };
+    let mut filters = Filters { provenance: policies.iter().map(reference).collect(), ..Filters::default() };
     let domains = TrustDomains::of(cx);
     let with = |action| policies.iter().filter(move |policy| policy.action == action).collect::<Vec<_>>();
     ask(cx, &with(AuthorizationAction::Custom), &domains, &mut filters);
