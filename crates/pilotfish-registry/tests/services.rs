@@ -9,9 +9,9 @@ use support::{endpoints, pod, service, services, slice, step, svc, world};
 
 #[test]
 fn a_service_has_its_address_and_its_ports() {
-    let spec = "{clusterIP: 10.0.0.1, ports: [{name: http, port: 80}, {port: 9000}, \
+    let spec = "{clusterIP: 10.0.0.1, ports: [{name: http, port: 80}, {name: x, port: 9000}, \
                 {name: db, port: 3306, targetPort: sql}, {name: dns, port: 53, protocol: UDP}, \
-                {name: tcp-x, port: 70, appProtocol: kubernetes.io/h2c}, {name: http, port: 71, appProtocol: ''}]}";
+                {name: tcp-x, port: 70, appProtocol: kubernetes.io/h2c}, {name: http-b, port: 71, appProtocol: ''}]}";
     let world = world(&svc("web", spec));
     let web = service(&world, "web.ns");
     assert_eq!(web.resolution, Resolution::ClientSideLB);

@@ -1,9 +1,9 @@
-//! EnvoyFilter: whether places, matches and operations fit together. Whether a value is one of Envoy's types is found out
-//! where it is applied.
+//! EnvoyFilter: whether places, matches and operations fit together. Whether a value is one of Envoy's types, and whether a
+//! version is a regular expression, is found out where patches are applied.
 
-use super::names::{each, quoted};
+use super::names::each;
+use super::selectors;
 use super::values::at_most_one;
-use super::{regex, selectors};
 use crate::networking::{
     ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, EnvoyFilter, FilterMatch, ListenerMatch, Patch,
     PatchContext, PatchOperation,
@@ -73,12 +73,6 @@ fn matched(value: &EnvoyConfigObjectMatch, apply_to: ApplyTo, at: &Path<'_>, che
         ("waypoint", value.waypoint.is_some()),
     ];
     at_most_one(&objects, at, checker);
-    if let Some(version) = value.proxy.as_ref().map(|proxy| &proxy.proxy_version)
-        && let Some(why) = regex::refusal(version)
-    {
-        let message = format!("{} is not a regular expression of RE2: {why}", quoted(version));
-        checker.error(&at.field("proxy").field("proxyVersion"), message);
-    }
     let wanted = match apply_to {
         ApplyTo::Listener
         | ApplyTo::FilterChain

@@ -9,6 +9,7 @@ use crate::metadata::{is_label_name, is_object_name};
 use crate::path::Path;
 use crate::problem::Checker;
 use pilotfish_model::ObjectMeta;
+use std::net::IpAddr;
 
 pub(super) fn service(service: &Service, at: &Path<'_>, meta: &ObjectMeta, checker: &mut Checker) {
     if !is_label_name(&meta.key.name) {
@@ -107,13 +108,15 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice, at: &Path<'_>, _: &ObjectMet
             checker.error(&at, "must be set");
         }
         each(&endpoint.addresses, &at, checker, |address, at, checker| {
-            let (good, what) = match slice.address_type {
-                AddressType::IPv4 => (address.parse::<std::net::Ipv4Addr>().is_ok(), "an IPv4 address"),
-                AddressType::IPv6 => (address.parse::<std::net::Ipv6Addr>().is_ok(), "an IPv6 address"),
-                AddressType::Fqdn => (names::fqdn_problem(address).is_none(), "a host name"),
+            let family = match slice.address_type {
+                AddressType::IPv4 => address.parse().map(|address: IpAddr| address.is_ipv4()),
+                AddressType::IPv6 => address.parse().map(|address: IpAddr| address.is_ipv6()),
+                AddressType::Fqdn => return names::fqdn(address, at, checker),
             };
-            if !good {
-                checker.error(at, format!("{} is not {what}, as addressType says", quoted(address)));
+            match family {
+                Ok(true) => {}
+                Ok(false) => checker.warning(at, format!("is not of addressType {:?}", slice.address_type)),
+                Err(_) => names::ip(address, at, checker),
             }
         });
     });

@@ -127,7 +127,7 @@ pub(super) fn export_to(
         if !seen.insert(namespace) {
             checker.warning(&at, format!("{} is there twice", quoted(value)));
         } else if value == "~" && !nobody {
-            checker.error(&at, "\"~\" is for ServiceEntries only");
+            checker.warning(&at, "\"~\" is meant for ServiceEntries only");
         } else if matches!(value.as_str(), "*" | "~") && values.len() > 1 {
             checker.warning(&at, format!("{value:?} is meant to be alone"));
         } else if !matches!(namespace, "*" | "~") && !is_dns_label(namespace) {

@@ -150,7 +150,7 @@ fn http_routes() {
             ),
             (
                 "backendRefs: [{name: b}]",
-                "spec.rules[0].backendRefs[0].port: must be set for a Service",
+                "warning: spec.rules[0].backendRefs[0].port: is not set, a Service needs it",
                 "backendRefs: [{name: b, group: x, kind: Y}]",
             ),
             ("backendRefs: [{port: 80}]", "spec.rules[0].backendRefs[0].name: must be set", TO),
@@ -337,7 +337,7 @@ fn other_routes_and_grants() {
             ),
             (
                 "rules: [{backendRefs: [{name: b}]}]",
-                "spec.rules[0].backendRefs[0].port: must be set for a Service",
+                "warning: spec.rules[0].backendRefs[0].port: is not set, a Service needs it",
                 "rules: [{backendRefs: [{name: b, port: 80}]}]",
             ),
         ],

@@ -118,13 +118,18 @@ fn endpoint_slices() {
         &[
             (
                 "addressType: IPv4\nendpoints: [{addresses: [\"::1\"]}]",
-                "endpoints[0].addresses[0]: \"::1\" is not an IPv4 address, as addressType says",
+                "warning: endpoints[0].addresses[0]: is not of addressType IPv4",
                 "addressType: IPv6\nendpoints: [{addresses: [\"::1\"]}]",
             ),
             (
                 "addressType: FQDN\nendpoints: [{addresses: [a_b]}]",
-                "endpoints[0].addresses[0]: \"a_b\" is not a host name, as addressType says",
+                "endpoints[0].addresses[0]: \"a_b\" is not a host name: \"a_b\" is not a DNS label",
                 "addressType: FQDN\nendpoints: [{addresses: [a.b]}]",
+            ),
+            (
+                "endpoints: [{addresses: [a]}]",
+                "endpoints[0].addresses[0]: \"a\" is not an IP address",
+                "endpoints: [{addresses: [1.1.1.1]}]",
             ),
             ("endpoints: [{}]", "endpoints[0].addresses: must be set", "endpoints: []"),
             (

@@ -221,11 +221,6 @@ fn envoy_filters() {
                 "applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {}}",
             ),
             (
-                &patch("applyTo: CLUSTER, match: {proxy: {proxyVersion: \"(\"}}"),
-                "spec.configPatches[0].match.proxy.proxyVersion: \"(\" is not a regular expression of RE2: missing closing )",
-                &patch("applyTo: CLUSTER, match: {proxy: {proxyVersion: \"^1\\\\.2.*\"}}"),
-            ),
-            (
                 &patch("applyTo: CLUSTER, match: {listener: {}}"),
                 "warning: spec.configPatches[0].match.listener: does not fit applyTo, a match on cluster is needed",
                 &patch("applyTo: CLUSTER, match: {cluster: {}}"),

@@ -83,7 +83,7 @@ fn hosts_and_gateways() {
         ),
         (
             "hosts: [a], exportTo: [\"~\"]",
-            "spec.exportTo[0]: \"~\" is for ServiceEntries only",
+            "warning: spec.exportTo[0]: \"~\" is meant for ServiceEntries only",
             "hosts: [a], exportTo: []",
         ),
     ];

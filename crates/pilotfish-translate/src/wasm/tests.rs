@@ -67,7 +67,7 @@ fn plugins_are_chosen_by_workload_phase_and_traffic() {
 #[test]
 fn the_configuration_says_where_the_module_is_and_what_it_is_told() {
     let yaml = "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: shop},
-      spec: {url: registry.example.com/a:v1, sha256: 'aa', pluginName: check, pluginConfig: {list: [1], mode: x},
+      spec: {url: registry.example.com/a:v1, sha256: 'abababababababababababababababababababababababababababababababab', pluginName: check, pluginConfig: {list: [1], mode: x},
              failStrategy: FAIL_OPEN, imagePullPolicy: Always,
              vmConfig: {env: [{name: A, value: b}, {name: HOST, valueFrom: HOST}]}}}";
     let config = extension_config(&plugins(yaml, "web").list[0], Some("{}"));
