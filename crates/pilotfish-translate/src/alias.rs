@@ -70,35 +70,3 @@ impl Query for AliasesOf {
 pub fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
     Arc::clone(&cx.get(&AliasesOf(host.clone())))
 }
-
-/// The shorter forms of a Kubernetes host name that resolve in a namespace, and the form with a trailing dot.
-#[must_use]
-pub fn short_forms(host: &Hostname, from: &Namespace) -> Vec<String> {
-    let text = host.as_str();
-    let mut forms = vec![format!("{text}.")];
-    let Some(short) = text.strip_suffix(crate::short_name::DOMAIN).and_then(|t| t.strip_suffix('.')) else {
-        return forms;
-    };
-    let Some((name, namespace)) = short.rsplit_once('.') else { return forms };
-    if *from == namespace {
-        forms.push(name.to_owned());
-    }
-    forms.extend([short.to_owned(), format!("{short}.svc")]);
-    forms
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_forms_depend_on_the_namespace() {
-        let host = Hostname::parse("web.shop.svc.cluster.local").unwrap();
-        assert_eq!(short_forms(&host, &"shop".into()).len(), 4);
-        assert_eq!(
-            short_forms(&host, &"pay".into()),
-            ["web.shop.svc.cluster.local.", "web.shop", "web.shop.svc"]
-        );
-        assert_eq!(short_forms(&Hostname::parse("a.com").unwrap(), &"pay".into()), ["a.com."]);
-    }
-}

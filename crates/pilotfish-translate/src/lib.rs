@@ -11,6 +11,7 @@
 //! Shared questions ("which services does this scope see", "which DestinationRule applies") are queries in files of
 //! their own, so that their answers are computed once and an unchanged answer stops the spread of a change.
 
+mod attachment;
 mod clients;
 mod cx;
 mod encoded;
@@ -42,6 +43,7 @@ pub mod sds;
 pub mod security;
 pub mod service_address;
 pub mod short_name;
+mod stat_name;
 pub mod targets;
 pub mod telemetry;
 #[cfg(test)]

@@ -1,14 +1,30 @@
 //! The settings of one proxy: what it was started with, else the mesh-wide default.
 
-use crate::{Cx, Proxy};
+use crate::{Cx, Proxy, Query};
 use pilotfish_config::mesh::ProxyConfig;
 use std::sync::Arc;
 
-/// The settings of a proxy. What it brings along (`PROXY_CONFIG`) stands alone: the injector merged the mesh's settings into it.
+/// The settings in force for proxies that bring these along (`PROXY_CONFIG` as JSON text; empty for none). They stand alone: the
+/// injector merged the mesh's settings into them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EffectiveProxyConfig(pub Arc<str>);
+
+impl Query for EffectiveProxyConfig {
+    type Output = ProxyConfig;
+
+    fn compute(&self, cx: &Cx<'_>) -> ProxyConfig {
+        if self.0.is_empty() {
+            return cx.mesh().default_config.clone();
+        }
+        serde_json::from_str(&self.0).unwrap_or_else(|error| {
+            tracing::warn!(%error, "PROXY_CONFIG of a node cannot be read: the mesh's settings are used");
+            cx.mesh().default_config.clone()
+        })
+    }
+}
+
+/// The settings of a proxy.
 #[must_use]
 pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Arc<ProxyConfig> {
-    match serde_json::from_str::<ProxyConfig>(&proxy.proxy_config) {
-        Ok(config) => Arc::new(config),
-        Err(_) => Arc::new(cx.mesh().default_config.clone()),
-    }
+    cx.get(&EffectiveProxyConfig(proxy.proxy_config.clone()))
 }

@@ -230,3 +230,6 @@ fn of_endpoint(endpoint: &Endpoint) -> Listed {
         target: endpoint.port,
     }
 }
+
+#[cfg(test)]
+mod tests;

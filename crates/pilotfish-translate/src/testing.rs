@@ -6,7 +6,8 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
     ChangeSet, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Kind, KindSpec, Labels,
     Locality, Namespace, NetworkId, Object, ObjectKey, ObjectMeta, ObjectRef, Port, Protocol, Provider,
-    Resolution, Service, ServiceKey, TlsMode, TrafficDistribution, Update, World, WorldWriter,
+    Resolution, Service, ServiceKey, TlsMode, TrafficDistribution, Update, Workload, WorkloadKey,
+    WorkloadKind, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::sync::Arc;
@@ -133,9 +134,51 @@ pub(crate) fn sidecar(name: &str, namespace: &str) -> Proxy {
     Proxy::from_node(&Node { id, ..Default::default() }).unwrap()
 }
 
-/// A world of the objects of a YAML text.
-pub(crate) fn yaml_world(text: &str) -> Arc<World> {
+/// The objects of a YAML text.
+pub(crate) fn yaml(text: &str) -> Vec<Update> {
     let file = pilotfish_config::read("test.yaml", text.as_bytes(), &pilotfish_config::Limits::default());
     assert!(file.refused.is_empty(), "{:?}", file.refused);
-    world_of(file.objects.into_iter().map(|read| read.object))
+    file.objects.into_iter().map(|read| Update::Object(read.object)).collect()
+}
+
+/// A world of the objects of a YAML text.
+pub(crate) fn yaml_world(text: &str) -> Arc<World> {
+    world(yaml(text))
+}
+
+/// One object as YAML in a line.
+pub(crate) fn line(api: &str, kind: &str, namespace: &str, name: &str, spec: &str) -> String {
+    format!(
+        "---\n{{apiVersion: {api}, kind: {kind}, metadata: {{name: {name}, namespace: {namespace}}}, spec: {spec}}}\n"
+    )
+}
+
+/// A ready pod.
+pub(crate) fn pod(name: &str, namespace: &str, address: &str, pairs: &[(&str, &str)]) -> Workload {
+    Workload {
+        key: WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: namespace.into(),
+            name: name.into(),
+            cluster: "Kubernetes".into(),
+        },
+        addresses: Arc::from([Arc::from(address)]),
+        ports: Arc::default(),
+        labels: labels(pairs),
+        locality: Locality::default(),
+        network: NetworkId::default(),
+        weight: 0,
+        service_account: "default".into(),
+        identity: "".into(),
+        tls_mode: TlsMode::Disabled,
+        node: "".into(),
+        workload_name: "".into(),
+        hostname: "".into(),
+        sub_domain: "".into(),
+        host_network: false,
+        ready: true,
+        terminating: false,
+        created: 0,
+        provenance: origin(Kind::Pod, namespace, name),
+    }
 }

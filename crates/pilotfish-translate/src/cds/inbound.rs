@@ -5,12 +5,12 @@ use super::draft::{self, Draft};
 use super::finish::finish;
 use super::fixed::own_source;
 use super::names::{inbound_name, stat_name};
-use super::stat_name::StatName;
 use super::view::{ClusterView, Families};
 use crate::destination_rule::{Policy, Rule, RulesFor};
 use crate::envoy_filter::Context;
 use crate::metadata::{config_path, list, text};
 use crate::scope::ServiceIn;
+use crate::stat_name::Names;
 use crate::targets::Target;
 use crate::{Cx, Encoded};
 use pilotfish_config::mesh::InboundTrafficPolicyMode;
@@ -188,16 +188,15 @@ impl Inbound<'_> {
 
     fn describe(&self, draft: &mut Draft, rule: Option<&Rule>, template: &str) {
         if let (Some(first), false) = (self.targets.first(), template.is_empty()) {
-            let name = StatName {
+            let names = Names {
                 host: first.service.hostname.as_str(),
-                name: &first.name,
-                namespace: first.service.namespace.as_str(),
-                provider: first.provider,
+                service: Some((&first.name, &first.service.namespace, first.provider)),
                 subset: "",
-                port: &self.port,
+                port: self.port.number,
+                port_name: &self.port.name,
                 target_port: self.number,
             };
-            draft.cluster.alt_stat_name = stat_name(&name.fill(template));
+            draft.cluster.alt_stat_name = stat_name(&crate::stat_name::of(template, "", &names));
         }
         let services = self.services();
         if services.is_empty() {

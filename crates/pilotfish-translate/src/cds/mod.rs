@@ -22,14 +22,12 @@ mod outbound;
 mod outlier_detection;
 mod proxy_protocol;
 mod sni_dnat;
-mod stat_name;
 mod tls;
 mod view;
 
 pub use fixed::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
 pub(crate) use grpc::common_tls as grpc_tls;
 pub use names::{inbound_name, outbound_name, sni_name};
-pub use stat_name::StatName;
 pub use view::{Certificates, Client, ClusterView, Families};
 
 use crate::scope::ServicesOf;

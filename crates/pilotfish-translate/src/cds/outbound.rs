@@ -3,7 +3,6 @@
 use super::draft::{self, Draft};
 use super::finish::finish;
 use super::names::{outbound_name, sni_name, stat_name};
-use super::stat_name::StatName;
 use super::tls::{self, Peer};
 use super::view::{Client, Families};
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
@@ -12,6 +11,7 @@ use crate::eds::inline_endpoints;
 use crate::metadata::{config_path, flag, list, text};
 use crate::peer_authentication::{MtlsMode, StatedMtlsOf};
 use crate::scope::ServiceIn;
+use crate::stat_name::Names;
 use crate::{Batch, Cx, Encoded, ProxyKind, Query};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
@@ -227,16 +227,16 @@ impl<'a> Context<'a> {
     fn name(&self, draft: &mut Draft, which: &Which<'_>) {
         let template = &self.mesh.outbound_cluster_stat_name;
         if !template.is_empty() {
-            let name = StatName {
+            let service = &self.service;
+            let names = Names {
                 host: self.key.hostname.as_str(),
-                name: &self.service.name,
-                namespace: self.service.namespace.as_str(),
-                provider: self.service.provider,
+                service: Some((&service.name, &service.namespace, service.provider)),
                 subset: which.subset_name(),
-                port: which.port,
+                port: which.port.number,
+                port_name: &which.port.name,
                 target_port: 0,
             };
-            draft.cluster.alt_stat_name = stat_name(&name.fill(template));
+            draft.cluster.alt_stat_name = stat_name(&crate::stat_name::of(template, "", &names));
         }
     }
 

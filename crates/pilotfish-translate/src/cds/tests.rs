@@ -178,28 +178,3 @@ fn credentials_are_for_selected_workloads_only() {
     assert_eq!(sockets(None), [false, false]);
     assert_eq!(sockets(Some(&[])), [true, true]);
 }
-
-#[test]
-fn statistics_are_named_by_template() {
-    let web = service("web", "shop");
-    let port = web.0.ports.first().unwrap();
-    let name = StatName {
-        host: web.0.hostname.as_str(),
-        name: "web",
-        namespace: "shop",
-        provider: Provider::Kubernetes,
-        subset: "v1",
-        port,
-        target_port: 8080,
-    };
-    for (template, want) in [
-        ("%SERVICE%_%SERVICE_PORT%", "web.shop_80"),
-        ("%SERVICE_FQDN%:%SERVICE_PORT_NAME%", "web.shop.svc.cluster.local:http"),
-        ("%SERVICE_NAME%.%SUBSET_NAME%.%TARGET_PORT%", "web.v1.8080"),
-        ("fixed", "fixed"),
-    ] {
-        assert_eq!(name.fill(template), want);
-    }
-    let external = StatName { provider: Provider::External, ..name };
-    assert_eq!(external.fill("%SERVICE%"), "web.shop.svc.cluster.local");
-}

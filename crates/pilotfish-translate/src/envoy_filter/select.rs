@@ -1,6 +1,7 @@
 //! Which patches hold for a proxy.
 
 use super::parse::{Patch, PatchesIn};
+use crate::attachment::GATEWAY_NAME;
 use crate::locality::Place;
 use crate::{Cx, Proxy, Query};
 use pilotfish_config::networking::{ApplyTo, EnvoyFilter, ProxyMatch};
@@ -8,9 +9,6 @@ use pilotfish_model::{Labels, Namespace, Typed, label_subset};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The label by which pods of a Gateway of the Gateway API know it.
-const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 
 /// The kind of resources that patches are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

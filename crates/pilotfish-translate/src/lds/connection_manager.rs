@@ -3,7 +3,7 @@
 use super::filters::{self, Side};
 use super::view::Base;
 use crate::Cx;
-use super::proxy_settings::EffectiveProxyConfig;
+use crate::proxy_config::EffectiveProxyConfig;
 use pilotfish_config::mesh::{
     ForwardClientCertDetails as Forward, NormalizationType, ProxyConfig, ProxyHeaders,
 };

@@ -12,8 +12,6 @@ mod http_proxy;
 mod inbound;
 mod outbound;
 mod policies;
-mod proxy_settings;
-mod stat_prefix;
 mod stream_route;
 pub(crate) mod tcp_proxy;
 mod tls;
@@ -86,3 +84,6 @@ fn own_listeners(cx: &Cx<'_>, view: &OutboundView) -> Vec<Encoded> {
     let proxy = http_proxy::listener(cx, view);
     proxy.into_iter().chain(virtual_outbound::listener(cx, view)).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! What policies put into listeners: who may pass, what is logged, measured and traced.
 
 use super::filters::{self, Side};
-use super::proxy_settings::EffectiveProxyConfig;
 use super::view::Base;
+use crate::proxy_config::EffectiveProxyConfig;
 use crate::security::{Filters, FiltersFor, Subject};
 use crate::telemetry::access_log::{self, AccessLogs};
 use crate::telemetry::applicable;

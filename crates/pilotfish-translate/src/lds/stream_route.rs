@@ -1,11 +1,11 @@
 //! Routes of VirtualServices for streams of bytes: the TCP proxy to their destinations.
 
-use super::stat_prefix::{self, Names};
 use super::tcp_proxy::{Stream, To};
 use super::view::Base;
 use crate::Cx;
 use crate::destination_rule::{Rule, rule_for};
 use crate::scope::ServiceIn;
+use crate::stat_name::{self, Names};
 use crate::virtual_service::{Rule as Routes, destination_cluster};
 use pilotfish_config::networking::RouteDestination;
 use pilotfish_model::{Hostname, ObjectRef, Port, Service, ServiceKey};
@@ -72,7 +72,7 @@ impl StreamRoutes<'_> {
             target_port: 0,
         };
         let pattern = self.cx.mesh().outbound_cluster_stat_name.clone();
-        let stat_prefix = stat_prefix::of(&pattern, &cluster, &names);
+        let stat_prefix = stat_name::of(&pattern, &cluster, &names);
         (To::Cluster(cluster), stat_prefix)
     }
 

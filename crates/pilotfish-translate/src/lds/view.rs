@@ -1,5 +1,6 @@
 //! What the listeners of a sidecar depend on.
 
+use crate::attachment::Policy;
 use crate::scope::Scope;
 use crate::service_address::{AddressView, Families};
 use crate::targets::{Target, TargetsOf};
@@ -225,16 +226,18 @@ impl Query for SelectorKeys {
     type Output = BTreeSet<String>;
 
     fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
-        let mut keys = BTreeSet::new();
-        let mut add = |selector: Option<&pilotfish_config::WorkloadSelector>| {
-            keys.extend(selector.iter().flat_map(|selector| selector.match_labels.keys().cloned()));
-        };
-        cx.objects_in::<AuthorizationPolicy>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
-        cx.objects_in::<RequestAuthentication>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
-        cx.objects_in::<PeerAuthentication>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
-        cx.objects_in::<Telemetry>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
-        cx.objects_in::<WasmPlugin>(&self.0).iter().for_each(|o| add(o.selector.as_ref()));
-        keys
+        fn keys<T: Policy>(cx: &Cx<'_>, namespace: &Namespace) -> Vec<String> {
+            let policies = cx.objects_in::<T>(namespace);
+            policies.iter().flat_map(|policy| policy.label_keys()).map(str::to_owned).collect()
+        }
+        let all = [
+            keys::<AuthorizationPolicy>(cx, &self.0),
+            keys::<RequestAuthentication>(cx, &self.0),
+            keys::<PeerAuthentication>(cx, &self.0),
+            keys::<Telemetry>(cx, &self.0),
+            keys::<WasmPlugin>(cx, &self.0),
+        ];
+        all.into_iter().flatten().collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::sidecar::{bracketed, host_port};
 use super::view::RouteView;
+use crate::short_name;
 use pilotfish_model::{Hostname, Provider, Resolution, Service};
 use std::collections::BTreeSet;
 
@@ -55,7 +56,7 @@ impl<'a> Domains<'a> {
         for name in std::iter::once(&service.hostname).chain(aliases) {
             self.push(&mut domains, name.as_str(), port);
             self.push(&mut domains, &format!("{name}."), port);
-            for form in short_forms(name.as_str(), &self.view.dns_domain) {
+            for form in short_name::forms(name.as_str(), &self.view.dns_domain) {
                 self.push(&mut short, &form, port);
             }
             domains.append(&mut short.clone());
@@ -80,65 +81,6 @@ impl<'a> Domains<'a> {
         domains.push(bracketed(host).into_owned());
         if !self.ignore_port {
             domains.push(host_port(host, port));
-        }
-    }
-}
-
-/// The short forms of a host for a client that completes names in `domain`.
-fn short_forms(host: &str, domain: &str) -> Vec<String> {
-    match domain.find(".svc.") {
-        Some(at) => kubernetes_forms(host, domain, at).unwrap_or_default(),
-        None => forms_by_shared_suffix(host, domain),
-    }
-}
-
-/// Of `web.shop.svc.cluster.local`: `web.shop` and `web.shop.svc`, in the own namespace also `web`. Only hosts below the client's
-/// own cluster domain have short forms.
-fn kubernetes_forms(host: &str, domain: &str, own_end: usize) -> Option<Vec<String>> {
-    let (own, suffix) = domain.split_at_checked(own_end)?;
-    if !host.ends_with(suffix) {
-        return None;
-    }
-    let end = host.find(".svc.")?;
-    let (name, namespace) = host.get(..end)?.split_once('.')?;
-    let short = format!("{name}.{namespace}");
-    let with_svc = format!("{short}.svc");
-    Some(if namespace == own { vec![name.to_owned(), with_svc, short] } else { vec![short, with_svc] })
-}
-
-/// Without Kubernetes: the part of the host that is not shared with the client's domain, and with the first shared label.
-fn forms_by_shared_suffix(host: &str, domain: &str) -> Vec<String> {
-    let labels: Vec<&str> = host.split('.').collect();
-    let shared = labels.iter().rev().zip(domain.split('.').rev()).take_while(|(a, b)| **a == *b).count();
-    let (unique, common) = labels.split_at(labels.len() - shared);
-    let (Some(first), false) = (common.first(), unique.is_empty()) else { return Vec::new() };
-    let short = unique.join(".");
-    match unique {
-        [_, _] => vec![short.clone(), format!("{short}.{first}")],
-        _ => vec![short],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short_forms;
-
-    #[test]
-    fn short_forms_depend_on_the_domain_of_the_client() {
-        #[rustfmt::skip]
-        let table: &[(&str, &str, &[&str])] = &[
-            ("web.shop.svc.cluster.local", "shop.svc.cluster.local", &["web", "web.shop.svc", "web.shop"]),
-            ("web.shop.svc.cluster.local", "pay.svc.cluster.local", &["web.shop", "web.shop.svc"]),
-            ("web.shop.svc.other.org", "shop.svc.cluster.local", &[]),
-            ("www.example.com", "shop.svc.cluster.local", &[]),
-            ("web.svc.cluster.local", "shop.svc.cluster.local", &[]),
-            ("foo.local.campus.net", "remote.campus.net", &["foo.local", "foo.local.campus"]),
-            ("foo.local.campus.net", "local.campus.net", &["foo"]),
-            ("foo.local.campus.net", "example.com", &[]),
-            ("campus.net", "campus.net", &[]),
-        ];
-        for (host, domain, want) in table {
-            assert_eq!(short_forms(host, domain), *want, "{host} for {domain}");
         }
     }
 }

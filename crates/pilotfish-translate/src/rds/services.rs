@@ -15,6 +15,13 @@ pub(super) fn listener_of(cx: &Cx<'_>, scope: &Scope, port: u32, route: &str) ->
     })
 }
 
+/// Whether an egress listener is an explicit HTTP proxy.
+pub(super) fn is_http_proxy(cx: &Cx<'_>, scope: &Scope, listener: usize) -> bool {
+    let listeners = cx.get(&EgressOf(scope.clone()));
+    let port = listeners.get(listener).and_then(|listener| listener.port.as_ref());
+    port.is_some_and(|port| port.protocol == Protocol::HttpProxy)
+}
+
 /// Requests of these ports are routed: HTTP, or what may turn out to be.
 pub(super) fn is_routed(protocol: Protocol) -> bool {
     protocol.is_http() || protocol.is_unsupported()

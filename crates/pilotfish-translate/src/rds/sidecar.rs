@@ -3,7 +3,7 @@
 use super::domains::Domains;
 use super::plan::{Plan, PlanOf, Planned};
 use super::routes::{DefaultRoute, RoutesOf, is_grpc};
-use super::services::listener_of;
+use super::services::{is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
 use crate::{Cx, Encoded, alias};
@@ -16,18 +16,18 @@ use std::sync::Arc;
 const HTTP_PROXY: &str = "http_proxy";
 
 /// What the name of a route says.
-enum Name<'a> {
+enum Name {
     /// Requests to a port.
     Port(u32),
     /// Requests to one service port that was sniffed.
     Sniffed(u32),
     /// Requests to the explicit proxy or to a Unix socket: for all ports.
-    Explicit(&'a str),
+    Explicit,
 }
 
-fn parse(name: &str) -> Option<Name<'_>> {
+fn parse(name: &str) -> Option<Name> {
     if name == HTTP_PROXY || name.starts_with("unix://") {
-        return Some(Name::Explicit(name));
+        return Some(Name::Explicit);
     }
     match name.rsplit_once(':') {
         Some((_, port)) => port.parse().ok().map(Name::Sniffed),
@@ -38,17 +38,9 @@ fn parse(name: &str) -> Option<Name<'_>> {
 /// The route configuration of that name; an empty one for a name that means nothing.
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Encoded {
     let (hosts, provenance) = match parse(name) {
-        Some(Name::Port(port)) => {
-            let (mut hosts, provenance) = virtual_hosts(view, cx, port, name);
-            hosts.push(catch_all::virtual_host(cx, view));
-            (hosts, provenance)
-        }
+        Some(Name::Port(port)) => with_catch_all(view, cx, virtual_hosts(view, cx, port, name)),
         Some(Name::Sniffed(port)) => sniffed(view, cx, port, name),
-        Some(Name::Explicit(route)) => {
-            let (mut hosts, provenance) = virtual_hosts(view, cx, 0, route);
-            hosts.push(catch_all::virtual_host(cx, view));
-            (hosts, provenance)
-        }
+        Some(Name::Explicit) => with_catch_all(view, cx, virtual_hosts(view, cx, 0, name)),
         None => return empty(name),
     };
     let config = RouteConfiguration {
@@ -58,6 +50,18 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         ..Default::default()
     };
     finish(config, provenance)
+}
+
+/// Adds what becomes of requests for other hosts, unless some rule has all hosts.
+fn with_catch_all(
+    view: &RouteView,
+    cx: &Cx<'_>,
+    (mut hosts, provenance): (Vec<VirtualHost>, Vec<ObjectRef>),
+) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+    if !hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*")) {
+        hosts.push(catch_all::virtual_host(cx, view));
+    }
+    (hosts, provenance)
 }
 
 fn empty(name: &Arc<str>) -> Encoded {
@@ -86,6 +90,8 @@ pub(super) fn virtual_hosts(
     route: &str,
 ) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
     let Some(listener) = listener_of(cx, &view.client.scope, port, route) else { return Default::default() };
+    // What listens as an explicit proxy is asked for hosts of any port.
+    let port = if is_http_proxy(cx, &view.client.scope, listener) { 0 } else { port };
     let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port });
     planned_hosts(view, cx, port, &plan)
 }

@@ -94,3 +94,6 @@ impl Query for SidecarsIn {
         out
     }
 }
+
+#[cfg(test)]
+mod tests;

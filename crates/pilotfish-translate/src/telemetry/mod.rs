@@ -11,9 +11,10 @@ pub mod metrics;
 mod provider;
 pub mod tracing;
 
+use crate::attachment::{Policy, concerns};
 use crate::{Cx, Query};
 use pilotfish_config::telemetry::Telemetry;
-use pilotfish_model::{Namespace, Typed, label_subset};
+use pilotfish_model::{Namespace, Typed};
 use std::collections::BTreeMap;
 
 /// The Telemetry objects that concern proxies of a namespace with these labels, in the order in which they override each other.
@@ -31,9 +32,7 @@ pub fn applicable(
         found.extend(own.whole.iter().cloned());
     }
     // Of those that select the proxy the oldest counts, too.
-    let selecting = own.selecting.iter().find(|telemetry| {
-        telemetry.selector.as_ref().is_some_and(|selector| label_subset(&selector.match_labels, labels))
-    });
+    let selecting = own.selecting.iter().find(|telemetry| concerns(telemetry, namespace, labels));
     found.extend(selecting.cloned());
     found
 }
@@ -46,7 +45,7 @@ struct TelemetriesIn(Namespace);
 struct Telemetries {
     /// The one for all proxies of the namespace.
     whole: Option<Typed<Telemetry>>,
-    /// Those for some, the oldest first.
+    /// Those for some, by selector or because they are attached to them, the oldest first.
     selecting: Vec<Typed<Telemetry>>,
 }
 
@@ -59,14 +58,10 @@ impl Query for TelemetriesIn {
         let mut out = Telemetries::default();
         for object in objects {
             let selects = object.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
-            let attached = object.target_ref.is_some() || !object.target_refs.is_empty();
-            match (selects, attached) {
-                (true, _) => out.selecting.push(object),
-                (false, false) => {
-                    out.whole.get_or_insert(object);
-                }
-                // Attached to a gateway or service, which sidecars are not.
-                (false, true) => {}
+            if selects || object.is_attached() {
+                out.selecting.push(object);
+            } else {
+                out.whole.get_or_insert(object);
             }
         }
         out

@@ -1,7 +1,7 @@
 //! The rules of sidecars: which rule serves which host, for one egress listener of a scope.
 
 use super::Rule;
-use super::{Header, MESH, RuleOf, RulesFor};
+use super::{Header, MESH, RuleOf, RulesFor, Semantics};
 use crate::scope::{EgressOf, Scope};
 use crate::{Cx, Query};
 use pilotfish_model::Hostname;
@@ -63,7 +63,11 @@ impl Query for MeshRulesOf {
         let Some(listener) = listeners.get(*index) else { return MeshRules::default() };
         let imported = |header: &&Arc<Header>| {
             let namespace = &header.id.namespace;
-            header.hosts.iter().any(|host| listener.imports.has_rule_host(namespace, host))
+            header.hosts.iter().any(|host| match header.semantics {
+                // A route of the Gateway API is imported like a service: with its whole host.
+                Semantics::Gateway => listener.imports.has_service(namespace, host),
+                _ => listener.imports.has_rule_host(namespace, host),
+            })
         };
         MeshRules::new(visible.iter().filter(imported).cloned().collect())
     }

@@ -5,10 +5,11 @@ mod resource;
 pub use resource::{NAME_PREFIX, extension_config};
 
 use crate::Cx;
+use crate::attachment::concerns;
 use crate::telemetry::metrics::ListenerClass;
 use pilotfish_config::WorkloadMode;
 use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
-use pilotfish_model::{Namespace, ObjectRef, Typed, label_subset};
+use pilotfish_model::{Namespace, ObjectRef, Typed};
 use pilotfish_proto::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, ExtensionConfigSource,
     config_source::ConfigSourceSpecifier,
@@ -39,9 +40,9 @@ impl Plugins {
     #[must_use]
     pub fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &BTreeMap<String, String>) -> Self {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
-        let mut list = selected(cx, &root, labels);
+        let mut list = concerning(cx, &root, namespace, labels);
         if *namespace != root {
-            list.extend(selected(cx, namespace, labels));
+            list.extend(concerning(cx, namespace, namespace, labels));
         }
         // Stable: equal priorities stay in order of namespace and age. None at all is the lowest.
         list.sort_by_key(|plugin| std::cmp::Reverse(plugin.priority));
@@ -75,16 +76,15 @@ impl Plugins {
     }
 }
 
-/// The plugins of a namespace that select a workload, the oldest first. Those that are attached to a gateway or service concern no
-/// workload.
-fn selected(cx: &Cx<'_>, namespace: &Namespace, labels: &BTreeMap<String, String>) -> Vec<Typed<WasmPlugin>> {
-    let mut plugins = cx.objects_in::<WasmPlugin>(namespace);
-    plugins.retain(|plugin| {
-        let attached = plugin.target_ref.is_some() || !plugin.target_refs.is_empty();
-        let none = BTreeMap::new();
-        let selector = plugin.selector.as_ref().map_or(&none, |selector| &selector.match_labels);
-        !attached && label_subset(selector, labels)
-    });
+/// The plugins of a namespace that concern a workload, the oldest first.
+fn concerning(
+    cx: &Cx<'_>,
+    from: &Namespace,
+    namespace: &Namespace,
+    labels: &BTreeMap<String, String>,
+) -> Vec<Typed<WasmPlugin>> {
+    let mut plugins = cx.objects_in::<WasmPlugin>(from);
+    plugins.retain(|plugin| concerns(plugin, namespace, labels));
     plugins.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
     plugins
 }

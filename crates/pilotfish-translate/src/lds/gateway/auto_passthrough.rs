@@ -5,9 +5,9 @@ use super::chain::Chain;
 use crate::cds::sni_name;
 use crate::destination_rule::{Rule, rule_for};
 use crate::gateway::MergedServer;
-use crate::lds::stat_prefix::{self, Names};
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::scope::ServicesOf;
+use crate::stat_name::{self, Names};
 use pilotfish_model::{Hostname, Port, Protocol, Service, ServiceKey};
 
 /// The ALPN protocols of the mesh's mutual TLS.
@@ -47,7 +47,7 @@ fn chain(builder: &Builder<'_>, service: &Service, port: &Port, rule: Option<&Ru
     let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
     let stream = Stream {
         to: To::Cluster(cluster.clone()),
-        stat_prefix: stat_prefix::of(&pattern, &cluster, &names),
+        stat_prefix: stat_name::of(&pattern, &cluster, &names),
         protocol: port.protocol,
         idle_timeout: &builder.view.idle_timeout,
         rule,

@@ -25,7 +25,7 @@ pub(super) fn secure(builder: &Builder<'_>, bind: &str, port: u32, server: &Merg
     Chain {
         server_names: server.sni_hosts(),
         tls: tls::socket(builder.cx, server),
-        filters: filters(builder, prefix, &server.route, server.port.number, server.protocol()),
+        filters: filters(builder, prefix, &server.route, port, server.protocol()),
         ..Chain::default()
     }
 }

@@ -14,8 +14,9 @@ mod tls;
 use super::filters::Side;
 use super::policies::{Policies, PoliciesOf};
 use super::view::Base;
-use super::{address, filters, proxy_settings};
+use super::{address, filters};
 use crate::gateway::{Bound, MergedOf, PortServers};
+use crate::proxy_config::EffectiveProxyConfig;
 use crate::{Cx, Encoded, Proxy};
 use chain::Chain;
 use pilotfish_model::ObjectRef;
@@ -145,7 +146,7 @@ impl Builder<'_> {
 
     /// The PROXY protocol where the router's settings have it, and what tells TLS connections apart.
     fn listener_filters(&self, chains: &[Chain]) -> Vec<ListenerFilter> {
-        let config = self.cx.get(&proxy_settings::EffectiveProxyConfig(self.view.base.proxy_config.clone()));
+        let config = self.cx.get(&EffectiveProxyConfig(self.view.base.proxy_config.clone()));
         let topology = config.gateway_topology.as_ref();
         let proxy_protocol = topology
             .and_then(|topology| topology.proxy_protocol.as_ref())

@@ -3,6 +3,7 @@
 use super::chain::Chain;
 use super::{Builder, TakenNames, auto_passthrough, tls};
 use crate::gateway::MergedServer;
+use crate::lds::filters;
 use crate::lds::stream_route::StreamRoutes;
 use crate::virtual_service::{Header, Rule, RuleOf, RulesFor};
 use pilotfish_config::networking::{RouteDestination, ServerTlsMode};
@@ -43,7 +44,10 @@ fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
             route.r#match.is_empty() || route.r#match.iter().any(|m| is_for(server, m.port, &m.gateways))
         };
         if let Some(route) = rule.tcp.iter().find(fits) {
-            let chain = routed(builder, server, &rule, &route.route);
+            let mut chain = routed(builder, server, &rule, &route.route);
+            if is_of_mesh(server) && builder.view.base.istio_filters {
+                chain.filters.insert(0, filters::tcp_metadata_exchange());
+            }
             return Some(Chain {
                 server_names: server.sni_hosts(),
                 tls: tls::socket(builder.cx, server),
@@ -52,6 +56,11 @@ fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
         }
     }
     None
+}
+
+/// Whether the clients are of the mesh, with whom proxies tell each other who they are.
+fn is_of_mesh(server: &MergedServer) -> bool {
+    server.spec.tls.as_ref().is_some_and(|tls| tls.mode == ServerTlsMode::IstioMutual)
 }
 
 /// TLS that passes through: a chain for the server names of each TLS route.

@@ -6,10 +6,10 @@ use super::{Builder, NAME, route};
 use crate::lds::address;
 use crate::lds::connection_manager::Manager;
 use crate::lds::filters::{self, Side};
-use crate::lds::stat_prefix::{self, Names};
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::lds::tls::{self, Carries};
 use crate::peer_authentication::MtlsMode;
+use crate::stat_name::{self, Names};
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
@@ -79,7 +79,7 @@ fn streams(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
     let pattern = builder.cx.mesh().inbound_cluster_stat_name.clone();
     let stream = Stream {
         to: To::Cluster(inlet.cluster.clone()),
-        stat_prefix: stat_prefix::of(&pattern, &inlet.cluster, &names),
+        stat_prefix: stat_name::of(&pattern, &inlet.cluster, &names),
         protocol: inlet.protocol,
         idle_timeout: &builder.view.idle_timeout,
         rule: None,

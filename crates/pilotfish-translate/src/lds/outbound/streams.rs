@@ -3,11 +3,11 @@
 use super::Builder;
 use super::chain::Chain;
 use super::site::Site;
-use crate::lds::stat_prefix::{self, Names};
 use crate::lds::stream_route::StreamRoutes;
 use crate::lds::tcp_proxy::{Stream, To};
-use crate::metadata;
+use crate::stat_name::{self, Names};
 use crate::virtual_service::{Rule as Routes, Source, StreamRulesFor, cluster_name};
+use crate::{metadata, short_name};
 use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
 use pilotfish_model::Service;
 use pilotfish_proto::envoy::config::core::v3::Metadata;
@@ -110,10 +110,11 @@ fn needs_name(builder: &Builder<'_>, site: &Site) -> bool {
 
 /// The service's host, and the names of services that are aliases of it.
 fn own_names(builder: &Builder<'_>, service: &Service) -> Vec<String> {
+    let domain = format!("{}.{}", builder.view.base.scope.namespace, short_name::DOMAIN);
     let mut names = vec![service.hostname.to_string()];
     for alias in crate::alias::names(builder.cx, &service.hostname).iter() {
-        names.push(alias.to_string());
-        names.extend(crate::alias::short_forms(alias, &builder.view.base.scope.namespace));
+        names.extend([alias.to_string(), format!("{alias}.")]);
+        names.extend(short_name::forms(alias.as_str(), &domain));
     }
     names
 }
@@ -138,7 +139,7 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
     };
     let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
     let stream = Stream {
-        stat_prefix: stat_prefix::of(&pattern, &cluster, &names),
+        stat_prefix: stat_name::of(&pattern, &cluster, &names),
         to: To::Cluster(cluster),
         protocol: site.port.protocol,
         idle_timeout: &builder.view.idle_timeout,

@@ -1,4 +1,4 @@
-//! Prefixes of statistics by the pattern of the mesh settings (`inboundClusterStatName`, `outboundClusterStatName`).
+//! Names in statistics by the pattern of the mesh settings (`inboundClusterStatName`, `outboundClusterStatName`).
 
 use pilotfish_model::{Namespace, Provider};
 
@@ -19,7 +19,7 @@ pub(crate) struct Names<'a> {
     pub(crate) target_port: u32,
 }
 
-/// The prefix by a pattern; `default` where there is no pattern.
+/// The name by a pattern; `default` where there is no pattern.
 pub(crate) fn of(pattern: &str, default: &str, names: &Names<'_>) -> String {
     if pattern.is_empty() {
         return default.to_owned();
@@ -29,11 +29,11 @@ pub(crate) fn of(pattern: &str, default: &str, names: &Names<'_>) -> String {
         Some((name, namespace, Provider::Kubernetes)) => format!("{name}.{namespace}"),
         _ => names.host.to_owned(),
     };
-    // The longer placeholders first: one is the beginning of the other.
     pattern
         .replace("%SERVICE_PORT_NAME%", names.port_name)
         .replace("%SERVICE_PORT%", &names.port.to_string())
         .replace("%SERVICE_FQDN%", names.host)
+        .replace("%SERVICE_NAME%", names.service.map_or("", |(name, _, _)| name))
         .replace("%SERVICE%", &service)
         .replace("%SUBSET_NAME%", names.subset)
         .replace("%TARGET_PORT%", &names.target_port.to_string())
@@ -59,6 +59,9 @@ mod tests {
             of("%SERVICE%_%SERVICE_PORT%_%SERVICE_PORT_NAME%_%SUBSET_NAME%_%TARGET_PORT%", "", &names),
             "web.shop_80_http_v1_8080"
         );
-        assert_eq!(of("%SERVICE_FQDN%", "", &names), "web.shop.svc.cluster.local");
+        assert_eq!(of("%SERVICE_FQDN%/%SERVICE_NAME%", "", &names), "web.shop.svc.cluster.local/web");
+        assert_eq!(of("fixed", "", &names), "fixed");
+        let external = Names { service: Some(("web", &namespace, Provider::External)), ..names };
+        assert_eq!(of("%SERVICE%", "", &external), "web.shop.svc.cluster.local");
     }
 }

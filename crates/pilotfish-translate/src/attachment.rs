@@ -1,0 +1,127 @@
+//! Which workloads a policy is for: those that its selector selects, or the gateways that it is attached to.
+
+use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
+use pilotfish_config::telemetry::Telemetry;
+use pilotfish_config::{PolicyTargetReference, WorkloadSelector};
+use pilotfish_model::{KindSpec, Namespace, Typed, label_subset};
+use std::collections::BTreeMap;
+
+/// The label by which a gateway knows the Gateway object that it was made for.
+pub(crate) const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// What all kinds of policies for workloads have.
+pub(crate) trait Policy: KindSpec {
+    /// The workloads by label; `None` for all.
+    fn selector(&self) -> Option<&WorkloadSelector>;
+
+    /// What it is attached to. With any, the selector does not count.
+    fn targets(&self) -> impl Iterator<Item = &PolicyTargetReference>;
+
+    /// Whether it is attached to something.
+    fn is_attached(&self) -> bool {
+        self.targets().next().is_some()
+    }
+
+    /// The labels that decide over which workloads it concerns.
+    fn label_keys(&self) -> impl Iterator<Item = &str> {
+        let selected = self.selector().into_iter().flat_map(|selector| selector.match_labels.keys());
+        selected.map(String::as_str).chain(self.is_attached().then_some(GATEWAY_NAME))
+    }
+}
+
+/// Whether a policy, which must be of the root namespace or the workload's own, concerns a workload. Of what policies are attached to,
+/// only gateways made from the Gateway API of the same namespace are known here.
+pub(crate) fn concerns<T: Policy>(
+    policy: &Typed<T>,
+    namespace: &Namespace,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    if !policy.is_attached() {
+        return policy.selector().is_none_or(|selector| label_subset(&selector.match_labels, labels));
+    }
+    let Some(gateway) = labels.get(GATEWAY_NAME) else { return false };
+    let here = |target: &PolicyTargetReference| {
+        policy.namespace() == namespace
+            && (target.namespace.is_empty() || *namespace == target.namespace.as_str())
+    };
+    policy.targets().any(|target| {
+        target.group == GATEWAY_GROUP && target.kind == "Gateway" && target.name == *gateway && here(target)
+    })
+}
+
+macro_rules! attachable {
+    ($($type:ty),*) => {$(
+        impl Policy for $type {
+            fn selector(&self) -> Option<&WorkloadSelector> {
+                self.selector.as_ref()
+            }
+
+            fn targets(&self) -> impl Iterator<Item = &PolicyTargetReference> {
+                self.target_refs.iter().chain(&self.target_ref)
+            }
+        }
+    )*};
+}
+
+attachable!(AuthorizationPolicy, RequestAuthentication, Telemetry, WasmPlugin);
+
+impl Policy for PeerAuthentication {
+    fn selector(&self) -> Option<&WorkloadSelector> {
+        self.selector.as_ref()
+    }
+
+    fn targets(&self) -> impl Iterator<Item = &PolicyTargetReference> {
+        std::iter::empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{labels, object};
+
+    fn policy(
+        namespace: &str,
+        selector: Option<&[(&str, &str)]>,
+        targets: &[(&str, &str)],
+    ) -> Typed<Telemetry> {
+        let selector = selector.map(|pairs| WorkloadSelector { match_labels: (*labels(pairs)).clone() });
+        let targets = targets.iter().map(|(kind, name)| PolicyTargetReference {
+            group: GATEWAY_GROUP.into(),
+            kind: (*kind).into(),
+            name: (*name).into(),
+            ..Default::default()
+        });
+        let spec = Telemetry { selector, target_refs: targets.collect(), ..Default::default() };
+        object(namespace, "t", spec).typed().unwrap()
+    }
+
+    #[test]
+    fn a_policy_concerns_what_it_selects_or_is_attached_to() {
+        let web = labels(&[("app", "web")]);
+        let gateway = labels(&[("app", "web"), (GATEWAY_NAME, "front")]);
+        let app: &[(&str, &str)] = &[("app", "web")];
+        for (policy, of_web, of_gateway) in [
+            (policy("shop", None, &[]), true, true),
+            (policy("shop", Some(app), &[]), true, true),
+            (policy("shop", Some(&[("app", "db")]), &[]), false, false),
+            (policy("shop", None, &[("Gateway", "front")]), false, true),
+            (policy("shop", None, &[("Gateway", "back"), ("Gateway", "front")]), false, true),
+            (policy("shop", None, &[("Service", "front")]), false, false),
+            (policy("shop", Some(app), &[("Gateway", "back")]), false, false),
+            (policy("root", None, &[("Gateway", "front")]), false, false),
+        ] {
+            assert_eq!(concerns(&policy, &"shop".into(), &web), of_web, "{policy:?}");
+            assert_eq!(concerns(&policy, &"shop".into(), &gateway), of_gateway, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn attached_policies_look_at_the_name_of_the_gateway() {
+        let keys = |policy: &Typed<Telemetry>| policy.label_keys().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(keys(&policy("shop", Some(&[("app", "web")]), &[])), ["app"]);
+        assert_eq!(keys(&policy("shop", None, &[("Gateway", "front")])), [GATEWAY_NAME]);
+    }
+}
