@@ -55,6 +55,12 @@ const RULES: &[Rule] = &[
         never_named: &["tokio", "notify"],
     },
     Rule {
+        name: "pilotfish-kube",
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-registry"],
+        never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
+        never_named: &[],
+    },
+    Rule {
         name: "pilotfish-proto",
         may: &[],
         never: &["kube", "notify", "axum", "envoy-types"],
@@ -92,6 +98,7 @@ const RULES: &[Rule] = &[
             "pilotfish-admin",
             "pilotfish-api",
             "pilotfish-config",
+            "pilotfish-kube",
             "pilotfish-model",
             "pilotfish-proto",
             "pilotfish-registry",

@@ -10,6 +10,7 @@ mod arrows;
 mod bench;
 mod demo;
 mod docs;
+mod kubernetes;
 mod oracle;
 mod process;
 mod test;

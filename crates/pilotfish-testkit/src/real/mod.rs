@@ -2,6 +2,7 @@
 //!
 //! Everything listens on free ports of loopback addresses and ends when its guard is dropped.
 
+mod apiserver;
 mod backend;
 mod envoy;
 mod load;
@@ -9,6 +10,7 @@ mod pilotfish;
 mod program;
 mod wait;
 
+pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
 pub use backend::Backend;
 pub use envoy::{Envoy, EnvoyOptions};
 pub use load::{Load, Tally, get};

@@ -23,6 +23,10 @@ pub enum Tool {
     Envoy,
     /// Python with grpcio and the xDS messages.
     Python,
+    /// The store of a Kubernetes API server.
+    Etcd,
+    /// A Kubernetes API server.
+    KubeApiserver,
 }
 
 impl Tool {
@@ -37,6 +41,8 @@ impl Tool {
         let path = match self {
             Self::Envoy => tools.join("envoy"),
             Self::Python => tools.join("venv/bin/python"),
+            Self::Etcd => tools.join("etcd"),
+            Self::KubeApiserver => tools.join("kube-apiserver"),
         };
         if path.exists() {
             return Some(path);

@@ -1,0 +1,329 @@
+//! A real Kubernetes API server with an etcd of its own: a cluster without controllers, scheduler and kubelets. Tests write
+//! EndpointSlices, Pods and Nodes with their status themselves.
+
+use super::{Program, Tool, eventually, free_port};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::{Client, Config, ResourceExt, discovery};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// Who may do what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authorization {
+    /// Everybody everything.
+    #[default]
+    AlwaysAllow,
+    /// As Roles and ClusterRoles say; the administrator everything.
+    Rbac,
+}
+
+/// Somebody who can log in with a token.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// The token, of letters and digits.
+    pub token: String,
+    /// The name, `system:serviceaccount:NAMESPACE:NAME` for a service account.
+    pub name: String,
+    /// The groups.
+    pub groups: Vec<String>,
+}
+
+/// How the API server is started.
+#[derive(Clone, Debug, Default)]
+pub struct ApiServerOptions {
+    /// Who may do what.
+    pub authorization: Authorization,
+    /// Users beside the administrator.
+    pub users: Vec<User>,
+    /// Further flags of kube-apiserver.
+    pub flags: Vec<String>,
+}
+
+/// A running API server; ends when dropped.
+pub struct ApiServer {
+    folder: TempDir,
+    options: ApiServerOptions,
+    port: u16,
+    etcd_port: u16,
+    etcd: Program,
+    server: Program,
+    client: Client,
+}
+
+/// The administrator's token.
+const ADMIN: &str = "admintoken";
+
+impl ApiServer {
+    /// Starts one and waits until it is ready. `None` when a tool is missing and nobody insists.
+    ///
+    /// # Panics
+    /// When it does not become ready, or a tool is missing in CI.
+    pub async fn start(options: ApiServerOptions) -> Option<Self> {
+        let (etcd, server) = (Tool::Etcd.find()?, Tool::KubeApiserver.find()?);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write_keys(folder.path(), &options.users);
+        let (port, etcd_port) = (free_port(), free_port());
+        let etcd = start_etcd(&etcd, folder.path(), etcd_port);
+        let server = start_server(&server, folder.path(), port, etcd_port, &options);
+        let text = kubeconfig_text(folder.path(), port, ADMIN);
+        write(&folder.path().join("kubeconfig"), &text);
+        let client =
+            eventually("the certificate of the API server is there", || async { client_of(&text).await })
+                .await;
+        let this = Self { folder, options, port, etcd_port, etcd, server, client };
+        this.ready().await;
+        Some(this)
+    }
+
+    /// The address, `https://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// A folder for files of the test.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The administrator's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// The text of a kubeconfig for a user with that token.
+    #[must_use]
+    pub fn kubeconfig_of(&self, token: &str) -> String {
+        kubeconfig_text(self.folder.path(), self.port, token)
+    }
+
+    /// The administrator's client.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Kills the API server as a crash would; etcd goes on.
+    pub async fn kill(&mut self) {
+        self.server.kill().await;
+    }
+
+    /// Starts it again on the same port and data, and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn restart(&mut self) {
+        let tool = Tool::KubeApiserver.find().expect("it was started before");
+        self.server = start_server(&tool, self.folder.path(), self.port, self.etcd_port, &self.options);
+        self.ready().await;
+    }
+
+    /// The port of etcd on loopback (plaintext gRPC and JSON).
+    #[must_use]
+    pub fn etcd_port(&self) -> u16 {
+        self.etcd_port
+    }
+
+    /// What the API server has printed.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        format!("{}\n--- etcd\n{}", self.server.printed(), self.etcd.printed())
+    }
+
+    /// Creates or replaces the objects of a YAML text, with their `status` where they have one.
+    ///
+    /// # Panics
+    /// When the API server refuses one.
+    pub async fn apply(&self, yaml: &str) {
+        for object in documents(yaml) {
+            self.apply_object(object).await;
+        }
+    }
+
+    /// Deletes the objects that a YAML text names.
+    ///
+    /// # Panics
+    /// When the API server refuses that.
+    pub async fn delete(&self, yaml: &str) {
+        for object in documents(yaml) {
+            let (api, name) = self.api_of(&object).await;
+            api.delete(&name, &kube::api::DeleteParams::default().grace_period(0))
+                .await
+                .unwrap_or_else(|error| panic!("deleting {name}: {error}"));
+        }
+    }
+
+    async fn apply_object(&self, object: DynamicObject) {
+        let (api, name) = self.api_of(&object).await;
+        let params = PatchParams::apply("test").force();
+        let mut value = serde_json::to_value(&object).expect("objects are JSON");
+        // Where status is a part of its own, the main part ignores it.
+        let status = value.as_object_mut().and_then(|fields| fields.remove("status"));
+        let fail = |error: kube::Error| -> DynamicObject { panic!("applying {name}: {error}\n{value:#}") };
+        let applied = api.patch(&name, &params, &Patch::Apply(&value)).await.unwrap_or_else(fail);
+        if let Some(status) = status {
+            let part = serde_json::json!({
+                "apiVersion": value["apiVersion"], "kind": value["kind"],
+                "metadata": {"name": name, "namespace": applied.namespace()}, "status": status,
+            });
+            api.patch_status(&name, &params, &Patch::Apply(&part)).await.unwrap_or_else(fail);
+        }
+    }
+
+    /// The API of an object's kind and namespace, and its name.
+    async fn api_of(&self, object: &DynamicObject) -> (Api<DynamicObject>, String) {
+        let types = object.types.clone().expect("apiVersion and kind are written");
+        let kind = GroupVersionKind::try_from(&types).expect("apiVersion is well-formed");
+        let (resource, capabilities) =
+            eventually("the kind is served", || discovery::pinned_kind(&self.client, &kind)).await;
+        let name = object.name_any();
+        let api = match capabilities.scope {
+            discovery::Scope::Cluster => Api::all_with(self.client.clone(), &resource),
+            discovery::Scope::Namespaced => {
+                let namespace = object.namespace().unwrap_or_else(|| "default".into());
+                self.ensure_namespace(&namespace).await;
+                Api::namespaced_with(self.client.clone(), &namespace, &resource)
+            }
+        };
+        (api, name)
+    }
+
+    async fn ensure_namespace(&self, name: &str) {
+        let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        if api.get_opt(name).await.expect("namespaces can be read").is_none() {
+            let namespace = serde_json::json!({"metadata": {"name": name}});
+            let namespace = serde_json::from_value(namespace).expect("it is a namespace");
+            api.create(&Default::default(), &namespace).await.expect("namespaces can be made");
+        }
+    }
+
+    async fn ready(&self) {
+        eventually("the API server is ready", || async {
+            let request = http::Request::get("/readyz").body(Vec::new()).expect("it is a request");
+            self.client.request_text(request).await.map_err(|error| format!("{error}\n{}", self.printed()))
+        })
+        .await;
+        // The last of what the API server makes for itself after it says that it is ready.
+        eventually("the namespace default is there", || async {
+            let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+            api.get("default").await
+        })
+        .await;
+    }
+}
+
+/// The objects of a YAML text; empty documents are left out.
+fn documents(yaml: &str) -> Vec<DynamicObject> {
+    let mut objects = Vec::new();
+    for document in yaml.split("\n---") {
+        let text = document.trim_start_matches('-');
+        let value: serde_json::Value =
+            serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        if !value.is_null() {
+            let object = DynamicObject::deserialize(&value);
+            objects.push(object.unwrap_or_else(|error| panic!("no object: {error}\n{text}")));
+        }
+    }
+    objects
+}
+
+fn start_etcd(program: &Path, folder: &Path, port: u16) -> Program {
+    let url = format!("http://127.0.0.1:{port}");
+    let peer = format!("http://127.0.0.1:{}", free_port());
+    let mut command = Command::new(program);
+    command.arg("--data-dir").arg(folder.join("etcd")).arg("--unsafe-no-fsync");
+    command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
+    Program::start(&mut command, folder.join("etcd.log"))
+}
+
+fn start_server(
+    program: &Path,
+    folder: &Path,
+    port: u16,
+    etcd_port: u16,
+    options: &ApiServerOptions,
+) -> Program {
+    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let authorization = match options.authorization {
+        Authorization::AlwaysAllow => "AlwaysAllow",
+        Authorization::Rbac => "RBAC",
+    };
+    let mut command = Command::new(program);
+    command.args([
+        "--bind-address=127.0.0.1",
+        &format!("--secure-port={port}"),
+        &format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        &format!("--cert-dir={}", file("certificates")),
+        &format!("--token-auth-file={}", file("tokens.csv")),
+        &format!("--authorization-mode={authorization}"),
+        "--disable-admission-plugins=ServiceAccount",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        &format!("--service-account-key-file={}", file("accounts.pub")),
+        &format!("--service-account-signing-key-file={}", file("accounts.key")),
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--allow-privileged=true",
+        // Endpoints of the API server itself would differ from machine to machine.
+        "--endpoint-reconciler-type=none",
+        // Tests cut connections and ask a lot in little time; fairness between tenants is not their subject.
+        "--enable-priority-and-fairness=false",
+        "--shutdown-delay-duration=0s",
+    ]);
+    command.args(&options.flags);
+    Program::start(&mut command, folder.join("kube-apiserver.log"))
+}
+
+/// Writes the key of service accounts and the tokens of users.
+fn write_keys(folder: &Path, users: &[User]) {
+    let key = rcgen::KeyPair::generate().expect("a key can be made");
+    write(&folder.join("accounts.key"), &key.serialize_pem());
+    write(&folder.join("accounts.pub"), &key.public_key_pem());
+    let mut tokens = format!("{ADMIN},admin,admin,\"system:masters\"\n");
+    for user in users {
+        let groups = user.groups.join(",");
+        tokens.push_str(&format!("{},{},{},\"{groups}\"\n", user.token, user.name, user.name));
+    }
+    write(&folder.join("tokens.csv"), &tokens);
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("the folder can be written");
+}
+
+fn kubeconfig_text(folder: &Path, port: u16, token: &str) -> String {
+    let authority = folder.join("certificates/apiserver.crt");
+    format!(
+        "apiVersion: v1
+kind: Config
+current-context: test
+clusters:
+- name: test
+  cluster:
+    server: https://127.0.0.1:{port}
+    certificate-authority: {}
+users:
+- name: test
+  user:
+    token: {token}
+contexts:
+- name: test
+  context:
+    cluster: test
+    user: test
+",
+        authority.display()
+    )
+}
+
+async fn client_of(kubeconfig: &str) -> Result<Client, String> {
+    let parsed = Kubeconfig::from_yaml(kubeconfig).map_err(|error| error.to_string())?;
+    let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await;
+    Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+}

@@ -1,0 +1,89 @@
+//! The parts of `cargo xtask tools` that make a Kubernetes API server: etcd, and kube-apiserver built from its module.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::tools::{make_executable, retry};
+use crate::{process, workspace};
+
+/// The release of Kubernetes; `xtask/kube-apiserver/go.mod` pins the same.
+pub(crate) const KUBERNETES_VERSION: &str = "1.34.4";
+
+/// The folder with both programs that controller tests of the Kubernetes world agreed on.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+
+/// Brings etcd: the one of `KUBEBUILDER_ASSETS` or of the machine, else Debian's package, unpacked and not installed.
+pub(crate) fn bring_etcd(folder: &Path) -> Result<()> {
+    let executable = folder.join("etcd");
+    if let Some(found) = asset("etcd").or_else(|| on_path("etcd")) {
+        return link(&found, &executable);
+    }
+    let package = folder.join("etcd-package");
+    let _ = fs::remove_dir_all(&package);
+    fs::create_dir_all(&package).context("cannot make a folder for the package")?;
+    let mut download = process::command("apt-get");
+    download.args(["download", "--quiet", "etcd-server"]).current_dir(&package);
+    if process::output(&mut download).is_err() {
+        // A machine that never asked for its package lists knows no package.
+        retry(process::command("apt-get").args(["update", "--quiet"]), APT_HINT)?;
+        retry(&mut download, APT_HINT)?;
+    }
+    let mut files = fs::read_dir(&package)?.filter_map(Result::ok).map(|entry| entry.path());
+    let Some(file) = files.find(|path| path.extension().is_some_and(|it| it == "deb")) else {
+        bail!("apt-get downloaded no package");
+    };
+    process::output(process::command("dpkg-deb").arg("-x").arg(&file).arg(&package))?;
+    fs::rename(package.join("usr/bin/etcd"), &executable).context("the package holds no usr/bin/etcd")?;
+    make_executable(&executable)?;
+    fs::remove_dir_all(&package).context("cannot remove the unpacked package")
+}
+
+const APT_HINT: &str =
+    "hint: on a machine without apt, put an etcd on the PATH or name a folder with one by KUBEBUILDER_ASSETS";
+
+/// Brings kube-apiserver: the one of `KUBEBUILDER_ASSETS`, else built by Go, which takes minutes once.
+pub(crate) fn bring_apiserver(folder: &Path) -> Result<()> {
+    let executable = folder.join("kube-apiserver");
+    if let Some(found) = asset("kube-apiserver") {
+        return link(&found, &executable);
+    }
+    let flags = format!(
+        "-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES_VERSION} \
+         -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=34"
+    );
+    let mut build = process::command("go");
+    build.current_dir(workspace::root().join("xtask/kube-apiserver"));
+    build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]).arg(&executable);
+    build.arg("k8s.io/kubernetes/cmd/kube-apiserver");
+    retry(
+        &mut build,
+        "hint: Go 1.24 or newer and its module proxy are needed (GOPROXY, GOFLAGS and HTTPS_PROXY are respected); or \
+         name a folder with kube-apiserver and etcd by KUBEBUILDER_ASSETS",
+    )
+}
+
+/// A program of the folder that `KUBEBUILDER_ASSETS` names.
+fn asset(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os(ASSETS)?).join(name);
+    path.exists().then_some(path)
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|path| path.exists())
+}
+
+#[cfg(unix)]
+fn link(found: &Path, place: &Path) -> Result<()> {
+    let _ = fs::remove_file(place);
+    std::os::unix::fs::symlink(found, place)
+        .with_context(|| format!("cannot link {} to {}", place.display(), found.display()))
+}
+
+#[cfg(not(unix))]
+fn link(found: &Path, place: &Path) -> Result<()> {
+    fs::copy(found, place).map(drop).with_context(|| format!("cannot copy {}", found.display()))
+}
