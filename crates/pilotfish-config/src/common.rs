@@ -118,16 +118,19 @@ impl Serialize for Duration {
 impl<'de> Deserialize<'de> for Duration {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
-        impl Visitor<'_> for Text {
+        impl<'de> Visitor<'de> for Text {
             type Value = Duration;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a duration like 5s or 100ms")
+            }
+            fn visit_newtype_struct<D: de::Deserializer<'de>>(self, inner: D) -> Result<Duration, D::Error> {
+                inner.deserialize_str(self)
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
                 Duration::parse(text).map_err(E::custom)
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_newtype_struct("Duration", Text)
     }
 }
 
@@ -152,10 +155,13 @@ impl Serialize for Base64 {
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
-        impl Visitor<'_> for Text {
+        impl<'de> Visitor<'de> for Text {
             type Value = Base64;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("base64 text")
+            }
+            fn visit_newtype_struct<D: de::Deserializer<'de>>(self, inner: D) -> Result<Base64, D::Error> {
+                inner.deserialize_str(self)
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Base64, E> {
                 use base64::Engine as _;
@@ -164,7 +170,7 @@ impl<'de> Deserialize<'de> for Base64 {
                 bytes.map(Base64).map_err(|error| E::custom(format!("not base64: {error}")))
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_newtype_struct("Base64", Text)
     }
 }
 
@@ -205,10 +211,16 @@ impl Serialize for IntOrString {
 impl<'de> Deserialize<'de> for IntOrString {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
-        impl Visitor<'_> for Either {
+        impl<'de> Visitor<'de> for Either {
             type Value = IntOrString;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number or a text")
+            }
+            fn visit_newtype_struct<D: de::Deserializer<'de>>(
+                self,
+                inner: D,
+            ) -> Result<IntOrString, D::Error> {
+                inner.deserialize_any(self)
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<IntOrString, E> {
                 i32::try_from(number)
@@ -224,7 +236,7 @@ impl<'de> Deserialize<'de> for IntOrString {
                 Ok(IntOrString::String(text.to_owned()))
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_newtype_struct("IntOrString", Either)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The table of kinds: which type each has, where in the object it is read from, and how it is completed and checked.
 
+use crate::crd::{Shape, trace};
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
 use crate::yaml::{Decoded, Mode, Node, decode};
@@ -88,6 +89,14 @@ macro_rules! with_type {
 /// Reads the content of an object of a kind, checks it, and gives the object when nothing is wrong with it.
 pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
+}
+
+/// Where in its objects the content of a kind is, and the shape of its type.
+///
+/// # Errors
+/// When the type asks for something that the tracer does not know; a test tries every kind.
+pub(crate) fn shape(kind: Kind) -> Result<(Place, Shape), serde::de::value::Error> {
+    with_type!(kind, T => trace::<T>().map(|shape| (T::PLACE, shape)))
 }
 
 /// What is wrong with an object, wherever it came from.

@@ -2,6 +2,7 @@
 
 mod common;
 mod content;
+pub mod crd;
 pub mod extensions;
 pub mod file;
 pub mod gateway_api;

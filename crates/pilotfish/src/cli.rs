@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::bootstrap::Bootstrap;
+use crate::crds::Crds;
 use crate::demo::{Demo, Picture};
 use crate::logging::Logging;
 use crate::serve::Bound;
@@ -40,6 +41,9 @@ enum Command {
     /// Tries Pilotfish with sample services, a real Envoy and live traffic
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(Demo),
+    /// Prints CustomResourceDefinitions of the kinds that are read, for clusters without Istio
+    #[command(after_help = CRDS_EXAMPLES)]
+    Crds(Crds),
     /// Prints a bootstrap that connects a client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
@@ -58,6 +62,13 @@ const DEMO_EXAMPLES: &str = "Examples:
   pilotfish demo                                 then edit examples/shop/routes.yaml and watch
   pilotfish demo --envoy /usr/local/bin/envoy --rate 100";
 
+const CRDS_EXAMPLES: &str = "Examples:
+  pilotfish crds | kubectl apply --server-side -f -
+  pilotfish crds --group gateway.networking.k8s.io | kubectl diff -f -
+  pilotfish crds -o json | jq '.items[].metadata.name'
+
+Where Istio or the Gateway API is installed already, keep their definitions: Pilotfish reads those as well.";
+
 impl Cli {
     /// Runs the command.
     ///
@@ -68,6 +79,10 @@ impl Cli {
         match self.command {
             Command::Bootstrap(bootstrap) => {
                 writeln!(out, "{:#}", bootstrap.json()?)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Crds(crds) => {
+                crds.run(&mut out)?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Validate(validate) => {

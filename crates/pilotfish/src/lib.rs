@@ -11,6 +11,7 @@ pub mod bootstrap;
 pub mod cli;
 pub mod config_dump;
 pub mod control;
+pub mod crds;
 pub mod demo;
 pub mod lanes;
 pub mod logging;

@@ -56,6 +56,25 @@ fn validate_says_what_is_wrong_by_its_exit_code() {
     assert_eq!(json["problems"][0]["path"], "spec.resolutoin");
 }
 
+#[test]
+fn definitions_are_printed_for_all_groups_or_for_one() {
+    let output = pilotfish(&["crds", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all = list["items"].as_array().unwrap();
+    assert_eq!((list["kind"].as_str(), all.len()), (Some("List"), 23));
+
+    let output = pilotfish(&["crds", "--group", "security.istio.io"]);
+    let yaml = String::from_utf8(output.stdout).unwrap();
+    let parsed: Vec<serde_json::Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+    let of_group = all.iter().filter(|crd| crd["spec"]["group"] == "security.istio.io");
+    assert_eq!(parsed, of_group.cloned().collect::<Vec<_>>(), "YAML and JSON say the same");
+
+    let output = pilotfish(&["crds", "--group", "security.istio"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("security.istio.io"), "{}", stderr(&output));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_ends_streams_and_the_process_before_the_deadline() {
     let mut pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[("a.yaml", SERVICE)]).await;

@@ -414,7 +414,7 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
             // As in proto JSON and in Kubernetes, `null` is the same as not written.
             let known = fields.iter().copied().find(|field| **field == *entry.key);
             let known = match self.context.mode {
-                Mode::Mesh => known.or_else(|| camel_case(&entry.key, fields)),
+                Mode::Mesh => known.or_else(|| camel_case(&entry.key, fields.iter().copied())),
                 Mode::Strict | Mode::Lenient => known,
             };
             match known {
@@ -435,7 +435,10 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
 }
 
 /// The field whose proto name was written: `trust_domain` for `trustDomain`.
-fn camel_case(written: &str, fields: &'static [&'static str]) -> Option<&'static str> {
+pub(crate) fn camel_case(
+    written: &str,
+    mut fields: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
     let mut camel = String::with_capacity(written.len());
     let mut upper = false;
     for c in written.chars() {
@@ -448,7 +451,7 @@ fn camel_case(written: &str, fields: &'static [&'static str]) -> Option<&'static
             c => camel.push(c),
         }
     }
-    fields.iter().copied().find(|field| **field == *camel)
+    fields.find(|field| **field == *camel)
 }
 
 /// A key of an object: text, or a number in maps by number.

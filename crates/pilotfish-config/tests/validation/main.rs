@@ -14,6 +14,10 @@ mod stream_routes;
 mod telemetry;
 mod virtual_service;
 
+#[path = "../support/schema.rs"]
+#[allow(dead_code, clippy::panic, reason = "shared with the tests of definitions")]
+mod schema;
+
 use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
 
 /// Every problem of the file on a line, warnings marked as such.
@@ -44,6 +48,9 @@ fn check(document: impl Fn(&str) -> String, rules: &[Rule<'_>]) {
         if file.objects.len() != usize::from(is_warning) {
             wrong.push(format!("{bad}\n  only errors refuse an object: {file:?}"));
         }
+        for taken in if is_warning { vec![bad, good] } else { vec![good] } {
+            wrong.extend(refused_by_definition(&document(taken)));
+        }
         let file = read("a.yaml", document(good).as_bytes(), &limits);
         let found = problems(&file);
         if !found.is_empty() || file.objects.len() != 1 {
@@ -51,6 +58,15 @@ fn check(document: impl Fn(&str) -> String, rules: &[Rule<'_>]) {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// What the definition of the object's kind says against an object that the reader takes.
+fn refused_by_definition(document: &str) -> Option<String> {
+    let object: serde_json::Value = schema::documents(document).into_iter().next()?;
+    let (group, _) = object["apiVersion"].as_str()?.split_once('/')?;
+    let kind = pilotfish_model::Kind::find(group, object["kind"].as_str()?)?;
+    let verdict = schema::submit(&pilotfish_config::crd::definition(kind)?, &object);
+    (!verdict.is_clean()).then(|| format!("{document}\n  is refused by the definition: {verdict:?}"))
 }
 
 /// A document of an Istio kind with this `spec` in flow style.
