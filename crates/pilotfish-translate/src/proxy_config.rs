@@ -23,6 +23,18 @@ impl Query for EffectiveProxyConfig {
     }
 }
 
+/// Of the settings that a proxy brings along, those of these names. None at all stay none: then the mesh's count.
+#[must_use]
+pub fn narrowed(own: &Arc<str>, names: &[&str]) -> Arc<str> {
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(own) {
+        Ok(mut settings) => {
+            settings.retain(|name, _| names.contains(&name.as_str()));
+            serde_json::Value::Object(settings).to_string().into()
+        }
+        Err(_) => own.clone(),
+    }
+}
+
 /// The settings of a proxy.
 #[must_use]
 pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Arc<ProxyConfig> {

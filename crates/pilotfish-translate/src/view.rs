@@ -183,3 +183,6 @@ impl Query for IndexOf {
         Some(Index { names: names.into(), unit_of, units })
     }
 }
+
+#[cfg(test)]
+mod tests;

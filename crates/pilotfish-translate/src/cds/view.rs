@@ -102,19 +102,21 @@ impl ClusterView {
     pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
         let place = Place::of(cx, proxy);
-        let inline = *cx.get(&AnyInline);
+        // gRPC clients resolve no names, have no filters, and have certificates only of their own bootstrap.
+        let is_envoy = proxy.kind != ProxyKind::Grpc;
+        let inline = is_envoy && *cx.get(&AnyInline);
         let client = Client {
             vantage: if inline { Vantage::of(cx, proxy, &place) } else { Vantage::default() },
-            families: Families::of(proxy),
-            istio_filters: proxy.istio_filters,
-            agent: proxy.agent,
+            families: if is_envoy { Families::of(proxy) } else { Families::V4 },
+            istio_filters: proxy.istio_filters && is_envoy,
+            agent: proxy.agent && is_envoy,
             labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
             by_sni: sni_dnat::is_used_by(cx, proxy),
             patches: match proxy.kind {
                 ProxyKind::Grpc => Patches::default(),
                 ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, Subject::Cluster),
             },
-            certificates: Certificates::of(proxy),
+            certificates: if is_envoy { Certificates::of(proxy) } else { None },
             scope,
         };
         let sidecar = if proxy.kind == ProxyKind::Sidecar { client.scope.sidecar_object(cx) } else { None };

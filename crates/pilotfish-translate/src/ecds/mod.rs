@@ -2,7 +2,7 @@
 
 use crate::sds::SecretView;
 use crate::wasm::{NAME_PREFIX, extension_config};
-use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit, reference};
+use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Query, Unit, reference};
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::kubernetes::Secret;
 use pilotfish_model::{Namespace, ObjectRef, Typed};
@@ -24,8 +24,7 @@ impl ExtensionView {
         if proxy.kind == ProxyKind::Grpc {
             return None;
         }
-        let pulls = cx.objects::<WasmPlugin>().any(|plugin| !plugin.image_pull_secret.is_empty());
-        let secrets = if pulls { SecretView::of(cx, proxy) } else { None };
+        let secrets = if *cx.get(&AnyPullSecret) { SecretView::of(cx, proxy) } else { None };
         Some(Self { namespace: proxy.namespace.clone(), secrets })
     }
 
@@ -69,5 +68,17 @@ impl ExtensionView {
         let secret = cx.object::<Secret>(&namespace, name)?;
         provenance.push(reference(&secret));
         String::from_utf8(secret.value(".dockerconfigjson")?.to_vec()).ok()
+    }
+}
+
+/// Whether the image of any plugin is fetched with a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyPullSecret;
+
+impl Query for AnyPullSecret {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        cx.objects::<WasmPlugin>().any(|plugin| !plugin.image_pull_secret.is_empty())
     }
 }

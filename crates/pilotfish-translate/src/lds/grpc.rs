@@ -5,7 +5,7 @@
 
 use crate::cds::grpc_tls;
 use crate::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
-use super::view::selected_labels;
+use super::view::policy_labels;
 use crate::scope::{Scope, ServiceIn};
 use crate::security::{Subject, grpc_filters};
 use crate::service_address::AddressView;
@@ -71,12 +71,18 @@ impl GrpcView {
     /// The view of a client or server.
     #[must_use]
     pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let served = served(cx, proxy);
+        // Policies are for servers.
+        let labels = match served.is_empty() {
+            true => Labels::default(),
+            false => policy_labels(cx, &proxy.namespace, &workload::labels_of(cx, proxy)),
+        };
         Self {
             scope: Scope::of(cx, proxy),
             addresses: AddressView::of(proxy),
             dns_domain: proxy.dns_domain.clone(),
-            served: Arc::new(served(cx, proxy)),
-            labels: selected_labels(cx, &proxy.namespace, &workload::labels_of(cx, proxy)),
+            served: Arc::new(served),
+            labels,
         }
     }
 

@@ -7,14 +7,14 @@ use crate::targets::{Target, TargetsOf};
 use crate::telemetry::tracing::Tags;
 use crate::virtual_service::SourceLabelKeys;
 use crate::workload::{self, Identity};
-use crate::{Cx, InterceptionMode, Proxy, Query, destination_rule};
+use crate::{Cx, InterceptionMode, Proxy, ProxyKind, Query, destination_rule, proxy_config};
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::mesh::ExtensionProvider;
 use pilotfish_config::networking::Sidecar;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_model::{Labels, Namespace, Resolution};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -95,22 +95,27 @@ impl Base {
     #[must_use]
     pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let labels = workload::labels_of(cx, proxy);
+        // Nothing is captured for a router, and its certificates are those of its servers.
+        let is_router = proxy.kind == ProxyKind::Router;
         Self {
             scope: Scope::of(cx, proxy),
             families: Families::of(proxy),
-            interception: proxy.interception,
+            interception: if is_router { InterceptionMode::default() } else { proxy.interception },
             istio_filters: proxy.istio_filters,
-            agent: proxy.agent,
+            agent: proxy.agent && !is_router,
             http10: proxy.meta("HTTP10") == "1",
             tags: Arc::new(tags(cx, proxy, &labels)),
-            labels: selected_labels(cx, &proxy.namespace, &labels),
-            proxy_config: proxy.proxy_config.clone(),
+            labels: selected_labels(cx, proxy, &labels),
+            proxy_config: proxy_config::narrowed(&proxy.proxy_config, &USED_SETTINGS),
         }
     }
 }
 
+/// The settings of a proxy that listeners look at.
+const USED_SETTINGS: [&str; 3] = ["tracing", "gatewayTopology", "proxyHeaders"];
+
 fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
-    if !cx.mesh().enable_tracing && cx.objects::<Telemetry>().next().is_none() {
+    if !*cx.get(&AnyTracing) {
         return Tags::default();
     }
     let mesh = cx.mesh();
@@ -126,6 +131,21 @@ fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
         cluster: or(proxy.meta("CLUSTER_ID"), "unknown"),
         namespace: or(proxy.meta("NAMESPACE"), "default"),
         service_name: if tracers.any(names_service) { proxy.service_cluster.clone() } else { "".into() },
+    }
+}
+
+/// Whether requests of any proxy may be traced.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyTracing;
+
+impl Query for AnyTracing {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let mesh = cx.mesh();
+        mesh.enable_tracing
+            || !mesh.default_providers.tracing.is_empty()
+            || cx.objects::<Telemetry>().any(|telemetry| !telemetry.tracing.is_empty())
     }
 }
 
@@ -206,15 +226,23 @@ fn is_global(ip: &IpAddr) -> bool {
 }
 
 /// The facet of a proxy's labels that listeners may look at: what selectors of policies and conditions of routes name.
-pub(super) fn selected_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Labels {
+    let mut named = BTreeMap::clone(&policy_labels(cx, &proxy.namespace, labels));
+    let mut add = |more: &Labels| named.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+    add(&destination_rule::selector_labels(cx, &proxy.namespace, labels));
+    // Who connects to a gateway has no labels.
+    if proxy.kind != ProxyKind::Router {
+        add(&SourceLabelKeys::Connections.of(cx, labels));
+    }
+    Arc::new(named)
+}
+
+/// Those of a proxy's labels that selectors of policies name.
+pub(super) fn policy_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
     let root: Namespace = cx.mesh().root_namespace.as_str().into();
     let own = cx.get(&SelectorKeys(namespace.clone()));
     let root = cx.get(&SelectorKeys(root));
-    let routes = SourceLabelKeys::of(cx, labels);
-    let rules = destination_rule::selector_labels(cx, namespace, labels);
-    let named = labels.iter().filter(|(key, _)| {
-        own.contains(*key) || root.contains(*key) || routes.contains_key(*key) || rules.contains_key(*key)
-    });
+    let named = labels.iter().filter(|(key, _)| own.contains(*key) || root.contains(*key));
     Arc::new(named.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 

@@ -4,7 +4,7 @@ mod headless;
 
 use crate::scope::{EgressOf, ListenerServicesOf, Scope};
 use crate::service_address::AddressView;
-use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
+use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Query, Unit};
 use headless::{HeadlessView, NamesOf};
 use pilotfish_model::{NetworkId, ObjectRef, Provider, Resolution, Service, ServiceKey};
 use pilotfish_proto::istio::{NameInfo, NameTable};
@@ -23,7 +23,7 @@ pub struct NameTableView {
     pub scope: Scope,
     /// Which of their addresses it uses.
     pub addresses: AddressView,
-    /// Its network.
+    /// Its network, where some service is known by its endpoints.
     pub network: NetworkId,
 }
 
@@ -34,7 +34,7 @@ impl NameTableView {
         (proxy.kind == ProxyKind::Sidecar).then(|| Self {
             scope: Scope::of(cx, proxy),
             addresses: AddressView::of(proxy),
-            network: proxy.network.clone(),
+            network: if *cx.get(&AnyHeadless) { proxy.network.clone() } else { NetworkId::default() },
         })
     }
 
@@ -83,6 +83,19 @@ impl NameTableView {
         if !(unspecified && addresses.is_empty()) {
             table.add_service(service, addresses);
         }
+    }
+}
+
+/// Whether any service is known by the addresses of its endpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyHeadless;
+
+impl Query for AnyHeadless {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let is_headless = |service: &Arc<Service>| service.resolution == Resolution::Passthrough;
+        cx.services().any(|(_, services)| services.iter().any(is_headless))
     }
 }
 

@@ -59,9 +59,14 @@ impl Source {
     }
 }
 
-/// The label keys that some VirtualService looks at in its source.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SourceLabelKeys;
+/// The label keys that some VirtualService looks at in the source of one kind of traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceLabelKeys {
+    /// Of requests.
+    Requests,
+    /// Of TCP and TLS connections.
+    Connections,
+}
 
 impl Query for SourceLabelKeys {
     type Output = BTreeSet<String>;
@@ -72,7 +77,10 @@ impl Query for SourceLabelKeys {
             let http = object.http.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
             let tls = object.tls.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
             let tcp = object.tcp.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
-            keys.extend(http.chain(tls).chain(tcp).flat_map(BTreeMap::keys).cloned());
+            match self {
+                Self::Requests => keys.extend(http.flat_map(BTreeMap::keys).cloned()),
+                Self::Connections => keys.extend(tls.chain(tcp).flat_map(BTreeMap::keys).cloned()),
+            }
         }
         keys
     }
@@ -81,8 +89,8 @@ impl Query for SourceLabelKeys {
 impl SourceLabelKeys {
     /// The facet of a proxy's labels that VirtualServices may look at.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, labels: &Labels) -> Labels {
-        let keys = cx.get(&Self);
+    pub fn of(self, cx: &Cx<'_>, labels: &Labels) -> Labels {
+        let keys = cx.get(&self);
         let looked_at = labels.iter().filter(|(key, _)| keys.contains(*key));
         Arc::new(looked_at.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
