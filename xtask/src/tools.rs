@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{kubernetes, process, workspace};
+use crate::{kubernetes, node, process, workspace};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -72,6 +72,7 @@ fn all() -> Vec<Tool> {
             file: "kube-apiserver",
             bring: kubernetes::bring_apiserver,
         },
+        Tool { name: "node", version: node::locked(), file: "node/node_modules", bring: node::bring },
     ]
 }
 

@@ -1,8 +1,10 @@
 //! Bootstraps that connect a stock Envoy or a gRPC client.
 
+use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Which client.
 #[derive(Subcommand, Clone, Debug)]
@@ -19,9 +21,20 @@ const ENVOY_EXAMPLES: &str = "Examples:
   pilotfish bootstrap envoy --name client-1 --namespace shop > envoy.json && envoy -c envoy.json
   pilotfish bootstrap envoy --interception none --label app=client    # listeners bind their ports; no iptables needed";
 
-const GRPC_EXAMPLES: &str = "Example:
+const GRPC_EXAMPLES: &str = "Examples:
   pilotfish bootstrap grpc --namespace shop > grpc.json
-  GRPC_XDS_BOOTSTRAP=grpc.json python client.py     # then dial xds:///catalog.shop.svc.cluster.local:80";
+  GRPC_XDS_BOOTSTRAP=grpc.json python client.py     # dials xds:///catalog.shop.svc.cluster.local:80
+
+  # A server: its address is that of its endpoint, so that its ports and the policies for it are found
+  pilotfish bootstrap grpc --namespace shop --ip 10.0.0.71 --label app=catalog > grpc.json
+
+  # Mutual TLS, for clients and servers: a folder with cert-chain.pem, key.pem and root-cert.pem
+  pilotfish bootstrap grpc --namespace shop --certificates ./certificates > grpc.json";
+
+/// The certificate provider that clusters and listeners name.
+const PROVIDER: &str = "default";
+/// How often gRPC reads the certificates again: soon enough for the shortest-lived ones.
+const REFRESH: &str = "60s";
 
 /// Who the client is: what its node says.
 #[derive(Args, Clone, Debug)]
@@ -76,6 +89,9 @@ pub struct Envoy {
 pub struct Grpc {
     #[command(flatten)]
     identity: Identity,
+    /// Where cert-chain.pem, key.pem and root-cert.pem are, for mutual TLS; read again when they change
+    #[arg(long, value_name = "FOLDER")]
+    certificates: Option<PathBuf>,
 }
 
 /// What an Envoy stands for.
@@ -135,8 +151,10 @@ impl Identity {
             "id": format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
             "cluster": cluster, "metadata": metadata,
         });
-        let mut parts = self.locality.split('/');
+        // There even when nothing is known: Node's gRPC refuses a bootstrap without it.
+        node["locality"] = json!({});
         if !self.locality.is_empty() {
+            let mut parts = self.locality.split('/');
             let mut part = || parts.next().unwrap_or_default();
             node["locality"] = json!({"region": part(), "zone": part(), "sub_zone": part()});
         }
@@ -208,7 +226,7 @@ fn xds_cluster(host: &str, port: u16) -> Value {
 impl Grpc {
     fn json(&self) -> anyhow::Result<Value> {
         host_port("--xds-address", &self.identity.xds_address)?;
-        Ok(json!({
+        let mut json = json!({
             "xds_servers": [{
                 "server_uri": self.identity.xds_address,
                 "channel_creds": [{"type": "insecure"}],
@@ -216,7 +234,22 @@ impl Grpc {
             }],
             "node": self.identity.node("sidecar", &[("GENERATOR", "grpc")]),
             "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s",
-        }))
+        });
+        if let Some(folder) = &self.certificates {
+            let folder = std::path::absolute(folder)
+                .with_context(|| format!("--certificates {}: not the path of a folder", folder.display()))?;
+            let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+            json["certificate_providers"] = json!({PROVIDER: {
+                "plugin_name": "file_watcher",
+                "config": {
+                    "certificate_file": file("cert-chain.pem"),
+                    "private_key_file": file("key.pem"),
+                    "ca_certificate_file": file("root-cert.pem"),
+                    "refresh_interval": REFRESH,
+                },
+            }});
+        }
+        Ok(json)
     }
 }
 
@@ -254,6 +287,22 @@ mod tests {
         assert_eq!((&*proxy.name, proxy.namespace.as_str()), ("a", "n"));
         assert_eq!(json["node"]["metadata"]["LABELS"]["app"], "a");
         assert_eq!(json["dynamic_resources"]["ads_config"]["api_type"], "GRPC");
+    }
+
+    #[test]
+    fn a_grpc_server_gets_a_name_for_its_listeners_and_the_certificates() {
+        let plain = bootstrap(&["grpc"]);
+        assert_eq!(
+            plain["server_listener_resource_name_template"],
+            json!("xds.istio.io/grpc/lds/inbound/%s"),
+            "{plain}"
+        );
+        assert_eq!(plain["node"]["locality"], json!({}));
+        assert!(plain.get("certificate_providers").is_none(), "{plain}");
+        let mutual = bootstrap(&["grpc", "--certificates", "/etc/certificates"]);
+        let provider = &mutual["certificate_providers"]["default"];
+        assert_eq!(provider["plugin_name"], "file_watcher");
+        assert_eq!(provider["config"]["private_key_file"], "/etc/certificates/key.pem");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod apiserver;
 mod backend;
+mod certificates;
 mod envoy;
 mod load;
 mod pilotfish;
@@ -12,6 +13,7 @@ mod wait;
 
 pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
 pub use backend::Backend;
+pub use certificates::Authority;
 pub use envoy::{Envoy, EnvoyOptions};
 pub use load::{Load, Tally, get};
 pub use pilotfish::Pilotfish;

@@ -27,10 +27,12 @@ pub enum Tool {
     Etcd,
     /// A Kubernetes API server.
     KubeApiserver,
+    /// Node's packages with gRPC and its xDS; `node` itself is the machine's.
+    NodePackages,
 }
 
 impl Tool {
-    /// The program. `None` when it is missing and nobody insists; in CI that is a failure.
+    /// The program, or the folder of packages. `None` when it is missing and nobody insists; in CI that is a failure.
     ///
     /// # Panics
     /// When it is missing although `CI` is set.
@@ -43,6 +45,7 @@ impl Tool {
             Self::Python => tools.join("venv/bin/python"),
             Self::Etcd => tools.join("etcd"),
             Self::KubeApiserver => tools.join("kube-apiserver"),
+            Self::NodePackages => tools.join("node/node_modules"),
         };
         if path.exists() {
             return Some(path);

@@ -1,0 +1,87 @@
+//! The mesh of these tests: one service with up to two versions, and rules for it.
+
+use pilotfish_testkit::real::{Pilotfish, eventually};
+use std::fmt::Write as _;
+
+pub(crate) const TARGET: &str = "xds:///echo.shop.svc.cluster.local:9000";
+/// The SPIFFE identities of servers and clients.
+pub(crate) const SERVER: &str = "spiffe://cluster.local/ns/shop/sa/echo";
+pub(crate) const CLIENT: &str = "spiffe://cluster.local/ns/shop/sa/client";
+
+/// The service with one endpoint for each address and port; the first is version `v1` and so on.
+pub(crate) fn service(endpoints: &[(&str, u16)]) -> String {
+    let mut text = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: echo, namespace: shop}\nspec:\n  \
+                    hosts: [echo.shop.svc.cluster.local]\n  location: MESH_INTERNAL\n  resolution: STATIC\n  ports: [{name: \
+                    grpc, number: 9000, protocol: GRPC}]\n  endpoints:\n"
+        .to_owned();
+    for (index, (address, port)) in endpoints.iter().enumerate() {
+        writeln!(
+            text,
+            "  - {{address: {address}, labels: {{app: echo, version: v{}}}, serviceAccount: echo, ports: {{grpc: {port}}}}}",
+            index + 1
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// Two subsets: testers get `v2`, everyone else one of both by weight.
+pub(crate) fn subsets((v1, v2): (u32, u32)) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: echo, namespace: shop}}\nspec:\n  hosts: \
+         [echo.shop.svc.cluster.local]\n  http:\n  - match: [{{headers: {{x-user: {{exact: tester}}}}}}]\n    route: \
+         [{{destination: {{host: echo.shop.svc.cluster.local, subset: v2}}}}]\n  - route:\n    - {{destination: {{host: \
+         echo.shop.svc.cluster.local, subset: v1}}, weight: {v1}}}\n    - {{destination: {{host: echo.shop.svc.cluster.local, \
+         subset: v2}}, weight: {v2}}}\n---\n\
+         apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: echo, namespace: shop}}\nspec:\n  host: \
+         echo.shop.svc.cluster.local\n  subsets:\n  - {{name: v1, labels: {{version: v1}}}}\n  - {{name: v2, labels: {{version: \
+         v2}}}}\n"
+    )
+}
+
+/// Mutual TLS on both sides.
+pub(crate) const MUTUAL_TLS: &str = "\
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: strict, namespace: shop}
+spec: {mtls: {mode: STRICT}}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: mutual, namespace: shop}
+spec: {host: echo.shop.svc.cluster.local, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
+";
+
+/// Only the client's identity may call, and nobody the method `Admin`.
+pub(crate) const AUTHORIZATION: &str = "\
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: callers, namespace: shop}
+spec:
+  selector: {matchLabels: {app: echo}}
+  action: ALLOW
+  rules: [{from: [{source: {principals: [cluster.local/ns/shop/sa/client]}}]}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: no-admin, namespace: shop}
+spec:
+  selector: {matchLabels: {app: echo}}
+  action: DENY
+  rules: [{to: [{operation: {paths: [/pilotfish.test.Echo/Admin]}}]}]
+";
+
+/// Waits until Pilotfish knows the service.
+pub(crate) async fn is_known(pilotfish: &Pilotfish) {
+    eventually("the service is known", || async {
+        let services = pilotfish.page("/debug/registryz").await?;
+        if services.contains("echo.shop") { Ok(()) } else { Err(services) }
+    })
+    .await;
+}
+
+/// Fails when a peer has refused what it was sent.
+pub(crate) async fn nothing_was_refused(pilotfish: &Pilotfish) {
+    let refused = pilotfish.metric("pilot_total_xds_rejects").await;
+    assert!(refused == 0.0, "{refused} refusals: {}", pilotfish.page("/debug/adsz").await.unwrap());
+}
