@@ -1,8 +1,12 @@
 //! Recorded cases: objects, mesh settings, proxies, and what istiod sent to each. The format is that of `oracle/cases.py`.
 
 use anyhow::{Context, Result};
+use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
+use pilotfish_model::{ChangeSet, Fact, Kind, Object};
 use pilotfish_proto::envoy::config::core::v3::{Locality, Node};
 use pilotfish_proto::{ListValue, Struct, Value, ValueKind};
+use pilotfish_registry::testing::world_from_objects;
+use pilotfish_translate::Translator;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
@@ -157,6 +161,24 @@ impl Case {
         std::fs::read_to_string(&path).map(Some).with_context(|| format!("reading {}", path.display()))
     }
 
+    /// A translator of the case's world.
+    ///
+    /// # Errors
+    /// When a file cannot be read or an object is refused.
+    pub fn translator(&self) -> Result<Translator> {
+        let config = self.file("config.yaml")?.context("no config.yaml")?;
+        let mut objects = objects_of(read("config.yaml", config.as_bytes(), &Limits::default()))?;
+        for (file, which) in [("mesh.yaml", MeshFile::Config), ("networks.yaml", MeshFile::Networks)] {
+            if let Some(text) = self.file(file)? {
+                objects.extend(objects_of(read_mesh_file(which, file, text.as_bytes(), &Limits::default()))?);
+            }
+        }
+        let translator = Translator::new();
+        let changes = ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() };
+        translator.publish(world_from_objects(objects), &changes);
+        Ok(translator)
+    }
+
     /// What istiod sent to a proxy.
     ///
     /// # Errors
@@ -165,4 +187,11 @@ impl Case {
         let text = self.file(&format!("golden/{}.json", proxy.name))?.context("no recording")?;
         Ok(serde_json::from_str(&text)?)
     }
+}
+
+fn objects_of(file: ReadFile) -> Result<Vec<Object>> {
+    if let Some(problem) = file.refused.iter().flat_map(|refused| &refused.problems).next() {
+        anyhow::bail!("{problem:?}");
+    }
+    Ok(file.objects.into_iter().map(|read| read.object).collect())
 }

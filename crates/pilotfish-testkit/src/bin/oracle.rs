@@ -1,15 +1,12 @@
 //! Scores the translation on recorded cases, in one process: the quick sibling of `cargo xtask oracle`.
 #![allow(clippy::print_stdout, reason = "a command-line tool")]
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
-use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
-use pilotfish_model::{ChangeSet, Fact, Kind, Object};
-use pilotfish_registry::testing::world_from_objects;
 use pilotfish_testkit::cases::Case;
 use pilotfish_testkit::compare::{KINDS, Report};
 use pilotfish_testkit::dump::dump_also;
-use pilotfish_translate::{Proxy, Translator};
+use pilotfish_translate::Proxy;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -71,16 +68,7 @@ fn main() -> Result<()> {
 }
 
 fn run(case: &Case, args: &Args, reports: &mut [&mut Report]) -> Result<()> {
-    let config = case.file("config.yaml")?.context("no config.yaml")?;
-    let mut objects = objects_of(read("config.yaml", config.as_bytes(), &Limits::default()))?;
-    for (file, which) in [("mesh.yaml", MeshFile::Config), ("networks.yaml", MeshFile::Networks)] {
-        if let Some(text) = case.file(file)? {
-            objects.extend(objects_of(read_mesh_file(which, file, text.as_bytes(), &Limits::default()))?);
-        }
-    }
-    let translator = Translator::new();
-    let changes = ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() };
-    translator.publish(world_from_objects(objects), &changes);
+    let translator = case.translator()?;
     for entry in &case.proxies {
         let client = translator.connect(Proxy::from_node(&entry.node())?);
         let golden = case.golden(entry)?;
@@ -96,13 +84,6 @@ fn run(case: &Case, args: &Args, reports: &mut [&mut Report]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn objects_of(file: ReadFile) -> Result<Vec<Object>> {
-    if let Some(problem) = file.refused.iter().flat_map(|refused| &refused.problems).next() {
-        anyhow::bail!("{problem:?}");
-    }
-    Ok(file.objects.into_iter().map(|read| read.object).collect())
 }
 
 fn print_report(total: &Report, args: &Args) {

@@ -1,0 +1,126 @@
+//! Envoy's process, with what surrounds it in a pod: an agent with certificates and a name server.
+
+use pilotfish_testkit::real::{Program, Tool, eventually, free_port};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use tokio::net::UdpSocket;
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+
+/// The running processes; they end with it.
+pub(super) struct Running {
+    _folder: tempfile::TempDir,
+    _agent: Program,
+    dns: JoinHandle<()>,
+    envoy: Program,
+}
+
+impl Running {
+    /// What Envoy has printed so far, or the end of it.
+    pub(super) fn printed(&self) -> String {
+        let printed = self.envoy.printed();
+        let lines: Vec<&str> = printed.lines().collect();
+        lines.get(lines.len().saturating_sub(40)..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.dns.abort();
+    }
+}
+
+/// Starts Envoy for the xDS server at a port of loopback.
+pub(super) async fn start(xds: u16) -> Option<Running> {
+    let (envoy, python) = (Tool::Envoy.find()?, Tool::Python.find()?);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (agent, sds) = start_agent(&python, folder.path()).await;
+    let (dns, resolver) = start_dns().await;
+    let bootstrap = folder.path().join("envoy.json");
+    let text = bootstrap_json(xds, sds, resolver, free_port()).to_string();
+    std::fs::write(&bootstrap, text).expect("the folder can be written");
+    let mut command = Command::new(envoy);
+    command.arg("-c").arg(&bootstrap).args(["--use-dynamic-base-id", "--concurrency", "1"]);
+    command.args(["--log-level", "error", "--drain-time-s", "0"]);
+    let envoy = Program::start(&mut command, folder.path().join("envoy.log"));
+    Some(Running { _folder: folder, _agent: agent, dns, envoy })
+}
+
+async fn start_agent(python: &Path, folder: &Path) -> (Program, u16) {
+    let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/accept");
+    let mut command = Command::new(python);
+    command.args(["agent.py", "agent.crt", "agent.key"].map(|name| files.join(name)));
+    let agent = Program::start(&mut command, folder.join("agent.log"));
+    let port = eventually("the agent serves", || async {
+        agent.printed().trim().parse::<u16>().map_err(|error| format!("{error}: {}", agent.printed()))
+    })
+    .await;
+    (agent, port)
+}
+
+/// A name server that knows no name, at once: clusters of names are ready without waiting for the network.
+async fn start_dns() -> (JoinHandle<()>, u16) {
+    /// The flags of an answer, and the code for "no such name".
+    const ANSWER: u8 = 0x80;
+    const NO_NAME: u8 = 0x03;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("loopback has a free port");
+    let port = socket.local_addr().expect("it is bound").port();
+    let task = tokio::spawn(async move {
+        let mut packet = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut packet).await {
+            packet[2] |= ANSWER;
+            packet[3] = NO_NAME;
+            // A lost answer is asked for again.
+            let _ = socket.send_to(&packet[..length], from).await;
+        }
+    });
+    (task, port)
+}
+
+fn address(port: u16) -> Value {
+    json!({"socket_address": {"address": "127.0.0.1", "port_value": port}})
+}
+
+/// A cluster of one server on loopback.
+fn cluster(name: &str, port: u16) -> Value {
+    let options = json!({
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {"max_concurrent_streams": 2000}},
+    });
+    json!({
+        "name": name, "type": "STATIC", "connect_timeout": "5s",
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(port)}}]}],
+        },
+    })
+}
+
+/// What Istio's agent gives its Envoy, as far as resources refer to it.
+fn bootstrap_json(xds: u16, sds: u16, dns: u16, admin: u16) -> Value {
+    let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
+    json!({
+        "node": {"id": "sidecar~10.0.0.1~stage.default~default.svc.cluster.local", "cluster": "stage.default"},
+        "admin": {"address": address(admin)},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC", "transport_api_version": "V3", "set_node_on_first_message_only": true,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+            },
+            "cds_config": over_ads, "lds_config": over_ads,
+        },
+        "static_resources": {"clusters": [cluster("xds-grpc", xds), cluster("sds-grpc", sds)]},
+        "bootstrap_extensions": [{
+            "name": "envoy.bootstrap.internal_listener",
+            "typed_config": {"@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener"},
+        }],
+        "typed_dns_resolver_config": {
+            "name": "envoy.network.dns_resolver.cares",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+                "resolvers": [address(dns)], "dns_resolver_options": {"no_default_search_domain": true},
+            },
+        },
+    })
+}

@@ -1,0 +1,81 @@
+//! Every response for every recorded case, loaded into a stock Envoy.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::indexing_slicing, reason = "JSON answers null for what is not there")]
+
+mod accept;
+
+use accept::table::Findings;
+use accept::{Play, Theatre, needs};
+use pilotfish_testkit::cases::{Case, ProxyEntry};
+use pilotfish_translate::{Proxy, Translator};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Each proxy is shown as a stock Envoy, which lists its extensions in its node, and as recorded. Of what the former gets Envoy
+/// takes everything; what the latter gets it refuses exactly if it lacks an extension, in words that name one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stock_envoy_takes_every_response_that_needs_no_extension_of_istio() {
+    let Some(theatre) = Theatre::open().await else { return };
+    let mut findings = Findings::default();
+    let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/cases")).unwrap();
+    assert!(!cases.is_empty());
+    for case in cases {
+        let translator = Arc::new(case.translator().unwrap());
+        for entry in &case.proxies {
+            if entry.kind == "grpc" {
+                findings.no_envoys.push((case.name.clone(), entry.name.clone()));
+                continue;
+            }
+            as_stock(&theatre, &mut findings, &translator, &case, entry).await;
+            as_recorded(&theatre, &mut findings, &translator, &case, entry).await;
+        }
+    }
+    findings.check();
+}
+
+async fn as_stock(
+    theatre: &Theatre,
+    findings: &mut Findings,
+    translator: &Arc<Translator>,
+    case: &Case,
+    entry: &ProxyEntry,
+) {
+    let place = format!("{}/{}", case.name, entry.name);
+    let mut node = entry.node();
+    node.extensions.clone_from(&theatre.extensions);
+    let play = Play::new(translator, Proxy::from_node(&node).unwrap()).unwrap();
+    let lacking = needs::lacking(&play.dump, &theatre.extensions);
+    assert!(lacking.is_empty(), "{place}: a stock Envoy is sent what it lacks: {lacking:?}");
+    let refusals = theatre.show(&format!("{place} as a stock Envoy"), &Arc::new(play), true).await;
+    findings.refuses(&place, &refusals);
+}
+
+async fn as_recorded(
+    theatre: &Theatre,
+    findings: &mut Findings,
+    translator: &Arc<Translator>,
+    case: &Case,
+    entry: &ProxyEntry,
+) {
+    let place = format!("{}/{}", case.name, entry.name);
+    let play = || Play::new(translator, Proxy::from_node(&entry.node()).unwrap()).unwrap();
+    let shown = play();
+    let lacking = needs::lacking(&shown.dump, &theatre.extensions);
+    let has_plugins = needs::has_discovered_filters(&shown.dump);
+    let refusals = theatre.show(&format!("{place} as recorded"), &Arc::new(shown), lacking.is_empty()).await;
+    if lacking.is_empty() {
+        findings.refuses(&place, &refusals);
+        return;
+    }
+    findings.lacks(&case.name, &entry.name, &lacking);
+    let names_one = |error: &str| lacking.keys().any(|ty| error.contains(&format!("with type URL: '{ty}'")));
+    assert!(refusals.iter().any(|refusal| names_one(&refusal.error)), "{place}: {lacking:?}: {refusals:?}");
+    if has_plugins {
+        // Filters that come over ECDS are sent to Istio's proxies only: here without those that Envoy lacks.
+        let without = lacking.into_values().flatten().collect();
+        let shown = Play { without, ..play() };
+        let refusals =
+            theatre.show(&format!("{place} without Istio's filters"), &Arc::new(shown), true).await;
+        findings.refuses(&place, &refusals);
+    }
+}
