@@ -22,8 +22,8 @@ pub use names::{ClusterId, Hostname, HostnameError, Labels, Locality, Namespace,
 pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, ObjectRef, Spec, Typed};
 pub use protocol::Protocol;
 pub use service::{
-    ClusterAddresses, ExportTo, KubernetesAttributes, NodePorts, Port, Resolution, Service, TargetPort,
-    TrafficDistribution,
+    ClusterAddresses, ExportTo, KubernetesAttributes, NodePorts, Port, Resolution, Service, ServiceVariant,
+    TargetPort, TrafficDistribution,
 };
 pub use workload::{Workload, WorkloadKey, WorkloadKind};
 pub use world::{

@@ -112,6 +112,15 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
+/// A Kubernetes Service as it is in another cluster than the one that counts for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceVariant {
+    /// Its ports there.
+    pub ports: Arc<[Port]>,
+    /// Labels of the workloads that it selects there.
+    pub selector: Labels,
+}
+
 /// What only Kubernetes Services have.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KubernetesAttributes {
@@ -127,6 +136,12 @@ pub struct KubernetesAttributes {
     pub node_local: bool,
     /// `publishNotReadyAddresses`.
     pub publish_not_ready: bool,
+    /// Clusters whose endpoints are sent to clients of the same cluster only: where ServiceExports count, and there is none.
+    pub confined: BTreeSet<ClusterId>,
+    /// The same for the host below `clusterset.local` that stands for the Service in all clusters.
+    pub confined_in_clusterset: BTreeSet<ClusterId>,
+    /// Clusters in which its selector or ports are others: what counts there for workloads, not for clients.
+    pub variants: BTreeMap<ClusterId, ServiceVariant>,
 }
 
 /// A service as clients see it.
@@ -188,6 +203,17 @@ impl Service {
     #[must_use]
     pub fn port_named(&self, name: &str) -> Option<&Port> {
         self.ports.iter().find(|port| &*port.name == name)
+    }
+
+    /// The labels of the workloads that it selects in a cluster, and its ports there; `None` when it is not in that cluster, or is
+    /// no Kubernetes Service.
+    #[must_use]
+    pub fn in_cluster(&self, cluster: &ClusterId) -> Option<(&Labels, &Arc<[Port]>)> {
+        let kubernetes = self.kubernetes.as_ref().filter(|_| self.addresses.contains_key(cluster))?;
+        Some(match kubernetes.variants.get(cluster) {
+            Some(variant) => (&variant.selector, &variant.ports),
+            None => (&self.selector, &self.ports),
+        })
     }
 
     /// The order in which the first one wins: age, then short name, then namespace.

@@ -24,9 +24,9 @@ pub use hub::{Hub, HubSettings, NotSynced, RegistryStatus, UnknownSource};
 pub use kubernetes::KubernetesRegistry;
 pub use memory::MemoryRegistry;
 pub use registry::{
-    Failure, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, SyncStatus, WorkloadChange,
+    Failure, Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, SyncStatus, WorkloadChange,
 };
 pub use service_entry::ServiceEntryRegistry;
-pub use settings::RegistrySettings;
+pub use settings::{MultiClusterServices, RegistrySettings};
 pub use source::SourceEvent;
 pub use table::{REGISTRIES, RegistryType, UnknownRegistry, select};

@@ -2,8 +2,8 @@
 
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{
-    Endpoint, Kind, KindSpec, NetworkGateway, Object, ObjectKey, Service, ServiceKey, ShardKey, Typed,
-    Workload, WorkloadKey,
+    Endpoint, Kind, KindSpec, NetworkGateway, Object, ObjectKey, ObjectRef, Service, ServiceKey, ShardKey,
+    Typed, Workload, WorkloadKey,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -74,6 +74,17 @@ impl Mesh {
     }
 }
 
+/// A host that stands for a Service in all clusters (ServiceImport), as one cluster has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    /// The Service for which it stands.
+    pub service: ServiceKey,
+    /// The addresses of the host in this cluster, sorted; never empty.
+    pub addresses: Arc<[Arc<str>]>,
+    /// The ServiceImport.
+    pub provenance: ObjectRef,
+}
+
 /// One change of what a registry offers, whole-valued: only what differs from what the registry said before.
 #[derive(Clone, Debug)]
 pub enum RegistryUpdate {
@@ -83,6 +94,8 @@ pub enum RegistryUpdate {
     Endpoints(ServiceKey, Option<Arc<[Arc<Endpoint>]>>),
     /// One of its workloads; `None` when it is gone.
     Workload(WorkloadKey, Option<Arc<Workload>>),
+    /// What a host stands for in this cluster; `None` when it is not imported any more.
+    Import(ServiceKey, Option<Import>),
     /// All of its gateways between networks.
     Gateways(Arc<[NetworkGateway]>),
 }

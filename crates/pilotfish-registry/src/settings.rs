@@ -3,6 +3,34 @@
 use pilotfish_model::{ClusterId, Namespace};
 use std::sync::Arc;
 
+/// How far the multi-cluster services API (ServiceExport and ServiceImport) counts. Each step holds the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MultiClusterServices {
+    /// Not at all: every cluster's endpoints are sent everywhere (Istio's default).
+    #[default]
+    Off,
+    /// Endpoints of Services that are not exported are sent within their cluster only (`ENABLE_MCS_SERVICE_DISCOVERY`).
+    Discovery,
+    /// Imported Services have a host below `clusterset.local` (`ENABLE_MCS_HOST`).
+    Hosts,
+    /// Only that host crosses clusters, never the Service's own (`ENABLE_MCS_CLUSTER_LOCAL`).
+    ClusterLocal,
+}
+
+impl MultiClusterServices {
+    /// Reads `off`, `discovery`, `hosts` or `cluster-local`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "off" => Self::Off,
+            "discovery" => Self::Discovery,
+            "hosts" => Self::Hosts,
+            "cluster-local" => Self::ClusterLocal,
+            _ => return None,
+        })
+    }
+}
+
 /// Settings that hold for as long as a registry lives. The defaults are Istio's.
 #[derive(Clone, Debug)]
 pub struct RegistrySettings {
@@ -27,6 +55,8 @@ pub struct RegistrySettings {
     pub workload_entry_health_checks: bool,
     /// Whether hosts of ServiceEntries without an address are given one by their name.
     pub allocate_addresses: bool,
+    /// How far ServiceExports and ServiceImports count.
+    pub multi_cluster_services: MultiClusterServices,
     /// Labels of Services that ask for persistent sessions: endpoints that end are kept for them.
     pub persistent_session_labels: Arc<[Arc<str>]>,
 }
@@ -44,6 +74,7 @@ impl Default for RegistrySettings {
             select_remote_workload_entries: true,
             workload_entry_health_checks: true,
             allocate_addresses: true,
+            multi_cluster_services: MultiClusterServices::Off,
             persistent_session_labels: Arc::from([
                 "istio.io/persistent-session".into(),
                 "istio.io/persistent-session-header".into(),

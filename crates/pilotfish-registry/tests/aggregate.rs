@@ -3,73 +3,15 @@
 
 mod support;
 
-use pilotfish_model::{
-    ChangeSet, Hostname, Namespace, NetworkGateway, Provider, ShardKey, World, WorldWriter,
-};
+use pilotfish_model::{Hostname, Namespace, NetworkGateway, Provider, ShardKey, World};
 use pilotfish_registry::testing::{Scene, objects};
-use pilotfish_registry::{
-    Hub, HubSettings, KubernetesRegistry, MemoryRegistry, ObjectEvent, RegistrySettings,
-    ServiceEntryRegistry, SourceEvent, SyncStatus,
-};
-use std::sync::Arc;
+use pilotfish_registry::{KubernetesRegistry, MemoryRegistry, ObjectEvent, SourceEvent, SyncStatus};
 use std::time::{Duration, SystemTime};
+use support::mesh::{Mesh, settings};
 use support::{endpoints, endpoints_of, pod, se, service, services, short_key, slice, step, svc, we};
-
-fn settings(cluster: &str) -> RegistrySettings {
-    RegistrySettings { cluster: cluster.into(), ..RegistrySettings::default() }
-}
 
 fn shard(cluster: &str) -> ShardKey {
     ShardKey { provider: Provider::Kubernetes, cluster: cluster.into() }
-}
-
-/// A hub with a feed for each of some clusters; the first is the primary one and has the configuration.
-struct Mesh {
-    hub: Hub,
-    writer: WorldWriter,
-    world: Arc<World>,
-}
-
-impl Mesh {
-    fn new(clusters: &[&str]) -> Self {
-        let primary = clusters[0];
-        let mut hub = Hub::new(HubSettings { config_feed: primary.into(), primary: primary.into() });
-        for cluster in clusters {
-            hub.add_source(cluster, "s");
-            hub.add_registry(Box::new(KubernetesRegistry::new(settings(cluster))), Some(cluster));
-            let entries: Box<ServiceEntryRegistry> = if cluster == &primary {
-                Box::new(ServiceEntryRegistry::new(settings(cluster)))
-            } else {
-                Box::new(ServiceEntryRegistry::workload_entries_only(settings(cluster)))
-            };
-            hub.add_registry(entries, Some(cluster));
-        }
-        Self { hub, writer: WorldWriter::new(), world: Arc::default() }
-    }
-
-    fn send(&mut self, feed: &str, event: SourceEvent) {
-        self.hub.source_event(feed, "s", event).unwrap();
-    }
-
-    fn apply(&mut self, feed: &str, text: &str) {
-        for object in objects(text).unwrap() {
-            self.send(feed, SourceEvent::Object(ObjectEvent::Applied(object)));
-        }
-    }
-
-    fn settle(&mut self) -> ChangeSet {
-        for update in self.hub.settle() {
-            self.writer.apply(update);
-        }
-        let Some((world, changes)) = self.writer.publish() else { return ChangeSet::default() };
-        self.world = world;
-        changes
-    }
-
-    fn world(&mut self) -> Arc<World> {
-        self.settle();
-        self.world.clone()
-    }
 }
 
 fn web_at(address: &str) -> String {

@@ -6,14 +6,14 @@ mod support;
 use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, Provider, ShardKey, World, WorldWriter};
 use pilotfish_registry::testing::objects;
 use pilotfish_registry::{
-    Hub, HubSettings, KubernetesRegistry, ObjectEvent, Registry, RegistrySettings, ServiceEntryRegistry,
-    SourceEvent,
+    Hub, HubSettings, KubernetesRegistry, MultiClusterServices, ObjectEvent, Registry, RegistrySettings,
+    ServiceEntryRegistry, SourceEvent,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
-use support::{pod_with, se_with, slice, svc, we_with};
+use support::{export, import, pod_with, se_with, slice, svc, we_with};
 
 const CLUSTERS: [&str; 2] = ["c1", "c2"];
 
@@ -48,7 +48,7 @@ fn pool() -> String {
             text += &pod_with(name, ip, labels, ready, "", &spec).replace("Running", "Failed");
         }
     }
-    text + &services() + &slices() + &entries()
+    text + &services() + &slices() + &entries() + &multi_cluster()
 }
 
 fn services() -> String {
@@ -96,7 +96,7 @@ fn slices() -> String {
 
 fn entries() -> String {
     let mut text = String::new();
-    let hosts = ["[h1.com]", "[h1.com, h2.com]", "[s1.ns.svc.cluster.local]"];
+    let hosts = ["[h1.com]", "[h1.com, h2.com]", "[s1.ns.svc.cluster.local]", "[s1.ns.svc.clusterset.local]"];
     for name in ["x1", "x2"] {
         for (index, host) in hosts.iter().enumerate() {
             let metadata = format!(", creationTimestamp: '2024-01-0{}T00:00:00Z'", index + 1);
@@ -122,6 +122,17 @@ fn entries() -> String {
         ] {
             text += &we_with(name, "", spec);
             text += &we_with(name, ", annotations: {proxy.istio.io/health-checks-enabled: 'true'}", spec);
+        }
+    }
+    text
+}
+
+fn multi_cluster() -> String {
+    let mut text = String::new();
+    for name in ["s1", "s2"] {
+        text += &export(name);
+        for ips in ["[10.7.0.1]", "[10.7.0.2, 10.7.0.1]", "[]"] {
+            text += &import(name, ips);
         }
     }
     text
@@ -209,7 +220,11 @@ fn shard_of(index: usize) -> ShardKey {
 
 fn registry(index: usize) -> (Box<dyn Registry>, &'static str) {
     let cluster = CLUSTERS[index % 2];
-    let settings = RegistrySettings { cluster: cluster.into(), ..RegistrySettings::default() };
+    let settings = RegistrySettings {
+        cluster: cluster.into(),
+        multi_cluster_services: MultiClusterServices::Hosts,
+        ..RegistrySettings::default()
+    };
     let registry: Box<dyn Registry> = match index {
         0 | 1 => Box::new(KubernetesRegistry::new(settings)),
         2 => Box::new(ServiceEntryRegistry::new(settings)),

@@ -1,6 +1,6 @@
 //! Hosts whose endpoints in other clusters are hidden (`serviceSettings` of the mesh config, with defaults).
 
-use crate::short_name::DOMAIN;
+use crate::short_name::Domain;
 use crate::{Cx, Query};
 use pilotfish_config::mesh::{MeshConfig, ServiceSettings};
 use pilotfish_model::Hostname;
@@ -20,13 +20,13 @@ impl Query for ClusterLocalHosts {
     type Output = ClusterLocal;
 
     fn compute(&self, cx: &Cx<'_>) -> ClusterLocal {
-        ClusterLocal::of(&cx.mesh())
+        ClusterLocal::of(&cx.mesh(), cx.domain())
     }
 }
 
 impl ClusterLocal {
-    fn of(mesh: &MeshConfig) -> Self {
-        let mut hosts: BTreeMap<String, bool> = defaults(mesh)
+    fn of(mesh: &MeshConfig, domain: &Domain) -> Self {
+        let mut hosts: BTreeMap<String, bool> = defaults(mesh, domain)
             .into_iter()
             .filter(|default| !is_overridden(default, &mesh.service_settings))
             .map(|default| (default, true))
@@ -55,14 +55,11 @@ impl ClusterLocal {
 }
 
 /// What is local unless the mesh config says otherwise: the cluster's own services and the control plane.
-fn defaults(mesh: &MeshConfig) -> Vec<String> {
+fn defaults(mesh: &MeshConfig, domain: &Domain) -> [String; 3] {
     let address = &mesh.default_config.discovery_address;
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-    let control_plane = match host.strip_suffix(".svc") {
-        Some(short) => format!("{short}.{DOMAIN}"),
-        None => host.to_owned(),
-    };
-    vec![format!("*.kube-system.{DOMAIN}"), format!("kubernetes.default.{DOMAIN}"), control_plane]
+    let own = |name: &str, namespace: &str| domain.service(name, &namespace.into());
+    [own("*", "kube-system"), own("kubernetes", "default"), domain.complete(host)]
 }
 
 /// Whether a setting of `false` names the default, or any host below it.
@@ -84,7 +81,7 @@ mod tests {
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         });
         let mesh = MeshConfig { service_settings: service_settings.collect(), ..Default::default() };
-        ClusterLocal::of(&mesh).contains(&Hostname::parse(host).unwrap())
+        ClusterLocal::of(&mesh, &Domain::default()).contains(&Hostname::parse(host).unwrap())
     }
 
     #[test]

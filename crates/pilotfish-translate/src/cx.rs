@@ -1,6 +1,7 @@
 //! The only way in which a query sees the world: each read is recorded as a dependency of the result.
 
 use crate::memo::{Current, Frame, Memo, Query, Reads};
+use crate::short_name::Domain;
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{
     Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Service, ServiceEndpoints,
@@ -24,6 +25,12 @@ impl<'a> Cx<'a> {
 
     pub(crate) fn into_reads(self) -> Reads {
         self.reads.into_inner()
+    }
+
+    /// The domain of Kubernetes Services' host names. The same for as long as the memo lives, so nothing depends on it.
+    #[must_use]
+    pub fn domain(&self) -> &'a Domain {
+        self.memo.domain()
     }
 
     fn read(&self, fact: Fact) {

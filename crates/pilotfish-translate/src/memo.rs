@@ -18,6 +18,7 @@
 //! already, and a root that was brought up to date after the last world is reported by the next one that touches it.
 
 use crate::Cx;
+use crate::short_name::Domain;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pilotfish_model::{ChangeSet, Fact, World};
 use std::any::{Any, TypeId};
@@ -185,6 +186,7 @@ pub(crate) struct Current {
 
 /// Results by query, and who read which fact.
 pub(crate) struct Memo {
+    domain: Domain,
     current: RwLock<Current>,
     tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
     facts: Mutex<HashMap<Fact, HashMap<u64, Weak<Node>>>>,
@@ -214,8 +216,10 @@ impl Touched {
 }
 
 impl Memo {
-    pub(crate) fn new() -> Self {
+    /// An empty memo for a mesh whose Services are below this domain.
+    pub(crate) fn new(domain: Domain) -> Self {
         Self {
+            domain,
             current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),
             tables: RwLock::default(),
             facts: Mutex::default(),
@@ -224,6 +228,10 @@ impl Memo {
             computed: AtomicU64::new(0),
             swept: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
     }
 
     /// The current world, held for as long as the guard lives. Not to be taken twice by one thread.

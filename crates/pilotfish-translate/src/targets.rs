@@ -3,7 +3,8 @@
 use crate::workload::Identity;
 use crate::{Cx, Query};
 use pilotfish_model::{
-    Endpoint, Labels, Namespace, Port, Provider, Service, ServiceKey, TargetPort, Workload, label_subset,
+    ClusterId, Endpoint, Labels, Namespace, Port, Provider, Resolution, Service, ServiceKey, ShardKey,
+    TargetPort, Workload, label_subset,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,15 +61,20 @@ impl Query for TargetsOf {
 /// that none selects) those without selector that list its address.
 fn kubernetes(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     if let Some(entry) = proxy.workload_entry(cx) {
-        return of_selecting(cx, &entry, entry_port);
+        return of_selecting(cx, &entry, can_select_entries, entry_port);
     }
     let Some(pod) = proxy.pod(cx) else { return Vec::new() };
-    let selecting = cx.get(&SelectingIn(pod.key.namespace.clone()));
+    let selecting = cx.get(&SelectingIn::of(&pod));
     if selecting.iter().any(|(selector, _)| label_subset(selector, &pod.labels)) {
-        return of_selecting(cx, &pod, pod_port);
+        return of_selecting(cx, &pod, |_| true, pod_port);
     }
-    let listed = |service: &Service| service.provider == Provider::Kubernetes;
+    let listed = |service: &Service| service.in_cluster(&proxy.cluster).is_some();
     at_addresses(cx, proxy, Provider::Kubernetes, listed)
+}
+
+/// Whether a Service selects WorkloadEntries at all: headless ones and those outside the mesh do not.
+fn can_select_entries(service: &Service) -> bool {
+    service.resolution == Resolution::ClientSideLB && !service.mesh_external
 }
 
 /// Services of ServiceEntries in the proxy's namespace with an endpoint at one of its addresses.
@@ -81,21 +87,21 @@ fn external(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
 fn of_selecting(
     cx: &Cx<'_>,
     workload: &Workload,
+    counts: fn(&Service) -> bool,
     target_port: fn(&Workload, &Port) -> Option<u32>,
 ) -> Vec<Target> {
+    let cluster = &workload.key.cluster;
     let mut targets = Vec::new();
-    for (selector, key) in cx.get(&SelectingIn(workload.key.namespace.clone())).iter() {
+    for (selector, key) in cx.get(&SelectingIn::of(workload)).iter() {
         if !label_subset(selector, &workload.labels) {
             continue;
         }
         let services = cx.services_of(key);
-        let Some(service) =
-            services.iter().flat_map(|s| s.iter()).find(|s| s.provider == Provider::Kubernetes)
-        else {
-            continue;
-        };
+        let kubernetes = services.iter().flat_map(|s| s.iter()).find(|s| s.provider == Provider::Kubernetes);
+        let Some(service) = kubernetes.filter(|service| counts(service)) else { continue };
+        let Some((_, ports)) = service.in_cluster(cluster) else { continue };
         let mut seen = BTreeSet::new();
-        for port in service.ports.iter() {
+        for port in ports.iter() {
             let Some(number) = target_port(workload, port) else { continue };
             if seen.insert((number, port.protocol)) {
                 targets.push(Target::new(service, port, number));
@@ -136,13 +142,15 @@ fn at_addresses(
     counts: impl Fn(&Service) -> bool,
 ) -> Vec<Target> {
     let mut targets = Vec::new();
+    let own_cluster = (provider == Provider::Kubernetes).then(|| proxy.cluster.clone());
+    let registries = Registries { provider, cluster: own_cluster };
     for address in proxy.ips.iter().map(ToString::to_string) {
         for key in cx.services_at(&address) {
             if key.namespace != proxy.namespace {
                 continue;
             }
             let services = cx.services_of(&key);
-            let ports = cx.get(&PortsByAddress(key.clone(), provider));
+            let ports = cx.get(&PortsByAddress(key.clone(), registries.clone()));
             let Some(ports) = ports.get(address.as_str()) else { continue };
             for service in services.iter().flat_map(|s| s.iter()).filter(|service| counts(service)) {
                 let found = ports.iter().filter_map(|listed| {
@@ -157,40 +165,65 @@ fn at_addresses(
     targets
 }
 
-/// The Kubernetes Services of a namespace that have a selector, in order of their hosts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct SelectingIn(Namespace);
+/// The Kubernetes Services of a namespace in a cluster that have a selector, in order of their hosts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct SelectingIn(ClusterId, Namespace);
+
+impl SelectingIn {
+    /// Where a workload is.
+    fn of(workload: &Workload) -> Self {
+        Self(workload.key.cluster.clone(), workload.key.namespace.clone())
+    }
+}
 
 impl Query for SelectingIn {
     type Output = Vec<(Labels, ServiceKey)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        cx.get(&Selecting).get(&self.0).cloned().unwrap_or_default()
+        cx.get(&Selecting).get(self).cloned().unwrap_or_default()
     }
 }
 
-/// The Kubernetes Services that have a selector, by namespace.
+/// The Kubernetes Services that have a selector, by cluster and namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Selecting;
 
 impl Query for Selecting {
-    type Output = BTreeMap<Namespace, Vec<(Labels, ServiceKey)>>;
+    type Output = BTreeMap<SelectingIn, Vec<(Labels, ServiceKey)>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out: Self::Output = BTreeMap::new();
         for (key, services) in cx.services() {
             let kubernetes = services.iter().find(|service| service.provider == Provider::Kubernetes);
-            if let Some(service) = kubernetes.filter(|service| !service.selector.is_empty()) {
-                out.entry(key.namespace.clone()).or_default().push((service.selector.clone(), key.clone()));
+            let Some(service) = kubernetes else { continue };
+            for cluster in service.addresses.keys() {
+                let Some((selector, _)) = service.in_cluster(cluster) else { continue };
+                if !selector.is_empty() {
+                    let at = SelectingIn(cluster.clone(), key.namespace.clone());
+                    out.entry(at).or_default().push((selector.clone(), key.clone()));
+                }
             }
         }
         out
     }
 }
 
-/// Which ports a service has at each address, in the shards of one kind of registry. Cut out so that a proxy looks only at its own address.
+/// Which ports a service has at each address, in the shards of some registries. Cut out so that a proxy looks only at its own address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct PortsByAddress(ServiceKey, Provider);
+struct PortsByAddress(ServiceKey, Registries);
+
+/// Registries by what a proxy looks for in them: Kubernetes of its own cluster, or all of one other kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Registries {
+    provider: Provider,
+    cluster: Option<ClusterId>,
+}
+
+impl Registries {
+    fn contain(&self, shard: &ShardKey) -> bool {
+        shard.provider == self.provider && self.cluster.as_ref().is_none_or(|own| shard.cluster == *own)
+    }
+}
 
 /// A port at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,7 +242,7 @@ impl Query for PortsByAddress {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out: Self::Output = BTreeMap::new();
         let Some(endpoints) = cx.endpoints_of(&self.0) else { return out };
-        let shards = endpoints.shards.iter().filter(|(shard, _)| shard.provider == self.1);
+        let shards = endpoints.shards.iter().filter(|(shard, _)| self.1.contain(shard));
         for endpoint in shards.flat_map(|(_, shard)| shard.iter()) {
             for address in endpoint.addresses.iter() {
                 let listed = out.entry(address.clone()).or_default();

@@ -49,7 +49,7 @@ pub(crate) fn world_of(objects: impl IntoIterator<Item = Object>) -> Arc<World> 
 
 /// The answer to one query in a world.
 pub(crate) fn ask<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
-    let memo = Memo::new();
+    let memo = Memo::new(crate::short_name::Domain::default());
     let (current, _) = memo.advance(world.clone(), &ChangeSet::default());
     memo.get(&current, query).0
 }

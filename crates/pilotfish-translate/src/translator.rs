@@ -2,6 +2,7 @@
 
 use crate::clients::{Clients, Connected};
 use crate::memo::{Current, Memo, Touched};
+use crate::short_name::Domain;
 use crate::view::{Generate, Index, IndexOf, ViewsOf};
 use crate::{Encoded, Proxy, Unit, View};
 use parking_lot::{Mutex, RwLockReadGuard};
@@ -82,10 +83,16 @@ impl Default for Translator {
 }
 
 impl Translator {
-    /// A translator of an empty world.
+    /// A translator of an empty world, for the domain `cluster.local`.
     #[must_use]
     pub fn new() -> Self {
-        Self { memo: Memo::new(), clients: Arc::default() }
+        Self::with_domain(Domain::default())
+    }
+
+    /// A translator of an empty world whose Kubernetes Services are below another domain.
+    #[must_use]
+    pub fn with_domain(domain: Domain) -> Self {
+        Self { memo: Memo::new(domain), clients: Arc::default() }
     }
 
     /// Takes in a proxy: finds its views, which stay up to date until the client is dropped.

@@ -44,14 +44,14 @@ impl Identity {
         })
     }
 
-    /// Its WorkloadEntry: a healthy one that has its first address. Where several do, the one of its name and namespace, else
+    /// Its WorkloadEntry: a healthy one of its cluster that has its first address. Where several do, the one of its name and namespace, else
     /// the first of its namespace, else the first.
     #[must_use]
     pub fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let address = self.ips.first()?.to_string();
         let keys = cx.workloads_at(&address).into_iter();
         let entries: Vec<Arc<Workload>> = keys
-            .filter(|key| key.kind == WorkloadKind::WorkloadEntry)
+            .filter(|key| key.kind == WorkloadKind::WorkloadEntry && key.cluster == self.cluster)
             .filter_map(|key| cx.workload(&key))
             .filter(|entry| entry.ready)
             .collect();

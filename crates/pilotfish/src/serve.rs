@@ -14,6 +14,7 @@ use pilotfish_config::{SourceBatch, SourceEvent};
 use pilotfish_model::WorldWriter;
 use pilotfish_registry::{Hub, HubSettings};
 use pilotfish_translate::Translator;
+use pilotfish_translate::short_name::Domain;
 use pilotfish_xds::server::{Server, ServerConfig};
 use pilotfish_xds::{Fanout, StreamLimits};
 use std::future::Future;
@@ -50,7 +51,7 @@ impl Bound {
         let admin =
             pilotfish_admin::Bound::bind(settings.admin_address).await.context("hint: --admin-address")?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
-        let translator = Arc::new(Translator::new());
+        let translator = Arc::new(Translator::with_domain(Domain::new(&settings.registry.domain)));
         let resources = Arc::new(Resources::new(translator.clone(), settings.trust_nodes));
         let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), Arc::new(Counted(metrics.clone())), limits);

@@ -3,7 +3,7 @@
 
 use crate::lanes::{Window, Windows};
 use clap::Args;
-use pilotfish_registry::RegistrySettings;
+use pilotfish_registry::{MultiClusterServices, RegistrySettings};
 use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
@@ -35,6 +35,11 @@ pub struct Written {
     /// The domain of Kubernetes Services' host names [default: cluster.local]
     #[arg(long, env = "PILOTFISH_DOMAIN", value_name = "DOMAIN")]
     pub domain: Option<String>,
+    /// How far ServiceExports and ServiceImports count: off, discovery (endpoints of Services that are not exported stay in their
+    /// cluster), hosts (and imported Services have a host below clusterset.local), cluster-local (and only that host crosses
+    /// clusters) [default: off]
+    #[arg(long, env = "PILOTFISH_MULTI_CLUSTER_SERVICES", value_name = "MODE")]
+    pub multi_cluster_services: Option<String>,
     /// Registries to run, by name [default: Kubernetes,ServiceEntry]
     #[arg(long, env = "PILOTFISH_REGISTRIES", value_name = "NAME", value_delimiter = ',')]
     pub registries: Vec<String>,
@@ -138,6 +143,7 @@ impl Written {
             admin_address: self.admin_address.or(file.admin_address),
             cluster_id: self.cluster_id.or(file.cluster_id),
             domain: self.domain.or(file.domain),
+            multi_cluster_services: self.multi_cluster_services.or(file.multi_cluster_services),
             registries: list(self.registries, file.registries),
             drain_deadline: self.drain_deadline.or(file.drain_deadline),
             max_request_bytes: self.max_request_bytes.or(file.max_request_bytes),
@@ -176,6 +182,7 @@ impl Written {
             registry: RegistrySettings {
                 cluster: self.cluster_id.map_or(defaults.cluster, Into::into),
                 domain: check.domain(self.domain),
+                multi_cluster_services: check.multi_cluster_services(self.multi_cluster_services),
                 ..RegistrySettings::default()
             },
             registries: check.registries(self.registries),
@@ -273,6 +280,18 @@ impl Check {
         text.into()
     }
 
+    fn multi_cluster_services(&mut self, text: Option<String>) -> MultiClusterServices {
+        let Some(text) = text else { return MultiClusterServices::default() };
+        MultiClusterServices::parse(&text).unwrap_or_else(|| {
+            self.wrong(
+                "--multi-cluster-services",
+                &text,
+                "not one of off, discovery, hosts and cluster-local",
+            );
+            MultiClusterServices::default()
+        })
+    }
+
     fn registries(&mut self, names: Vec<String>) -> Vec<String> {
         let names = if names.is_empty() { vec!["Kubernetes".into(), "ServiceEntry".into()] } else { names };
         let texts: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -303,11 +322,12 @@ mod tests {
             drain_deadline: Some("-1s".into()),
             endpoint_window: Some("5ms,1ms".into()),
             registries: vec!["Eureka".into()],
+            multi_cluster_services: Some("some".into()),
             ..Written::default()
         };
         let mistakes = written.check().unwrap_err();
-        assert_eq!(mistakes.0.len(), 6, "{mistakes}");
-        assert!(mistakes.to_string().starts_with("6 settings are wrong:\n  PATH: name at least one"));
+        assert_eq!(mistakes.0.len(), 7, "{mistakes}");
+        assert!(mistakes.to_string().starts_with("7 settings are wrong:\n  PATH: name at least one"));
         assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
     }
 

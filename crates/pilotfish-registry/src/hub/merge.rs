@@ -1,6 +1,6 @@
 //! How the services of several registries become the one list that the world holds for a host and namespace.
 
-use pilotfish_model::{ClusterAddresses, KubernetesAttributes, Provider, Service};
+use pilotfish_model::{ClusterAddresses, KubernetesAttributes, Provider, Service, ServiceVariant};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn order(service: &Service) -> (i64, &str, Provider) {
 }
 
 /// One service for the Services of one name and namespace in several clusters: the first one, with the addresses that
-/// it has in the other clusters and the service accounts of all.
+/// it has in the other clusters, the service accounts of all, and what is different for workloads there.
 fn merge_kubernetes(services: &[&Arc<Service>]) -> Option<Arc<Service>> {
     let (first, rest) = services.split_first()?;
     if rest.is_empty() {
@@ -46,6 +46,10 @@ fn merge_kubernetes(services: &[&Arc<Service>]) -> Option<Arc<Service>> {
         let Some(from) = &other.kubernetes else { continue };
         let mut into = merged.kubernetes.as_deref().cloned().unwrap_or_default();
         add_attributes(&mut into, from);
+        if other.ports != merged.ports || other.selector != merged.selector {
+            let here = ServiceVariant { ports: other.ports.clone(), selector: other.selector.clone() };
+            into.variants.extend(other.addresses.keys().map(|cluster| (cluster.clone(), here.clone())));
+        }
         merged.kubernetes = Some(Arc::new(into));
     }
     Some(Arc::new(merged))
@@ -54,6 +58,8 @@ fn merge_kubernetes(services: &[&Arc<Service>]) -> Option<Arc<Service>> {
 fn add_attributes(into: &mut KubernetesAttributes, from: &KubernetesAttributes) {
     add_addresses(&mut into.external_addresses, &from.external_addresses);
     add_missing(&mut into.node_ports, &from.node_ports);
+    into.confined.extend(from.confined.iter().cloned());
+    into.confined_in_clusterset.extend(from.confined_in_clusterset.iter().cloned());
 }
 
 fn add_addresses(into: &mut ClusterAddresses, from: &ClusterAddresses) {

@@ -11,12 +11,14 @@
 //! differs. The result depends on the objects and registries that there are, not on the order in which they came; a
 //! failing source or registry takes nothing away.
 
+mod clusterset;
 mod feed;
 mod merge;
 mod slot;
 
 use crate::registry::{Mesh, ObjectEvent, Registry, SyncStatus, WorkloadChange};
 use crate::source::SourceEvent;
+use clusterset::ClusterSet;
 use feed::Feed;
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{ClusterId, Kind, NetworkGateway, Object, ShardKey, Update, WorkloadKey};
@@ -83,6 +85,7 @@ pub struct Hub {
     /// Registries that take the place of the one of their rank as soon as they are in sync.
     replacements: BTreeMap<Rank, Slot>,
     mesh: Mesh,
+    clusterset: ClusterSet,
     touched: Touched,
     updates: Vec<Update>,
 }
@@ -98,6 +101,7 @@ impl Hub {
             slots: BTreeMap::new(),
             replacements: BTreeMap::new(),
             mesh: Mesh::default(),
+            clusterset: ClusterSet::default(),
             touched: Touched::default(),
             updates: Vec::new(),
         }
@@ -371,17 +375,32 @@ impl Hub {
         }
     }
 
+    /// Notes what follows for imported hosts: whatever touches a Service touches the host that stands for it, or stood for it.
+    fn touch_imported(&mut self, touched: &mut Touched) {
+        self.clusterset.touch(touched);
+        for host in std::mem::take(&mut touched.imports) {
+            let Some(service) = self.clusterset.update(&host, self.slots.values()) else { continue };
+            let holders = self.slots.values().filter(|slot| slot.offer.endpoints.contains_key(&service));
+            touched.endpoints.extend(holders.map(|slot| (host.clone(), slot.shard().clone())));
+            touched.services.insert(host);
+        }
+        self.clusterset.touch(touched);
+    }
+
     /// Writes down the updates for everything that was touched.
     fn emit(&mut self) {
-        let touched = std::mem::take(&mut self.touched);
+        let mut touched = std::mem::take(&mut self.touched);
+        self.touch_imported(&mut touched);
         for key in touched.services {
+            let imported = self.clusterset.service(&key, self.slots.values()).map(|only| Arc::from([only]));
             let lists = self.slots.values().filter_map(|slot| slot.offer.services.get(&key));
-            let merged = merge::services(lists);
+            let merged = merge::services(imported.iter().chain(lists));
             self.updates.push(Update::Services(key, merged));
         }
         for (key, shard) in touched.endpoints {
             let slot = self.slots.get(&Rank::of(&shard, &self.settings.primary));
-            let endpoints = slot.and_then(|slot| slot.offer.endpoints.get(&key)).cloned();
+            let owner = self.clusterset.owner(&key, &shard);
+            let endpoints = slot.and_then(|slot| slot.offer.endpoints.get(owner)).cloned();
             self.updates.push(match endpoints {
                 Some(endpoints) => Update::Endpoints(key, shard, endpoints),
                 None => Update::RemoveShard(key, shard),
@@ -408,5 +427,13 @@ impl Hub {
 
 /// The kinds whose content reaches the world as services, endpoints and workloads only.
 fn is_for_registries(kind: Kind) -> bool {
-    matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Node)
+    matches!(
+        kind,
+        Kind::Service
+            | Kind::EndpointSlice
+            | Kind::Pod
+            | Kind::Node
+            | Kind::ServiceExport
+            | Kind::ServiceImport
+    )
 }

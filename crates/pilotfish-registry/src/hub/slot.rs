@@ -1,6 +1,6 @@
 //! A registry in its place in the hub, with what it said last.
 
-use crate::registry::{Registry, RegistryOutput, RegistryUpdate};
+use crate::registry::{Import, Registry, RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
     ClusterId, Endpoint, NetworkGateway, Provider, Service, ServiceKey, ShardKey, Workload, WorkloadKey,
 };
@@ -15,6 +15,7 @@ pub(super) struct Offer {
     /// How many endpoints there are in all of these lists.
     pub(super) endpoint_count: usize,
     pub(super) workloads: BTreeMap<WorkloadKey, Arc<Workload>>,
+    pub(super) imports: BTreeMap<ServiceKey, Import>,
     pub(super) gateways: Arc<[NetworkGateway]>,
 }
 
@@ -24,6 +25,8 @@ pub(super) struct Touched {
     pub(super) services: BTreeSet<ServiceKey>,
     pub(super) endpoints: BTreeSet<(ServiceKey, ShardKey)>,
     pub(super) workloads: BTreeSet<(WorkloadKey, ShardKey)>,
+    /// Imported hosts.
+    pub(super) imports: BTreeSet<ServiceKey>,
     pub(super) gateways: bool,
 }
 
@@ -33,6 +36,7 @@ impl Touched {
         self.services.extend(offer.services.keys().cloned());
         self.endpoints.extend(offer.endpoints.keys().map(|key| (key.clone(), shard.clone())));
         self.workloads.extend(offer.workloads.keys().map(|key| (key.clone(), shard.clone())));
+        self.imports.extend(offer.imports.keys().cloned());
         self.gateways |= !offer.gateways.is_empty();
     }
 }
@@ -94,6 +98,13 @@ impl Offer {
                     None => self.workloads.remove(&key),
                 };
                 touched.workloads.insert((key, shard.clone()));
+            }
+            RegistryUpdate::Import(host, import) => {
+                match import {
+                    Some(import) => self.imports.insert(host.clone(), import),
+                    None => self.imports.remove(&host),
+                };
+                touched.imports.insert(host);
             }
             RegistryUpdate::Gateways(gateways) => {
                 self.gateways = gateways;

@@ -11,6 +11,7 @@
 //! whatever comes later marks what waited for it.
 
 mod entries;
+mod exports;
 mod gateways;
 mod node;
 mod pod;
@@ -23,7 +24,8 @@ use crate::links::{self, Links, Name};
 use crate::networks::Networks;
 use crate::registry::{Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
 use crate::selector::SelectorIndex;
-use crate::settings::RegistrySettings;
+use crate::settings::{MultiClusterServices, RegistrySettings};
+use exports::Exports;
 use gateways::GatewaySet;
 use node::Nodes;
 use pilotfish_config::kubernetes::{EndpointSlice, Node, Pod, Service as KubernetesService};
@@ -34,8 +36,16 @@ use slice::PodLink;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const KINDS: &[Kind] =
-    &[Kind::Namespace, Kind::Node, Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::KubernetesGateway];
+const KINDS: &[Kind] = &[
+    Kind::Namespace,
+    Kind::Node,
+    Kind::Pod,
+    Kind::Service,
+    Kind::EndpointSlice,
+    Kind::KubernetesGateway,
+    Kind::ServiceExport,
+    Kind::ServiceImport,
+];
 
 /// A WorkloadEntry of this cluster, and the registry that told of it.
 type EntryKey = (Name, ShardKey);
@@ -99,6 +109,7 @@ pub struct KubernetesRegistry {
     /// Pods by node; nodes have no namespace.
     pods_of_node: Links,
     gateways: GatewaySet,
+    exports: Exports,
     dirty: Dirty,
 }
 
@@ -126,6 +137,7 @@ impl KubernetesRegistry {
             pods_of_address: Links::default(),
             pods_of_node: Links::default(),
             gateways: GatewaySet::default(),
+            exports: Exports::default(),
             dirty: Dirty::default(),
         }
     }
@@ -267,6 +279,14 @@ impl Registry for KubernetesRegistry {
                     .map(|gateway| gateways::of_gateway(&gateway, &self.settings.cluster, remotes));
                 self.gateways.set((Kind::KubernetesGateway, name), gateways.unwrap_or_default());
             }
+            Kind::ServiceExport => {
+                if self.exports.set_export(&name, event.object().is_some()) {
+                    self.dirty.services.insert(name);
+                }
+            }
+            Kind::ServiceImport if self.settings.multi_cluster_services >= MultiClusterServices::Hosts => {
+                self.exports.set_import(&name, event.typed().as_ref(), &self.settings);
+            }
             _ => {}
         }
     }
@@ -317,6 +337,7 @@ impl Registry for KubernetesRegistry {
         self.settle_services(out);
         self.settle_slices();
         self.settle_shards(out);
+        out.updates.extend(self.exports.settle().map(|(host, import)| RegistryUpdate::Import(host, import)));
         out.updates.extend(self.gateways.settle().map(RegistryUpdate::Gateways));
     }
 }

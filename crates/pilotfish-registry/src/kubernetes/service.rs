@@ -1,5 +1,6 @@
 //! Kubernetes Service to service of the model.
 
+use super::exports::Confined;
 use crate::labels;
 use crate::settings::RegistrySettings;
 use pilotfish_config::IntOrString;
@@ -22,6 +23,8 @@ pub(super) struct Context<'a> {
     pub(super) trust_domain: &'a str,
     /// The traffic distribution annotation of the namespace.
     pub(super) namespace_distribution: Option<&'a str>,
+    /// From where its endpoints are hidden.
+    pub(super) confined: Confined,
 }
 
 /// Converts a Service.
@@ -66,7 +69,7 @@ pub(super) fn convert(
         service_accounts: accounts(annotation, context.trust_domain, namespace.as_str()),
         traffic_distribution: distribution(object, context),
         race_first_tcp_connect: false,
-        kubernetes: Some(Arc::new(attributes(object, settings, alias))),
+        kubernetes: Some(Arc::new(attributes(object, context, alias))),
         created: meta.created,
         provenance: ObjectRef { object: meta.key.clone(), cluster: settings.cluster.clone() },
     })
@@ -116,10 +119,10 @@ fn distribution(object: &Typed<kubernetes::Service>, context: &Context<'_>) -> T
 
 fn attributes(
     object: &Typed<kubernetes::Service>,
-    settings: &RegistrySettings,
+    context: &Context<'_>,
     alias: bool,
 ) -> KubernetesAttributes {
-    let spec = &object.spec;
+    let (spec, settings) = (&object.spec, context.settings);
     let mut external: Vec<Arc<str>> = Vec::new();
     if spec.r#type == ServiceType::LoadBalancer {
         let ingress = object.status.load_balancer.ingress.iter();
@@ -148,5 +151,13 @@ fn attributes(
             .unwrap_or_default(),
         node_local: spec.internal_traffic_policy == TrafficPolicy::Local,
         publish_not_ready: spec.publish_not_ready_addresses,
+        confined: context.confined.own.then(|| settings.cluster.clone()).into_iter().collect(),
+        confined_in_clusterset: context
+            .confined
+            .clusterset
+            .then(|| settings.cluster.clone())
+            .into_iter()
+            .collect(),
+        variants: BTreeMap::new(),
     }
 }

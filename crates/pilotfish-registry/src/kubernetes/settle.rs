@@ -101,6 +101,7 @@ impl KubernetesRegistry {
             settings: &self.settings,
             trust_domain: &self.trust_domain,
             namespace_distribution: self.distributions.get(&name.namespace).map(String::as_str),
+            confined: self.exports.confine(name, self.settings.multi_cluster_services),
         };
         match service::convert(object, &context) {
             // Host names have no case: such a name would share its host with another Service.

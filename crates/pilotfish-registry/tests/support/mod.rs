@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::missing_docs_in_private_items, reason = "helpers of tests")]
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
+pub mod mesh;
+
 use pilotfish_model::{Endpoint, Hostname, Kind, ObjectKey, Service, ServiceKey, World};
 use pilotfish_registry::testing::{Scene, world_from_yaml};
 use std::sync::Arc;
@@ -122,5 +124,21 @@ pub fn we_with(name: &str, metadata: &str, spec: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\n\
          metadata: {{name: {name}, namespace: ns{metadata}}}\nspec: {spec}\n---\n"
+    )
+}
+
+/// A ServiceExport of `ns`.
+pub fn export(name: &str) -> String {
+    format!(
+        "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceExport\n\
+         metadata: {{name: {name}, namespace: ns}}\n---\n"
+    )
+}
+
+/// A ServiceImport of `ns` with these addresses.
+pub fn import(name: &str, ips: &str) -> String {
+    format!(
+        "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceImport\n\
+         metadata: {{name: {name}, namespace: ns}}\nspec: {{type: ClusterSetIP, ips: {ips}, ports: [{{port: 80}}]}}\n---\n"
     )
 }

@@ -1,6 +1,5 @@
 //! The rules of one namespace, those for the same host merged.
 
-use crate::short_name::qualify;
 use crate::{Cx, Query};
 use pilotfish_config::networking::{DestinationRule, Subset, TrafficPolicy};
 use pilotfish_model::{ClusterId, ExportTo, Hostname, Namespace, ObjectMeta, ObjectRef, Typed};
@@ -123,7 +122,7 @@ impl Query for RulesIn {
         let (mut local, mut exported, mut root_private) = <(Lists, Lists, Lists)>::default();
         for object in &objects {
             let rule = Rule::new(object);
-            let Ok(host) = Hostname::parse(&qualify(&object.host, &self.0)) else { continue };
+            let Ok(host) = Hostname::parse(&cx.domain().qualify(&object.host, &self.0)) else { continue };
             let private = match &rule.export_to {
                 ExportTo::Unset => default_private,
                 ExportTo::Namespaces(namespaces) => namespaces.len() == 1 && namespaces.contains(&self.0),

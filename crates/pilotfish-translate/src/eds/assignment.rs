@@ -44,7 +44,8 @@ impl Query for AssignmentOf {
     fn compute(&self, cx: &Cx<'_>) -> Assignment {
         let endpoints = cx.endpoints_of(&self.service);
         let of_port = |endpoint: &&Arc<Endpoint>| endpoint.service_port == self.port && is_sendable(endpoint);
-        let chosen = endpoints.iter().flat_map(|all| all.iter()).filter(of_port);
+        let visible = endpoints.iter().flat_map(|all| self.rule.visible(all, &self.vantage.cluster));
+        let chosen = visible.filter(of_port);
         let Grouped { mut groups, provenance } =
             grouped(cx, chosen, &self.rule, &self.vantage, self.sni_dnat);
         locality_lb::apply(&mut groups, &self.rule.balance, &self.vantage, true);

@@ -5,7 +5,10 @@ use crate::cluster_local::ClusterLocalHosts;
 use crate::destination_rule::{Rule, RulesFor};
 use crate::{Cx, Query};
 use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting, TrafficPolicy};
-use pilotfish_model::{Labels, Namespace, ObjectRef, Service, ServiceKey, TrafficDistribution};
+use pilotfish_model::{
+    ClusterId, Endpoint, Labels, Namespace, ObjectRef, Provider, Service, ServiceEndpoints, ServiceKey,
+    ShardKey, TrafficDistribution,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,10 +30,28 @@ pub(super) struct ServiceRule {
     pub(super) draining: bool,
     /// Whether only endpoints of the client's cluster count.
     pub(super) cluster_local: bool,
+    /// Clusters whose endpoints only their own clients are sent.
+    pub(super) confined: BTreeSet<ClusterId>,
     /// Whether only endpoints of the client's node count.
     pub(super) node_local: bool,
     /// The rule's objects.
     pub(super) provenance: Vec<ObjectRef>,
+}
+
+impl ServiceRule {
+    /// The endpoints in the shards that clients of a cluster may see.
+    pub(super) fn visible<'a>(
+        &'a self,
+        endpoints: &'a ServiceEndpoints,
+        client: &'a ClusterId,
+    ) -> impl Iterator<Item = &'a Arc<Endpoint>> {
+        let hidden = move |shard: &ShardKey| {
+            shard.provider == Provider::Kubernetes
+                && shard.cluster != *client
+                && self.confined.contains(&shard.cluster)
+        };
+        endpoints.shards.iter().filter(move |(shard, _)| !hidden(shard)).flat_map(|(_, list)| list.iter())
+    }
 }
 
 /// How traffic is spread over localities.
@@ -178,6 +199,7 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> Serv
         unready: distributed,
         draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
         cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),
+        confined: service.kubernetes.as_ref().map(|k| k.confined.clone()).unwrap_or_default(),
         node_local: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.node_local),
         provenance: ruled.provenance.clone(),
     }

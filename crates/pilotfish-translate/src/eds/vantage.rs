@@ -72,7 +72,7 @@ impl Vantage {
     #[must_use]
     pub(super) fn reduced(&self, cx: &Cx<'_>, rule: &ServiceRule) -> Self {
         let asked = Asked {
-            cluster: rule.cluster_local || rule.node_local,
+            cluster: rule.cluster_local || rule.node_local || !rule.confined.is_empty(),
             node: rule.node_local,
             locality: rule.balance.asks_locality(),
             label_keys: rule.balance.label_keys(),
@@ -131,9 +131,11 @@ impl Query for AskedOf {
 fn by_services(cx: &Cx<'_>, asked: &mut Asked) {
     let cluster_local = cx.get(&ClusterLocalHosts);
     for (key, services) in cx.services() {
-        let node_local = services.iter().any(|s| s.kubernetes.as_ref().is_some_and(|k| k.node_local));
+        let attributes = || services.iter().filter_map(|service| service.kubernetes.as_ref());
+        let node_local = attributes().any(|kubernetes| kubernetes.node_local);
         asked.node |= node_local;
-        asked.cluster |= node_local || cluster_local.contains(&key.hostname);
+        let confined = attributes().any(|kubernetes| !kubernetes.confined.is_empty());
+        asked.cluster |= node_local || confined || cluster_local.contains(&key.hostname);
         for service in services.iter() {
             asked.label_keys.extend(distribution_keys(service.traffic_distribution).map(str::to_owned));
         }

@@ -3,7 +3,6 @@
 use super::gateways::ParentsOf;
 use super::listeners::Parent;
 use crate::Cx;
-use crate::short_name::DOMAIN;
 use crate::virtual_service::MESH;
 use pilotfish_config::gateway_api::{GROUP, ParentReference};
 use pilotfish_config::networking::ServiceEntry;
@@ -116,7 +115,7 @@ fn to_listener(listener: &Parent, all: &[Parent]) -> Attachment {
 }
 
 fn to_service(cx: &Cx<'_>, parent: &ParentReference, namespace: Namespace) -> Option<Attachment> {
-    let host = format!("{}.{namespace}.{DOMAIN}", parent.name);
+    let host = cx.domain().service(&parent.name, &namespace);
     let key = ServiceKey { hostname: Hostname::parse(&host).ok()?, namespace: namespace.clone() };
     cx.services_of(&key)?;
     Some(of_mesh(Attached { hosts: vec![host], namespace, port: parent.port }))

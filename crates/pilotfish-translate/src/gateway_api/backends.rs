@@ -2,7 +2,6 @@
 
 use super::grants;
 use crate::Cx;
-use crate::short_name::DOMAIN;
 use pilotfish_config::gateway_api::{BackendObjectReference, BackendRef, HttpBackendRef};
 use pilotfish_config::networking::{Destination, PortSelector, RouteDestination};
 use pilotfish_model::{Kind, Namespace};
@@ -80,7 +79,7 @@ pub(super) fn destination(
     };
     match (backend.group.as_str(), backend.kind.as_str()) {
         ("" | "core", "Service") if backend.name.contains('.') => Err(Malformed),
-        ("" | "core", "Service") => to_host(format!("{}.{namespace}.{DOMAIN}", backend.name)),
+        ("" | "core", "Service") => to_host(cx.domain().service(&backend.name, namespace)),
         ("networking.istio.io", "Hostname") if backend.namespace.is_some() => Err(Malformed),
         ("networking.istio.io", "Hostname") => to_host(backend.name.clone()),
         ("multicluster.x-k8s.io", "ServiceImport") => {

@@ -3,7 +3,7 @@
 use super::MADE;
 use super::listeners::{self, Parent};
 use crate::gateway::{Gateway, GatewayId, Header, Selection};
-use crate::short_name::{DOMAIN, qualify};
+use crate::short_name::Domain;
 use crate::{Cx, Query, reference};
 use pilotfish_config::gateway_api::{Gateway as KubernetesGateway, GatewayClass};
 use pilotfish_model::{Hostname, Kind, Namespace, Typed};
@@ -27,7 +27,7 @@ impl Query for ApiGateways {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out = BTreeMap::new();
         for object in cx.objects::<KubernetesGateway>().filter(|object| is_ours(cx, object)) {
-            let services = services(&object);
+            let services = services(&object, cx.domain());
             for listener in &object.spec.listeners {
                 let Some(server) = listeners::server(cx, &object, listener) else { continue };
                 let id = GatewayId {
@@ -64,7 +64,7 @@ fn is_ours(cx: &Cx<'_>, object: &Typed<KubernetesGateway>) -> bool {
 }
 
 /// The Services of a Gateway: those that it names, else one called after it and its class.
-fn services(object: &Typed<KubernetesGateway>) -> Vec<Hostname> {
+fn services(object: &Typed<KubernetesGateway>, domain: &Domain) -> Vec<Hostname> {
     let spec = &object.spec;
     let namespace = object.namespace();
     let is_managed = match spec.addresses.as_slice() {
@@ -77,10 +77,10 @@ fn services(object: &Typed<KubernetesGateway>) -> Vec<Hostname> {
             Some(name) => name.clone(),
             None => format!("{}-{}", object.name(), spec.gateway_class_name),
         };
-        return Hostname::parse(&format!("{name}.{namespace}.{DOMAIN}")).into_iter().collect();
+        return Hostname::parse(&domain.service(&name, namespace)).into_iter().collect();
     }
     let named = spec.addresses.iter().filter(|address| address.r#type == "Hostname");
-    named.filter_map(|address| Hostname::parse(&qualify(&address.value, namespace)).ok()).collect()
+    named.filter_map(|address| Hostname::parse(&domain.qualify(&address.value, namespace)).ok()).collect()
 }
 
 /// The listeners of a Gateway, as routes see them; none for a Gateway that is not there or not Istio's.

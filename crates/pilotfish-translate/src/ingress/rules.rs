@@ -1,7 +1,6 @@
 //! The rules of Ingresses: one for each host.
 
 use super::{GATEWAY_NAMESPACE, MADE, gateway_name, ingresses};
-use crate::short_name::DOMAIN;
 use crate::virtual_service::{Header, Rule, RuleId, Semantics};
 use crate::{Cx, Query, reference};
 use pilotfish_config::StringMatch;
@@ -90,7 +89,7 @@ fn empty(ingress: &Typed<Ingress>, host: &str, hostname: Hostname) -> (Header, R
 /// The route of a path; `None` without a backend.
 fn route(cx: &Cx<'_>, namespace: &Namespace, path: &HttpIngressPath) -> Option<HttpRoute> {
     let backend = path.backend.service.as_ref()?;
-    let host = format!("{}.{namespace}.{DOMAIN}", backend.name);
+    let host = cx.domain().service(&backend.name, namespace);
     let number = match backend.port.number {
         0 => named_port(cx, namespace, &host, &backend.port.name)?,
         number => u32::from(number),

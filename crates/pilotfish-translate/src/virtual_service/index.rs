@@ -20,8 +20,11 @@ impl Query for AllRules {
     type Output = Vec<Arc<Header>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let mut headers: Vec<Arc<Header>> =
-            cx.objects::<VirtualService>().filter_map(|object| Header::of(&object)).map(Arc::new).collect();
+        let mut headers: Vec<Arc<Header>> = cx
+            .objects::<VirtualService>()
+            .filter_map(|object| Header::of(&object, cx.domain()))
+            .map(Arc::new)
+            .collect();
         headers.extend(cx.get(&IngressRules).values().map(|(header, _)| header.clone()));
         headers.extend(cx.get(&ApiRules).values().map(|(header, _)| header.clone()));
         headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));

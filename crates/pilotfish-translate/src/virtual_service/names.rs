@@ -1,7 +1,7 @@
 //! Short names in VirtualServices: of hosts, of gateways.
 
 use super::MESH;
-use crate::short_name::qualify;
+use crate::short_name::Domain;
 use pilotfish_config::networking::{Destination, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_model::Namespace;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(super) fn gateway_name(written: &str, own: &Namespace) -> Arc<str> {
     }
 }
 
-fn complete(destination: &mut Destination, own: &Namespace) {
-    destination.host = qualify(&destination.host, own).into_owned();
+fn complete(destination: &mut Destination, own: &Namespace, domain: &Domain) {
+    destination.host = domain.qualify(&destination.host, own).into_owned();
 }
 
 fn complete_gateways(gateways: &mut [String], own: &Namespace) {
@@ -36,7 +36,7 @@ fn complete_gateways(gateways: &mut [String], own: &Namespace) {
 }
 
 /// The route with every name completed.
-pub(super) fn complete_route(route: &HttpRoute, own: &Namespace) -> HttpRoute {
+pub(super) fn complete_route(route: &HttpRoute, own: &Namespace, domain: &Domain) -> HttpRoute {
     let mut route = route.clone();
     for request in &mut route.r#match {
         complete_gateways(&mut request.gateways, own);
@@ -44,26 +44,26 @@ pub(super) fn complete_route(route: &HttpRoute, own: &Namespace) -> HttpRoute {
     let destinations = route.route.iter_mut().filter_map(|destination| destination.destination.as_mut());
     let mirrors = route.mirrors.iter_mut().filter_map(|mirror| mirror.destination.as_mut());
     for destination in destinations.chain(mirrors).chain(route.mirror.as_mut()) {
-        complete(destination, own);
+        complete(destination, own, domain);
     }
     route
 }
 
 /// The route with every name completed.
-pub(super) fn complete_tls(route: &TlsRoute, own: &Namespace) -> TlsRoute {
+pub(super) fn complete_tls(route: &TlsRoute, own: &Namespace, domain: &Domain) -> TlsRoute {
     let mut route = route.clone();
     route.r#match.iter_mut().for_each(|attributes| complete_gateways(&mut attributes.gateways, own));
     let destinations = route.route.iter_mut().filter_map(|to| to.destination.as_mut());
-    destinations.for_each(|destination| complete(destination, own));
+    destinations.for_each(|destination| complete(destination, own, domain));
     route
 }
 
 /// The route with every name completed.
-pub(super) fn complete_tcp(route: &TcpRoute, own: &Namespace) -> TcpRoute {
+pub(super) fn complete_tcp(route: &TcpRoute, own: &Namespace, domain: &Domain) -> TcpRoute {
     let mut route = route.clone();
     route.r#match.iter_mut().for_each(|attributes| complete_gateways(&mut attributes.gateways, own));
     let destinations = route.route.iter_mut().filter_map(|to| to.destination.as_mut());
-    destinations.for_each(|destination| complete(destination, own));
+    destinations.for_each(|destination| complete(destination, own, domain));
     route
 }
 

@@ -4,7 +4,7 @@ use super::delegate::merge_routes;
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
 use crate::gateway_api::ApiRules;
 use crate::ingress::IngressRules;
-use crate::short_name::qualify;
+use crate::short_name::Domain;
 use crate::{Cx, Query, reference};
 use pilotfish_config::networking::{Delegate, HttpRoute, TcpRoute, TlsRoute, VirtualService};
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, ObjectRef, Typed};
@@ -64,12 +64,13 @@ pub struct Header {
 
 impl Header {
     /// The header of a VirtualService; one without hosts is a delegate and no rule.
-    pub(super) fn of(object: &Typed<VirtualService>) -> Option<Self> {
+    pub(super) fn of(object: &Typed<VirtualService>, domain: &Domain) -> Option<Self> {
         let namespace = object.namespace();
         if object.hosts.is_empty() {
             return None;
         }
-        let hosts = object.hosts.iter().filter_map(|host| Hostname::parse(&qualify(host, namespace)).ok());
+        let hosts = object.hosts.iter();
+        let hosts = hosts.filter_map(|host| Hostname::parse(&domain.qualify(host, namespace)).ok());
         let gateways = match object.gateways.as_slice() {
             [] => vec![super::MESH.into()],
             names => names.iter().map(|name| gateway_name(name, namespace)).collect(),
@@ -123,17 +124,17 @@ impl Rule {
 
     /// Reads a VirtualService; routes to a delegate that is missing, hidden or contradicts are left out.
     fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> Self {
-        let namespace = object.namespace();
+        let (namespace, domain) = (object.namespace(), cx.domain());
         let mut provenance = vec![reference(object)];
         let mut http = Vec::with_capacity(object.http.len());
-        for route in object.http.iter().map(|route| complete_route(route, namespace)) {
+        for route in object.http.iter().map(|route| complete_route(route, namespace, domain)) {
             let Some(delegate) = &route.delegate else {
                 http.push(route);
                 continue;
             };
             let Some(found) = delegate_of(cx, delegate, namespace) else { continue };
             provenance.push(reference(&found));
-            let routes = found.http.iter().map(|leaf| complete_route(leaf, found.namespace()));
+            let routes = found.http.iter().map(|leaf| complete_route(leaf, found.namespace(), domain));
             http.extend(merge_routes(&route, routes));
         }
         Self {
@@ -144,8 +145,8 @@ impl Rule {
             },
             semantics: Semantics::Istio,
             http,
-            tls: object.tls.iter().map(|route| complete_tls(route, namespace)).collect(),
-            tcp: object.tcp.iter().map(|route| complete_tcp(route, namespace)).collect(),
+            tls: object.tls.iter().map(|route| complete_tls(route, namespace, domain)).collect(),
+            tcp: object.tcp.iter().map(|route| complete_tcp(route, namespace, domain)).collect(),
             provenance,
         }
     }

@@ -110,7 +110,7 @@ fn needs_name(builder: &Builder<'_>, site: &Site) -> bool {
 
 /// The service's host, and the names of services that are aliases of it.
 fn own_names(builder: &Builder<'_>, service: &Service) -> Vec<String> {
-    let domain = format!("{}.{}", builder.view.base.scope.namespace, short_name::DOMAIN);
+    let domain = builder.cx.domain().of_namespace(&builder.view.base.scope.namespace);
     let mut names = vec![service.hostname.to_string()];
     for alias in crate::alias::names(builder.cx, &service.hostname).iter() {
         names.extend([alias.to_string(), format!("{alias}.")]);

@@ -1,0 +1,98 @@
+//! Hosts below `clusterset.local`: each stands for a Kubernetes Service in all clusters, and has the addresses that the clusters
+//! which import it have for it.
+
+use super::merge;
+use super::slot::{Slot, Touched};
+use crate::registry::Import;
+use pilotfish_model::{ClusterAddresses, Hostname, Provider, Resolution, Service, ServiceKey, ShardKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which imported host stands for which Service; one for each, by their common name and namespace.
+#[derive(Default)]
+pub(super) struct ClusterSet {
+    service_of: BTreeMap<ServiceKey, ServiceKey>,
+    host_of: BTreeMap<ServiceKey, ServiceKey>,
+}
+
+impl ClusterSet {
+    /// Looks anew whether any cluster imports a host. Returns the Service that it stands for, or stood for.
+    pub(super) fn update<'a>(
+        &mut self,
+        host: &ServiceKey,
+        mut slots: impl Iterator<Item = &'a Slot>,
+    ) -> Option<ServiceKey> {
+        let import = slots.find_map(|slot| slot.offer.imports.get(host));
+        match import {
+            Some(Import { service, .. }) => {
+                self.service_of.insert(host.clone(), service.clone());
+                self.host_of.insert(service.clone(), host.clone());
+                Some(service.clone())
+            }
+            None => {
+                let service = self.service_of.remove(host)?;
+                self.host_of.remove(&service);
+                Some(service)
+            }
+        }
+    }
+
+    /// Notes the hosts that stand for Services that were touched.
+    pub(super) fn touch(&self, touched: &mut Touched) {
+        let hosts: Vec<ServiceKey> =
+            touched.services.iter().filter_map(|service| self.host_of.get(service)).cloned().collect();
+        touched.services.extend(hosts);
+        let at_host = |(service, shard): &(ServiceKey, ShardKey)| {
+            Some((self.host_of.get(service)?.clone(), shard.clone()))
+        };
+        let shards: Vec<(ServiceKey, ShardKey)> = touched.endpoints.iter().filter_map(at_host).collect();
+        touched.endpoints.extend(shards);
+    }
+
+    /// Whose endpoints of a shard belong to a key: those of the Service for which it stands, else its own.
+    pub(super) fn owner<'a>(&'a self, key: &'a ServiceKey, shard: &ShardKey) -> &'a ServiceKey {
+        let service = self.service_of.get(key).filter(|_| shard.provider == Provider::Kubernetes);
+        service.unwrap_or(key)
+    }
+
+    /// What an imported host is like: the Service for which it stands, under its own name and at its own addresses. `None` as
+    /// long as no cluster has the Service.
+    pub(super) fn service<'a>(
+        &self,
+        host: &ServiceKey,
+        slots: impl Iterator<Item = &'a Slot> + Clone,
+    ) -> Option<Arc<Service>> {
+        let key = self.service_of.get(host)?;
+        let merged = merge::services(slots.clone().filter_map(|slot| slot.offer.services.get(key)));
+        let real = merged.iter().find(|service| service.provider == Provider::Kubernetes)?;
+        if real.resolution == Resolution::Alias {
+            return None;
+        }
+        let imports = slots.filter_map(|slot| Some((slot.shard(), slot.offer.imports.get(host)?)));
+        stand_in(real, &host.hostname, imports).map(Arc::new)
+    }
+}
+
+/// The Service under an imported host. The first of the imports gives the address for clients of clusters that have none.
+fn stand_in<'a>(
+    real: &Service,
+    hostname: &Hostname,
+    imports: impl Iterator<Item = (&'a ShardKey, &'a Import)> + Clone,
+) -> Option<Service> {
+    let (_, first) = imports.clone().next()?;
+    let addresses: ClusterAddresses =
+        imports.map(|(shard, import)| (shard.cluster.clone(), import.addresses.clone())).collect();
+    let mut kubernetes = real.kubernetes.as_deref().cloned().unwrap_or_default();
+    kubernetes.confined = std::mem::take(&mut kubernetes.confined_in_clusterset);
+    kubernetes.variants.clear();
+    Some(Service {
+        hostname: hostname.clone(),
+        default_address: first.addresses.first().cloned()?,
+        addresses,
+        // Workloads belong to the Service itself.
+        selector: Arc::default(),
+        kubernetes: Some(Arc::new(kubernetes)),
+        provenance: first.provenance.clone(),
+        ..real.clone()
+    })
+}
