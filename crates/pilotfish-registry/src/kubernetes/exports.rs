@@ -30,9 +30,13 @@ pub(super) struct Confined {
 }
 
 impl Exports {
-    /// Notes whether a Service is exported. Returns whether that is news.
-    pub(super) fn set_export(&mut self, name: &Name, exported: bool) -> bool {
-        if exported { self.exported.insert(name.clone()) } else { self.exported.remove(name) }
+    /// Notes whether a Service is exported.
+    pub(super) fn set_export(&mut self, name: &Name, exported: bool) {
+        if exported {
+            self.exported.insert(name.clone());
+        } else {
+            self.exported.remove(name);
+        }
     }
 
     /// What that means for the Service of the name.

@@ -280,9 +280,8 @@ impl Registry for KubernetesRegistry {
                 self.gateways.set((Kind::KubernetesGateway, name), gateways.unwrap_or_default());
             }
             Kind::ServiceExport => {
-                if self.exports.set_export(&name, event.object().is_some()) {
-                    self.dirty.services.insert(name);
-                }
+                self.exports.set_export(&name, event.object().is_some());
+                self.dirty.services.insert(name);
             }
             Kind::ServiceImport if self.settings.multi_cluster_services >= MultiClusterServices::Hosts => {
                 self.exports.set_import(&name, event.typed().as_ref(), &self.settings);
