@@ -209,8 +209,11 @@ impl Service {
     /// no Kubernetes Service.
     #[must_use]
     pub fn in_cluster(&self, cluster: &ClusterId) -> Option<(&Labels, &Arc<[Port]>)> {
-        let kubernetes = self.kubernetes.as_ref().filter(|_| self.addresses.contains_key(cluster))?;
-        Some(match kubernetes.variants.get(cluster) {
+        if self.provider != Provider::Kubernetes || !self.addresses.contains_key(cluster) {
+            return None;
+        }
+        let variant = self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.variants.get(cluster));
+        Some(match variant {
             Some(variant) => (&variant.selector, &variant.ports),
             None => (&self.selector, &self.ports),
         })

@@ -5,7 +5,9 @@ mod support;
 
 use pilotfish_model::{Hostname, Namespace, NetworkGateway, Provider, ShardKey, World};
 use pilotfish_registry::testing::{Scene, objects};
-use pilotfish_registry::{KubernetesRegistry, MemoryRegistry, ObjectEvent, SourceEvent, SyncStatus};
+use pilotfish_registry::{
+    KubernetesRegistry, MemoryRegistry, ObjectEvent, RegistrySettings, SourceEvent, SyncStatus,
+};
 use std::time::{Duration, SystemTime};
 use support::mesh::{Mesh, settings};
 use support::{endpoints, endpoints_of, pod, se, service, services, short_key, slice, step, svc, we};

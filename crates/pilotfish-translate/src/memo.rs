@@ -216,8 +216,14 @@ impl Touched {
 }
 
 impl Memo {
+    /// An empty memo for the domain `cluster.local`.
+    #[cfg(test)]
+    pub(crate) fn new() -> Self {
+        Self::with_domain(Domain::default())
+    }
+
     /// An empty memo for a mesh whose Services are below this domain.
-    pub(crate) fn new(domain: Domain) -> Self {
+    pub(crate) fn with_domain(domain: Domain) -> Self {
         Self {
             domain,
             current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),

@@ -49,7 +49,7 @@ pub(crate) fn world_of(objects: impl IntoIterator<Item = Object>) -> Arc<World> 
 
 /// The answer to one query in a world.
 pub(crate) fn ask<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
-    let memo = Memo::new(crate::short_name::Domain::default());
+    let memo = Memo::new();
     let (current, _) = memo.advance(world.clone(), &ChangeSet::default());
     memo.get(&current, query).0
 }
@@ -95,8 +95,14 @@ impl TestService {
         ServiceKey { hostname: self.0.hostname.clone(), namespace: self.0.namespace.clone() }
     }
 
+    /// The service in the world; one that selects workloads does so in the cluster `Kubernetes`.
     pub(crate) fn update(&self) -> Update {
-        Update::Services(self.key(), Arc::from([Arc::new(self.0.clone())]))
+        let mut service = self.0.clone();
+        if !service.selector.is_empty() && service.addresses.is_empty() {
+            let addresses = Arc::from([service.default_address.clone()]);
+            service.addresses = ClusterAddresses::from([("Kubernetes".into(), addresses)]);
+        }
+        Update::Services(self.key(), Arc::from([Arc::new(service)]))
     }
 }
 

@@ -92,7 +92,7 @@ impl Translator {
     /// A translator of an empty world whose Kubernetes Services are below another domain.
     #[must_use]
     pub fn with_domain(domain: Domain) -> Self {
-        Self { memo: Memo::new(domain), clients: Arc::default() }
+        Self { memo: Memo::with_domain(domain), clients: Arc::default() }
     }
 
     /// Takes in a proxy: finds its views, which stay up to date until the client is dropped.

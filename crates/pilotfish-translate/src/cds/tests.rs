@@ -93,7 +93,7 @@ fn endpoints_do_not_concern_clusters_but_their_identities_do() {
     let mut writer = WorldWriter::new();
     writer.apply(web.update());
     writer.apply(endpoints(&web, vec![endpoint("10.0.0.1", 8080, "http")]));
-    let memo = Memo::new(crate::short_name::Domain::default());
+    let memo = Memo::new();
     let (world, _) = writer.publish().unwrap();
     let client = view(&world, &sidecar("client-0", "shop")).client;
     let query = ServiceClusters { client, service: web.key() };

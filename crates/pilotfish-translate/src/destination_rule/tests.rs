@@ -19,7 +19,7 @@ impl World {
             assert!(file.refused.is_empty(), "{:?}", file.refused);
             file.objects.into_iter().for_each(|read| writer.apply(Update::Object(read.object)));
         }
-        let memo = Memo::new(crate::short_name::Domain::default());
+        let memo = Memo::new();
         if let Some((world, _)) = writer.publish() {
             drop(memo.advance(world, &ChangeSet::default()));
         }

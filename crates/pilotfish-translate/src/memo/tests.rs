@@ -24,8 +24,7 @@ struct Toy {
 
 impl Toy {
     fn new(numbers: &[i64]) -> Self {
-        let mut toy =
-            Self { writer: WorldWriter::new(), memo: Memo::new(crate::short_name::Domain::default()) };
+        let mut toy = Self { writer: WorldWriter::new(), memo: Memo::new() };
         toy.set(&numbers.iter().copied().enumerate().map(|(fact, n)| (fact, Some(n))).collect::<Vec<_>>());
         toy
     }
@@ -62,7 +61,7 @@ impl Toy {
 
     /// The value of a query in a memo that has never computed anything.
     fn computed_anew<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
-        let memo = Memo::new(crate::short_name::Domain::default());
+        let memo = Memo::new();
         let (current, _) = memo.advance(Arc::new(self.writer.world().clone()), &ChangeSet::default());
         memo.get(&current, query).0
     }

@@ -101,7 +101,7 @@ fn a_change_of_one_rule_makes_the_routes_of_no_other_anew() {
         "b",
         "{hosts: [web-2], http: [{route: [{destination: {host: web-2}}]}]}",
     )));
-    let memo = Memo::new(crate::short_name::Domain::default());
+    let memo = Memo::new();
     let (world, _) = writer.publish().unwrap();
     let query = RouteOf(view(&world, &sidecar("client-0", "shop")), "80".into());
     let count = |writer: &mut WorldWriter| {

@@ -19,7 +19,7 @@ impl Query for All {
 }
 
 fn plugins(yaml: &str, app: &str) -> Arc<Plugins> {
-    let memo = crate::memo::Memo::new(crate::short_name::Domain::default());
+    let memo = crate::memo::Memo::new();
     let (current, _) = memo.advance(yaml_world(yaml), &ChangeSet::default());
     memo.get(&current, &All(labels(&[("app", app)]))).0
 }

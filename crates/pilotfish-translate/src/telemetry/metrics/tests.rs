@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// `name -dropped +tags -tags` of all metrics of each filter.
 fn shown(world: &Arc<World>, app: &str, class: ListenerClass) -> Vec<Vec<String>> {
     let labels = BTreeMap::from([("app".to_owned(), app.to_owned())]);
-    let memo = crate::memo::Memo::new(crate::short_name::Domain::default());
+    let memo = crate::memo::Memo::new();
     let (current, _) = memo.advance(world.clone(), &pilotfish_model::ChangeSet::default());
     let telemetry = Filters { labels, class };
     let configs = memo.get(&current, &telemetry).0;
