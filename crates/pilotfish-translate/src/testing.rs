@@ -95,10 +95,11 @@ impl TestService {
         ServiceKey { hostname: self.0.hostname.clone(), namespace: self.0.namespace.clone() }
     }
 
-    /// The service in the world; one that selects workloads does so in the cluster `Kubernetes`.
+    /// The service in the world; one that selects workloads does so in the cluster `Kubernetes`, unless it has allocated addresses.
     pub(crate) fn update(&self) -> Update {
         let mut service = self.0.clone();
-        if !service.selector.is_empty() && service.addresses.is_empty() {
+        let is_allocated = service.auto_addresses.iter().any(|address| !address.is_empty());
+        if !service.selector.is_empty() && service.addresses.is_empty() && !is_allocated {
             let addresses = Arc::from([service.default_address.clone()]);
             service.addresses = ClusterAddresses::from([("Kubernetes".into(), addresses)]);
         }
