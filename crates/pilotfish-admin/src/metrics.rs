@@ -52,6 +52,8 @@ pub struct Metrics {
     pub publish: Histogram,
     /// Objects refused by validation, now.
     pub rejected_configs: IntGauge,
+    /// What happened to watches of Kubernetes, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`.
+    pub kube_watches: IntCounterVec,
     services: IntGauge,
     virtual_services: IntGauge,
     uptime: Gauge,
@@ -119,6 +121,12 @@ impl Metrics {
                 "pilot_total_rejected_configs",
                 "Objects whose newest version is refused",
             )?,
+            kube_watches: counters_by(
+                r,
+                "pilotfish_kube_watch_events",
+                "What happened to watches of Kubernetes, by cluster, kind and event",
+                &["cluster", "kind", "event"],
+            )?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
             uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,
@@ -172,7 +180,16 @@ fn counters(
     help: &str,
     label: &str,
 ) -> Result<IntCounterVec, prometheus::Error> {
-    register(registry, IntCounterVec::new(Opts::new(name, help), &[label]))
+    counters_by(registry, name, help, &[label])
+}
+
+fn counters_by(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<IntCounterVec, prometheus::Error> {
+    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
 }
 
 fn histogram(registry: &Registry, name: &str, help: &str) -> Result<Histogram, prometheus::Error> {

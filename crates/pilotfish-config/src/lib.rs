@@ -9,6 +9,7 @@ pub mod gateway_api;
 mod json;
 pub mod kubernetes;
 mod limits;
+mod live;
 pub mod mesh;
 mod mesh_file;
 mod message;
@@ -31,6 +32,7 @@ pub use common::{
 pub use content::validate;
 pub use json::spec_json;
 pub use limits::Limits;
+pub use live::{Served, read_live, served};
 pub use mesh_file::{MeshFile, default_mesh_object, read_mesh_file};
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity};

@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 
 /// What a source says, under the source's name.
 pub struct Said {
+    /// The feed that the source belongs to.
+    pub feed: Arc<str>,
     /// The source.
     pub source: Arc<str>,
     /// What it says.
@@ -31,8 +33,6 @@ pub struct Said {
 pub struct Control {
     /// The registries.
     pub hub: Hub,
-    /// The feed that sources belong to.
-    pub feed: Arc<str>,
     /// Changes that wait for their moment.
     pub lanes: Lanes,
     /// The world.
@@ -64,7 +64,7 @@ impl Control {
             tokio::select! {
                 biased;
                 message = said.recv() => match message {
-                    Some(message) => self.take(&message.source, message.batch, Instant::now()),
+                    Some(message) => self.take(message, Instant::now()),
                     None => return,
                 },
                 () = due => {}
@@ -74,7 +74,9 @@ impl Control {
     }
 
     /// Takes in what a source says.
-    fn take(&mut self, source: &str, batch: SourceBatch, now: Instant) {
+    fn take(&mut self, said: Said, now: Instant) {
+        let Said { feed, source, batch } = said;
+        let source = &*source;
         if let Some(problems) = batch.problems {
             self.shared.set_problems(source, &problems);
             self.metrics.rejected_configs.set(self.shared.rejected());
@@ -84,7 +86,7 @@ impl Control {
             if let Told::Failed { reason, .. } = &event {
                 tracing::warn!(source, %reason, "the source cannot be read; what it said before stays in force");
             }
-            if let Err(error) = self.hub.source_event(&self.feed, source, heard(event)) {
+            if let Err(error) = self.hub.source_event(&feed, source, heard(event)) {
                 tracing::error!(%error, "a source without a feed");
             }
         }

@@ -21,4 +21,5 @@ pub mod resources;
 pub mod serve;
 pub mod settings;
 pub mod shared;
+pub mod sources;
 pub mod validate;

@@ -60,3 +60,9 @@ impl Recorder for Counted {
         tracing::debug!(type_url, "a proxy asked for a type that is not served");
     }
 }
+
+impl pilotfish_kube::Observer for Counted {
+    fn watched(&self, cluster: &str, kind: &str, what: pilotfish_kube::Watched) {
+        self.0.kube_watches.with_label_values(&[cluster, kind, what.word()]).inc();
+    }
+}

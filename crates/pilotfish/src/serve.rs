@@ -7,10 +7,9 @@ use crate::recorder::Counted;
 use crate::resources::Resources;
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::sources::Sources;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
-use pilotfish_config::file::{FileSource, FileSourceSettings};
-use pilotfish_config::{SourceBatch, SourceEvent};
 use pilotfish_model::WorldWriter;
 use pilotfish_registry::{Hub, HubSettings};
 use pilotfish_translate::Translator;
@@ -25,9 +24,6 @@ use tokio::sync::{mpsc, watch};
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The name of the file source.
-const FILES: &str = "files";
-
 /// Batches that may wait for the control loop before a source has to wait.
 const WAITING_BATCHES: usize = 64;
 
@@ -36,7 +32,7 @@ pub struct Bound {
     settings: Settings,
     plane: Arc<Plane>,
     control: Control,
-    files: FileSource,
+    sources: Sources,
     xds: pilotfish_xds::server::Bound<Resources>,
     admin: pilotfish_admin::Bound,
     metrics: Arc<Metrics>,
@@ -63,12 +59,11 @@ impl Bound {
         };
         let xds =
             Server::new(fanout.clone(), config).bind(settings.xds_address).context("hint: --xds-address")?;
-        let files = FileSource::open(file_settings(&settings))?;
         let shared = Arc::new(Shared::default());
-        let (hub, feed) = hub(&settings)?;
+        let (mut hub, feed) = hub(&settings)?;
+        let sources = Sources::open(&settings, &mut hub, &feed, &metrics).await?;
         let control = Control {
             hub,
-            feed,
             lanes: Lanes::new(settings.windows),
             writer: WorldWriter::new(),
             translator: translator.clone(),
@@ -78,7 +73,7 @@ impl Bound {
             metrics: metrics.clone(),
         };
         let plane = Arc::new(Plane { shared, resources, fanout, translator });
-        Ok(Self { settings, plane, control, files, xds, admin, metrics })
+        Ok(Self { settings, plane, control, sources, xds, admin, metrics })
     }
 
     /// Where proxies connect.
@@ -105,19 +100,18 @@ impl Bound {
     /// # Errors
     /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let Self { settings, plane, control, files, xds, admin, metrics } = self;
+        let Self { settings, plane, control, sources, xds, admin, metrics } = self;
         let (stopping, stopped) = watch::channel(false);
         let (say, said) = mpsc::channel(WAITING_BATCHES);
-        let (batches, told) = mpsc::channel(WAITING_BATCHES);
-        let files = files.spawn(batches)?;
+        let mut sources = sources.start(&say)?;
+        drop(say);
         let mut control = control_thread(control, said)?;
-        let mut forward = tokio::spawn(forward(FILES, told, say));
         let router = pilotfish_admin::router(plane.clone(), metrics, VERSION);
         let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
         let mut xds = tokio::spawn(xds.run(told_to_stop(stopped)));
         tokio::select! {
             () = stop => {}
-            _ = &mut forward => anyhow::bail!("the file source ended by itself"),
+            error = sources.ended() => return Err(error),
             _ = &mut control => anyhow::bail!("the control loop ended by itself"),
             end = &mut admin => anyhow::bail!("the admin server ended by itself: {end:?}"),
             end = &mut xds => anyhow::bail!("the xDS server ended by itself: {end:?}"),
@@ -133,8 +127,7 @@ impl Bound {
         {
             tracing::warn!("not everything ended before the deadline");
         }
-        drop(files);
-        forward.abort();
+        drop(sources);
         Ok(())
     }
 }
@@ -144,22 +137,11 @@ async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// What the file source reads.
-fn file_settings(settings: &Settings) -> FileSourceSettings {
-    FileSourceSettings {
-        mesh_config: settings.mesh_config.clone(),
-        mesh_networks: settings.mesh_networks.clone(),
-        checks: vec![pilotfish_translate::envoy_filter::check_object],
-        ..FileSourceSettings::new(settings.paths.clone())
-    }
-}
-
-/// The registries that were asked for, fed by the files.
+/// The registries that were asked for, fed by one feed.
 fn hub(settings: &Settings) -> Result<(Hub, Arc<str>)> {
     let cluster = settings.registry.cluster.clone();
     let feed: Arc<str> = cluster.clone().into();
     let mut hub = Hub::new(HubSettings { config_feed: feed.clone(), primary: cluster });
-    hub.add_source(&feed, FILES);
     for registry in pilotfish_registry::select(&settings.registries)? {
         let reads = registry.reads_objects.then_some(&*feed);
         hub.add_registry((registry.new)(settings.registry.clone()), reads);
@@ -179,16 +161,4 @@ fn control_thread(control: Control, said: mpsc::Receiver<Said>) -> Result<tokio:
         // The sender is dropped when the loop returns or panics; either way it is over.
         let _ = end.await;
     }))
-}
-
-/// Passes on what a source says, under its name.
-async fn forward(source: &str, mut told: mpsc::Receiver<SourceBatch>, say: mpsc::Sender<Said>) {
-    let source: Arc<str> = source.into();
-    while let Some(batch) = told.recv().await {
-        let listed = batch.events.contains(&SourceEvent::Listed);
-        tracing::debug!(%source, events = batch.events.len(), listed, "a source speaks");
-        if say.send(Said { source: source.clone(), batch }).await.is_err() {
-            return;
-        }
-    }
 }

@@ -3,6 +3,7 @@
 
 use crate::lanes::{Window, Windows};
 use clap::Args;
+use pilotfish_kube::client::ClientSettings;
 use pilotfish_registry::{MultiClusterServices, RegistrySettings};
 use serde::Deserialize;
 use std::fmt;
@@ -17,6 +18,15 @@ pub struct Written {
     /// Folders and files with Kubernetes and Istio YAML; changes are picked up
     #[arg(value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+    /// Reads a live cluster: all kinds of objects, from its API server
+    #[arg(long, env = "PILOTFISH_KUBERNETES")]
+    pub kubernetes: bool,
+    /// The kubeconfig of that cluster [default: the Pod's service account, else $KUBECONFIG or ~/.kube/config]
+    #[arg(long, env = "PILOTFISH_KUBECONFIG", value_name = "FILE", requires = "kubernetes")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases [default: istio-system]
+    #[arg(long, env = "PILOTFISH_ROOT_NAMESPACE", value_name = "NS")]
+    pub root_namespace: Option<String>,
     /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded on change
     #[arg(long, env = "PILOTFISH_MESH_CONFIG", value_name = "FILE")]
     pub mesh_config: Option<PathBuf>,
@@ -76,6 +86,10 @@ pub struct Written {
 pub struct Settings {
     /// Folders and files with objects.
     pub paths: Vec<PathBuf>,
+    /// The live cluster, where one is read.
+    pub kubernetes: Option<ClientSettings>,
+    /// The namespace of mesh-wide settings.
+    pub root_namespace: String,
     /// Istio's MeshConfig.
     pub mesh_config: Option<PathBuf>,
     /// Istio's MeshNetworks.
@@ -137,6 +151,9 @@ impl Written {
         let list = |own: Vec<String>, file| if own.is_empty() { file } else { own };
         Self {
             paths: if self.paths.is_empty() { file.paths } else { self.paths },
+            kubernetes: self.kubernetes || file.kubernetes,
+            kubeconfig: self.kubeconfig.or(file.kubeconfig),
+            root_namespace: self.root_namespace.or(file.root_namespace),
             mesh_config: self.mesh_config.or(file.mesh_config),
             mesh_networks: self.mesh_networks.or(file.mesh_networks),
             xds_address: self.xds_address.or(file.xds_address),
@@ -162,12 +179,18 @@ impl Written {
     /// All mistakes, not just the first.
     pub fn check(self) -> Result<Settings, Mistakes> {
         let mut check = Check::default();
-        if self.paths.is_empty() {
+        if self.paths.is_empty() && !self.kubernetes {
             check.mistakes.push(
-                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`".into(),
+                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, or a cluster with \
+                 --kubernetes"
+                    .into(),
             );
         }
-        let files = [("--mesh-config", &self.mesh_config), ("--mesh-networks", &self.mesh_networks)];
+        let files = [
+            ("--mesh-config", &self.mesh_config),
+            ("--mesh-networks", &self.mesh_networks),
+            ("--kubeconfig", &self.kubeconfig),
+        ];
         for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
             check.exists(name, path);
         }
@@ -175,6 +198,8 @@ impl Written {
             check.exists("PATH", path);
         }
         let defaults = RegistrySettings::default();
+        let root_namespace =
+            check.namespace("--root-namespace", self.root_namespace, defaults.system_namespace.as_str());
         let windows = Windows::default();
         let settings = Settings {
             xds_address: check.address("--xds-address", self.xds_address, "127.0.0.1:15010"),
@@ -183,8 +208,11 @@ impl Written {
                 cluster: self.cluster_id.map_or(defaults.cluster, Into::into),
                 domain: check.domain(self.domain),
                 multi_cluster_services: check.multi_cluster_services(self.multi_cluster_services),
+                system_namespace: root_namespace.as_str().into(),
                 ..RegistrySettings::default()
             },
+            kubernetes: self.kubernetes.then_some(ClientSettings { kubeconfig: self.kubeconfig }),
+            root_namespace,
             registries: check.registries(self.registries),
             drain_deadline: check.duration("--drain-deadline", self.drain_deadline, Duration::from_secs(10)),
             max_request_bytes: check.number("--max-request-bytes", self.max_request_bytes, 4 << 20),
@@ -270,6 +298,15 @@ impl Check {
                 default
             }
         }
+    }
+
+    fn namespace(&mut self, name: &str, text: Option<String>, default: &str) -> String {
+        let Some(text) = text else { return default.to_owned() };
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if text.is_empty() || text.len() > 63 || !text.chars().all(known) {
+            self.wrong(name, &text, "not a namespace: 1 to 63 of a-z, 0-9 and '-'");
+        }
+        text
     }
 
     fn domain(&mut self, text: Option<String>) -> std::sync::Arc<str> {

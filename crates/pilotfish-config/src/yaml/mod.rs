@@ -8,6 +8,7 @@
 //! quotes is a number where proto JSON allows it.
 
 mod decode;
+mod json;
 mod load;
 mod node;
 mod scalar;

@@ -1,0 +1,65 @@
+//! The client of one cluster's API server.
+
+pub use kube::Client;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Which cluster, as whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// A kubeconfig. Without one: the service account of the Pod, and outside of clusters `$KUBECONFIG` or `~/.kube/config`.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// The cluster cannot be reached with these settings.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The kubeconfig cannot be read.
+    #[error("kubeconfig {path}: {error}")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// Why.
+        error: Box<kube::config::KubeconfigError>,
+    },
+    /// There is neither a kubeconfig nor a service account.
+    #[error("no cluster: {0}; name one with --kubeconfig FILE, or run in a Pod with a service account")]
+    NoCluster(Box<kube::config::InferConfigError>),
+    /// The settings make no client.
+    #[error("no client for the cluster: {0}")]
+    Client(Box<kube::Error>),
+}
+
+/// Makes a client. Nothing is sent yet.
+///
+/// # Errors
+/// When the settings are wrong.
+pub async fn connect(settings: &ClientSettings) -> Result<Client, ClientError> {
+    let config = match &settings.kubeconfig {
+        Some(path) => from_file(path).await?,
+        None => Config::infer().await.map_err(|error| ClientError::NoCluster(Box::new(error)))?,
+    };
+    of_config(config)
+}
+
+/// Makes a client of a configuration, with the limits on time that hold for every cluster.
+///
+/// # Errors
+/// When the configuration makes no client.
+pub fn of_config(mut config: Config) -> Result<Client, ClientError> {
+    config.connect_timeout = Some(CONNECT);
+    // Watches are quiet for minutes; how long is too long is decided where they are read.
+    config.read_timeout = None;
+    Client::try_from(config).map_err(|error| ClientError::Client(Box::new(error)))
+}
+
+async fn from_file(path: &Path) -> Result<Config, ClientError> {
+    let fail = |error| ClientError::Kubeconfig { path: path.display().to_string(), error: Box::new(error) };
+    let file = Kubeconfig::read_from(path).map_err(fail)?;
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(fail)
+}

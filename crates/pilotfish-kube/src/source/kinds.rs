@@ -1,0 +1,101 @@
+//! Which kinds are watched, and where the API server has them.
+
+use crate::watch::{Reader, Resource};
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use pilotfish_config::served;
+use pilotfish_model::Kind;
+use std::collections::BTreeMap;
+
+/// What is read of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kinds {
+    /// Everything: the cluster whose configuration is in force.
+    #[default]
+    All,
+    /// What services and endpoints are made of: a remote cluster.
+    Discovery,
+}
+
+/// Kinds that a remote cluster is read for. WorkloadEntries are selected across clusters; Gateways of the Gateway API may be
+/// gateways between networks.
+const DISCOVERY: &[Kind] = &[
+    Kind::Service,
+    Kind::EndpointSlice,
+    Kind::Pod,
+    Kind::Node,
+    Kind::Namespace,
+    Kind::WorkloadEntry,
+    Kind::KubernetesGateway,
+    Kind::ServiceExport,
+    Kind::ServiceImport,
+];
+
+/// Types of Secrets that are large and never the credentials of a gateway.
+const UNWANTED_SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
+
+impl Kinds {
+    fn includes(self, kind: Kind) -> bool {
+        match self {
+            Self::All => true,
+            Self::Discovery => DISCOVERY.contains(&kind),
+        }
+    }
+}
+
+/// The kind whose watch brings the mesh-wide settings.
+pub(super) const MESH: Kind = Kind::ConfigMap;
+
+/// How objects of a kind are read.
+pub(super) fn reader(kind: Kind) -> Reader {
+    if kind == MESH { Reader::Mesh } else { Reader::Object(kind) }
+}
+
+/// What the API server has of the wanted kinds: the request for each.
+pub(super) fn resources(
+    groups: &APIGroupDiscoveryList,
+    kinds: Kinds,
+    root_namespace: &str,
+    mesh_config_map: &str,
+) -> BTreeMap<Kind, Resource> {
+    let wanted = Kind::ALL.iter().copied().filter(|kind| kinds.includes(*kind));
+    wanted.filter_map(|kind| Some((kind, resource(groups, kind, root_namespace, mesh_config_map)?))).collect()
+}
+
+fn resource(
+    groups: &APIGroupDiscoveryList,
+    kind: Kind,
+    root_namespace: &str,
+    mesh_config_map: &str,
+) -> Option<Resource> {
+    let version = match kind.group() {
+        // The core group is no group of the discovery of groups, and every API server has it.
+        "" => "v1",
+        _ => served(kind)?.versions.iter().find(|version| has(groups, kind, version))?,
+    };
+    let base = match kind.group() {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    };
+    let (path, fields) = match kind {
+        MESH => (
+            format!("{base}/namespaces/{root_namespace}/{}", kind.plural()),
+            format!("metadata.name={mesh_config_map}"),
+        ),
+        Kind::Secret => (format!("{base}/{}", kind.plural()), UNWANTED_SECRETS.to_owned()),
+        _ => (format!("{base}/{}", kind.plural()), String::new()),
+    };
+    Some(Resource { path, labels: String::new(), fields })
+}
+
+fn has(groups: &APIGroupDiscoveryList, kind: Kind, version: &str) -> bool {
+    let group = groups
+        .items
+        .iter()
+        .find(|group| group.metadata.as_ref().and_then(|meta| meta.name.as_deref()) == Some(kind.group()));
+    let Some(group) = group else { return false };
+    let version = group.versions.iter().find(|known| known.version.as_deref() == Some(version));
+    let plural = Some(kind.plural());
+    version.is_some_and(|version| {
+        version.resources.iter().any(|resource| resource.resource.as_deref() == plural)
+    })
+}

@@ -1,0 +1,273 @@
+//! The objects of one cluster, as a source.
+
+mod kinds;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use kinds::Kinds;
+
+use crate::watch::{Backoff, News, Observer, Place, Resource, Silent, Watch, chain};
+use kinds::{reader, resources};
+use kube::Client;
+use pilotfish_config::{ObjectCheck, SourceBatch};
+use pilotfish_model::Kind;
+use state::SourceState;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+/// News that may wait until the source takes them in.
+const WAITING: usize = 1024;
+/// Most news that become one batch.
+const BATCH: usize = 4096;
+/// How often it is looked which kinds there are, also without a sign that they changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How soon it is looked after CustomResourceDefinitions changed; twice as long after each further look.
+const LOOK_SOON: Duration = Duration::from_millis(250);
+/// Until the wait is as long as this.
+const SOON: Duration = Duration::from_secs(10);
+/// How long finding out which kinds there are may take.
+const DISCOVERY: Duration = Duration::from_secs(20);
+
+/// How a cluster is read.
+#[derive(Clone)]
+pub struct KubeSourceSettings {
+    /// The cluster's id, for messages and metrics.
+    pub cluster: Arc<str>,
+    /// What is read.
+    pub kinds: Kinds,
+    /// The namespace of the mesh-wide settings.
+    pub root_namespace: Arc<str>,
+    /// The ConfigMap of the mesh-wide settings: `istio`, or `istio-REVISION`.
+    pub mesh_config_map: Arc<str>,
+    /// More checks of each object.
+    pub checks: Vec<ObjectCheck>,
+    /// Who is told what happens to watches.
+    pub observer: Arc<dyn Observer>,
+}
+
+impl KubeSourceSettings {
+    /// Everything of that cluster, with Istio's names.
+    #[must_use]
+    pub fn new(cluster: impl Into<Arc<str>>) -> Self {
+        Self {
+            cluster: cluster.into(),
+            kinds: Kinds::All,
+            root_namespace: "istio-system".into(),
+            mesh_config_map: "istio".into(),
+            checks: Vec::new(),
+            observer: Arc::new(Silent),
+        }
+    }
+}
+
+/// A watch that runs.
+struct Running {
+    resource: Resource,
+    tell: watch::Sender<Option<Resource>>,
+}
+
+/// See the module's description.
+pub struct KubeSource {
+    client: Client,
+    settings: KubeSourceSettings,
+    state: SourceState,
+    running: BTreeMap<Kind, Running>,
+    tasks: JoinSet<()>,
+    out: mpsc::Sender<SourceBatch>,
+}
+
+/// A part of the source ended although nobody stopped it.
+#[derive(Debug, thiserror::Error)]
+#[error("a watch of cluster {0} ended by itself: {1}")]
+pub struct Broken(Arc<str>, String);
+
+impl KubeSource {
+    /// A source that says what it learns to `out`.
+    #[must_use]
+    pub fn new(client: Client, settings: KubeSourceSettings, out: mpsc::Sender<SourceBatch>) -> Self {
+        let state = SourceState::new(&settings.cluster, settings.checks.clone());
+        Self { client, settings, state, running: BTreeMap::new(), tasks: JoinSet::new(), out }
+    }
+
+    /// Reads until nobody listens any more. Stops all its watches when it is dropped.
+    ///
+    /// # Errors
+    /// When one of its watches ends by itself: going on without it would serve frozen data.
+    pub async fn run(mut self) -> Result<(), Broken> {
+        let (say, mut heard) = mpsc::channel(WAITING);
+        let (definitions, mut definitions_heard) = mpsc::channel(WAITING);
+        self.watch_definitions(definitions);
+        let mut look = Look::default();
+        let mut news = Vec::new();
+        loop {
+            tokio::select! {
+                count = heard.recv_many(&mut news, BATCH) => {
+                    if count == 0 {
+                        return Ok(());
+                    }
+                    for (kind, news) in news.drain(..) {
+                        self.state.take(kind, news);
+                    }
+                }
+                Some(_) = definitions_heard.recv() => look.soon(Instant::now()),
+                () = tokio::time::sleep_until(look.at) => {
+                    let found = self.look(&say).await;
+                    look.done(found, Instant::now());
+                }
+                Some(ended) = self.tasks.join_next() => self.ended(ended)?,
+                () = self.out.closed() => return Ok(()),
+            }
+            let batch = self.state.batch(SystemTime::now());
+            if !batch.is_empty() && self.out.send(batch).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finds out which kinds there are, and starts and stops watches accordingly.
+    async fn look(&mut self, say: &mpsc::Sender<(Kind, News)>) -> bool {
+        let groups = match timeout(DISCOVERY, self.client.list_api_groups_aggregated()).await {
+            Ok(Ok(groups)) => groups,
+            Ok(Err(error)) => {
+                self.state.discovered(Err(chain(&error)));
+                return false;
+            }
+            Err(_) => {
+                self.state.discovered(Err(format!("no answer within {} s", DISCOVERY.as_secs())));
+                return false;
+            }
+        };
+        let KubeSourceSettings { kinds, root_namespace, mesh_config_map, .. } = &self.settings;
+        let found = resources(&groups, *kinds, root_namespace, mesh_config_map);
+        let gone: Vec<Kind> = self.running.keys().filter(|kind| !found.contains_key(kind)).copied().collect();
+        for kind in gone {
+            tracing::info!(cluster = %self.settings.cluster, %kind, "the cluster has this kind no longer");
+            if let Some(running) = self.running.remove(&kind) {
+                running.tell.send_replace(None);
+            }
+            self.state.forgets(kind);
+        }
+        for (kind, resource) in found {
+            self.watch(kind, resource, say);
+        }
+        self.state.discovered(Ok(()));
+        true
+    }
+
+    fn watch(&mut self, kind: Kind, resource: Resource, say: &mpsc::Sender<(Kind, News)>) {
+        match self.running.get_mut(&kind) {
+            Some(running) if running.resource == resource => {}
+            Some(running) => {
+                running.resource = resource.clone();
+                running.tell.send_replace(Some(resource));
+            }
+            None => {
+                let (tell, told) = watch::channel(Some(resource.clone()));
+                let watch = Watch::new(self.client.clone(), self.place(kind), reader(kind), say.clone());
+                self.tasks.spawn(watch.run(told));
+                self.state.watches(kind);
+                self.running.insert(kind, Running { resource, tell });
+            }
+        }
+    }
+
+    /// Watches CustomResourceDefinitions, for a sign that other kinds are served. Without the right to see them it is
+    /// looked now and then.
+    fn watch_definitions(&mut self, say: mpsc::Sender<()>) {
+        let client = self.client.clone();
+        let cluster = self.settings.cluster.clone();
+        self.tasks.spawn(async move {
+            let mut backoff = Backoff::default();
+            loop {
+                match definitions(&client, &say).await {
+                    Ok(()) => backoff.reset(),
+                    Err(error) => {
+                        tracing::debug!(%cluster, reason = error, "cannot watch CustomResourceDefinitions");
+                    }
+                }
+                if say.is_closed() {
+                    return;
+                }
+                tokio::time::sleep(backoff.next(LOOK_SOON)).await;
+            }
+        });
+    }
+
+    fn place(&self, kind: Kind) -> Place {
+        let KubeSourceSettings { cluster, observer, .. } = &self.settings;
+        Place { cluster: cluster.clone(), kind, observer: observer.clone() }
+    }
+
+    /// A task ended: right when its kind is gone, an error otherwise.
+    fn ended(&self, ended: Result<(), tokio::task::JoinError>) -> Result<(), Broken> {
+        ended.map_err(|error| Broken(self.settings.cluster.clone(), error.to_string()))
+    }
+}
+
+/// One watch of CustomResourceDefinitions, of which only their metadata is asked for.
+async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), String> {
+    use futures::TryStreamExt;
+    use kube::core::{PartialObjectMeta, WatchEvent};
+    const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let request = http::Request::get(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&timeoutSeconds=300",
+    )
+    .header(http::header::ACCEPT, METADATA)
+    .body(Vec::new())
+    .map_err(|error| error.to_string())?;
+    type Definition = PartialObjectMeta<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    >;
+    let events = client.request_events::<Definition>(request).await.map_err(|error| chain(&error))?;
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.try_next().await.map_err(|error| chain(&error))? {
+        if let WatchEvent::Error(status) = event {
+            return Err(status.message);
+        }
+        if say.send(()).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// When to look which kinds there are.
+struct Look {
+    at: Instant,
+    /// The wait after the next look while kinds may still be changing.
+    soon: Option<Duration>,
+    backoff: Backoff,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self { at: Instant::now(), soon: None, backoff: Backoff::default() }
+    }
+}
+
+impl Look {
+    /// There is a sign that kinds changed. They are served a moment later.
+    fn soon(&mut self, now: Instant) {
+        self.soon = Some(LOOK_SOON);
+        self.at = self.at.min(now + LOOK_SOON);
+    }
+
+    /// It was looked.
+    fn done(&mut self, found: bool, now: Instant) {
+        let wait = match (found, self.soon) {
+            (false, _) => self.backoff.next(Duration::ZERO),
+            (true, Some(soon)) => soon,
+            (true, None) => LOOK_AGAIN,
+        };
+        if found {
+            self.backoff.reset();
+        }
+        self.soon = self.soon.map(|soon| soon * 2).filter(|soon| *soon < SOON);
+        self.at = now + wait;
+    }
+}

@@ -1,0 +1,174 @@
+//! One voice for all watches of a cluster: what they say, as batches of a source. Pure.
+
+use crate::watch::{Change, News};
+use pilotfish_config::{
+    InForce, ObjectCheck, Problem, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems,
+};
+use pilotfish_model::{Kind, ObjectKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// How one watch is.
+#[derive(Debug, Default)]
+struct WatchState {
+    listed: bool,
+    failing: Option<String>,
+}
+
+/// See the module's description.
+pub(super) struct SourceState {
+    /// `cluster NAME`, for messages.
+    origin: Arc<str>,
+    checks: Vec<ObjectCheck>,
+    watches: BTreeMap<Kind, WatchState>,
+    problems: BTreeMap<ObjectKey, Vec<ProblemReport>>,
+    problems_changed: bool,
+    events: Vec<SourceEvent>,
+    /// Whether it is known which kinds there are.
+    discovered: bool,
+    discovery_failing: Option<String>,
+    said_listed: bool,
+    said_failed: Option<Arc<str>>,
+}
+
+impl SourceState {
+    pub(super) fn new(cluster: &str, checks: Vec<ObjectCheck>) -> Self {
+        Self {
+            origin: format!("cluster {cluster}").into(),
+            checks,
+            watches: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            problems_changed: false,
+            events: Vec::new(),
+            discovered: false,
+            discovery_failing: None,
+            said_listed: false,
+            said_failed: None,
+        }
+    }
+
+    /// A kind is watched from now on. It counts for the first list only when it was there at the start.
+    pub(super) fn watches(&mut self, kind: Kind) {
+        self.watches.entry(kind).or_default();
+    }
+
+    /// A kind is no longer watched.
+    pub(super) fn forgets(&mut self, kind: Kind) {
+        self.watches.remove(&kind);
+    }
+
+    /// It is known which kinds there are, or why not.
+    pub(super) fn discovered(&mut self, result: Result<(), String>) {
+        match result {
+            Ok(()) => {
+                self.discovered = true;
+                self.discovery_failing = None;
+            }
+            Err(reason) => self.discovery_failing = Some(reason),
+        }
+    }
+
+    /// Takes in what a watch says.
+    pub(super) fn take(&mut self, kind: Kind, news: News) {
+        match news {
+            News::Changes(changes) => {
+                for change in changes {
+                    self.change(change);
+                }
+            }
+            News::Listed => self.watches.entry(kind).or_default().listed = true,
+            News::Failed(reason) => {
+                if let Some(watch) = self.watches.get_mut(&kind) {
+                    watch.failing = Some(reason);
+                }
+            }
+            News::Healthy => {
+                if let Some(watch) = self.watches.get_mut(&kind) {
+                    watch.failing = None;
+                }
+            }
+        }
+    }
+
+    /// Everything that there is to say now.
+    pub(super) fn batch(&mut self, now: SystemTime) -> SourceBatch {
+        let mut batch = SourceBatch { events: std::mem::take(&mut self.events), problems: None };
+        if std::mem::take(&mut self.problems_changed) {
+            let reports = self.problems.values().flatten().cloned().collect();
+            batch.problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
+        }
+        let failure: Option<Arc<str>> = self.failure().map(Into::into);
+        if !self.said_listed && self.is_listed() {
+            self.said_listed = true;
+            batch.events.push(SourceEvent::Listed);
+        }
+        if failure != self.said_failed {
+            match &failure {
+                Some(reason) => {
+                    batch.events.push(SourceEvent::Failed { at: now, reason: reason.clone() });
+                }
+                // Before the first list is complete, the end of a failure does not mean that all is there.
+                None if self.said_listed => batch.events.push(SourceEvent::Recovered),
+                None => {}
+            }
+            self.said_failed = failure;
+        }
+        batch
+    }
+
+    fn is_listed(&self) -> bool {
+        self.discovered && self.watches.values().all(|watch| watch.listed)
+    }
+
+    /// What fails now, in one line.
+    fn failure(&self) -> Option<String> {
+        let mut failing = self
+            .watches
+            .iter()
+            .filter_map(|(kind, watch)| Some((kind.plural(), watch.failing.as_deref()?)))
+            .chain(self.discovery_failing.as_deref().map(|reason| ("API groups", reason)));
+        let (what, reason) = failing.next()?;
+        let more = failing.count();
+        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        Some(format!("{what}{more}: {reason}"))
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Apply { object, mut warnings } => {
+                warnings.extend(self.checks.iter().flat_map(|check| check(&object)));
+                self.set_problems(object.key(), &warnings, InForce::Written);
+                self.events.push(SourceEvent::Apply(object));
+            }
+            Change::Refused { key, problems, last_good } => {
+                let in_force = if last_good { InForce::LastGood } else { InForce::Dropped };
+                self.set_problems(&key, &problems, in_force);
+            }
+            Change::Delete(key) => {
+                self.set_problems(&key, &[], InForce::Written);
+                self.events.push(SourceEvent::Delete(key));
+            }
+        }
+    }
+
+    fn set_problems(&mut self, key: &ObjectKey, problems: &[Problem], in_force: InForce) {
+        if problems.is_empty() {
+            self.problems_changed |= self.problems.remove(key).is_some();
+            return;
+        }
+        let reports = problems.iter().map(|problem| ProblemReport {
+            severity: problem.severity,
+            file: self.origin.clone(),
+            document: 0,
+            line: 0,
+            object: Some(key.clone()),
+            path: problem.path.to_string(),
+            message: problem.message.clone(),
+            hint: problem.hint.clone(),
+            in_force: if problem.severity == Severity::Error { in_force } else { InForce::Written },
+        });
+        self.problems.insert(key.clone(), reports.collect());
+        self.problems_changed = true;
+    }
+}

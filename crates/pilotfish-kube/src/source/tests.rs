@@ -1,0 +1,92 @@
+//! What a source says, when.
+
+use super::state::SourceState;
+use crate::watch::{Change, News};
+use pilotfish_config::{InForce, SourceBatch, SourceEvent, read_live};
+use pilotfish_model::{Kind, ObjectKey};
+use std::time::SystemTime;
+
+fn state() -> SourceState {
+    let mut state = SourceState::new("test", Vec::new());
+    state.discovered(Ok(()));
+    state.watches(Kind::Service);
+    state.watches(Kind::Pod);
+    state
+}
+
+fn batch(state: &mut SourceState) -> SourceBatch {
+    state.batch(SystemTime::UNIX_EPOCH)
+}
+
+fn words(batch: &SourceBatch) -> Vec<String> {
+    let word = |event: &SourceEvent| match event {
+        SourceEvent::Apply(object) => format!("apply {}", object.key()),
+        SourceEvent::Delete(key) => format!("delete {key}"),
+        SourceEvent::Listed => "listed".into(),
+        SourceEvent::Failed { reason, .. } => format!("failed: {reason}"),
+        SourceEvent::Recovered => "recovered".into(),
+    };
+    batch.events.iter().map(word).collect()
+}
+
+#[test]
+fn listed_is_said_once_when_every_kind_is() {
+    let mut state = state();
+    state.take(Kind::Service, News::Listed);
+    assert!(batch(&mut state).is_empty());
+    state.take(Kind::Pod, News::Listed);
+    assert_eq!(words(&batch(&mut state)), ["listed"]);
+    // A kind that appears later delays nobody.
+    state.watches(Kind::VirtualService);
+    assert!(batch(&mut state).is_empty());
+}
+
+#[test]
+fn nothing_is_listed_before_it_is_known_what_there_is() {
+    let mut state = SourceState::new("test", Vec::new());
+    state.discovered(Err("connection refused".into()));
+    assert_eq!(words(&batch(&mut state)), ["failed: API groups: connection refused"]);
+    state.discovered(Ok(()));
+    state.watches(Kind::Pod);
+    assert!(batch(&mut state).is_empty(), "the end of a failure is no complete list");
+    state.take(Kind::Pod, News::Listed);
+    assert_eq!(words(&batch(&mut state)), ["listed"]);
+}
+
+#[test]
+fn a_failure_lasts_until_every_watch_is_healthy() {
+    let mut state = state();
+    state.take(Kind::Service, News::Listed);
+    state.take(Kind::Pod, News::Listed);
+    batch(&mut state);
+    state.take(Kind::Pod, News::Failed("refused".into()));
+    assert_eq!(words(&batch(&mut state)), ["failed: pods: refused"]);
+    state.take(Kind::Pod, News::Failed("refused".into()));
+    assert!(batch(&mut state).is_empty(), "the same is not said twice");
+    state.take(Kind::Service, News::Failed("refused".into()));
+    assert_eq!(words(&batch(&mut state)), ["failed: services (and 1 more): refused"]);
+    state.take(Kind::Service, News::Healthy);
+    assert_eq!(words(&batch(&mut state)), ["failed: pods: refused"]);
+    state.take(Kind::Pod, News::Healthy);
+    assert_eq!(words(&batch(&mut state)), ["recovered"]);
+}
+
+#[test]
+fn problems_come_and_go_with_their_objects() {
+    let mut state = state();
+    let key = ObjectKey::new(Kind::Service, "shop", "a");
+    let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"ports": 7}}"#;
+    let refused = read_live(Kind::Service, &"cluster test".into(), broken).unwrap_err();
+    let change = Change::Refused { key: key.clone(), problems: refused.problems, last_good: true };
+    state.take(Kind::Service, News::Changes(vec![change]));
+    let said = batch(&mut state);
+    let report = &said.problems.as_ref().unwrap().reports[0];
+    assert_eq!(report.in_force, InForce::LastGood);
+    assert!(report.to_string().starts_with("cluster test: Service shop/a: spec.ports: "), "{report}");
+    assert!(said.events.is_empty(), "the last good version stays");
+
+    state.take(Kind::Service, News::Changes(vec![Change::Delete(key)]));
+    let said = batch(&mut state);
+    assert!(said.problems.unwrap().reports.is_empty());
+    assert_eq!(said.events.len(), 1);
+}

@@ -1,0 +1,297 @@
+//! The watch of one kind: asks, hands the answers to the [`Reflector`], and goes on after whatever goes wrong.
+
+mod backoff;
+mod reflector;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use backoff::Backoff;
+pub(crate) use reflector::{Change, Reader};
+pub(crate) use request::{Resource, chain};
+
+use kube::Client;
+use pilotfish_model::Kind;
+use reflector::{Failure, Heard, Reflector, Step};
+use request::{Trouble, next_line};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+
+/// How long the API server may take to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long a whole page of a list may take.
+const PAGE: Duration = Duration::from_secs(120);
+/// Bookmarks come about every minute: a stream that is silent for longer than this is asked for anew.
+const SILENCE: Duration = Duration::from_secs(180);
+/// A watch that ends sooner than this is not asked for anew at once.
+const TOO_SHORT: Duration = Duration::from_millis(500);
+
+/// What a watch has to say.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// What differs.
+    Changes(Vec<Change>),
+    /// The first list is complete.
+    Listed,
+    /// It cannot be read now, and why.
+    Failed(String),
+    /// It can be read again, or for the first time.
+    Healthy,
+}
+
+/// What happens to watches, for metrics.
+pub trait Observer: Send + Sync {
+    /// Something happened to the watch of a kind in a cluster.
+    fn watched(&self, cluster: &str, kind: &str, what: Watched);
+}
+
+/// What can happen to a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// A whole list was read.
+    Listed,
+    /// A watch ended without an error and goes on.
+    Resumed,
+    /// A request or stream failed.
+    Failed,
+    /// The API server no longer had the version, so everything is listed anew.
+    Expired,
+}
+
+impl Watched {
+    /// In one word, for labels of metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Listed => "listed",
+            Self::Resumed => "resumed",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// Nobody observes.
+#[derive(Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn watched(&self, _: &str, _: &str, _: Watched) {}
+}
+
+/// Where a watch belongs.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) cluster: Arc<str>,
+    pub(crate) kind: Kind,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
+/// See the module's description.
+pub(crate) struct Watch {
+    client: Client,
+    place: Place,
+    reflector: Reflector,
+    out: mpsc::Sender<(Kind, News)>,
+    backoff: Backoff,
+    listed: bool,
+    failing: bool,
+}
+
+/// Nobody listens any more.
+struct Over;
+
+impl Watch {
+    pub(crate) fn new(client: Client, place: Place, reader: Reader, out: mpsc::Sender<(Kind, News)>) -> Self {
+        let origin = format!("cluster {}", place.cluster).into();
+        let reflector = Reflector::new(reader, origin);
+        Self { client, place, reflector, out, backoff: Backoff::default(), listed: false, failing: false }
+    }
+
+    /// Watches until nobody listens, or the kind is gone: `resource` says where it is served, `None` when nowhere any more.
+    pub(crate) async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
+        loop {
+            let Some(now) = resource.borrow_and_update().clone() else {
+                let gone = self.reflector.vanished();
+                // Nobody listens any more only when all of this ends anyway.
+                let _ = self.say(News::Changes(gone)).await;
+                return;
+            };
+            tokio::select! {
+                ended = self.follow(&now) => {
+                    let Over = ended;
+                    return;
+                }
+                changed = resource.changed() => match changed {
+                    Ok(()) => self.reflector.start_over(),
+                    Err(_) => return,
+                },
+            }
+        }
+    }
+
+    /// Asks step by step, for ever.
+    async fn follow(&mut self, resource: &Resource) -> Over {
+        loop {
+            let began = Instant::now();
+            let wait = match self.turn(resource).await {
+                Ok(Ok(()))
+                    if began.elapsed() < TOO_SHORT && matches!(self.reflector.step(), Step::Watch { .. }) =>
+                {
+                    self.backoff.next(Duration::ZERO).min(TOO_SHORT)
+                }
+                Ok(Ok(())) => continue,
+                Ok(Err(trouble)) => match self.troubled(&trouble).await {
+                    Ok(wait) => wait,
+                    Err(over) => return over,
+                },
+                Err(over) => return over,
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Takes note of trouble; says how long to wait.
+    async fn troubled(&mut self, trouble: &Trouble) -> Result<Duration, Over> {
+        let Place { cluster, kind, observer } = &self.place;
+        self.reflector.failed(&trouble.failure);
+        match trouble.failure {
+            Failure::NoStreams => return Ok(Duration::ZERO),
+            Failure::Gone => {
+                observer.watched(cluster, kind.plural(), Watched::Expired);
+                tracing::info!(%cluster, %kind, reason = %trouble, "listing anew");
+                // Normal once in a while; when it comes again and again it must not become a loop without pause.
+                return Ok(self.backoff.next(trouble.after));
+            }
+            Failure::Other => {}
+        }
+        observer.watched(cluster, kind.plural(), Watched::Failed);
+        tracing::debug!(%cluster, %kind, reason = %trouble, "a watch failed");
+        self.failing = true;
+        self.say(News::Failed(trouble.reason.clone())).await?;
+        Ok(self.backoff.next(trouble.after))
+    }
+
+    /// One request with its answer.
+    async fn turn(&mut self, resource: &Resource) -> Result<Result<(), Trouble>, Over> {
+        let step = self.reflector.step();
+        // Ends at different times, so that watches that began together do not end together.
+        let seconds = 240 + (240.0 * backoff::random()) as u64;
+        let request = match resource.request(&step, seconds) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(Trouble::other(error))),
+        };
+        match step {
+            Step::List { next } => self.list(request, next.is_none()).await,
+            Step::StreamList => {
+                self.reflector.list_begins();
+                self.stream(request).await
+            }
+            Step::Watch { .. } => self.stream(request).await,
+        }
+    }
+
+    async fn list(
+        &mut self,
+        request: http::Request<Vec<u8>>,
+        first: bool,
+    ) -> Result<Result<(), Trouble>, Over> {
+        if first {
+            self.reflector.list_begins();
+        }
+        let text = match timeout(PAGE, self.client.request_text(request)).await {
+            Ok(Ok(text)) => text,
+            Ok(Err(error)) => return Ok(Err(error.into())),
+            Err(_) => return Ok(Err(Trouble::other(format!("no list within {} s", PAGE.as_secs())))),
+        };
+        self.healthy().await?;
+        match self.reflector.page(&text) {
+            Ok((changes, complete)) => {
+                self.say(News::Changes(changes)).await?;
+                if complete {
+                    self.list_is_complete().await?;
+                }
+                Ok(Ok(()))
+            }
+            Err(error) => {
+                self.reflector.start_over();
+                Ok(Err(Trouble::other(format!("not a list: {error}"))))
+            }
+        }
+    }
+
+    async fn stream(&mut self, request: http::Request<Vec<u8>>) -> Result<Result<(), Trouble>, Over> {
+        let mut stream = match timeout(ANSWER, self.client.request_stream(request)).await {
+            Ok(Ok(stream)) => Box::pin(stream),
+            Ok(Err(error)) => return Ok(Err(error.into())),
+            Err(_) => return Ok(Err(Trouble::other(format!("no answer within {} s", ANSWER.as_secs())))),
+        };
+        self.healthy().await?;
+        let mut line = Vec::new();
+        loop {
+            match timeout(SILENCE, next_line(&mut stream, &mut line)).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => break,
+                Ok(Err(trouble)) => return Ok(Err(trouble)),
+                Err(_) => {
+                    tracing::debug!(cluster = %self.place.cluster, kind = %self.place.kind, "silent, asking anew");
+                    break;
+                }
+            }
+            if let Err(trouble) = self.hear(&line).await? {
+                return Ok(Err(trouble));
+            }
+        }
+        let Place { cluster, kind, observer } = &self.place;
+        observer.watched(cluster, kind.plural(), Watched::Resumed);
+        Ok(Ok(()))
+    }
+
+    async fn hear(&mut self, line: &[u8]) -> Result<Result<(), Trouble>, Over> {
+        let Ok(text) = std::str::from_utf8(line) else {
+            return Ok(Err(Trouble::other("an event is not text in UTF-8")));
+        };
+        match self.reflector.line(text) {
+            Ok(Heard::Changes { changes, listed }) => {
+                self.backoff.reset();
+                self.say(News::Changes(changes)).await?;
+                if listed {
+                    self.list_is_complete().await?;
+                }
+                Ok(Ok(()))
+            }
+            Ok(Heard::Error { code, message }) => Ok(Err(Trouble::status(code, &message, None))),
+            Err(error) => {
+                self.reflector.start_over();
+                Ok(Err(Trouble::other(format!("not an event: {error}"))))
+            }
+        }
+    }
+
+    async fn list_is_complete(&mut self) -> Result<(), Over> {
+        let Place { cluster, kind, observer } = &self.place;
+        observer.watched(cluster, kind.plural(), Watched::Listed);
+        tracing::debug!(%cluster, %kind, objects = self.reflector.len(), "listed");
+        self.backoff.reset();
+        if !std::mem::replace(&mut self.listed, true) {
+            self.say(News::Listed).await?;
+        }
+        Ok(())
+    }
+
+    async fn healthy(&mut self) -> Result<(), Over> {
+        if std::mem::take(&mut self.failing) {
+            self.say(News::Healthy).await?;
+        }
+        Ok(())
+    }
+
+    async fn say(&self, news: News) -> Result<(), Over> {
+        if matches!(&news, News::Changes(changes) if changes.is_empty()) {
+            return Ok(());
+        }
+        self.out.send((self.place.kind, news)).await.map_err(|_| Over)
+    }
+}

@@ -1,0 +1,381 @@
+//! What is known of one kind, and what an answer of the API server changes of it: a state machine without IO.
+
+use pilotfish_config::{MeshFile, Problem, ReadObject, Refused, read_live, read_mesh_file};
+use pilotfish_model::{Kind, Object, ObjectKey};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// One difference, in the order in which the API server told of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// The object is new or differs.
+    Apply { object: Object, warnings: Vec<Problem> },
+    /// The object's newest version is refused.
+    Refused {
+        key: ObjectKey,
+        problems: Vec<Problem>,
+        /// Whether an earlier version is in force.
+        last_good: bool,
+    },
+    /// The object is gone.
+    Delete(ObjectKey),
+}
+
+/// What objects are read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Objects of that kind.
+    Object(Kind),
+    /// The ConfigMap with the mesh-wide settings.
+    Mesh,
+}
+
+/// What to ask the API server next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Everything there is and then every change, in one stream.
+    StreamList,
+    /// A page of everything there is; the first one without a token.
+    List { next: Option<String> },
+    /// Every change since that version.
+    Watch { from: String },
+}
+
+/// Why an answer could not be used, as far as it matters for what is asked next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The version that was asked for is no longer kept: the list must be read anew.
+    Gone,
+    /// The API server knows no lists in streams.
+    NoStreams,
+    /// Anything else; the same is asked again later.
+    Other,
+}
+
+/// Which object of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Name {
+    namespace: Box<str>,
+    name: Box<str>,
+}
+
+/// What is remembered of an object.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// The hash of `metadata.resourceVersion`: equal ones need not be read again.
+    version: u64,
+    /// Whether a version of it is in force.
+    good: bool,
+}
+
+/// See the module's description.
+pub(crate) struct Reflector {
+    reader: Reader,
+    origin: Arc<str>,
+    known: HashMap<Name, Known>,
+    /// What the list that is being read has named so far.
+    seen: Option<HashSet<Name>>,
+    /// The next page of the list that is being read.
+    next: Option<String>,
+    /// The version up to which everything is known.
+    at: Option<String>,
+    streams: bool,
+}
+
+/// Stands for a version that must be read again.
+const NO_VERSION: u64 = 0;
+
+/// What is read of an object before it is known whether the rest is worth reading.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    metadata: HeadMetadata<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMetadata<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    resource_version: Cow<'a, str>,
+    #[serde(default)]
+    annotations: Option<HashMap<String, String>>,
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: PageMetadata,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMetadata {
+    resource_version: String,
+    r#continue: String,
+}
+
+/// One line of a watch.
+#[derive(Deserialize)]
+struct Line<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// What a line of a watch meant.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Heard {
+    /// These changes, and whether the list is complete with them.
+    Changes { changes: Vec<Change>, listed: bool },
+    /// An error with its code and text.
+    Error { code: u16, message: String },
+}
+
+/// The bookmark that ends the list of a stream carries this annotation.
+const LIST_ENDS: &str = "k8s.io/initial-events-end";
+
+impl Reflector {
+    pub(crate) fn new(reader: Reader, origin: Arc<str>) -> Self {
+        Self { reader, origin, known: HashMap::new(), seen: None, next: None, at: None, streams: true }
+    }
+
+    /// What to ask next.
+    pub(crate) fn step(&self) -> Step {
+        match (&self.at, &self.next) {
+            (Some(from), _) => Step::Watch { from: from.clone() },
+            (None, Some(next)) => Step::List { next: Some(next.clone()) },
+            (None, None) if self.streams => Step::StreamList,
+            (None, None) => Step::List { next: None },
+        }
+    }
+
+    /// A list begins: until it ended, nothing is taken away.
+    pub(crate) fn list_begins(&mut self) {
+        self.seen = Some(HashSet::new());
+        self.next = None;
+    }
+
+    /// Takes in a page of the list, and says what differs and whether the list is complete.
+    ///
+    /// # Errors
+    /// When the text is no list.
+    pub(crate) fn page(&mut self, text: &str) -> Result<(Vec<Change>, bool), serde_json::Error> {
+        let page: Page<'_> = serde_json::from_str(text)?;
+        let mut changes = Vec::new();
+        for item in page.items.unwrap_or_default() {
+            self.applied(item.get(), &mut changes)?;
+        }
+        if page.metadata.r#continue.is_empty() {
+            self.list_ends(page.metadata.resource_version, &mut changes);
+            return Ok((changes, true));
+        }
+        self.next = Some(page.metadata.r#continue);
+        Ok((changes, false))
+    }
+
+    /// Takes in a line of a watch.
+    ///
+    /// # Errors
+    /// When the text is no event.
+    pub(crate) fn line(&mut self, text: &str) -> Result<Heard, serde_json::Error> {
+        let line: Line<'_> = serde_json::from_str(text)?;
+        let object = line.object.get();
+        let mut changes = Vec::new();
+        let mut listed = false;
+        match line.r#type {
+            "ADDED" | "MODIFIED" => {
+                let version = self.applied(object, &mut changes)?;
+                self.move_to(version);
+            }
+            "DELETED" => {
+                let head: Head<'_> = serde_json::from_str(object)?;
+                self.deleted(&name_of(&head.metadata), &mut changes);
+                self.move_to(head.metadata.resource_version.into_owned());
+            }
+            "BOOKMARK" => {
+                let head: Head<'_> = serde_json::from_str(object)?;
+                let ends = head.metadata.annotations.is_some_and(|all| all.contains_key(LIST_ENDS));
+                let version = head.metadata.resource_version.into_owned();
+                if ends && self.seen.is_some() {
+                    self.list_ends(version, &mut changes);
+                    listed = true;
+                } else {
+                    self.move_to(version);
+                }
+            }
+            "ERROR" => {
+                let status: ErrorStatus = serde_json::from_str(object)?;
+                return Ok(Heard::Error { code: status.code, message: status.message });
+            }
+            // Types that are not known yet say nothing that could be lost: a list tells of every object.
+            _ => {}
+        }
+        Ok(Heard::Changes { changes, listed })
+    }
+
+    /// Learns that what was asked failed.
+    pub(crate) fn failed(&mut self, failure: &Failure) {
+        match failure {
+            Failure::Gone => {
+                self.at = None;
+                self.next = None;
+            }
+            Failure::NoStreams => self.streams = false,
+            Failure::Other => {}
+        }
+    }
+
+    /// Starts over with a list of which everything is told again: because the kind is served in another version, or what
+    /// was found out may not have been told.
+    pub(crate) fn start_over(&mut self) {
+        self.failed(&Failure::Gone);
+        self.seen = None;
+        for known in self.known.values_mut() {
+            known.version = NO_VERSION;
+        }
+    }
+
+    /// Everything is gone: the API server does not have the kind any more.
+    pub(crate) fn vanished(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let names: BTreeSet<Name> = self.known.keys().cloned().collect();
+        for name in &names {
+            self.deleted(name, &mut changes);
+        }
+        self.start_over();
+        changes
+    }
+
+    /// How many objects are known.
+    pub(crate) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Moves on in a watch. In a list that is not complete there is nothing to resume from.
+    fn move_to(&mut self, version: String) {
+        if self.seen.is_none() && !version.is_empty() {
+            self.at = Some(version);
+        }
+    }
+
+    fn list_ends(&mut self, version: String, changes: &mut Vec<Change>) {
+        let seen = self.seen.take().unwrap_or_default();
+        let gone: BTreeSet<Name> = self.known.keys().filter(|name| !seen.contains(*name)).cloned().collect();
+        for name in &gone {
+            self.deleted(name, changes);
+        }
+        self.next = None;
+        self.at = Some(version);
+    }
+
+    /// Takes in an object as it is now; gives its version.
+    fn applied(&mut self, json: &str, changes: &mut Vec<Change>) -> Result<String, serde_json::Error> {
+        let head: Head<'_> = serde_json::from_str(json)?;
+        let name = name_of(&head.metadata);
+        let text = head.metadata.resource_version.into_owned();
+        let version = xxh3_64(text.as_bytes());
+        if let Some(seen) = &mut self.seen {
+            seen.insert(name.clone());
+        }
+        let before = self.known.get(&name).copied();
+        // Without a version there is nothing to compare.
+        if !text.is_empty() && before.is_some_and(|known| known.version == version) {
+            return Ok(text);
+        }
+        let had = before.is_some_and(|known| known.good);
+        let good = match self.reader {
+            Reader::Object(kind) => self.read_object(kind, &name, json, had, changes),
+            Reader::Mesh => self.read_mesh(json, had, changes),
+        };
+        self.known.insert(name, Known { version, good });
+        Ok(text)
+    }
+
+    /// Reads an object; says whether a version of it is in force afterwards.
+    fn read_object(&self, kind: Kind, name: &Name, json: &str, had: bool, changes: &mut Vec<Change>) -> bool {
+        match read_live(kind, &self.origin, json.as_bytes()) {
+            Ok(ReadObject { object, warnings, .. }) => {
+                changes.push(Change::Apply { object, warnings });
+                true
+            }
+            Err(Refused { problems, .. }) => {
+                let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
+                changes.push(Change::Refused { key, problems, last_good: had });
+                had
+            }
+        }
+    }
+
+    /// Reads the mesh-wide settings out of their ConfigMap.
+    fn read_mesh(&self, json: &str, had: bool, changes: &mut Vec<Change>) -> bool {
+        let mut good = had;
+        for which in [MeshFile::Config, MeshFile::Networks] {
+            let Some(text) = mesh_text(which, json) else {
+                changes.push(Change::Delete(which.key()));
+                continue;
+            };
+            let read = read_mesh_file(which, &self.origin, text.as_bytes(), &Default::default());
+            for ReadObject { object, warnings, .. } in read.objects {
+                good = true;
+                changes.push(Change::Apply { object, warnings });
+            }
+            for Refused { problems, .. } in read.refused {
+                changes.push(Change::Refused { key: which.key(), problems, last_good: had });
+            }
+        }
+        good
+    }
+
+    fn deleted(&mut self, name: &Name, changes: &mut Vec<Change>) {
+        if self.known.remove(name).is_none() {
+            return;
+        }
+        match self.reader {
+            Reader::Object(kind) => {
+                changes.push(Change::Delete(ObjectKey::new(kind, &*name.namespace, &*name.name)));
+            }
+            Reader::Mesh => {
+                changes
+                    .extend([MeshFile::Config, MeshFile::Networks].map(|which| Change::Delete(which.key())));
+            }
+        }
+    }
+}
+
+/// What an `ERROR` of a watch carries.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct ErrorStatus {
+    code: u16,
+    message: String,
+}
+
+/// The text of mesh config or networks in a ConfigMap's JSON.
+fn mesh_text(which: MeshFile, json: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct ConfigMap {
+        #[serde(default)]
+        data: HashMap<String, String>,
+    }
+    let key = match which {
+        MeshFile::Config => "mesh",
+        MeshFile::Networks => "meshNetworks",
+    };
+    serde_json::from_str::<ConfigMap>(json).ok()?.data.remove(key)
+}
+
+fn name_of(metadata: &HeadMetadata<'_>) -> Name {
+    Name { namespace: metadata.namespace.as_ref().into(), name: metadata.name.as_ref().into() }
+}

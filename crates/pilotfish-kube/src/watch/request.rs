@@ -1,0 +1,201 @@
+//! Requests for lists and watches, and what went wrong with them.
+
+use super::reflector::{Failure, Step};
+use futures::io::{AsyncBufRead, AsyncBufReadExt};
+use std::fmt;
+use std::time::Duration;
+
+/// Objects on a page of a list.
+const PAGE: u32 = 500;
+
+/// The longest line of a watch: an object is at most 1.5 MB in etcd, and JSON may be longer than what is stored.
+const LONGEST_LINE: usize = 16 << 20;
+
+/// Which objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// `/api/v1/pods` or `/apis/GROUP/VERSION/namespaces/NS/PLURAL`.
+    pub(crate) path: String,
+    /// `labelSelector`; empty for all.
+    pub(crate) labels: String,
+    /// `fieldSelector`; empty for all.
+    pub(crate) fields: String,
+}
+
+impl Resource {
+    /// The request for a step. `seconds` is how long the API server shall let a watch run.
+    pub(crate) fn request(&self, step: &Step, seconds: u64) -> http::Result<http::Request<Vec<u8>>> {
+        let mut query = format!("{}?", self.path);
+        let mut add = |name: &str, value: &str| {
+            if !value.is_empty() {
+                query.push_str(&format!("&{name}={}", escaped(value)));
+            }
+        };
+        add("labelSelector", &self.labels);
+        add("fieldSelector", &self.fields);
+        let watch = [("watch", "true"), ("allowWatchBookmarks", "true")];
+        match step {
+            Step::List { next } => {
+                add("limit", &PAGE.to_string());
+                add("continue", next.as_deref().unwrap_or_default());
+            }
+            Step::StreamList => {
+                watch.iter().for_each(|(name, value)| add(name, value));
+                add("sendInitialEvents", "true");
+                add("resourceVersionMatch", "NotOlderThan");
+                add("timeoutSeconds", &seconds.to_string());
+            }
+            Step::Watch { from } => {
+                watch.iter().for_each(|(name, value)| add(name, value));
+                add("resourceVersion", from);
+                add("timeoutSeconds", &seconds.to_string());
+            }
+        }
+        http::Request::get(query.replacen("?&", "?", 1)).body(Vec::new())
+    }
+}
+
+/// A value in a query, with everything escaped that is not plain.
+fn escaped(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// What went wrong with a request or a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) failure: Failure,
+    /// How long the server wants to be left alone.
+    pub(crate) after: Duration,
+    /// In one line.
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl Trouble {
+    pub(crate) fn other(reason: impl fmt::Display) -> Self {
+        Self { failure: Failure::Other, after: Duration::ZERO, reason: reason.to_string() }
+    }
+
+    /// An answer of the API server, or an event of the type `ERROR`.
+    pub(crate) fn status(code: u16, message: &str, retry_after: Option<u32>) -> Self {
+        let too_large = message.contains("Too large resource version");
+        let failure = match code {
+            410 => Failure::Gone,
+            // What was there is older than what was seen: the cluster was restored from a backup.
+            504 | 500 if too_large => Failure::Gone,
+            400 | 422 if message.contains("sendInitialEvents") => Failure::NoStreams,
+            _ => Failure::Other,
+        };
+        let hint = match code {
+            401 => " (hint: are the credentials still valid?)",
+            403 => " (hint: the service account needs get, list and watch; see deploy/kubernetes)",
+            _ => "",
+        };
+        let after = Duration::from_secs(u64::from(retry_after.unwrap_or(0).min(60)));
+        Self { failure, after, reason: format!("{code}: {}{hint}", one_line(message)) }
+    }
+}
+
+impl From<kube::Error> for Trouble {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                let after = status.details.as_ref().map(|details| details.retry_after_seconds);
+                Self::status(status.code, &status.message, after)
+            }
+            error => Self::other(chain(&error)),
+        }
+    }
+}
+
+/// An error with its causes, in one line, without saying anything twice.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    one_line(&text)
+}
+
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 500;
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect()
+}
+
+/// Reads the next line into `line`, without its end. `false` at the end of the stream.
+///
+/// # Errors
+/// When the stream breaks or a line is too long.
+pub(crate) async fn next_line(
+    stream: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+) -> Result<bool, Trouble> {
+    line.clear();
+    loop {
+        let buffer = stream.fill_buf().await.map_err(|error| Trouble::other(chain(&error)))?;
+        if buffer.is_empty() {
+            return Ok(!line.is_empty());
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let taken = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+        if line.len() + taken.len() > LONGEST_LINE {
+            return Err(Trouble::other(format!("an event is longer than {LONGEST_LINE} bytes")));
+        }
+        line.extend_from_slice(taken);
+        let used = end.map_or(buffer.len(), |end| end + 1);
+        stream.consume_unpin(used);
+        if end.is_some() {
+            return Ok(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource() -> Resource {
+        Resource { path: "/api/v1/secrets".into(), labels: "a=b".into(), fields: "type!=x".into() }
+    }
+
+    #[test]
+    fn requests_ask_for_bookmarks_and_pages() {
+        let uri = |step| resource().request(&step, 300).unwrap().uri().to_string();
+        assert_eq!(
+            uri(Step::List { next: Some("a b".into()) }),
+            "/api/v1/secrets?labelSelector=a%3Db&fieldSelector=type%21%3Dx&limit=500&continue=a%20b"
+        );
+        let stream = uri(Step::StreamList);
+        assert!(stream.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"), "{stream}");
+        assert!(uri(Step::Watch { from: "7".into() }).ends_with("&resourceVersion=7&timeoutSeconds=300"));
+    }
+
+    #[test]
+    fn answers_are_told_apart() {
+        let failure = |code, text| Trouble::status(code, text, None).failure;
+        assert_eq!(failure(410, "too old resource version"), Failure::Gone);
+        assert_eq!(failure(504, "Too large resource version: 9, current: 3"), Failure::Gone);
+        assert_eq!(failure(422, "sendInitialEvents: Forbidden"), Failure::NoStreams);
+        assert_eq!(failure(500, "etcdserver: leader changed"), Failure::Other);
+        assert_eq!(Trouble::status(429, "busy", Some(3)).after, Duration::from_secs(3));
+        assert!(Trouble::status(403, "no", None).reason.contains("hint"));
+    }
+}

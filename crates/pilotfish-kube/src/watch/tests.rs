@@ -1,0 +1,302 @@
+//! Sequences of answers, and what differs after each.
+
+use super::reflector::{Change, Failure, Heard, Reader, Reflector, Step};
+use pilotfish_model::Kind;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn reflector() -> Reflector {
+    Reflector::new(Reader::Object(Kind::Service), "cluster test".into())
+}
+
+fn service(name: &str, version: u64, port: u16) -> String {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"shop","resourceVersion":"{version}"}},
+            "spec":{{"ports":[{{"port":{port}}}]}}}}"#
+    )
+    .replace('\n', "")
+}
+
+fn event(kind: &str, object: &str) -> String {
+    format!(r#"{{"type":"{kind}","object":{object}}}"#)
+}
+
+fn bookmark(version: u64, ends: bool) -> String {
+    let annotations = if ends { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
+    event(
+        "BOOKMARK",
+        &format!(r#"{{"kind":"Service","metadata":{{"resourceVersion":"{version}"{annotations}}}}}"#),
+    )
+}
+
+/// A change in short: `+a`, `-a`, `!a`.
+fn short(changes: &[Change]) -> Vec<String> {
+    let name = |change: &Change| match change {
+        Change::Apply { object, .. } => format!("+{}", object.key().name),
+        Change::Delete(key) => format!("-{}", key.name),
+        Change::Refused { key, last_good, .. } => {
+            format!("!{}{}", key.name, if *last_good { " (last good)" } else { "" })
+        }
+    };
+    changes.iter().map(name).collect()
+}
+
+fn hear(reflector: &mut Reflector, line: &str) -> (Vec<String>, bool) {
+    match reflector.line(line).unwrap() {
+        Heard::Changes { changes, listed } => (short(&changes), listed),
+        Heard::Error { code, .. } => panic!("error {code}"),
+    }
+}
+
+#[test]
+fn a_stream_lists_and_goes_on() {
+    let mut reflector = reflector();
+    assert_eq!(reflector.step(), Step::StreamList);
+    reflector.list_begins();
+    assert_eq!(hear(&mut reflector, &event("ADDED", &service("a", 1, 80))), (vec!["+a".into()], false));
+    assert_eq!(reflector.step(), Step::StreamList, "an incomplete list is no place to resume from");
+    assert_eq!(hear(&mut reflector, &bookmark(5, true)), (vec![], true));
+    assert_eq!(reflector.step(), Step::Watch { from: "5".into() });
+    assert_eq!(hear(&mut reflector, &event("MODIFIED", &service("a", 6, 81))).0, ["+a"]);
+    assert_eq!(hear(&mut reflector, &event("DELETED", &service("a", 7, 81))).0, ["-a"]);
+    assert_eq!(hear(&mut reflector, &bookmark(9, false)), (vec![], false));
+    assert_eq!(reflector.step(), Step::Watch { from: "9".into() });
+}
+
+#[test]
+fn an_expired_version_lists_anew_and_tells_only_what_differs() {
+    let mut reflector = reflector();
+    reflector.list_begins();
+    for name in ["a", "b", "c"] {
+        hear(&mut reflector, &event("ADDED", &service(name, 1, 80)));
+    }
+    hear(&mut reflector, &bookmark(5, true));
+    reflector.failed(&Failure::Gone);
+    assert_eq!(reflector.step(), Step::StreamList);
+
+    reflector.list_begins();
+    assert_eq!(hear(&mut reflector, &event("ADDED", &service("a", 1, 80))).0, Vec::<String>::new());
+    assert_eq!(hear(&mut reflector, &event("ADDED", &service("b", 8, 90))).0, ["+b"]);
+    assert_eq!(hear(&mut reflector, &bookmark(9, true)), (vec!["-c".into()], true));
+}
+
+#[test]
+fn a_broken_list_takes_nothing_away() {
+    let mut reflector = reflector();
+    reflector.list_begins();
+    hear(&mut reflector, &event("ADDED", &service("a", 1, 80)));
+    hear(&mut reflector, &bookmark(5, true));
+    reflector.failed(&Failure::Gone);
+    reflector.list_begins();
+    // The stream ends here; the next list begins from the start.
+    reflector.failed(&Failure::Other);
+    assert_eq!(reflector.step(), Step::StreamList);
+    assert_eq!(reflector.len(), 1);
+}
+
+#[test]
+fn pages_are_read_to_the_end_where_streams_are_not_known() {
+    let mut reflector = reflector();
+    reflector.failed(&Failure::NoStreams);
+    assert_eq!(reflector.step(), Step::List { next: None });
+    reflector.list_begins();
+    let page = |items: &[String], next: &str| {
+        format!(
+            r#"{{"metadata":{{"resourceVersion":"7","continue":"{next}"}},"items":[{}]}}"#,
+            items.join(",")
+        )
+    };
+    let (changes, complete) = reflector.page(&page(&[service("a", 1, 80)], "token")).unwrap();
+    assert_eq!((short(&changes), complete), (vec!["+a".into()], false));
+    assert_eq!(reflector.step(), Step::List { next: Some("token".into()) });
+    let (changes, complete) = reflector.page(&page(&[service("b", 2, 80)], "")).unwrap();
+    assert_eq!((short(&changes), complete), (vec!["+b".into()], true));
+    assert_eq!(reflector.step(), Step::Watch { from: "7".into() });
+
+    // The token of a page expires: from the start, and nothing is lost.
+    reflector.failed(&Failure::Gone);
+    assert_eq!(reflector.step(), Step::List { next: None });
+    reflector.list_begins();
+    let (changes, _) = reflector.page(r#"{"metadata":{"resourceVersion":"9"},"items":null}"#).unwrap();
+    assert_eq!(short(&changes), ["-a", "-b"]);
+}
+
+#[test]
+fn a_refused_object_keeps_its_last_good_version() {
+    let mut reflector = reflector();
+    reflector.list_begins();
+    let broken = |version| {
+        format!(
+            r#"{{"metadata":{{"name":"a","namespace":"shop","resourceVersion":"{version}"}},"spec":{{"ports":7}}}}"#
+        )
+    };
+    assert_eq!(hear(&mut reflector, &event("ADDED", &broken(1))).0, ["!a"]);
+    assert_eq!(hear(&mut reflector, &event("MODIFIED", &service("a", 2, 80))).0, ["+a"]);
+    assert_eq!(hear(&mut reflector, &event("MODIFIED", &broken(3))).0, ["!a (last good)"]);
+    assert_eq!(hear(&mut reflector, &event("DELETED", &broken(3))).0, ["-a"]);
+}
+
+#[test]
+fn what_may_not_have_been_told_is_told_again() {
+    let mut reflector = reflector();
+    reflector.list_begins();
+    hear(&mut reflector, &event("ADDED", &service("a", 1, 80)));
+    reflector.start_over();
+    reflector.list_begins();
+    assert_eq!(hear(&mut reflector, &event("ADDED", &service("a", 1, 80))).0, ["+a"]);
+}
+
+#[test]
+fn a_kind_that_vanished_takes_its_objects_with_it() {
+    let mut reflector = reflector();
+    reflector.list_begins();
+    hear(&mut reflector, &event("ADDED", &service("b", 1, 80)));
+    hear(&mut reflector, &event("ADDED", &service("a", 1, 80)));
+    assert_eq!(short(&reflector.vanished()), ["-a", "-b"]);
+    assert_eq!(reflector.len(), 0);
+}
+
+#[test]
+fn mesh_config_is_read_out_of_its_config_map() {
+    let mut reflector = Reflector::new(Reader::Mesh, "cluster test".into());
+    reflector.list_begins();
+    let map = |version: u64, mesh: &str| {
+        serde_json::json!({
+            "metadata": {"name": "istio", "namespace": "istio-system", "resourceVersion": version.to_string()},
+            "data": {"mesh": mesh},
+        })
+        .to_string()
+    };
+    assert_eq!(hear(&mut reflector, &event("ADDED", &map(1, "trustDomain: td"))).0, ["+default", "-default"]);
+    let broken = hear(&mut reflector, &event("MODIFIED", &map(2, "trustDomain: [1]"))).0;
+    assert_eq!(broken, ["!default (last good)", "-default"]);
+    assert_eq!(hear(&mut reflector, &event("DELETED", &map(2, ""))).0, ["-default", "-default"]);
+}
+
+/// One thing that can happen to a cluster or to the connection to it.
+#[derive(Clone, Debug)]
+enum Happening {
+    Put(u8, u16),
+    Delete(u8),
+    /// The watch breaks, and so much of what happened since is already compacted when it is back.
+    Break {
+        compacted: bool,
+    },
+    /// The list that is being read breaks after so many objects.
+    BreakList(usize),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        4 => (0..6u8, 1..5u16).prop_map(|(name, port)| Happening::Put(name, port)),
+        2 => (0..6u8).prop_map(Happening::Delete),
+        1 => any::<bool>().prop_map(|compacted| Happening::Break { compacted }),
+        1 => (0..4usize).prop_map(Happening::BreakList),
+    ]
+}
+
+/// A cluster as its API server has it, and what a reader of the reflector's changes has.
+#[derive(Default)]
+struct Both {
+    version: u64,
+    cluster: BTreeMap<u8, (u64, u16)>,
+    reader: BTreeMap<String, u16>,
+    /// What happened while nobody watched.
+    missed: Vec<String>,
+    watching: bool,
+}
+
+impl Both {
+    fn read(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match change {
+                Change::Apply { object, .. } => {
+                    let port =
+                        object.typed::<pilotfish_config::kubernetes::Service>().unwrap().spec.ports[0].port;
+                    self.reader.insert(object.key().name.to_string(), port);
+                }
+                Change::Delete(key) => {
+                    self.reader.remove(&*key.name).expect("only what is there is deleted");
+                }
+                Change::Refused { .. } => panic!("all are good"),
+            }
+        }
+    }
+
+    fn tell(&mut self, reflector: &mut Reflector, line: String) {
+        if !self.watching {
+            return self.missed.push(line);
+        }
+        let Heard::Changes { changes, .. } = reflector.line(&line).unwrap() else { panic!("an error") };
+        self.read(changes);
+    }
+
+    fn connect(&mut self, reflector: &mut Reflector, break_after: Option<usize>) {
+        if let Step::Watch { .. } = reflector.step() {
+            self.watching = true;
+            for line in std::mem::take(&mut self.missed) {
+                self.tell(reflector, line);
+            }
+            return;
+        }
+        reflector.list_begins();
+        self.missed.clear();
+        self.watching = true;
+        let all = self.cluster.clone();
+        for (index, (name, (version, port))) in all.into_iter().enumerate() {
+            if break_after == Some(index) {
+                self.watching = false;
+                return;
+            }
+            self.tell(reflector, event("ADDED", &service(&format!("s{name}"), version, port)));
+        }
+        let end = bookmark(self.version, true);
+        self.tell(reflector, end);
+    }
+}
+
+proptest! {
+    /// Whatever breaks in between: in the end the reader has what the cluster has, and nothing was taken away that was there.
+    #[test]
+    fn a_history_with_breaks_ends_in_the_state_of_the_cluster(history in proptest::collection::vec(happening(), 0..60)) {
+        let mut reflector = reflector();
+        let mut both = Both::default();
+        both.connect(&mut reflector, None);
+        for happening in history {
+            both.version += 1;
+            match happening {
+                Happening::Put(name, port) => {
+                    let kind = if both.cluster.contains_key(&name) { "MODIFIED" } else { "ADDED" };
+                    both.cluster.insert(name, (both.version, port));
+                    let line = event(kind, &service(&format!("s{name}"), both.version, port));
+                    both.tell(&mut reflector, line);
+                }
+                Happening::Delete(name) => {
+                    if both.cluster.remove(&name).is_some() {
+                        let line = event("DELETED", &service(&format!("s{name}"), both.version, 1));
+                        both.tell(&mut reflector, line);
+                    }
+                }
+                Happening::Break { compacted } => {
+                    if both.watching {
+                        both.watching = false;
+                    } else {
+                        if compacted {
+                            reflector.failed(&Failure::Gone);
+                        }
+                        both.connect(&mut reflector, None);
+                    }
+                }
+                Happening::BreakList(after) => {
+                    both.watching = false;
+                    reflector.failed(&Failure::Gone);
+                    both.connect(&mut reflector, Some(after));
+                }
+            }
+        }
+        both.connect(&mut reflector, None);
+        let expected: BTreeMap<String, u16> =
+            both.cluster.iter().map(|(name, (_, port))| (format!("s{name}"), *port)).collect();
+        prop_assert_eq!(both.reader, expected);
+    }
+}
