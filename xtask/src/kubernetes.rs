@@ -1,4 +1,5 @@
-//! The parts of `cargo xtask tools` that make a Kubernetes API server: etcd, and kube-apiserver built from its module.
+//! The parts of `cargo xtask tools` that make a Kubernetes API server: etcd, and kube-apiserver built from its module. And
+//! Helm, built likewise, which renders the chart.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,9 @@ use crate::{process, workspace};
 
 /// The release of Kubernetes; `xtask/kube-apiserver/go.mod` pins the same.
 pub(crate) const KUBERNETES_VERSION: &str = "1.34.4";
+
+/// The release of Helm. It pins its dependencies itself, and Go checks it against the checksum database.
+pub(crate) const HELM_VERSION: &str = "3.19.0";
 
 /// The folder with both programs that controller tests of the Kubernetes world agreed on.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -61,6 +65,17 @@ pub(crate) fn bring_apiserver(folder: &Path) -> Result<()> {
         &mut build,
         "hint: Go 1.24 or newer and its module proxy are needed (GOPROXY, GOFLAGS and HTTPS_PROXY are respected); or \
          name a folder with kube-apiserver and etcd by KUBEBUILDER_ASSETS",
+    )
+}
+
+/// Brings Helm, built by Go.
+pub(crate) fn bring_helm(folder: &Path) -> Result<()> {
+    let mut install = process::command("go");
+    install.env("GOBIN", folder).args(["install", "-trimpath", "-ldflags", "-s -w"]);
+    install.arg(format!("helm.sh/helm/v3/cmd/helm@v{HELM_VERSION}"));
+    retry(
+        &mut install,
+        "hint: Go 1.24 or newer and its module proxy are needed (GOPROXY, GOFLAGS and HTTPS_PROXY are respected)",
     )
 }
 

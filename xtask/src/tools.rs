@@ -73,6 +73,12 @@ fn all() -> Vec<Tool> {
             bring: kubernetes::bring_apiserver,
         },
         Tool { name: "node", version: node::locked(), file: "node/node_modules", bring: node::bring },
+        Tool {
+            name: "helm",
+            version: kubernetes::HELM_VERSION.into(),
+            file: "helm",
+            bring: kubernetes::bring_helm,
+        },
     ]
 }
 

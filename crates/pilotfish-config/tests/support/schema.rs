@@ -169,7 +169,10 @@ fn has_format(name: &str, value: &Value) -> bool {
         }
         "int64" => !value.is_number() || value.is_i64() || value.as_f64().is_some_and(|v| v.abs() < 9.2e18),
         "byte" => value.as_str().is_none_or(|text| {
-            text.trim_end_matches('=').bytes().all(|c| c.is_ascii_alphanumeric() || b"+/ \n".contains(&c))
+            let text: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+            let digits =
+                text.trim_end_matches('=').bytes().all(|c| c.is_ascii_alphanumeric() || b"+/".contains(&c));
+            digits && text.len().is_multiple_of(4)
         }),
         "double" | "date-time" => true,
         unknown => panic!("there is no format {unknown}"),

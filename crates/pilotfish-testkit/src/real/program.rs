@@ -29,6 +29,8 @@ pub enum Tool {
     KubeApiserver,
     /// Node's packages with gRPC and its xDS; `node` itself is the machine's.
     NodePackages,
+    /// Helm, which renders the chart.
+    Helm,
 }
 
 impl Tool {
@@ -46,6 +48,7 @@ impl Tool {
             Self::Etcd => tools.join("etcd"),
             Self::KubeApiserver => tools.join("kube-apiserver"),
             Self::NodePackages => tools.join("node/node_modules"),
+            Self::Helm => tools.join("helm"),
         };
         if path.exists() {
             return Some(path);

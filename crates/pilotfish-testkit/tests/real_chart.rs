@@ -1,0 +1,120 @@
+//! The Helm chart and the plain manifests say the same.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use pilotfish_testkit::real::Tool;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The release of Kubernetes that a chart is rendered for where there is no cluster.
+const RELEASE: &str = "1.34.0";
+
+fn deploy() -> PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn helm(arguments: &[&str]) -> Option<Output> {
+    let mut helm = Command::new(Tool::Helm.find()?);
+    helm.args(arguments).current_dir(deploy().join("helm"));
+    Some(helm.output().unwrap())
+}
+
+fn rendered(settings: &[&str]) -> Option<String> {
+    let mut arguments =
+        vec!["template", "pilotfish", "pilotfish", "--namespace=istio-system", "--kube-version", RELEASE];
+    arguments.extend(settings);
+    let output = helm(&arguments)?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// Objects by kind and name.
+fn objects(yaml: &str) -> BTreeMap<String, Value> {
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(yaml, options).unwrap();
+    let named = documents.into_iter().filter(|document| !document.is_null()).map(|mut object| {
+        if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+            // Who installed it, and with what.
+            labels.retain(|label, _| label == "app.kubernetes.io/name");
+        }
+        (
+            format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap()),
+            object,
+        )
+    });
+    named.collect()
+}
+
+fn manifests() -> BTreeMap<String, Value> {
+    let folder = deploy().join("kubernetes");
+    let kustomization = std::fs::read_to_string(folder.join("kustomization.yaml")).unwrap();
+    let kustomization: Value = serde_saphyr::from_str(&kustomization).unwrap();
+    let listed: Vec<_> =
+        kustomization["resources"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "kustomization.yaml")
+        .collect();
+    files.sort();
+    let mut sorted = listed.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, files, "kustomization.yaml lists every manifest");
+    listed.iter().flat_map(|name| objects(&std::fs::read_to_string(folder.join(name)).unwrap())).collect()
+}
+
+#[test]
+fn chart_and_manifests_say_the_same() {
+    let Some(chart) = rendered(&[]) else { return };
+    let chart = objects(&chart);
+    let mut manifests = manifests();
+    manifests.remove("Namespace istio-system").expect("a release does not make its namespace");
+    let names: Vec<_> = chart.keys().collect();
+    assert_eq!(names, manifests.keys().collect::<Vec<_>>());
+    for (name, manifest) in &manifests {
+        assert_eq!(chart.get(name), Some(manifest), "{name}: chart and manifest differ");
+    }
+}
+
+#[test]
+fn parts_can_be_left_out() {
+    let switches = [
+        "--set=gatewaySecrets.enabled=false,validator.enabled=false,injector.enabled=false",
+        "--set=autoscaling.enabled=false,podDisruptionBudget.enabled=false",
+    ];
+    let Some(chart) = rendered(&switches) else { return };
+    let objects = objects(&chart);
+    let names: Vec<_> = objects.keys().map(String::as_str).collect();
+    let left = [
+        "ClusterRole pilotfish",
+        "ClusterRoleBinding pilotfish",
+        "Deployment pilotfish",
+        "Role pilotfish",
+        "RoleBinding pilotfish",
+        "Service pilotfish",
+        "ServiceAccount pilotfish",
+    ];
+    assert_eq!(names, left);
+    let deployment = &objects["Deployment pilotfish"]["spec"];
+    assert_eq!(deployment["replicas"], 2);
+    let arguments = deployment["template"]["spec"]["containers"][0]["args"].to_string();
+    assert!(!arguments.contains("webhook"), "{arguments}");
+}
+
+#[test]
+fn the_namespace_is_the_releases() {
+    let Some(chart) = rendered(&["--namespace=mesh"]) else { return };
+    assert!(!chart.contains("istio-system"), "{chart}");
+    assert!(chart.contains("--root-namespace=mesh"));
+}
+
+#[test]
+fn the_chart_is_clean_and_refuses_unknown_values() {
+    let Some(lint) = helm(&["lint", "--strict", "--kube-version", RELEASE, "pilotfish"]) else { return };
+    assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
+    let arguments = ["template", "pilotfish", "--kube-version", RELEASE, "--set=replica=3"];
+    let output = helm(&arguments).unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("replica"), "{message}");
+}
