@@ -29,6 +29,7 @@ pub mod eds;
 pub mod envoy_filter;
 pub mod gateway;
 mod gateway_api;
+mod header_case;
 mod ingress;
 pub mod lds;
 pub mod locality;

@@ -1,5 +1,6 @@
 //! A cluster while it is built.
 
+use crate::header_case;
 use crate::metadata::{self, record, text};
 use pilotfish_model::{Port, Protocol, Service};
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{
@@ -61,23 +62,39 @@ impl Draft {
     }
 
     /// The protocol that the port was declared with; where it was not, that of the client, if the proxy sniffs.
-    pub(super) fn set_protocol(&mut self, protocol: Protocol, sniffs: bool) {
+    pub(super) fn set_protocol(&mut self, protocol: Protocol, sniffs: bool, preserve_case: bool) {
         if protocol.is_http2() {
             self.set_http2();
-        } else if protocol.is_unsupported() && sniffs {
+            return;
+        }
+        if preserve_case && (protocol.is_http() || protocol.is_unsupported()) {
+            let http1 = Http1ProtocolOptions {
+                header_key_format: Some(header_case::preserved()),
+                ..Http1ProtocolOptions::default()
+            };
+            self.http().upstream_protocol_options =
+                Some(explicit(ProtocolConfig::HttpProtocolOptions(http1)));
+        }
+        if protocol.is_unsupported() && sniffs {
             self.use_downstream_protocol();
         }
     }
 
-    /// HTTP/2, unless a protocol was chosen already.
+    /// HTTP/2, whatever was chosen before.
     pub(super) fn set_http2(&mut self) {
         let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
-        self.http().upstream_protocol_options.get_or_insert(explicit(http2));
+        self.http().upstream_protocol_options = Some(explicit(http2));
     }
 
-    /// The protocol of the client's request.
+    /// The protocol of the client's request; as HTTP/1 with the options that were chosen for it.
     pub(super) fn use_downstream_protocol(&mut self) {
-        self.http().upstream_protocol_options = Some(downstream_protocol());
+        let http1 = match self.http().upstream_protocol_options.take() {
+            Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+                protocol_config: Some(ProtocolConfig::HttpProtocolOptions(http1)),
+            })) => http1,
+            _ => Http1ProtocolOptions::default(),
+        };
+        self.http().upstream_protocol_options = Some(downstream_protocol(http1));
     }
 
     pub(super) fn http2_options(&mut self) -> Option<&mut Http2ProtocolOptions> {
@@ -127,9 +144,9 @@ fn explicit(config: ProtocolConfig) -> UpstreamProtocolOptions {
     UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config: Some(config) })
 }
 
-fn downstream_protocol() -> UpstreamProtocolOptions {
+fn downstream_protocol(http1: Http1ProtocolOptions) -> UpstreamProtocolOptions {
     UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
-        http_protocol_options: Some(Http1ProtocolOptions::default()),
+        http_protocol_options: Some(http1),
         http2_protocol_options: Some(Http2ProtocolOptions::default()),
         ..UseDownstreamHttpConfig::default()
     })

@@ -137,7 +137,7 @@ impl Inbound<'_> {
         let kind = if assignment.is_some() { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
         let mut draft = Draft::new(inbound_name(self.number), kind);
         draft.cluster.load_assignment = assignment;
-        draft.set_protocol(self.port.protocol, true);
+        draft.set_protocol(self.port.protocol, true, self.view.client.preserve_case);
         let rule = self.rule();
         let policy = rule.as_ref().map_or_else(Policy::default, |rule| rule.policy(self.port.number));
         let pool = self.pool.or(policy.connection_pool);

@@ -133,7 +133,7 @@ impl<'a> Context<'a> {
         let mut provenance = self.provenance();
         provenance.extend(self.discover(&mut draft, which)?);
         let sniffs = self.client.scope.kind != ProxyKind::Router;
-        draft.set_protocol(which.port.protocol, sniffs);
+        draft.set_protocol(which.port.protocol, sniffs, self.client.preserve_case);
         self.name(&mut draft, which);
         self.apply_policy(&mut draft, which);
         draft.set_eds();

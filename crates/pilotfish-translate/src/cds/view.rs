@@ -7,7 +7,7 @@ use crate::locality::Place;
 use crate::scope::Scope;
 use crate::targets::{Target, TargetsOf};
 use crate::workload::Identity;
-use crate::{Cx, InterceptionMode, Proxy, ProxyKind, Query, destination_rule};
+use crate::{Cx, InterceptionMode, Proxy, ProxyKind, Query, destination_rule, proxy_config};
 use pilotfish_config::networking::IstioIngressListener;
 use pilotfish_model::{Labels, Resolution};
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct Client {
     pub patches: Patches,
     /// Certificate files that it brings along for mutual TLS.
     pub certificates: Option<Certificates>,
+    /// Whether header names are sent as they were written.
+    pub preserve_case: bool,
 }
 
 impl Client {
@@ -117,6 +119,7 @@ impl ClusterView {
                 ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, Subject::Cluster),
             },
             certificates: if is_envoy { Certificates::of(proxy) } else { None },
+            preserve_case: is_envoy && preserves_case(cx, proxy),
             scope,
         };
         let sidecar = if proxy.kind == ProxyKind::Sidecar { client.scope.sidecar_object(cx) } else { None };
@@ -128,6 +131,11 @@ impl ClusterView {
         };
         Some(Self { targets, address: own_address(proxy, ingress), client: Arc::new(client) })
     }
+}
+
+fn preserves_case(cx: &Cx<'_>, proxy: &Proxy) -> bool {
+    let config = proxy_config::of(cx, proxy);
+    config.proxy_headers.as_ref().and_then(|headers| headers.preserve_http1_header_case) == Some(true)
 }
 
 /// Where nothing is captured, only what a Sidecar says is served on the workload's ports.

@@ -1,17 +1,17 @@
 //! The HTTP connection manager: what all have in common, and what tells both directions of sidecars and routers apart.
 
 use super::filters::{self, Side};
+use super::tcp_proxy::written_duration;
 use super::view::Base;
-use crate::Cx;
+use crate::{Cx, header_case};
 use crate::proxy_config::EffectiveProxyConfig;
 use pilotfish_config::mesh::{
-    ForwardClientCertDetails as Forward, NormalizationType, ProxyConfig, ProxyHeaders,
+    ForwardClientCertDetails as Forward, MetadataExchangeMode, NormalizationType, ProxyConfig, ProxyHeaders,
 };
 use pilotfish_model::Protocol;
-use pilotfish_proto::envoy::config::core::v3::http1_protocol_options::{HeaderKeyFormat, header_key_format};
 use pilotfish_proto::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, Http1ProtocolOptions, Http2ProtocolOptions,
-    TypedExtensionConfig, config_source,
+    HttpProtocolOptions, config_source,
 };
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::http::router::v3::Router;
@@ -22,7 +22,6 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, RequestIdExtension,
 };
-use pilotfish_proto::envoy::extensions::http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig;
 use pilotfish_proto::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 use pilotfish_proto::{Duration, config_any};
 
@@ -62,6 +61,8 @@ impl Manager<'_> {
             tracing: self.policies.traced.tracing.clone(),
             access_log: self.policies.logs.http.clone(),
             stream_idle_timeout: Some(Duration::default()),
+            common_http_protocol_options: written_duration(&self.base.idle_timeout)
+                .map(|idle| HttpProtocolOptions { idle_timeout: Some(idle), ..Default::default() }),
             use_remote_address: Some(false),
             proxy_100_continue: true,
             upgrade_configs: vec![UpgradeConfig {
@@ -76,7 +77,7 @@ impl Manager<'_> {
         normalize_paths(cx, &mut manager);
         apply_headers(headers, &mut manager);
         match self.side {
-            Side::Client => {}
+            Side::Client => manager.server_name = written_server_name(headers).unwrap_or_default(),
             Side::Server => self.apply_server(&config, &mut manager),
             Side::Gateway => apply_gateway(&config, &mut manager),
         }
@@ -117,7 +118,9 @@ impl Manager<'_> {
     fn http_filters(&self, headers: Option<&ProxyHeaders>) -> Vec<HttpFilter> {
         let mut list = Vec::with_capacity(8);
         if self.base.istio_filters {
-            list.push(filters::http_metadata_exchange(self.side));
+            let within = headers.and_then(|headers| headers.metadata_exchange_headers.as_ref());
+            let in_mesh = within.is_some_and(|within| within.mode == MetadataExchangeMode::InMesh);
+            list.push(filters::http_metadata_exchange(self.side, in_mesh));
         }
         list.extend(self.policies.http(self.port));
         list.extend(filters::grpc(self.protocol));
@@ -139,7 +142,7 @@ impl Manager<'_> {
             options.get_or_insert_default().accept_http_10 = true;
         }
         if headers.and_then(|headers| headers.preserve_http1_header_case) == Some(true) {
-            options.get_or_insert_default().header_key_format = Some(preserve_case());
+            options.get_or_insert_default().header_key_format = Some(header_case::preserved());
         }
         options
     }
@@ -171,9 +174,13 @@ fn apply_server_name(headers: Option<&ProxyHeaders>, manager: &mut HttpConnectio
     if headers.is_some_and(hidden) {
         return;
     }
-    let written = headers.and_then(|headers| headers.server.as_ref()).map(|server| &server.value);
-    let written = written.filter(|value| !value.is_empty());
-    manager.server_name = written.cloned().unwrap_or_else(|| "istio-envoy".to_owned());
+    manager.server_name = written_server_name(headers).unwrap_or_else(|| "istio-envoy".to_owned());
+}
+
+/// The name in the `server` header, where one is written and the header is not left as it is.
+fn written_server_name(headers: Option<&ProxyHeaders>) -> Option<String> {
+    let server = headers?.server.as_ref().filter(|server| server.disabled != Some(true))?;
+    Some(server.value.clone()).filter(|value| !value.is_empty())
 }
 
 /// Routes that the proxy asks for by name.
@@ -217,6 +224,8 @@ fn apply_headers(headers: Option<&ProxyHeaders>, manager: &mut HttpConnectionMan
     if headers.server.as_ref().is_some_and(|server| server.disabled == Some(true)) {
         manager.server_header_transformation = ServerHeaderTransformation::PassThrough.into();
     }
+    manager.append_x_forwarded_port =
+        headers.x_forwarded_port.as_ref().is_some_and(|port| port.enabled == Some(true));
     if headers.request_id.as_ref().is_some_and(|id| id.disabled == Some(true)) {
         manager.generate_request_id = Some(false);
     }
@@ -233,14 +242,4 @@ pub(crate) fn forward_details(written: Forward, default: ForwardClientCertDetail
         Forward::AlwaysForwardOnly => ForwardClientCertDetails::AlwaysForwardOnly,
     }
     .into()
-}
-
-fn preserve_case() -> HeaderKeyFormat {
-    let config = PreserveCaseFormatterConfig::default();
-    HeaderKeyFormat {
-        header_format: Some(header_key_format::HeaderFormat::StatefulFormatter(TypedExtensionConfig {
-            name: "preserve_case".to_owned(),
-            typed_config: config_any(&config),
-        })),
-    }
 }

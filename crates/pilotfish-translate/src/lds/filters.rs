@@ -118,7 +118,7 @@ impl Side {
 }
 
 /// Tells the peer of a request who this is, and learns who it is. Only Istio's Envoy has it.
-pub(crate) fn http_metadata_exchange(side: Side) -> HttpFilter {
+pub(crate) fn http_metadata_exchange(side: Side, in_mesh: bool) -> HttpFilter {
     let method = |name: &str| record([(name, record([]))]);
     let discovery = list(vec![method("istio_headers"), method("workload_discovery")]);
     let propagation = list(vec![method("istio_headers")]);
@@ -127,6 +127,10 @@ pub(crate) fn http_metadata_exchange(side: Side) -> HttpFilter {
             fields([("downstream_discovery", discovery), ("downstream_propagation", propagation)])
         }
         Side::Client | Side::Gateway => {
+            // Who is outside the mesh need not know.
+            let sparing =
+                list(vec![record([("istio_headers", record([("skip_external_clusters", flag(true))]))])]);
+            let propagation = if in_mesh { sparing } else { propagation };
             fields([("upstream_discovery", discovery), ("upstream_propagation", propagation)])
         }
     };

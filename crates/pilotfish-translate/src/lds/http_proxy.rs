@@ -8,6 +8,7 @@ use super::view::OutboundView;
 use super::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::{Cx, Encoded};
 use pilotfish_model::Protocol;
+use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{Http1ProtocolOptions, TrafficDirection};
 use pilotfish_proto::envoy::config::listener::v3::{AdditionalAddress, FilterChain, Listener};
 
@@ -47,7 +48,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
             ..Default::default()
         }],
         traffic_direction: TrafficDirection::Outbound.into(),
-        listener_filters_timeout: address::detection_timeout(cx),
+        listener_filters_timeout: Some(Duration::default()),
         continue_on_listener_filters_timeout: true,
         max_connections_to_accept_per_socket_event: Some(ACCEPT_AT_ONCE),
         ..Default::default()

@@ -42,6 +42,11 @@ pub(crate) struct Stream<'a> {
     pub(crate) access_log: &'a [AccessLog],
 }
 
+/// A duration of a proxy's metadata, as Go writes durations; `None` for none, or for what is no duration.
+pub(crate) fn written_duration(text: &str) -> Option<Duration> {
+    Written::parse(text).ok().and_then(duration)
+}
+
 impl Stream<'_> {
     /// The network filters, the TCP proxy last.
     pub(crate) fn filters(&self) -> Vec<Filter> {
@@ -54,7 +59,7 @@ impl Stream<'_> {
         let mut proxy = TcpProxy {
             stat_prefix: self.stat_prefix.clone(),
             cluster_specifier: Some(cluster_specifier(&self.to)),
-            idle_timeout: Written::parse(self.idle_timeout).ok().and_then(duration),
+            idle_timeout: written_duration(self.idle_timeout),
             access_log: self.access_log.to_vec(),
             ..Default::default()
         };

@@ -33,6 +33,8 @@ pub struct Base {
     pub agent: bool,
     /// Whether it speaks HTTP/1.0.
     pub http10: bool,
+    /// `IDLE_TIMEOUT` for connections; empty for none.
+    pub idle_timeout: Arc<str>,
     /// How it names itself in traces.
     pub tags: Arc<Tags>,
     /// Its labels, as far as the selector of some policy names them.
@@ -59,8 +61,6 @@ pub struct OutboundView {
     pub base: Arc<Base>,
     /// Which addresses of services it uses.
     pub addresses: AddressView,
-    /// `IDLE_TIMEOUT` for TCP connections; empty for none.
-    pub idle_timeout: Arc<str>,
     /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
     /// The ports that its own listeners have, sorted.
@@ -80,8 +80,6 @@ pub struct InboundView {
     pub targets: Arc<[Target]>,
     /// Its address, where a Sidecar declares ports.
     pub own_address: Option<IpAddr>,
-    /// `IDLE_TIMEOUT` for TCP connections; empty for none.
-    pub idle_timeout: Arc<str>,
     /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
     /// The ports that its own listeners have, sorted.
@@ -104,6 +102,7 @@ impl Base {
             istio_filters: proxy.istio_filters,
             agent: proxy.agent && !is_router,
             http10: proxy.meta("HTTP10") == "1",
+            idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
             tags: Arc::new(tags(cx, proxy, &labels)),
             labels: selected_labels(cx, proxy, &labels),
             proxy_config: proxy_config::narrowed(&proxy.proxy_config, &USED_SETTINGS),
@@ -169,7 +168,6 @@ impl OutboundView {
         Self {
             base: base.clone(),
             addresses: AddressView::of(proxy),
-            idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
             reserved: reserved_ports(proxy),
             http_proxy_port: port(proxy, "HTTP_PROXY_PORT").unwrap_or(0),
@@ -208,7 +206,6 @@ impl InboundView {
             base: base.clone(),
             targets: Arc::clone(&targets),
             own_address: if ingress { proxy.ips.iter().find(|ip| is_global(ip)).copied() } else { None },
-            idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
             reserved: reserved_ports(proxy),
             exact_balance: proxy.meta_flag("INBOUND_LISTENER_EXACT_BALANCE"),

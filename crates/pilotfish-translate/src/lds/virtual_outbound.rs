@@ -64,7 +64,7 @@ fn catch_all(cx: &Cx<'_>, view: &OutboundView, policies: &Policies) -> FilterCha
         to: To::Cluster(cluster.clone()),
         stat_prefix: cluster,
         protocol: Protocol::Tcp,
-        idle_timeout: &view.idle_timeout,
+        idle_timeout: &view.base.idle_timeout,
         rule: None,
         subset: "",
         access_log: &policies.logs.tcp,

@@ -119,9 +119,8 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         (
             "headers",
             Proxy {
-                proxy_config:
-                    r#"{"proxyHeaders": {"attemptCount": {"disabled": true}, "server": {"value": "x"}}}"#
-                        .into(),
+                proxy_config: r#"{"proxyHeaders": {"attemptCount": {"disabled": true}, "preserveHttp1HeaderCase": true}}"#
+                    .into(),
                 ..old()
             },
         ),
@@ -143,7 +142,7 @@ const HELD: [(&str, [&str; 3]); 20] = [
     ("agent", ["CL", "C", ""]),
     ("identity", ["S", "S", "S"]),
     ("tracing", ["L", "L", ""]),
-    ("headers", ["LR", "LR", "R"]),
+    ("headers", ["CLR", "CLR", "R"]),
     ("REQUESTED_NETWORK_VIEW", ["E", "E", "E"]),
     ("DNS", ["LRN", "", "LR"]),
     ("IDLE_TIMEOUT", ["L", "L", ""]),
@@ -191,7 +190,7 @@ const USES: [Use; 44] = [
     ("identity", secret, ["S", "S", "S"]),
     ("identity", plugin_with_secret, ["X", "X", ""]),
     ("tracing", traced, ["L", "L", ""]),
-    ("headers", plain, ["LR", "LR", "R"]),
+    ("headers", plain, ["CLR", "CLR", "R"]),
     ("NODE_NAME", node_local, ["E", "E", "E"]),
     ("ISTIO_VERSION", patch_by_version, ["CLR", "CLR", ""]),
     ("ANYTHING", patch_by_metadata, ["CLR", "CLR", ""]),

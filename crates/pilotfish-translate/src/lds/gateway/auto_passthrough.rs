@@ -49,7 +49,7 @@ fn chain(builder: &Builder<'_>, service: &Service, port: &Port, rule: Option<&Ru
         to: To::Cluster(cluster.clone()),
         stat_prefix: stat_name::of(&pattern, &cluster, &names),
         protocol: port.protocol,
-        idle_timeout: &builder.view.idle_timeout,
+        idle_timeout: &builder.view.base.idle_timeout,
         rule,
         subset,
         access_log: &builder.policies.logs.tcp,

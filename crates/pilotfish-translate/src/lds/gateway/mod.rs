@@ -33,8 +33,6 @@ pub struct GatewayView {
     pub base: Arc<Base>,
     /// Its gateways.
     pub gateways: Bound,
-    /// `IDLE_TIMEOUT` for TCP connections; empty for none.
-    pub idle_timeout: Arc<str>,
     /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
 }
@@ -46,7 +44,6 @@ impl GatewayView {
         Self {
             base: Arc::new(Base::of(cx, proxy)),
             gateways: Bound::of(cx, proxy),
-            idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
         }
     }

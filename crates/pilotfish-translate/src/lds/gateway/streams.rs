@@ -86,7 +86,7 @@ fn routed(builder: &Builder<'_>, server: &MergedServer, rule: &Rule, route: &[Ro
         cx: builder.cx,
         base: &builder.view.base,
         port: &port_of(server),
-        idle_timeout: &builder.view.idle_timeout,
+        idle_timeout: &builder.view.base.idle_timeout,
         access_log: &builder.policies.logs.tcp,
     };
     let (filters, provenance) = routes.filters(rule, route);

@@ -81,7 +81,7 @@ fn streams(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
         to: To::Cluster(inlet.cluster.clone()),
         stat_prefix: stat_name::of(&pattern, &inlet.cluster, &names),
         protocol: inlet.protocol,
-        idle_timeout: &builder.view.idle_timeout,
+        idle_timeout: &builder.view.base.idle_timeout,
         rule: None,
         subset: "",
         access_log: &builder.policies.logs.tcp,

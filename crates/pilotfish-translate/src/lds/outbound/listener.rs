@@ -8,6 +8,7 @@ use crate::lds::view::OutboundView;
 use crate::lds::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::{Cx, Encoded};
 use pilotfish_model::Protocol;
+use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
 use pilotfish_proto::envoy::config::listener::v3::{
     AdditionalAddress, FilterChain, FilterChainMatch, Listener, ListenerFilter,
@@ -20,6 +21,9 @@ pub(super) fn encode(cx: &Cx<'_>, view: &OutboundView, builder: &Builder<'_>, mu
     provenance.extend(builder.policies.provenance.iter().cloned());
     provenance.extend(entry.chains.iter().flat_map(|chain| chain.provenance.iter().cloned()));
     let mut addresses = entry.binds.iter().map(|bind| address::of(bind, entry.port));
+    // Only a look at the first bytes of a request may take too long.
+    let sniffs = entry.chains.iter().any(|chain| chain.http);
+    let timeout = if sniffs { address::detection_timeout(cx) } else { Some(Duration::default()) };
     let mut listener = Listener {
         name: name.clone(),
         address: addresses.next(),
@@ -28,7 +32,7 @@ pub(super) fn encode(cx: &Cx<'_>, view: &OutboundView, builder: &Builder<'_>, mu
             .collect(),
         traffic_direction: TrafficDirection::Outbound.into(),
         listener_filters: inspectors(&entry),
-        listener_filters_timeout: address::detection_timeout(cx),
+        listener_filters_timeout: timeout,
         continue_on_listener_filters_timeout: true,
         bind_to_port: (!entry.bind_to_port).then_some(false),
         max_connections_to_accept_per_socket_event: entry.bind_to_port.then_some(ACCEPT_AT_ONCE),
@@ -65,7 +69,7 @@ fn passthrough(builder: &Builder<'_>) -> FilterChain {
         to: To::Cluster(builder.passthrough.clone()),
         stat_prefix: builder.passthrough.clone(),
         protocol: Protocol::Tcp,
-        idle_timeout: &builder.view.idle_timeout,
+        idle_timeout: &builder.view.base.idle_timeout,
         rule: None,
         subset: "",
         access_log: &builder.policies.logs.tcp,

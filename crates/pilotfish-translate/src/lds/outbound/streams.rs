@@ -142,7 +142,7 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
         stat_prefix: stat_name::of(&pattern, &cluster, &names),
         to: To::Cluster(cluster),
         protocol: site.port.protocol,
-        idle_timeout: &builder.view.idle_timeout,
+        idle_timeout: &builder.view.base.idle_timeout,
         rule: rule.as_deref(),
         subset: "",
         access_log: &builder.policies.logs.tcp,
@@ -166,7 +166,7 @@ fn routes<'a>(builder: &'a Builder<'_>, site: &'a Site) -> StreamRoutes<'a> {
         cx: builder.cx,
         base: &builder.view.base,
         port: &site.port,
-        idle_timeout: &builder.view.idle_timeout,
+        idle_timeout: &builder.view.base.idle_timeout,
         access_log: &builder.policies.logs.tcp,
     }
 }
