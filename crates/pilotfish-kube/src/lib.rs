@@ -9,6 +9,7 @@
 //! that is no longer possible it lists anew and tells what differs, so that nobody downstream sees a gap.
 
 pub mod client;
+pub mod lease;
 mod source;
 mod watch;
 

@@ -6,7 +6,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use backoff::Backoff;
+pub(crate) use backoff::{Backoff, random};
 pub(crate) use reflector::{Change, Reader};
 pub(crate) use request::{Resource, chain};
 

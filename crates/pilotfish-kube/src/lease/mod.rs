@@ -1,0 +1,279 @@
+//! Leader election: of several replicas one writes. Each purpose has a Lease (`coordination.k8s.io/v1`) of its own.
+//!
+//! [`Elector`] is the rim around the `machine`, which decides everything: it reads and writes the Lease and hands
+//! out [`Leadership`], which says at each moment whether this replica leads. Whoever writes asks before each
+//! write, and gives up a write that is under way when the leadership ends.
+
+mod machine;
+mod record;
+#[cfg(test)]
+mod tests;
+
+pub use machine::ElectionTimes;
+
+use crate::watch::{chain, random};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use machine::{Claim, Machine, Step};
+use record::Record;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// The Lease of whoever writes status.
+pub const STATUS_LEASE: &str = "pilotfish-status-leader";
+
+/// For what, as whom.
+#[derive(Clone, Debug)]
+pub struct LeaseSettings {
+    /// The namespace of the Lease.
+    pub namespace: Arc<str>,
+    /// Its name: one for each purpose.
+    pub name: Arc<str>,
+    /// Who we are: different for every process that ever was.
+    pub identity: Arc<str>,
+    /// How long things take.
+    pub times: ElectionTimes,
+}
+
+impl LeaseSettings {
+    /// That Lease, under the name of this Pod.
+    #[must_use]
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        let (namespace, name) = (namespace.into(), name.into());
+        Self { namespace, name, identity: identity(), times: ElectionTimes::default() }
+    }
+}
+
+/// The Pod's name, else the machine's, with a random part: a process that is started again is somebody else.
+fn identity() -> Arc<str> {
+    let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let host =
+        || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+    let pod =
+        of("POD_NAME").or_else(|| of("HOSTNAME")).or_else(host).unwrap_or_else(|| "pilotfish".to_owned());
+    format!("{pod}_{:013x}", random().to_bits() & ((1 << 52) - 1)).into()
+}
+
+/// Whether this replica leads. Cheap to clone; always up to date.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    until: watch::Receiver<Option<Instant>>,
+}
+
+impl Leadership {
+    /// Leads for ever: for where there is one process only, as in tests.
+    #[must_use]
+    pub fn alone() -> Self {
+        let far = Instant::now() + Duration::from_secs(365 * 24 * 3600);
+        Self { until: watch::channel(Some(far)).1 }
+    }
+
+    /// Until when this replica leads unless it renews; `None` when it does not lead now.
+    #[must_use]
+    pub fn until(&self) -> Option<Instant> {
+        self.until.borrow().filter(|until| *until > Instant::now())
+    }
+
+    /// Whether this replica leads now.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.until().is_some()
+    }
+
+    /// Waits until this replica leads; for ever when the election is over.
+    pub async fn gained(&mut self) {
+        loop {
+            if self.leads() {
+                return;
+            }
+            if self.until.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until this replica leads no longer.
+    pub async fn lost(&mut self) {
+        while let Some(until) = self.until() {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                // Without an elector the time that was given still holds.
+                Ok(()) = self.until.changed() => {}
+            }
+        }
+    }
+}
+
+/// Takes part in an election. See the module's description.
+pub struct Elector {
+    api: Api<Lease>,
+    settings: LeaseSettings,
+    machine: Machine,
+    /// The Lease as it was read last: what others set on it stays when we write.
+    lease: Option<Lease>,
+    tell: watch::Sender<Option<Instant>>,
+    failing: bool,
+}
+
+/// What came of a request.
+enum Answer<T> {
+    Got(T),
+    Refused,
+    Failed(String),
+}
+
+impl Elector {
+    /// A candidate. Nothing happens before it [runs](Self::run).
+    #[must_use]
+    pub fn new(client: Client, settings: LeaseSettings) -> (Self, Leadership) {
+        let settings = LeaseSettings { times: settings.times.checked(), ..settings };
+        let (tell, until) = watch::channel(None);
+        let machine = Machine::new(settings.identity.clone(), settings.times, Instant::now());
+        let api = Api::namespaced(client, &settings.namespace);
+        (Self { api, settings, machine, lease: None, tell, failing: false }, Leadership { until })
+    }
+
+    /// Takes part until `stop`, and then lets the next one lead at once. Whoever writes must have ended before.
+    pub async fn run(mut self, stop: impl Future<Output = ()> + Send) {
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let now = Instant::now();
+            match self.machine.step(now) {
+                Step::Wait(until) => tokio::select! {
+                    () = tokio::time::sleep_until(until) => {}
+                    () = &mut stop => break,
+                },
+                Step::Read => tokio::select! {
+                    answer = read(&self.api, &self.settings) => self.was_read(answer),
+                    () = &mut stop => break,
+                },
+                Step::Write(claim) => {
+                    let lease = self.claim(&claim);
+                    tokio::select! {
+                        answer = write(&self.api, &self.settings, &lease) => self.was_written(answer, now),
+                        () = &mut stop => break,
+                    }
+                }
+            }
+            self.say();
+        }
+        self.machine.resign();
+        self.say();
+        self.release().await;
+    }
+
+    /// The Lease with our claim.
+    fn claim(&self, claim: &Claim) -> Lease {
+        let LeaseSettings { identity, times, name, .. } = &self.settings;
+        let record = Record::next(claim.before.as_ref(), identity, times.duration, Timestamp::now());
+        let before = self.lease.clone().filter(|_| claim.over.is_some());
+        record.lease(name, claim.over.as_deref(), before)
+    }
+
+    fn was_read(&mut self, answer: Answer<Option<Lease>>) {
+        let now = Instant::now();
+        match answer {
+            Answer::Got(lease) => {
+                self.healthy();
+                self.machine.read(lease.as_ref().map(parts), now, random());
+                self.lease = lease;
+            }
+            Answer::Refused => self.machine.refused(now, random()),
+            Answer::Failed(reason) => self.trouble(&reason),
+        }
+    }
+
+    fn was_written(&mut self, answer: Answer<Lease>, sent: Instant) {
+        let now = Instant::now();
+        match answer {
+            Answer::Got(lease) => {
+                self.healthy();
+                let (record, version) = parts(&lease);
+                self.machine.wrote(record, version, sent, now);
+                self.lease = Some(lease);
+            }
+            Answer::Refused => self.machine.refused(now, random()),
+            Answer::Failed(reason) => self.trouble(&reason),
+        }
+    }
+
+    fn trouble(&mut self, reason: &str) {
+        self.machine.failed(Instant::now(), random());
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::warn!(lease = %self.settings.name, reason, "the Lease cannot be read or written");
+        }
+    }
+
+    fn healthy(&mut self) {
+        if std::mem::take(&mut self.failing) {
+            tracing::info!(lease = %self.settings.name, "the Lease can be read and written again");
+        }
+    }
+
+    /// Tells whether we lead.
+    fn say(&self) {
+        let until = self.machine.leads_until(Instant::now());
+        let LeaseSettings { name, identity, .. } = &self.settings;
+        let before = self.tell.send_replace(until);
+        match (before, until) {
+            (None, Some(_)) => tracing::info!(lease = %name, %identity, "leading"),
+            (Some(_), None) => tracing::info!(lease = %name, %identity, "leading no longer"),
+            _ => {}
+        }
+    }
+
+    /// Gives the Lease back if it is ours. What cannot be said in a moment is not said: the Lease then ends by itself.
+    async fn release(&mut self) {
+        let Answer::Got(Some(lease)) = read(&self.api, &self.settings).await else { return };
+        let (record, version) = parts(&lease);
+        if record.holder != self.settings.identity {
+            return;
+        }
+        let released = record.released().lease(&self.settings.name, Some(&version), Some(lease));
+        if let Answer::Failed(reason) = write(&self.api, &self.settings, &released).await {
+            tracing::warn!(lease = %self.settings.name, reason, "the Lease was not given back, it ends by itself");
+        }
+    }
+}
+
+/// The record and the version of a Lease.
+fn parts(lease: &Lease) -> (Record, Arc<str>) {
+    let record = Record::of(lease.spec.as_ref().unwrap_or(&Default::default()));
+    (record, lease.metadata.resource_version.as_deref().unwrap_or_default().into())
+}
+
+async fn read(api: &Api<Lease>, settings: &LeaseSettings) -> Answer<Option<Lease>> {
+    answer(settings, &[], api.get_opt(&settings.name)).await
+}
+
+/// Creates the Lease, or replaces the version that it names.
+async fn write(api: &Api<Lease>, settings: &LeaseSettings, lease: &Lease) -> Answer<Lease> {
+    let params = PostParams { field_manager: Some("pilotfish".to_owned()), ..PostParams::default() };
+    if lease.metadata.resource_version.is_some() {
+        // Changed meanwhile, or gone.
+        answer(settings, &[409, 404], api.replace(&settings.name, &params, lease)).await
+    } else {
+        // There already. A 404 would be about the namespace.
+        answer(settings, &[409], api.create(&params, lease)).await
+    }
+}
+
+/// A request may take half of the deadline, so that there is time for another.
+async fn answer<T>(
+    settings: &LeaseSettings,
+    refusals: &[u16],
+    request: impl Future<Output = kube::Result<T>>,
+) -> Answer<T> {
+    let limit = settings.times.deadline / 2;
+    match timeout(limit, request).await {
+        Ok(Ok(got)) => Answer::Got(got),
+        Ok(Err(kube::Error::Api(status))) if refusals.contains(&status.code) => Answer::Refused,
+        Ok(Err(error)) => Answer::Failed(chain(&error)),
+        Err(_) => Answer::Failed(format!("no answer within {} s", limit.as_secs_f64())),
+    }
+}
