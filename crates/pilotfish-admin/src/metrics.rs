@@ -52,13 +52,39 @@ pub struct Metrics {
     pub publish: Histogram,
     /// Objects refused by validation, now.
     pub rejected_configs: IntGauge,
-    /// What happened to watches of Kubernetes, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`.
-    pub kube_watches: IntCounterVec,
+    /// Of live clusters.
+    pub kube: KubeMetrics,
     services: IntGauge,
     virtual_services: IntGauge,
     uptime: Gauge,
     resident: IntGauge,
     cpu: Gauge,
+}
+
+/// The metrics of live clusters.
+pub struct KubeMetrics {
+    /// What happened to watches, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`.
+    pub watches: IntCounterVec,
+    /// Remote clusters that are read.
+    pub remote_clusters: IntGauge,
+    /// How often readiness went on without a remote cluster.
+    pub remote_timeouts: IntCounter,
+}
+
+impl KubeMetrics {
+    fn new(r: &Registry) -> Result<Self, prometheus::Error> {
+        const TIMEOUTS: &str = "How often nobody waited any longer for the first list of a remote cluster";
+        Ok(Self {
+            watches: counters_by(
+                r,
+                "pilotfish_kube_watch_events",
+                "What happened to watches of Kubernetes, by cluster, kind and event",
+                &["cluster", "kind", "event"],
+            )?,
+            remote_clusters: gauge(r, "istiod_managed_clusters", "Remote clusters that are read")?,
+            remote_timeouts: register(r, IntCounter::new("remote_cluster_sync_timeouts_total", TIMEOUTS))?,
+        })
+    }
 }
 
 /// The types whose refusals istiod counts under names of their own.
@@ -121,12 +147,7 @@ impl Metrics {
                 "pilot_total_rejected_configs",
                 "Objects whose newest version is refused",
             )?,
-            kube_watches: counters_by(
-                r,
-                "pilotfish_kube_watch_events",
-                "What happened to watches of Kubernetes, by cluster, kind and event",
-                &["cluster", "kind", "event"],
-            )?,
+            kube: KubeMetrics::new(r)?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
             uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,

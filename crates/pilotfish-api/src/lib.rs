@@ -32,12 +32,23 @@ pub struct Registry {
     /// Since when it cannot be read, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,
+    /// Whether readiness went on without its first list, which took too long.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub given_up: bool,
+    /// Whether it takes the place of the registry of the same name as soon as it is in sync.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replacing: bool,
     /// Services (hosts by namespace).
     pub services: usize,
     /// Endpoints of all services.
     pub endpoints: usize,
     /// Workloads.
     pub workloads: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// One port of a service.

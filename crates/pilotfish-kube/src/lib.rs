@@ -5,11 +5,14 @@
 //!                (kube client, IO)     (pure: what differs)                  (pure: one voice per cluster)
 //! ```
 //!
+//! Secrets with kubeconfigs name further clusters ([`remote`]): each is a source of its own.
+//!
 //! A source that cannot reach its API server says so and takes nothing away. When it is back, it goes on where it was; when
 //! that is no longer possible it lists anew and tells what differs, so that nobody downstream sees a gap.
 
 pub mod client;
 pub mod lease;
+pub mod remote;
 mod source;
 mod watch;
 

@@ -180,6 +180,40 @@ fn readiness_names_what_is_missing() {
 }
 
 #[test]
+fn readiness_goes_on_without_what_was_given_up() {
+    let mut mesh = Mesh::new(&["c1", "c2"]);
+    mesh.send("c1", SourceEvent::Synced);
+    mesh.settle();
+    assert!(mesh.hub.synced().is_err());
+    mesh.hub.give_up("c2");
+    assert_eq!(mesh.hub.synced(), Ok(()));
+    let given_up = |mesh: &Mesh| -> Vec<String> {
+        let status = mesh.hub.status();
+        let all = status.iter().filter(|status| status.given_up && !status.sync.synced);
+        all.map(|status| status.shard.to_string()).collect()
+    };
+    assert_eq!(given_up(&mesh), ["Kubernetes/c2", "External/c2"]);
+    mesh.apply("c2", &web_at("10.2.0.1"));
+    mesh.send("c2", SourceEvent::Synced);
+    assert_eq!(services(&mesh.world(), "web.ns").len(), 1, "what comes late counts");
+    assert!(given_up(&mesh).is_empty());
+}
+
+#[test]
+fn a_feed_that_is_read_stays() {
+    let mut mesh = Mesh::new(&["c1", "c2"]);
+    mesh.apply("c2", &web_at("10.2.0.1"));
+    mesh.hub.remove_feed("c2");
+    assert_eq!(services(&mesh.world(), "web.ns").len(), 1);
+    for provider in [Provider::Kubernetes, Provider::External] {
+        mesh.hub.remove_registry(&ShardKey { provider, cluster: "c2".into() });
+    }
+    mesh.hub.remove_feed("c2");
+    assert!(services(&mesh.world(), "web.ns").is_empty());
+    assert!(mesh.hub.source_event("c2", "s", SourceEvent::Synced).is_err());
+}
+
+#[test]
 fn a_failing_source_takes_nothing_away() {
     let mut mesh = Mesh::new(&["c1"]);
     mesh.apply("c1", &web_at("10.1.0.1"));

@@ -7,10 +7,12 @@
 //! It runs on a thread of its own, so that computing what a new world changes never takes a thread from the streams.
 
 use crate::lanes::Lanes;
+use crate::remote::{REMOTE_SECRETS, RemoteRegistries, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
 use crate::shared::Shared;
 use pilotfish_admin::Metrics;
 use pilotfish_config::{SourceBatch, SourceEvent as Told};
+use pilotfish_kube::remote::RemoteEvent;
 use pilotfish_model::{ChangeSet, Fact, Update, WorldWriter};
 use pilotfish_registry::{Hub, ObjectEvent, SourceEvent};
 use pilotfish_translate::Translator;
@@ -19,14 +21,19 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc;
 
-/// What a source says, under the source's name.
-pub struct Said {
-    /// The feed that the source belongs to.
-    pub feed: Arc<str>,
-    /// The source.
-    pub source: Arc<str>,
-    /// What it says.
-    pub batch: SourceBatch,
+/// What reaches the loop.
+pub enum Said {
+    /// What a source says, under the source's name.
+    Batch {
+        /// The feed that the source belongs to.
+        feed: Arc<str>,
+        /// The source.
+        source: Arc<str>,
+        /// What it says.
+        batch: SourceBatch,
+    },
+    /// What happens to remote clusters.
+    Remote(RemoteEvent),
 }
 
 /// Everything that the loop owns or tells.
@@ -47,6 +54,8 @@ pub struct Control {
     pub shared: Arc<Shared>,
     /// What is measured.
     pub metrics: Arc<Metrics>,
+    /// How remote clusters become registries.
+    pub remote: RemoteRegistries,
 }
 
 impl Control {
@@ -75,8 +84,16 @@ impl Control {
 
     /// Takes in what a source says.
     fn take(&mut self, said: Said, now: Instant) {
-        let Said { feed, source, batch } = said;
-        let source = &*source;
+        match said {
+            Said::Batch { feed, source, batch } => self.take_batch(&feed, &source, batch),
+            Said::Remote(event) => self.take_remote(event),
+        }
+        let updates = self.hub.settle();
+        self.lanes.push(updates, now);
+        self.shared.set_registries(&self.hub);
+    }
+
+    fn take_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
         if let Some(problems) = batch.problems {
             self.shared.set_problems(source, &problems);
             self.metrics.rejected_configs.set(self.shared.rejected());
@@ -86,13 +103,34 @@ impl Control {
             if let Told::Failed { reason, .. } = &event {
                 tracing::warn!(source, %reason, "the source cannot be read; what it said before stays in force");
             }
-            if let Err(error) = self.hub.source_event(&feed, source, heard(event)) {
+            if let Err(error) = self.hub.source_event(feed, source, heard(event)) {
                 tracing::error!(%error, "a source without a feed");
             }
         }
-        let updates = self.hub.settle();
-        self.lanes.push(updates, now);
-        self.shared.set_registries(&self.hub);
+    }
+
+    fn take_remote(&mut self, event: RemoteEvent) {
+        match event {
+            RemoteEvent::Secrets(batch) => {
+                let feed = self.remote.config_feed.clone();
+                self.take_batch(&feed, REMOTE_SECRETS, batch);
+            }
+            RemoteEvent::Said(reading, batch) => {
+                self.take_batch(&feed_of(&reading), &cluster_source(&reading.cluster), batch);
+            }
+            RemoteEvent::Opened(reading) => self.remote.open(&mut self.hub, &reading),
+            RemoteEvent::GivenUp(reading, reason) => {
+                self.metrics.kube.remote_timeouts.inc();
+                self.remote.give_up(&mut self.hub, &reading, &reason);
+            }
+            RemoteEvent::Closed(reading) => self.hub.remove_feed(&feed_of(&reading)),
+            RemoteEvent::Removed(cluster, readings) => {
+                self.remote.remove(&mut self.hub, &cluster, &readings);
+                self.shared.remove_problems(&cluster_source(&cluster));
+                self.metrics.rejected_configs.set(self.shared.rejected());
+            }
+        }
+        self.metrics.kube.remote_clusters.set(i64::try_from(self.remote.count()).unwrap_or(i64::MAX));
     }
 
     /// Publishes what is due; before the first lists are complete, nothing is.

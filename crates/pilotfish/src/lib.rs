@@ -17,6 +17,7 @@ pub mod lanes;
 pub mod logging;
 pub mod plane;
 pub mod recorder;
+mod remote;
 pub mod resources;
 pub mod serve;
 pub mod settings;

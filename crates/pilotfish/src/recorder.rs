@@ -63,6 +63,6 @@ impl Recorder for Counted {
 
 impl pilotfish_kube::Observer for Counted {
     fn watched(&self, cluster: &str, kind: &str, what: pilotfish_kube::Watched) {
-        self.0.kube_watches.with_label_values(&[cluster, kind, what.word()]).inc();
+        self.0.kube.watches.with_label_values(&[cluster, kind, what.word()]).inc();
     }
 }

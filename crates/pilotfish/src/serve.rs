@@ -4,6 +4,7 @@ use crate::control::{Control, Said};
 use crate::lanes::Lanes;
 use crate::plane::Plane;
 use crate::recorder::Counted;
+use crate::remote::RemoteRegistries;
 use crate::resources::Resources;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -71,6 +72,7 @@ impl Bound {
             fanout: fanout.clone(),
             shared: shared.clone(),
             metrics: metrics.clone(),
+            remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
         };
         let plane = Arc::new(Plane { shared, resources, fanout, translator });
         Ok(Self { settings, plane, control, sources, xds, admin, metrics })

@@ -4,6 +4,7 @@
 use crate::lanes::{Window, Windows};
 use clap::Args;
 use pilotfish_kube::client::ClientSettings;
+use pilotfish_kube::remote::InsecureOptions;
 use pilotfish_registry::{MultiClusterServices, RegistrySettings};
 use serde::Deserialize;
 use std::fmt;
@@ -27,6 +28,13 @@ pub struct Written {
     /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases [default: istio-system]
     #[arg(long, env = "PILOTFISH_ROOT_NAMESPACE", value_name = "NS")]
     pub root_namespace: Option<String>,
+    /// How long readiness waits for a remote cluster [default: 30s]
+    #[arg(long, env = "PILOTFISH_REMOTE_CLUSTER_TIMEOUT", value_name = "DURATION")]
+    pub remote_cluster_timeout: Option<String>,
+    /// What kubeconfigs of remote clusters may ask for although it is dangerous: exec, clientKey, clientCertificate, tokenFile,
+    /// certificateAuthority, insecureSkipTLSVerify, gcp, azure, openstack [default: nothing]
+    #[arg(long, env = "PILOTFISH_INSECURE_KUBECONFIG_OPTIONS", value_name = "OPTION", value_delimiter = ',')]
+    pub insecure_kubeconfig_options: Vec<String>,
     /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded on change
     #[arg(long, env = "PILOTFISH_MESH_CONFIG", value_name = "FILE")]
     pub mesh_config: Option<PathBuf>,
@@ -90,6 +98,10 @@ pub struct Settings {
     pub kubernetes: Option<ClientSettings>,
     /// The namespace of mesh-wide settings.
     pub root_namespace: String,
+    /// How long readiness waits for a remote cluster.
+    pub remote_cluster_timeout: Duration,
+    /// What kubeconfigs of remote clusters may ask for.
+    pub insecure_kubeconfig_options: InsecureOptions,
     /// Istio's MeshConfig.
     pub mesh_config: Option<PathBuf>,
     /// Istio's MeshNetworks.
@@ -154,6 +166,11 @@ impl Written {
             kubernetes: self.kubernetes || file.kubernetes,
             kubeconfig: self.kubeconfig.or(file.kubeconfig),
             root_namespace: self.root_namespace.or(file.root_namespace),
+            remote_cluster_timeout: self.remote_cluster_timeout.or(file.remote_cluster_timeout),
+            insecure_kubeconfig_options: list(
+                self.insecure_kubeconfig_options,
+                file.insecure_kubeconfig_options,
+            ),
             mesh_config: self.mesh_config.or(file.mesh_config),
             mesh_networks: self.mesh_networks.or(file.mesh_networks),
             xds_address: self.xds_address.or(file.xds_address),
@@ -213,6 +230,12 @@ impl Written {
             },
             kubernetes: self.kubernetes.then_some(ClientSettings { kubeconfig: self.kubeconfig }),
             root_namespace,
+            remote_cluster_timeout: check.duration(
+                "--remote-cluster-timeout",
+                self.remote_cluster_timeout,
+                Duration::from_secs(30),
+            ),
+            insecure_kubeconfig_options: check.insecure_options(&self.insecure_kubeconfig_options),
             registries: check.registries(self.registries),
             drain_deadline: check.duration("--drain-deadline", self.drain_deadline, Duration::from_secs(10)),
             max_request_bytes: check.number("--max-request-bytes", self.max_request_bytes, 4 << 20),
@@ -329,6 +352,13 @@ impl Check {
         })
     }
 
+    fn insecure_options(&mut self, names: &[String]) -> InsecureOptions {
+        InsecureOptions::of(names).unwrap_or_else(|error| {
+            self.mistakes.push(format!("--insecure-kubeconfig-options: {error}"));
+            InsecureOptions::default()
+        })
+    }
+
     fn registries(&mut self, names: Vec<String>) -> Vec<String> {
         let names = if names.is_empty() { vec!["Kubernetes".into(), "ServiceEntry".into()] } else { names };
         let texts: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -360,11 +390,13 @@ mod tests {
             endpoint_window: Some("5ms,1ms".into()),
             registries: vec!["Eureka".into()],
             multi_cluster_services: Some("some".into()),
+            remote_cluster_timeout: Some("soon".into()),
+            insecure_kubeconfig_options: vec!["exec".into(), "all".into()],
             ..Written::default()
         };
         let mistakes = written.check().unwrap_err();
-        assert_eq!(mistakes.0.len(), 7, "{mistakes}");
-        assert!(mistakes.to_string().starts_with("7 settings are wrong:\n  PATH: name at least one"));
+        assert_eq!(mistakes.0.len(), 9, "{mistakes}");
+        assert!(mistakes.to_string().starts_with("9 settings are wrong:\n  PATH: name at least one"));
         assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
     }
 

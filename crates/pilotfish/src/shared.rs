@@ -50,6 +50,8 @@ impl Shared {
             synced: status.sync.synced,
             failure: status.sync.failure.as_ref().map(|failure| failure.reason.to_string()),
             failing_since: status.sync.failure.as_ref().map(|failure| time(failure.since)),
+            given_up: status.given_up,
+            replacing: status.replacing,
             services: status.services,
             endpoints: status.endpoints,
             workloads: status.workloads,
@@ -70,6 +72,11 @@ impl Shared {
     pub fn rejected(&self) -> i64 {
         let count: usize = self.problems.lock().values().map(|problems| problems.errors()).sum();
         i64::try_from(count).unwrap_or(i64::MAX)
+    }
+
+    /// Forgets what was wrong with a source that is gone.
+    pub(crate) fn remove_problems(&self, source: &str) {
+        self.problems.lock().remove(source);
     }
 
     /// Takes over what is wrong now, and logs what is new and what is mended.

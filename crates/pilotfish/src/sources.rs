@@ -5,12 +5,14 @@
 
 use crate::control::Said;
 use crate::recorder::Counted;
+use crate::remote::{REMOTE_SECRETS, cluster_source};
 use crate::settings::Settings;
 use anyhow::{Context, Result, bail};
 use pilotfish_admin::Metrics;
 use pilotfish_config::file::{FileSource, FileSourceSettings, RunningFileSource};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::{MeshFile, SourceBatch, SourceEvent};
+use pilotfish_kube::remote::{RemoteEvent, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings, client};
 use pilotfish_model::{Object, ObjectMeta};
 use pilotfish_registry::Hub;
@@ -31,7 +33,7 @@ const WAITING: usize = 64;
 pub struct Sources {
     feed: Arc<str>,
     files: Option<FileSource>,
-    cluster: Option<(client::Client, KubeSourceSettings)>,
+    cluster: Option<(client::Client, RemoteSettings)>,
     defaults: Option<Object>,
 }
 
@@ -64,6 +66,7 @@ impl Sources {
                 let client = client::connect(wanted).await.context("--kubernetes")?;
                 let cluster = settings.registry.cluster.to_string();
                 hub.add_source(feed, &cluster_source(&cluster));
+                hub.add_source(feed, REMOTE_SECRETS);
                 Some((client, kube_settings(settings, &cluster, metrics)))
             }
             None => None,
@@ -92,9 +95,12 @@ impl Sources {
         };
         if let Some((client, settings)) = self.cluster {
             let (batches, told) = mpsc::channel(WAITING);
-            let source = cluster_source(&settings.cluster);
+            let source = cluster_source(&settings.source.cluster);
             tasks.spawn(forward(feed.clone(), source.into(), told, say.clone()));
-            tasks.spawn(live(KubeSource::new(client, settings, batches).run()));
+            tasks.spawn(live(KubeSource::new(client.clone(), settings.source.clone(), batches).run()));
+            let (events, told) = mpsc::channel(WAITING);
+            tasks.spawn(forward_remote(told, say.clone()));
+            tasks.spawn(live(Remotes::new(client, settings, events).run()));
         }
         if let Some(object) = self.defaults {
             let (batches, told) = mpsc::channel(1);
@@ -122,11 +128,6 @@ impl Running {
     }
 }
 
-/// The name of the source of a cluster's objects.
-fn cluster_source(cluster: &str) -> String {
-    format!("cluster {cluster}")
-}
-
 async fn live(run: impl Future<Output = Result<(), pilotfish_kube::Broken>>) -> Result<()> {
     run.await?;
     bail!("the source of a cluster ended by itself")
@@ -142,13 +143,16 @@ fn file_settings(settings: &Settings) -> FileSourceSettings {
     }
 }
 
-fn kube_settings(settings: &Settings, cluster: &str, metrics: &Arc<Metrics>) -> KubeSourceSettings {
-    KubeSourceSettings {
+/// How the live cluster is read, and those that it knows of.
+fn kube_settings(settings: &Settings, cluster: &str, metrics: &Arc<Metrics>) -> RemoteSettings {
+    let source = KubeSourceSettings {
         root_namespace: settings.root_namespace.as_str().into(),
         checks: vec![pilotfish_translate::envoy_filter::check_object],
         observer: Arc::new(Counted(metrics.clone())),
         ..KubeSourceSettings::new(cluster)
-    }
+    };
+    let (timeout, allowed) = (settings.remote_cluster_timeout, settings.insecure_kubeconfig_options.clone());
+    RemoteSettings { source, timeout, allowed }
 }
 
 /// The mesh config that holds when none is written: only needed where it differs from Istio's.
@@ -171,10 +175,20 @@ async fn forward(
     while let Some(batch) = told.recv().await {
         let listed = batch.events.contains(&SourceEvent::Listed);
         tracing::debug!(%source, events = batch.events.len(), listed, "a source speaks");
-        let said = Said { feed: feed.clone(), source: source.clone(), batch };
+        let said = Said::Batch { feed: feed.clone(), source: source.clone(), batch };
         if say.send(said).await.is_err() {
             break;
         }
     }
     bail!("the source {source:?} ended by itself")
+}
+
+/// Passes on what happens to remote clusters.
+async fn forward_remote(mut told: mpsc::Receiver<RemoteEvent>, say: mpsc::Sender<Said>) -> Result<()> {
+    while let Some(event) = told.recv().await {
+        if say.send(Said::Remote(event)).await.is_err() {
+            break;
+        }
+    }
+    bail!("remote clusters are watched no longer")
 }

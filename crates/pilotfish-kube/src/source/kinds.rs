@@ -76,6 +76,11 @@ fn resource(
         "" => format!("/api/{version}"),
         group => format!("/apis/{group}/{version}"),
     };
+    let mut labels = String::new();
+    if kind == Kind::Secret {
+        // Credentials of remote clusters are nothing for gateways.
+        labels = format!("{}!=true", crate::remote::LABEL);
+    }
     let (path, fields) = match kind {
         MESH => (
             format!("{base}/namespaces/{root_namespace}/{}", kind.plural()),
@@ -84,7 +89,7 @@ fn resource(
         Kind::Secret => (format!("{base}/{}", kind.plural()), UNWANTED_SECRETS.to_owned()),
         _ => (format!("{base}/{}", kind.plural()), String::new()),
     };
-    Some(Resource { path, labels: String::new(), fields })
+    Some(Resource { path, labels, fields })
 }
 
 fn has(groups: &APIGroupDiscoveryList, kind: Kind, version: &str) -> bool {

@@ -86,6 +86,12 @@ pub struct KubeSource {
 #[error("a watch of cluster {0} ended by itself: {1}")]
 pub struct Broken(Arc<str>, String);
 
+impl Broken {
+    pub(crate) fn new(cluster: Arc<str>, reason: impl Into<String>) -> Self {
+        Self(cluster, reason.into())
+    }
+}
+
 impl KubeSource {
     /// A source that says what it learns to `out`.
     #[must_use]

@@ -27,6 +27,8 @@ pub(super) struct Feed {
     objects: BTreeMap<ObjectKey, Versions>,
     selectors: Vec<LabelSelector>,
     selected: BTreeMap<Namespace, bool>,
+    /// Whether readiness goes on without it.
+    pub(super) given_up: bool,
 }
 
 impl Feed {

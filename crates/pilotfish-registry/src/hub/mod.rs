@@ -57,6 +57,8 @@ pub struct RegistryStatus {
     pub workloads: usize,
     /// Whether it still takes in its first list beside the registry that it will replace.
     pub replacing: bool,
+    /// Whether readiness goes on without its first list, which took too long.
+    pub given_up: bool,
 }
 
 /// Not everything is in sync yet.
@@ -121,6 +123,24 @@ impl Hub {
             known.remove_source(source, &mut events);
         }
         self.route(feed, &events);
+    }
+
+    /// Takes a feed away that no registry reads any more: the one of a registry that left or was replaced.
+    pub fn remove_feed(&mut self, feed: &str) {
+        let is_read = |slot: &Slot| slot.feed.as_deref() == Some(feed);
+        if self.slots.values().chain(self.replacements.values()).any(is_read) {
+            tracing::error!(feed, "a feed stays, since a registry reads it");
+            return;
+        }
+        self.feeds.remove(feed);
+    }
+
+    /// Nobody shall wait for the first list of a feed any longer: [`Hub::synced`] goes on without it. What it says later
+    /// counts all the same.
+    pub fn give_up(&mut self, feed: &str) {
+        if let Some(feed) = self.feeds.get_mut(feed) {
+            feed.given_up = true;
+        }
     }
 
     /// Takes in what a source says.
@@ -192,6 +212,7 @@ impl Hub {
                 endpoints: slot.offer.endpoint_count,
                 workloads: slot.offer.workloads.len(),
                 replacing,
+                given_up: self.is_given_up(slot),
             })
             .collect()
     }
@@ -212,7 +233,7 @@ impl Hub {
         }
         for slot in self.slots.values() {
             let sync = self.sync_of(slot);
-            if !sync.synced || slot.dirty {
+            if (!sync.synced && !self.is_given_up(slot)) || slot.dirty {
                 missing.push(name(slot.shard().to_string(), &sync));
             }
         }
@@ -243,6 +264,12 @@ impl Hub {
         self.touched.workloads = crossing;
         self.emit();
         std::mem::take(&mut self.updates)
+    }
+
+    /// Whether nobody waits for the first list of a registry any longer.
+    fn is_given_up(&self, slot: &Slot) -> bool {
+        let feed = slot.feed.as_ref().and_then(|feed| self.feeds.get(feed));
+        feed.is_some_and(|feed| feed.given_up && !feed.status().synced)
     }
 
     fn sync_of(&self, slot: &Slot) -> SyncStatus {

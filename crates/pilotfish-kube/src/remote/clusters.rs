@@ -1,0 +1,252 @@
+//! Which remote clusters there are, and what must happen so that they are read: a state machine without IO.
+//!
+//! Inputs are only noted; [`RemoteClusters::settle`] then says what to do about all of them at once. A cluster belongs to one
+//! Secret: to the one that it belongs to already, else to the oldest that claims it with a kubeconfig that can be used.
+//!
+//! Each way of reading a cluster is a [`Reading`] with a number of its own. A changed kubeconfig makes a second one beside the
+//! first, which serves on until the second has a complete list.
+
+use super::kubeconfig::{self, InsecureOptions, Refusal};
+use kube::config::Kubeconfig;
+use pilotfish_config::kubernetes::Secret;
+use pilotfish_config::{InForce, Problem, ProblemReport, Severity};
+use pilotfish_model::{ObjectKey, Typed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// One way of reading a cluster: with one kubeconfig, from one start on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reading {
+    /// The cluster's id.
+    pub cluster: Arc<str>,
+    /// Counts all readings of all clusters.
+    pub number: u64,
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.cluster, self.number)
+    }
+}
+
+/// What must happen.
+#[derive(Clone)]
+pub(super) enum Step {
+    /// A cluster is read from now on. If it is read already, this is beside the old reading.
+    Open(Reading, Arc<Kubeconfig>),
+    /// A reading is over; another one of the same cluster stays.
+    Close(Reading),
+    /// A cluster is gone, with its readings.
+    Remove(Arc<str>, Vec<Reading>),
+}
+
+/// What a Secret says about one cluster.
+struct Claim {
+    text: Arc<[u8]>,
+    kubeconfig: Result<Arc<Kubeconfig>, Refusal>,
+}
+
+struct RemoteSecret {
+    created: i64,
+    claims: BTreeMap<Arc<str>, Claim>,
+}
+
+/// A cluster that is read.
+struct Cluster {
+    owner: ObjectKey,
+    text: Arc<[u8]>,
+    /// The reading that is in force.
+    serving: u64,
+    /// The reading that will take its place.
+    coming: Option<u64>,
+}
+
+/// See the module's description.
+pub(super) struct RemoteClusters {
+    /// The id of the cluster that holds the Secrets.
+    own: Arc<str>,
+    allowed: InsecureOptions,
+    secrets: BTreeMap<ObjectKey, RemoteSecret>,
+    /// Problems of Secrets that are not even that.
+    unreadable: BTreeMap<ObjectKey, (Vec<Problem>, InForce)>,
+    clusters: BTreeMap<Arc<str>, Cluster>,
+    dirty: BTreeSet<Arc<str>>,
+    readings: u64,
+}
+
+impl RemoteClusters {
+    pub(super) fn new(own: Arc<str>, allowed: InsecureOptions) -> Self {
+        Self {
+            own,
+            allowed,
+            secrets: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            clusters: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            readings: 0,
+        }
+    }
+
+    /// A Secret appeared or changed.
+    pub(super) fn apply(&mut self, secret: &Typed<Secret>) {
+        let key = secret.key().clone();
+        self.unreadable.remove(&key);
+        let mut before = self.forget(&key);
+        let mut claims = BTreeMap::new();
+        for (id, value) in secret.data.iter().filter(|(id, _)| **id != *self.own) {
+            let id: Arc<str> = id.as_str().into();
+            let known = before.as_mut().and_then(|before| before.claims.remove(&id));
+            let claim = known.filter(|known| *known.text == *value.0).unwrap_or_else(|| Claim {
+                text: value.0.as_slice().into(),
+                kubeconfig: kubeconfig::read(&value.0, &self.allowed).map(Arc::new),
+            });
+            self.dirty.insert(id.clone());
+            claims.insert(id, claim);
+        }
+        self.secrets.insert(key, RemoteSecret { created: secret.meta().created, claims });
+    }
+
+    /// A Secret cannot be read; what it said before stays.
+    pub(super) fn refuse(&mut self, key: ObjectKey, problems: Vec<Problem>, last_good: bool) {
+        let in_force = if last_good { InForce::LastGood } else { InForce::Dropped };
+        self.unreadable.insert(key, (problems, in_force));
+    }
+
+    /// A Secret is gone.
+    pub(super) fn delete(&mut self, key: &ObjectKey) {
+        self.unreadable.remove(key);
+        self.forget(key);
+    }
+
+    fn forget(&mut self, key: &ObjectKey) -> Option<RemoteSecret> {
+        let before = self.secrets.remove(key)?;
+        self.dirty.extend(before.claims.keys().cloned());
+        Some(before)
+    }
+
+    /// A reading has its first complete list: the one that it was to replace is over.
+    pub(super) fn listed(&mut self, reading: &Reading) -> Option<Step> {
+        let cluster = self.clusters.get_mut(&reading.cluster)?;
+        if cluster.coming != Some(reading.number) {
+            return None;
+        }
+        cluster.coming = None;
+        let old = std::mem::replace(&mut cluster.serving, reading.number);
+        Some(Step::Close(Reading { cluster: reading.cluster.clone(), number: old }))
+    }
+
+    /// A reading broke down. Another one begins beside what is left of it.
+    pub(super) fn broke(&mut self, reading: &Reading) -> Vec<Step> {
+        let Some(cluster) = self.clusters.get(&reading.cluster) else { return Vec::new() };
+        let newest = cluster.coming.unwrap_or(cluster.serving);
+        let claim = self.secrets.get(&cluster.owner).and_then(|secret| secret.claims.get(&reading.cluster));
+        match claim.map(|claim| claim.kubeconfig.clone()) {
+            Some(Ok(kubeconfig)) if newest == reading.number => self.open(&reading.cluster, kubeconfig),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What must happen for all that was noted.
+    pub(super) fn settle(&mut self) -> Vec<Step> {
+        let dirty = std::mem::take(&mut self.dirty);
+        dirty.into_iter().flat_map(|id| self.settle_cluster(&id)).collect()
+    }
+
+    fn settle_cluster(&mut self, id: &Arc<str>) -> Vec<Step> {
+        let Some((owner, claim)) = self.owner(id) else {
+            return self.clusters.remove(id).map(|cluster| remove(id, &cluster)).into_iter().collect();
+        };
+        let (owner, text, kubeconfig) = (owner.clone(), claim.text.clone(), claim.kubeconfig.clone());
+        let known = self.clusters.get_mut(id);
+        // What is refused changes nothing; the owner of a cluster that runs may have become such a one.
+        let Ok(kubeconfig) = kubeconfig else { return Vec::new() };
+        match known {
+            Some(cluster) => {
+                cluster.owner = owner;
+                if cluster.text == text {
+                    return Vec::new();
+                }
+                cluster.text = text;
+            }
+            None => {
+                let serving = self.readings + 1;
+                self.clusters.insert(id.clone(), Cluster { owner, text, serving, coming: None });
+                self.readings = serving;
+                return vec![Step::Open(Reading { cluster: id.clone(), number: serving }, kubeconfig)];
+            }
+        }
+        self.open(id, kubeconfig)
+    }
+
+    /// Opens another reading of a cluster that is read.
+    fn open(&mut self, id: &Arc<str>, kubeconfig: Arc<Kubeconfig>) -> Vec<Step> {
+        let Some(cluster) = self.clusters.get_mut(id) else { return Vec::new() };
+        self.readings += 1;
+        let reading = |number| Reading { cluster: id.clone(), number };
+        // One that never came into force is in nobody's way, and not needed any more.
+        let given_up = cluster.coming.replace(self.readings).map(|old| Step::Close(reading(old)));
+        let open = Step::Open(reading(self.readings), kubeconfig);
+        std::iter::once(open).chain(given_up).collect()
+    }
+
+    /// The Secret that a cluster belongs to. `None` when none claims it, or none with a kubeconfig that can be used.
+    fn owner(&self, id: &Arc<str>) -> Option<(&ObjectKey, &Claim)> {
+        let claims = self.secrets.iter().filter_map(|(key, secret)| {
+            let claim = secret.claims.get(id)?;
+            Some((key, secret.created, claim))
+        });
+        let current = self.clusters.get(id).map(|cluster| &cluster.owner);
+        let best = claims
+            .filter(|(key, _, claim)| Some(*key) == current || claim.kubeconfig.is_ok())
+            .min_by_key(|(key, created, _)| (Some(*key) != current, *created, *key));
+        best.map(|(key, _, claim)| (key, claim))
+    }
+
+    /// Everything that is wrong with the Secrets now. `origin` is where they come from.
+    pub(super) fn problems(&self, origin: &Arc<str>) -> Vec<ProblemReport> {
+        let report = |key: &ObjectKey, severity, path: String, message, hint, in_force| ProblemReport {
+            severity,
+            file: origin.clone(),
+            document: 0,
+            line: 0,
+            object: Some(key.clone()),
+            path,
+            message,
+            hint,
+            in_force,
+        };
+        let mut reports = Vec::new();
+        for (key, (problems, in_force)) in &self.unreadable {
+            reports.extend(problems.iter().map(|problem| {
+                let (path, message) = (problem.path.to_string(), problem.message.clone());
+                report(key, problem.severity, path, message, problem.hint.clone(), *in_force)
+            }));
+        }
+        for (key, id, claim) in self.claims() {
+            let path = format!("data[{id}]");
+            let owner = self.clusters.get(id).map(|cluster| &cluster.owner);
+            if let Err(refusal) = &claim.kubeconfig {
+                let in_force = if owner == Some(key) { InForce::LastGood } else { InForce::Dropped };
+                let message = refusal.to_string();
+                reports.push(report(key, Severity::Error, path, message, refusal.hint(), in_force));
+            } else if let Some(owner) = owner.filter(|owner| *owner != key) {
+                let message = format!("the cluster belongs to {owner} already; this kubeconfig is ignored");
+                reports.push(report(key, Severity::Warning, path, message, None, InForce::Dropped));
+            }
+        }
+        reports
+    }
+
+    fn claims(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<str>, &Claim)> {
+        self.secrets
+            .iter()
+            .flat_map(|(key, secret)| secret.claims.iter().map(move |(id, claim)| (key, id, claim)))
+    }
+}
+
+fn remove(id: &Arc<str>, cluster: &Cluster) -> Step {
+    let numbers = [Some(cluster.serving), cluster.coming];
+    let readings = numbers.into_iter().flatten().map(|number| Reading { cluster: id.clone(), number });
+    Step::Remove(id.clone(), readings.collect())
+}

@@ -1,0 +1,263 @@
+//! Kubeconfigs that come out of Secrets: whoever can write such a Secret must not be able to run programs here, or to read
+//! files of this machine.
+
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use std::collections::BTreeSet;
+
+/// Options of a kubeconfig that can be allowed, in Istio's words.
+const OPTIONS: &[&str] = &[
+    "exec",
+    "clientKey",
+    "clientCertificate",
+    "tokenFile",
+    "certificateAuthority",
+    "insecureSkipTLSVerify",
+    "gcp",
+    "azure",
+    "openstack",
+];
+
+/// The options that are allowed although they are dangerous. None by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InsecureOptions(BTreeSet<String>);
+
+/// There is no such option.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no option {0:?}; known are {known}", known = OPTIONS.join(", "))]
+pub struct UnknownOption(pub String);
+
+impl InsecureOptions {
+    /// Reads names of options.
+    ///
+    /// # Errors
+    /// When there is no option of a name.
+    pub fn of<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownOption> {
+        let mut options = BTreeSet::new();
+        for name in names.iter().map(|name| name.as_ref().trim()).filter(|name| !name.is_empty()) {
+            if !OPTIONS.contains(&name) {
+                return Err(UnknownOption(name.to_owned()));
+            }
+            options.insert(name.to_owned());
+        }
+        Ok(Self(options))
+    }
+
+    fn allow(&self, option: &str) -> bool {
+        self.0.contains(option)
+    }
+}
+
+/// Why a kubeconfig is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is nothing in it.
+    #[error("the kubeconfig is empty")]
+    Empty,
+    /// It is no text.
+    #[error("the kubeconfig is not text in UTF-8")]
+    NotText,
+    /// It is text, but not a kubeconfig.
+    #[error("not a kubeconfig: {0}")]
+    NotAKubeconfig(String),
+    /// It names something that it does not have.
+    #[error("the kubeconfig has no {what} {name:?}")]
+    Missing {
+        /// What is missing.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// It asks for something that is not allowed.
+    #[error("{what} is not allowed in a kubeconfig from a Secret")]
+    Insecure {
+        /// What it asks for, and where.
+        what: String,
+        /// The option that would allow it.
+        option: String,
+    },
+}
+
+impl Refusal {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Insecure { option, .. } if OPTIONS.contains(&&**option) => Some(format!(
+                "--insecure-kubeconfig-options {option} allows it; better is a token or a certificate in the kubeconfig itself"
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a kubeconfig and checks that it asks for nothing dangerous.
+///
+/// # Errors
+/// Says what is wrong.
+pub(super) fn read(bytes: &[u8], allowed: &InsecureOptions) -> Result<Kubeconfig, Refusal> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Refusal::NotText)?;
+    if text.trim().is_empty() {
+        return Err(Refusal::Empty);
+    }
+    let config = Kubeconfig::from_yaml(text).map_err(|error| Refusal::NotAKubeconfig(first_line(&error)))?;
+    is_complete(&config)?;
+    for named in &config.auth_infos {
+        if let Some(user) = &named.auth_info {
+            check_user(&named.name, user, allowed)?;
+        }
+    }
+    for named in &config.clusters {
+        if let Some(cluster) = &named.cluster {
+            check_cluster(&named.name, cluster, allowed)?;
+        }
+    }
+    Ok(config)
+}
+
+/// Parsers show the text around a mistake, and the text is a secret: only the first line is told.
+fn first_line(error: &kube::config::KubeconfigError) -> String {
+    let text = match std::error::Error::source(error) {
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    };
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Whether the current context, its cluster and the cluster's server are there.
+fn is_complete(config: &Kubeconfig) -> Result<(), Refusal> {
+    let missing = |what, name: &str| Refusal::Missing { what, name: name.to_owned() };
+    let name = config.current_context.as_deref().unwrap_or_default();
+    let context = config.contexts.iter().find(|context| context.name == name);
+    let context =
+        context.and_then(|named| named.context.as_ref()).ok_or_else(|| missing("current context", name))?;
+    let cluster = config.clusters.iter().find(|cluster| cluster.name == context.cluster);
+    let cluster = cluster
+        .and_then(|named| named.cluster.as_ref())
+        .ok_or_else(|| missing("cluster", &context.cluster))?;
+    if cluster.server.as_deref().is_none_or(str::is_empty) {
+        return Err(missing("server for cluster", &context.cluster));
+    }
+    Ok(())
+}
+
+fn check_user(name: &str, user: &AuthInfo, allowed: &InsecureOptions) -> Result<(), Refusal> {
+    let refuse = |is: bool, field: &str, option: &str| match is && !allowed.allow(option) {
+        true => {
+            Err(Refusal::Insecure { what: format!("{field} of user {name:?}"), option: option.to_owned() })
+        }
+        false => Ok(()),
+    };
+    let is_set = |file: &Option<String>| file.as_deref().is_some_and(|file| !file.is_empty());
+    if let Some(provider) = &user.auth_provider {
+        // OIDC runs nothing and reads no files.
+        let is_dangerous = provider.name != "oidc";
+        refuse(is_dangerous, &format!("auth-provider {:?}", provider.name), &provider.name)?;
+    }
+    refuse(user.exec.is_some(), "exec", "exec")?;
+    refuse(is_set(&user.client_key), "client-key (a file)", "clientKey")?;
+    refuse(is_set(&user.client_certificate), "client-certificate (a file)", "clientCertificate")?;
+    refuse(is_set(&user.token_file), "tokenFile", "tokenFile")
+}
+
+fn check_cluster(name: &str, cluster: &Cluster, allowed: &InsecureOptions) -> Result<(), Refusal> {
+    let refuse = |is: bool, field: &str, option: &str| match is && !allowed.allow(option) {
+        true => {
+            Err(Refusal::Insecure { what: format!("{field} of cluster {name:?}"), option: option.to_owned() })
+        }
+        false => Ok(()),
+    };
+    let authority = cluster.certificate_authority.as_deref().is_some_and(|file| !file.is_empty());
+    refuse(authority, "certificate-authority (a file)", "certificateAuthority")?;
+    let unverified = cluster.insecure_skip_tls_verify == Some(true);
+    refuse(unverified, "insecure-skip-tls-verify", "insecureSkipTLSVerify")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails this way")]
+mod tests {
+    use super::*;
+
+    fn config(cluster: &str, user: &str) -> String {
+        format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], \
+             clusters: [{{name: k, cluster: {{{cluster}}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
+        )
+    }
+
+    #[test]
+    fn what_is_dangerous_is_refused_unless_allowed() {
+        let server = "server: 'https://c'";
+        let cases = [
+            (server, "exec: {command: aws}", "exec", "exec of user \"u\""),
+            (server, "client-key: /k", "clientKey", "client-key (a file) of user \"u\""),
+            (
+                server,
+                "client-certificate: /c",
+                "clientCertificate",
+                "client-certificate (a file) of user \"u\"",
+            ),
+            (server, "tokenFile: /t", "tokenFile", "tokenFile of user \"u\""),
+            (server, "auth-provider: {name: gcp}", "gcp", "auth-provider \"gcp\" of user \"u\""),
+            (
+                "server: 'https://c', certificate-authority: /a",
+                "token: t",
+                "certificateAuthority",
+                "certificate-authority (a file) of cluster \"k\"",
+            ),
+            (
+                "server: 'https://c', insecure-skip-tls-verify: true",
+                "token: t",
+                "insecureSkipTLSVerify",
+                "insecure-skip-tls-verify of cluster \"k\"",
+            ),
+        ];
+        for (cluster, user, option, what) in cases {
+            let text = config(cluster, user);
+            let refused = read(text.as_bytes(), &InsecureOptions::default()).unwrap_err();
+            assert_eq!(refused.to_string(), format!("{what} is not allowed in a kubeconfig from a Secret"));
+            assert!(refused.hint().unwrap().contains(&format!("--insecure-kubeconfig-options {option} ")));
+            let others: Vec<&str> = OPTIONS.iter().copied().filter(|other| *other != option).collect();
+            assert!(read(text.as_bytes(), &InsecureOptions::of(&others).unwrap()).is_err(), "{option}");
+            assert!(read(text.as_bytes(), &InsecureOptions::of(&[option]).unwrap()).is_ok(), "{option}");
+        }
+    }
+
+    #[test]
+    fn tokens_and_certificates_in_the_text_are_fine() {
+        for user in [
+            "token: t",
+            "client-certificate-data: YQ==, client-key-data: YQ==",
+            "username: a, password: b",
+            "auth-provider: {name: oidc}",
+            "",
+        ] {
+            let text = config("server: 'https://c', certificate-authority-data: YQ==", user);
+            assert!(read(text.as_bytes(), &InsecureOptions::default()).is_ok(), "{user}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_kubeconfig_is_told() {
+        let told = |bytes: &[u8]| read(bytes, &InsecureOptions::default()).unwrap_err().to_string();
+        assert_eq!(told(b" \n"), "the kubeconfig is empty");
+        assert_eq!(told(&[0xff]), "the kubeconfig is not text in UTF-8");
+        assert!(told(b"clusters: 7").starts_with("not a kubeconfig: "));
+        assert_eq!(told(b"{}"), "the kubeconfig has no current context \"\"");
+        assert_eq!(
+            told(b"{current-context: c, contexts: [{name: c, context: {cluster: k}}]}"),
+            "the kubeconfig has no cluster \"k\""
+        );
+        assert_eq!(told(config("", "token: t").as_bytes()), "the kubeconfig has no server for cluster \"k\"");
+        assert_eq!(
+            InsecureOptions::of(&["exec", "exce"]).unwrap_err().to_string().split(';').next(),
+            Some("there is no option \"exce\"")
+        );
+    }
+
+    #[test]
+    fn a_mistake_in_the_text_shows_nothing_of_it() {
+        let text = config("server: 'https://c'", "token: [verysecret]");
+        let told = read(text.as_bytes(), &InsecureOptions::default()).unwrap_err().to_string();
+        assert!(!told.contains("verysecret"), "{told}");
+    }
+}

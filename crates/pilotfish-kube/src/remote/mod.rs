@@ -1,0 +1,334 @@
+//! Remote clusters: Secrets with kubeconfigs in the root namespace say which there are.
+//!
+//! ```text
+//!  Secrets ──▶ RemoteClusters ── Step ──▶ Remotes ── one task per reading: KubeSource ──▶ RemoteEvent ──▶ control loop
+//!              (pure: who owns what)      (IO)  ▲                              │
+//!                     ▲                         └──── listed, broke ───────────┘
+//!                     └─────────────────────────────────┘
+//! ```
+//!
+//! Each cluster is a failure domain of its own. One that does not answer delays readiness until its time is over; one that dies
+//! keeps everything that it said.
+
+mod clusters;
+mod kubeconfig;
+#[cfg(test)]
+mod tests;
+
+pub use clusters::Reading;
+pub use kubeconfig::{InsecureOptions, Refusal, UnknownOption};
+
+use crate::client::{Client, of_config};
+use crate::source::{Broken, KubeSource, KubeSourceSettings};
+use crate::watch::{Change, News, Place, Reader, Resource, Watch};
+use clusters::{RemoteClusters, Step};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use pilotfish_config::{SourceBatch, SourceEvent, SourceProblems};
+use pilotfish_model::Kind;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// The label of Secrets with kubeconfigs of remote clusters.
+pub(crate) const LABEL: &str = "istio/multiCluster";
+/// News that may wait.
+const WAITING: usize = 64;
+/// How long after a reading broke down the next one begins.
+const AFTER_BREAKDOWN: Duration = Duration::from_secs(5);
+
+/// How remote clusters are found and read.
+#[derive(Clone)]
+pub struct RemoteSettings {
+    /// How each cluster is read; its `cluster` is the one that holds the Secrets, in its `root_namespace`.
+    pub source: KubeSourceSettings,
+    /// How long readiness waits for a cluster.
+    pub timeout: Duration,
+    /// What kubeconfigs may ask for although it is dangerous.
+    pub allowed: InsecureOptions,
+}
+
+/// What happens to remote clusters, in an order that makes sense: a reading is opened before it says something, and says nothing
+/// after it was closed.
+#[derive(Debug)]
+pub enum RemoteEvent {
+    /// How the Secrets are: `Listed` when all clusters that were there at the start have been opened.
+    Secrets(SourceBatch),
+    /// A cluster is read, perhaps beside an older reading. It takes over with its first complete list.
+    Opened(Reading),
+    /// What there is in a cluster.
+    Said(Reading, SourceBatch),
+    /// Nobody shall wait for the first list of this any longer, and why.
+    GivenUp(Reading, Arc<str>),
+    /// A reading is over, another one is in force.
+    Closed(Reading),
+    /// A cluster is gone, and its readings are over.
+    Removed(Arc<str>, Vec<Reading>),
+}
+
+/// What a task says about its reading.
+enum Happened {
+    Listed,
+    Broke,
+}
+
+/// Nobody listens any more.
+struct Over;
+
+/// See the module's description.
+pub struct Remotes {
+    client: Client,
+    settings: RemoteSettings,
+    clusters: RemoteClusters,
+    tasks: BTreeMap<Reading, JoinHandle<()>>,
+    /// Whether the first list of Secrets is complete; until then nothing is done.
+    complete: bool,
+    failing: bool,
+    out: mpsc::Sender<RemoteEvent>,
+    happened: mpsc::Sender<(Reading, Happened)>,
+    told: mpsc::Receiver<(Reading, Happened)>,
+}
+
+impl Remotes {
+    /// Reads the Secrets with `client`, and says what happens to `out`.
+    #[must_use]
+    pub fn new(client: Client, settings: RemoteSettings, out: mpsc::Sender<RemoteEvent>) -> Self {
+        let clusters = RemoteClusters::new(settings.source.cluster.clone(), settings.allowed.clone());
+        let (happened, told) = mpsc::channel(WAITING);
+        let tasks = BTreeMap::new();
+        Self { client, settings, clusters, tasks, complete: false, failing: false, out, happened, told }
+    }
+
+    /// Runs until nobody listens any more. All that it started stops when it is dropped.
+    ///
+    /// # Errors
+    /// When the watch of Secrets ends by itself.
+    pub async fn run(mut self) -> Result<(), Broken> {
+        let (say, mut secrets) = mpsc::channel(WAITING);
+        let (_tell, told) = watch::channel(Some(self.resource()));
+        let KubeSourceSettings { cluster, observer, .. } = &self.settings.source;
+        let place = Place { cluster: cluster.clone(), kind: Kind::Secret, observer: observer.clone() };
+        let watch = Watch::new(self.client.clone(), place, Reader::Object(Kind::Secret), say);
+        let mut watch = std::pin::pin!(watch.run(told));
+        let out = self.out.clone();
+        loop {
+            let next = tokio::select! {
+                Some((_, news)) = secrets.recv() => self.take(news).await,
+                Some((reading, happened)) = self.told.recv() => self.happened(&reading, &happened).await,
+                () = &mut watch => {
+                    let cluster = self.settings.source.cluster.clone();
+                    return Err(Broken::new(cluster, "Secrets of remote clusters are not watched"));
+                }
+                () = out.closed() => return Ok(()),
+            };
+            if let Err(Over) = next {
+                return Ok(());
+            }
+        }
+    }
+
+    fn resource(&self) -> Resource {
+        let path = format!("/api/v1/namespaces/{}/secrets", self.settings.source.root_namespace);
+        Resource { path, labels: format!("{LABEL}=true"), fields: String::new() }
+    }
+
+    /// Takes in news of the Secrets.
+    async fn take(&mut self, news: News) -> Result<(), Over> {
+        let mut events = Vec::new();
+        match news {
+            News::Changes(changes) => changes.into_iter().for_each(|change| self.change(change)),
+            News::Listed => {
+                self.complete = true;
+                events.push(SourceEvent::Listed);
+            }
+            News::Failed(reason) => {
+                self.failing = true;
+                let reason = format!("Secrets of remote clusters: {reason}").into();
+                events.push(SourceEvent::Failed { at: SystemTime::now(), reason });
+            }
+            News::Healthy => {
+                if std::mem::take(&mut self.failing) && self.complete {
+                    events.push(SourceEvent::Recovered);
+                }
+            }
+        }
+        if self.complete {
+            let steps = self.clusters.settle();
+            self.execute(steps).await?;
+        }
+        let origin = format!("cluster {}", self.settings.source.cluster).into();
+        let reports = self.clusters.problems(&origin);
+        let problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
+        self.say(RemoteEvent::Secrets(SourceBatch { events, problems })).await
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Apply { object, .. } => {
+                if let Some(secret) = object.typed() {
+                    self.clusters.apply(&secret);
+                }
+            }
+            Change::Refused { key, problems, last_good } => self.clusters.refuse(key, problems, last_good),
+            Change::Delete(key) => self.clusters.delete(&key),
+        }
+    }
+
+    async fn happened(&mut self, reading: &Reading, happened: &Happened) -> Result<(), Over> {
+        let steps = match happened {
+            Happened::Listed => self.clusters.listed(reading).into_iter().collect(),
+            Happened::Broke => self.clusters.broke(reading),
+        };
+        self.execute(steps).await
+    }
+
+    async fn execute(&mut self, steps: Vec<Step>) -> Result<(), Over> {
+        for step in steps {
+            match step {
+                Step::Open(reading, kubeconfig) => {
+                    tracing::info!(cluster = %reading.cluster, %reading, "reading a remote cluster");
+                    self.say(RemoteEvent::Opened(reading.clone())).await?;
+                    let task = self.task(reading.clone()).run(kubeconfig);
+                    self.tasks.insert(reading, tokio::spawn(task));
+                }
+                Step::Close(reading) => {
+                    self.stop(&reading).await;
+                    self.say(RemoteEvent::Closed(reading)).await?;
+                }
+                Step::Remove(cluster, readings) => {
+                    tracing::info!(%cluster, "the remote cluster is no longer wanted, it leaves with all that it had");
+                    for reading in &readings {
+                        self.stop(reading).await;
+                    }
+                    self.say(RemoteEvent::Removed(cluster, readings)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn task(&self, reading: Reading) -> Task {
+        let source = KubeSourceSettings {
+            cluster: reading.cluster.clone(),
+            kinds: crate::Kinds::Discovery,
+            ..self.settings.source.clone()
+        };
+        let timeout = self.settings.timeout;
+        Task { reading, source, timeout, out: self.out.clone(), happened: self.happened.clone() }
+    }
+
+    /// Stops a reading; when this returns it says nothing more.
+    async fn stop(&mut self, reading: &Reading) {
+        let Some(task) = self.tasks.remove(reading) else { return };
+        task.abort();
+        if let Err(error) = task.await
+            && error.is_panic()
+        {
+            tracing::error!(%reading, %error, "the task of a remote cluster broke down");
+        }
+    }
+
+    async fn say(&self, event: RemoteEvent) -> Result<(), Over> {
+        self.out.send(event).await.map_err(|_| Over)
+    }
+}
+
+impl Drop for Remotes {
+    fn drop(&mut self) {
+        self.tasks.values().for_each(JoinHandle::abort);
+    }
+}
+
+/// One reading.
+struct Task {
+    reading: Reading,
+    source: KubeSourceSettings,
+    timeout: Duration,
+    out: mpsc::Sender<RemoteEvent>,
+    happened: mpsc::Sender<(Reading, Happened)>,
+}
+
+impl Task {
+    /// Reads until nobody listens, or it breaks down.
+    async fn run(self, kubeconfig: Arc<Kubeconfig>) {
+        // Nobody listens any more only when all of this ends anyway.
+        let _ = self.follow(kubeconfig).await;
+    }
+
+    async fn follow(&self, kubeconfig: Arc<Kubeconfig>) -> Result<(), Over> {
+        let client = match connect(kubeconfig).await {
+            Ok(client) => client,
+            Err(reason) => {
+                // The same kubeconfig will not do better next time.
+                self.failed(&reason).await?;
+                return self.give_up(reason).await;
+            }
+        };
+        let (say, mut told) = mpsc::channel(WAITING);
+        let mut source = std::pin::pin!(KubeSource::new(client, self.source.clone(), say).run());
+        let mut patience = std::pin::pin!(tokio::time::sleep(self.timeout));
+        let mut waiting = true;
+        loop {
+            tokio::select! {
+                Some(batch) = told.recv() => {
+                    let listed = batch.events.contains(&SourceEvent::Listed);
+                    self.say(RemoteEvent::Said(self.reading.clone(), batch)).await?;
+                    if listed {
+                        waiting = false;
+                        self.tell(Happened::Listed).await?;
+                    }
+                }
+                ended = &mut source => {
+                    let reason = match ended {
+                        Ok(()) => "the source ended by itself".to_owned(),
+                        Err(broken) => broken.to_string(),
+                    };
+                    tracing::error!(cluster = %self.reading.cluster, reason, "reading the cluster anew soon");
+                    self.failed(&reason).await?;
+                    tokio::time::sleep(AFTER_BREAKDOWN).await;
+                    return self.tell(Happened::Broke).await;
+                }
+                () = &mut patience, if waiting => {
+                    waiting = false;
+                    self.give_up(format!("no complete list within {:?}", self.timeout)).await?;
+                }
+            }
+        }
+    }
+
+    async fn failed(&self, reason: &str) -> Result<(), Over> {
+        let event = SourceEvent::Failed { at: SystemTime::now(), reason: reason.into() };
+        let batch = SourceBatch { events: vec![event], problems: None };
+        self.say(RemoteEvent::Said(self.reading.clone(), batch)).await
+    }
+
+    async fn give_up(&self, reason: String) -> Result<(), Over> {
+        self.say(RemoteEvent::GivenUp(self.reading.clone(), reason.into())).await
+    }
+
+    async fn say(&self, event: RemoteEvent) -> Result<(), Over> {
+        self.out.send(event).await.map_err(|_| Over)
+    }
+
+    async fn tell(&self, happened: Happened) -> Result<(), Over> {
+        self.happened.send((self.reading.clone(), happened)).await.map_err(|_| Over)
+    }
+}
+
+/// Makes a client, away from all others: reading files and running programs, where that is allowed, may take long.
+async fn connect(kubeconfig: Arc<Kubeconfig>) -> Result<Client, String> {
+    let runtime = tokio::runtime::Handle::current();
+    let made = tokio::task::spawn_blocking(move || {
+        // Making a client starts a task of its own.
+        let _inside = runtime.enter();
+        runtime.block_on(async {
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(Kubeconfig::clone(&kubeconfig), &options).await;
+            let config = config.map_err(|error| crate::watch::chain(&error))?;
+            of_config(config).map_err(|error| crate::watch::chain(&error))
+        })
+    });
+    made.await.unwrap_or_else(|error| Err(format!("making a client broke down: {error}")))
+}

@@ -1,0 +1,240 @@
+//! Secrets in, what happens to clusters out.
+
+use super::clusters::{Reading, RemoteClusters, Step};
+use super::kubeconfig::InsecureOptions;
+use pilotfish_config::kubernetes::Secret;
+use pilotfish_config::read_live;
+use pilotfish_model::{Kind, ObjectKey, Typed};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn clusters() -> RemoteClusters {
+    RemoteClusters::new("own".into(), InsecureOptions::default())
+}
+
+/// A kubeconfig with that token; an empty one makes it refused.
+fn kubeconfig(token: &str) -> String {
+    let user = if token.is_empty() { "exec: {command: x}".to_owned() } else { format!("token: {token}") };
+    format!(
+        "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], \
+         clusters: [{{name: k, cluster: {{server: 'https://c'}}}}], users: [{{name: u, user: {{{user}}}}}]}}"
+    )
+}
+
+fn secret(name: &str, created: u8, clusters: &[(&str, &str)]) -> Typed<Secret> {
+    let data: serde_json::Map<String, serde_json::Value> =
+        clusters.iter().map(|(id, token)| ((*id).to_owned(), kubeconfig(token).into())).collect();
+    let json = serde_json::json!({
+        "metadata": {
+            "name": name, "namespace": "istio-system", "creationTimestamp": format!("2024-01-01T00:00:{created:02}Z"),
+        },
+        "stringData": data,
+    });
+    let read = read_live(Kind::Secret, &"cluster own".into(), json.to_string().as_bytes()).unwrap();
+    read.object.typed().unwrap()
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new(Kind::Secret, "istio-system", name)
+}
+
+fn words(steps: impl IntoIterator<Item = Step>) -> Vec<String> {
+    let list = |readings: &[Reading]| readings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    steps
+        .into_iter()
+        .map(|step| match step {
+            Step::Open(reading, _) => format!("open {reading}"),
+            Step::Close(reading) => format!("close {reading}"),
+            Step::Remove(cluster, readings) => format!("remove {cluster}: {}", list(&readings)),
+        })
+        .collect()
+}
+
+fn apply(clusters: &mut RemoteClusters, name: &str, created: u8, data: &[(&str, &str)]) -> Vec<String> {
+    clusters.apply(&secret(name, created, data));
+    words(clusters.settle())
+}
+
+fn delete(clusters: &mut RemoteClusters, name: &str) -> Vec<String> {
+    clusters.delete(&key(name));
+    words(clusters.settle())
+}
+
+fn problems(clusters: &RemoteClusters) -> Vec<String> {
+    clusters.problems(&"cluster own".into()).iter().map(ToString::to_string).collect()
+}
+
+fn reading(cluster: &str, number: u64) -> Reading {
+    Reading { cluster: cluster.into(), number }
+}
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn secrets_bring_clusters_and_take_them_away() {
+    let mut all = clusters();
+    assert_eq!(apply(&mut all, "s", 1, &[("a", "1"), ("b", "1"), ("own", "1")]), ["open a#1", "open b#2"]);
+    assert_eq!(apply(&mut all, "s", 1, &[("a", "1"), ("b", "1")]), NOTHING, "nothing differs");
+    assert_eq!(apply(&mut all, "s", 1, &[("b", "1"), ("c", "1")]), ["remove a: a#1", "open c#3"]);
+    assert_eq!(delete(&mut all, "s"), ["remove b: b#2", "remove c: c#3"]);
+    assert_eq!(delete(&mut all, "s"), NOTHING);
+    assert_eq!(apply(&mut all, "s", 1, &[("a", "1")]), ["open a#4"], "it may return");
+}
+
+#[test]
+fn a_new_kubeconfig_is_read_beside_the_old_one_until_it_is_complete() {
+    let mut all = clusters();
+    apply(&mut all, "s", 1, &[("a", "1")]);
+    assert!(all.listed(&reading("a", 1)).is_none());
+    assert_eq!(apply(&mut all, "s", 1, &[("a", "2")]), ["open a#2"]);
+    assert_eq!(apply(&mut all, "s", 1, &[("a", "3")]), ["open a#3", "close a#2"], "one never in force goes");
+    assert!(all.listed(&reading("a", 2)).is_none(), "too late");
+    assert_eq!(words(all.listed(&reading("a", 3))), ["close a#1"]);
+    assert_eq!(apply(&mut all, "s", 1, &[("a", "4")]), ["open a#4"]);
+    assert_eq!(delete(&mut all, "s"), ["remove a: a#3 a#4"], "both go");
+    assert!(all.listed(&reading("a", 4)).is_none());
+}
+
+#[test]
+fn a_cluster_stays_with_its_secret_and_goes_to_the_next_one() {
+    let mut all = clusters();
+    apply(&mut all, "mine", 5, &[("a", "1")]);
+    assert_eq!(apply(&mut all, "older", 1, &[("a", "2")]), NOTHING, "who has it keeps it");
+    assert_eq!(apply(&mut all, "same", 3, &[("a", "1")]), NOTHING);
+    assert_eq!(
+        problems(&all),
+        ["older", "same"].map(|name| format!(
+            "cluster own: Secret istio-system/{name}: data[a]: the cluster belongs to Secret istio-system/mine already; \
+             this kubeconfig is ignored"
+        ))
+    );
+    assert_eq!(
+        delete(&mut all, "mine"),
+        ["open a#2"],
+        "the oldest of the others follows, beside what there was"
+    );
+    assert_eq!(words(all.listed(&reading("a", 2))), ["close a#1"]);
+    assert_eq!(delete(&mut all, "same"), NOTHING);
+    assert_eq!(delete(&mut all, "older"), ["remove a: a#2"]);
+    assert!(problems(&all).is_empty());
+}
+
+#[test]
+fn the_same_kubeconfig_in_another_secret_goes_on() {
+    let mut all = clusters();
+    apply(&mut all, "s", 1, &[("a", "1")]);
+    all.delete(&key("s"));
+    all.apply(&secret("t", 2, &[("a", "1")]));
+    assert_eq!(words(all.settle()), NOTHING);
+    assert_eq!(delete(&mut all, "t"), ["remove a: a#1"]);
+}
+
+#[test]
+fn the_oldest_of_a_first_list_wins_whatever_the_order() {
+    let secrets =
+        [secret("x", 3, &[("a", "1")]), secret("y", 2, &[("a", "2")]), secret("z", 2, &[("a", "3")])];
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut all = clusters();
+        for at in order {
+            all.apply(&secrets[at]);
+        }
+        assert_eq!(words(all.settle()), ["open a#1"]);
+        let told = problems(&all);
+        assert_eq!(told.len(), 2);
+        assert!(
+            told.iter().all(|told| told.contains("belongs to Secret istio-system/y already")),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_refused_changes_nothing_and_is_told() {
+    let mut all = clusters();
+    assert_eq!(apply(&mut all, "s", 1, &[("a", "")]), NOTHING);
+    let told = problems(&all);
+    assert!(
+        told[0].contains("data[a]: exec of user \"u\" is not allowed in a kubeconfig from a Secret"),
+        "{told:?}"
+    );
+    assert!(told[0].contains("--insecure-kubeconfig-options exec"), "{told:?}");
+    assert_eq!(apply(&mut all, "t", 2, &[("a", "1")]), ["open a#1"], "it owns nothing");
+    assert_eq!(apply(&mut all, "t", 2, &[("a", "")]), NOTHING, "the last good one stays");
+    assert_eq!(apply(&mut all, "t", 2, &[("a", "1")]), NOTHING);
+    assert_eq!(delete(&mut all, "t"), ["remove a: a#1"], "what is left is refused");
+}
+
+#[test]
+fn a_reading_that_broke_down_begins_anew() {
+    let mut all = clusters();
+    apply(&mut all, "s", 1, &[("a", "1")]);
+    assert_eq!(words(all.broke(&reading("a", 1))), ["open a#2"]);
+    assert_eq!(words(all.broke(&reading("a", 1))), NOTHING, "there is a newer one");
+    assert_eq!(words(all.broke(&reading("a", 2))), ["open a#3", "close a#2"]);
+    assert_eq!(words(all.listed(&reading("a", 3))), ["close a#1"]);
+    assert_eq!(words(all.broke(&reading("gone", 9))), NOTHING);
+}
+
+/// One of: a Secret with tokens for clusters `a` and `b` (none, refused, or one of two), its deletion, or that the newest
+/// reading of a cluster is complete.
+type Event = (u8, Option<[Option<u8>; 2]>, bool);
+
+fn event() -> impl Strategy<Value = Event> {
+    let token = proptest::option::of(0u8..3);
+    (0u8..3, proptest::option::of([token.clone(), token]), any::<bool>())
+}
+
+proptest! {
+    /// Whatever happens: what is opened is closed once, a cluster that some Secret claims well is read, by one reading or by
+    /// two while it changes, and one that none claims is not.
+    #[test]
+    fn readings_are_balanced(events in proptest::collection::vec(event(), 1..40)) {
+        let mut all = clusters();
+        let mut open: BTreeSet<Reading> = BTreeSet::new();
+        let mut good: [BTreeSet<u8>; 2] = Default::default();
+        for (name, data, complete) in events {
+            let text = format!("s{name}");
+            match data {
+                Some(tokens) => {
+                    let data: Vec<(&str, String)> = ["a", "b"].into_iter().zip(tokens)
+                        .filter_map(|(id, token)| Some((id, match token? { 0 => String::new(), n => n.to_string() })))
+                        .collect();
+                    let data: Vec<(&str, &str)> = data.iter().map(|(id, token)| (*id, token.as_str())).collect();
+                    all.apply(&secret(&text, name, &data));
+                }
+                None => all.delete(&key(&text)),
+            }
+            for (at, good) in good.iter_mut().enumerate() {
+                match data.and_then(|tokens| tokens[at]) {
+                    Some(1..) => good.insert(name),
+                    _ => good.remove(&name),
+                };
+            }
+            let mut steps = all.settle();
+            if complete {
+                let newest: Vec<Reading> = steps.iter().filter_map(|step| match step {
+                    Step::Open(reading, _) => Some(reading.clone()),
+                    _ => None,
+                }).collect();
+                steps.extend(newest.iter().filter_map(|reading| all.listed(reading)));
+            }
+            for step in steps {
+                match step {
+                    Step::Open(reading, _) => prop_assert!(open.insert(reading)),
+                    Step::Close(reading) => prop_assert!(open.remove(&reading)),
+                    Step::Remove(cluster, readings) => {
+                        prop_assert!(readings.iter().all(|reading| open.remove(reading)));
+                        prop_assert!(!open.iter().any(|reading| reading.cluster == cluster));
+                    }
+                }
+            }
+            for (id, good) in ["a", "b"].into_iter().zip(&good) {
+                let id: Arc<str> = id.into();
+                let count = open.iter().filter(|reading| reading.cluster == id).count();
+                prop_assert!(count <= 2);
+                prop_assert!(good.is_empty() || count > 0);
+            }
+        }
+    }
+}
