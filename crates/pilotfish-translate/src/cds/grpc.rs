@@ -8,7 +8,7 @@ use crate::destination_rule::{Policy, Rule, rule_for};
 use crate::eds::ClusterName;
 use crate::scope::ServiceIn;
 use crate::{Cx, Encoded};
-use pilotfish_config::networking::ClientTlsMode;
+use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb};
 use pilotfish_model::{ObjectRef, ServiceKey};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
@@ -31,6 +31,9 @@ const PROVIDER: &str = "default";
 /// The names under which it has the workload's certificate and the mesh's roots.
 const CERTIFICATE: &str = "default";
 const ROOTS: &str = "ROOTCA";
+
+/// The largest ring that gRPC takes; Envoy's limit is the same.
+const MAX_RING_SIZE: u64 = 8 << 20;
 
 /// The cluster of that name; none for what is no name of a service's cluster, or for a subset that no rule has.
 pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<Encoded> {
@@ -77,7 +80,7 @@ fn eds_cluster(name: &str) -> Cluster {
 fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
     let hash = policy.load_balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
     if let Some(hash) = hash {
-        load_balancer::set_consistent_hash(cluster, hash);
+        load_balancer::set_consistent_hash(cluster, &as_ring(hash));
     }
     let http = policy.connection_pool.and_then(|pool| pool.http.as_ref());
     let requests = http.and_then(|http| u32::try_from(http.http2_max_requests).ok()).filter(|n| *n > 0);
@@ -85,6 +88,16 @@ fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
         thresholds: vec![Thresholds { max_requests: Some(requests), ..Thresholds::default() }],
         ..CircuitBreakers::default()
     });
+}
+
+/// gRPC has rings only, and refuses a cluster with another table or with too large a ring.
+fn as_ring(hash: &ConsistentHashLb) -> ConsistentHashLb {
+    let mut hash = ConsistentHashLb { maglev: None, ..hash.clone() };
+    hash.minimum_ring_size = hash.minimum_ring_size.min(MAX_RING_SIZE);
+    if let Some(ring) = &mut hash.ring_hash {
+        ring.minimum_ring_size = ring.minimum_ring_size.min(MAX_RING_SIZE);
+    }
+    hash
 }
 
 fn mutual_tls(accounts: &[String]) -> TransportSocket {

@@ -20,7 +20,7 @@ async fn routes_by_header_and_weight(library: Library) {
     let Some((pilotfish, peer, endpoints)) = start(library).await else { return };
     pilotfish.write("routes.yaml", &mesh::subsets((80, 20)));
     pilotfish.write("echo.yaml", &mesh::service(&endpoints));
-    mesh::is_known(&pilotfish).await;
+    mesh::is_known(&pilotfish, "echo.shop").await;
     let tally = peer.ask(TARGET, Plain, 500, &[]).await;
     assert_eq!(tally.values().sum::<usize>(), 500);
     assert_eq!(tally.keys().collect::<Vec<_>>(), ["v1", "v2"], "{tally:?}");
@@ -41,7 +41,7 @@ async fn routes_by_header_and_weight(library: Library) {
 async fn follows_endpoints_under_load(library: Library) {
     let Some((pilotfish, peer, endpoints)) = start(library).await else { return };
     pilotfish.write("echo.yaml", &mesh::service(&endpoints));
-    mesh::is_known(&pilotfish).await;
+    mesh::is_known(&pilotfish, "echo.shop").await;
     peer.load(TARGET, Plain).await;
     peer.answers(100).await;
     for served in [&endpoints[..1], &endpoints[..], &endpoints[..1]] {

@@ -5,4 +5,5 @@
 mod clients;
 mod mesh;
 mod peer;
+mod rules;
 mod servers;

@@ -71,11 +71,45 @@ spec:
   rules: [{to: [{operation: {paths: [/pilotfish.test.Echo/Admin]}}]}]
 ";
 
+/// Nobody may call the method `Admin`.
+pub(crate) const NO_ADMIN: &str = "\
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: no-admin, namespace: shop}
+spec:
+  action: DENY
+  rules: [{to: [{operation: {paths: [/pilotfish.test.Echo/Admin]}}]}]
+";
+
+/// Conditions of every kind; none of them holds for the calls of the tests.
+pub(crate) const CONDITIONS: &str = "\
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: conditions, namespace: shop}
+spec:
+  action: DENY
+  rules:
+  - from: [{source: {ipBlocks: [10.9.0.0/16], notIpBlocks: [10.9.9.9]}}]
+  - from: [{source: {remoteIpBlocks: [10.9.0.0/16]}}]
+  - from: [{source: {namespaces: [elsewhere, \"else*\"], notNamespaces: [shop]}}]
+  - from: [{source: {principals: [\"*/sa/nobody\", \"cluster.local/ns/none*\"]}}]
+  - from: [{source: {serviceAccounts: [elsewhere/nobody]}}]
+  - from: [{source: {requestPrincipals: [\"*\"]}}]
+  - to: [{operation: {hosts: [\"*.example.com\"], notHosts: [a.example.com]}}]
+  - to: [{operation: {ports: [\"1\"], notPorts: [\"2\"]}}]
+  - to: [{operation: {methods: [GET], notMethods: [POST], paths: [\"*/none\", \"/none*\", /none], notPaths: [/other]}}]
+  - to: [{operation: {paths: [\"/{*}/none\", \"/{**}/nothing\"]}}]
+  - when: [{key: \"request.headers[x-none]\", values: [a, \"b*\", \"*c\", \"*\"]}]
+  - when: [{key: source.ip, values: [10.9.9.9]}, {key: remote.ip, values: [10.9.9.9]}, {key: destination.ip, values: [10.9.9.9]}]
+  - when: [{key: destination.port, values: [\"1\"]}, {key: connection.sni, values: [none]}]
+  - when: [{key: \"request.auth.claims[iss]\", values: [none]}, {key: request.auth.audiences, values: [none]}]
+";
+
 /// Waits until Pilotfish knows the service.
-pub(crate) async fn is_known(pilotfish: &Pilotfish) {
+pub(crate) async fn is_known(pilotfish: &Pilotfish, service: &str) {
     eventually("the service is known", || async {
         let services = pilotfish.page("/debug/registryz").await?;
-        if services.contains("echo.shop") { Ok(()) } else { Err(services) }
+        if services.contains(service) { Ok(()) } else { Err(services) }
     })
     .await;
 }

@@ -1,7 +1,7 @@
 //! gRPC servers that get their listeners from Pilotfish: in plain text, with mutual TLS, and with authorization; each library
 //! against each.
 
-use crate::mesh::{self, AUTHORIZATION, CLIENT, MUTUAL_TLS, SERVER, TARGET};
+use crate::mesh::{self, AUTHORIZATION, CLIENT, CONDITIONS, MUTUAL_TLS, NO_ADMIN, SERVER, TARGET};
 use crate::peer::Credentials::{Plain, Xds};
 use crate::peer::Library::{self, Node, Python};
 use crate::peer::Peer;
@@ -90,6 +90,40 @@ async fn authorization(client: Library, server: Library) {
     mesh::nothing_was_refused(&pair.pilotfish).await;
 }
 
+/// Conditions that gRPC cannot look at do not make a server refuse its listener.
+async fn conditions(server: Library) {
+    let Some(pair) = Pair::start(Python, server, SERVER, &[MUTUAL_TLS, CONDITIONS]).await else { return };
+    pair.answers(&pair.client, WHO, "echo").await;
+    mesh::nothing_was_refused(&pair.pilotfish).await;
+}
+
+/// A running server follows changes of authorization.
+async fn authorization_changes(server: Library) {
+    let Some(pair) = Pair::start(Python, server, SERVER, &[]).await else { return };
+    pair.answers(&pair.client, ADMIN, "echo").await;
+    pair.pilotfish.write("policy.yaml", NO_ADMIN);
+    pair.answers(&pair.client, ADMIN, "PERMISSION_DENIED").await;
+    pair.answers(&pair.client, WHO, "echo").await;
+    pair.pilotfish.remove("policy.yaml");
+    pair.answers(&pair.client, ADMIN, "echo").await;
+    mesh::nothing_was_refused(&pair.pilotfish).await;
+}
+
+/// A running server begins to insist on mutual TLS. Node's library takes the new listener for the old one.
+async fn mutual_tls_later(server: Library) {
+    let Some(pair) = Pair::start(Python, server, SERVER, &[]).await else { return };
+    pair.answers(&pair.client, WHO, "echo").await;
+    pair.pilotfish.write("security.yaml", MUTUAL_TLS);
+    let address = format!("ipv4:{IP}:{}", pair.port);
+    eventually("plain text is refused", || async {
+        let plain = pair.client.ask_once(&address, Plain, WHO).await;
+        if plain.starts_with("UNAVAILABLE") { Ok(()) } else { Err(plain) }
+    })
+    .await;
+    pair.answers(&pair.client, WHO, "echo").await;
+    mesh::nothing_was_refused(&pair.pilotfish).await;
+}
+
 /// A client refuses a server whose certificate is of another identity than the service's endpoints, until they are of that
 /// identity.
 async fn other_identity(client: Library, server: Library) {
@@ -123,7 +157,14 @@ pairs! {
     mutual_tls_from_node_to_python: mutual_tls(Node, Python);
     mutual_tls_from_node_to_node: mutual_tls(Node, Node);
     authorization_from_python_to_python: authorization(Python, Python);
+    authorization_from_python_to_node: authorization(Python, Node);
+    authorization_from_node_to_python: authorization(Node, Python);
     authorization_from_node_to_node: authorization(Node, Node);
+    a_python_server_takes_every_condition: conditions(Python);
+    a_node_server_takes_every_condition: conditions(Node);
+    a_python_server_follows_changes_of_authorization: authorization_changes(Python);
+    a_node_server_follows_changes_of_authorization: authorization_changes(Node);
+    a_python_server_follows_a_change_to_mutual_tls: mutual_tls_later(Python);
     a_python_client_refuses_a_server_of_another_identity: other_identity(Python, Python);
     a_node_client_refuses_a_server_of_another_identity: other_identity(Node, Python);
 }

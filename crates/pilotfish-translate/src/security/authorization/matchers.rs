@@ -71,7 +71,12 @@ pub(super) fn header(name: &str, written: &str, ignore_case: bool) -> HeaderMatc
 
 /// The path of a request.
 pub(super) fn path(written: &str) -> PathMatcher {
-    PathMatcher { rule: Some(path_matcher::Rule::Path(text(written))) }
+    path_by(text(written))
+}
+
+/// A path that fits a text.
+pub(super) fn path_by(text: StringMatcher) -> PathMatcher {
+    PathMatcher { rule: Some(path_matcher::Rule::Path(text)) }
 }
 
 /// A path with `{*}` for one element and `{**}` for any number; `None` when there is neither.
