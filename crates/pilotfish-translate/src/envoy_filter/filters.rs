@@ -146,46 +146,44 @@ impl<'a> HttpFilters<'a> {
         })
     }
 
-    /// Removes and merges first, then inserts.
+    /// Removes and inserts in the order of the patches, then merges into what is there.
     fn patch(&mut self, filters: &mut Vec<HttpFilter>, patched: &mut Patched) {
-        filters.retain_mut(|filter| self.keep(filter, patched));
         for patch in self.patches() {
             let is_meant = |filter: &HttpFilter| http_filter_matches(&filter.name, patch);
             let anchor: Option<&dyn Fn(&HttpFilter) -> bool> =
                 if sub_filter(patch).is_some() { Some(&is_meant) } else { None };
-            let inserts = !matches!(patch.operation, PatchOperation::Merge | PatchOperation::Remove);
-            let (true, Some(value)) = (inserts, patch.value_as::<HttpFilter>()) else { continue };
-            if insert(filters, patch.operation, value, anchor) {
+            let done = match (patch.operation, patch.value_as::<HttpFilter>()) {
+                (PatchOperation::Remove, _) if anchor.is_some() => {
+                    let before = filters.len();
+                    filters.retain(|filter| !is_meant(filter));
+                    filters.len() < before
+                }
+                (PatchOperation::Merge | PatchOperation::Remove, _) | (_, None) => false,
+                (operation, Some(value)) => insert(filters, operation, value, anchor),
+            };
+            if done {
                 patched.by(&patch.object);
             }
         }
+        for filter in filters {
+            self.merge(filter, patched);
+        }
     }
 
-    /// Merges into a filter; false when it is removed.
-    fn keep(&self, filter: &mut HttpFilter, patched: &mut Patched) -> bool {
-        for patch in self.patches() {
-            if !http_filter_matches(&filter.name, patch) {
+    fn merge(&self, filter: &mut HttpFilter, patched: &mut Patched) {
+        for patch in self.patches().filter(|patch| patch.operation == PatchOperation::Merge) {
+            let value = patch.value_as::<HttpFilter>().filter(|_| http_filter_matches(&filter.name, patch));
+            let (Some(value), Some(http_filter::ConfigType::TypedConfig(held))) =
+                (value, &mut filter.config_type)
+            else {
                 continue;
-            }
-            match (patch.operation, patch.value_as::<HttpFilter>()) {
-                (PatchOperation::Remove, _) => {
-                    patched.by(&patch.object);
-                    return false;
-                }
-                (PatchOperation::Merge, Some(value)) => {
-                    let Some(http_filter::ConfigType::TypedConfig(held)) = &mut filter.config_type else {
-                        continue;
-                    };
-                    let new = match &value.config_type {
-                        Some(http_filter::ConfigType::TypedConfig(new)) => Some(new),
-                        _ => None,
-                    };
-                    merge_filter(&mut filter.name, held, &value.name, new);
-                    patched.by(&patch.object);
-                }
-                _ => {}
-            }
+            };
+            let new = match &value.config_type {
+                Some(http_filter::ConfigType::TypedConfig(new)) => Some(new),
+                _ => None,
+            };
+            merge_filter(&mut filter.name, held, &value.name, new);
+            patched.by(&patch.object);
         }
-        true
     }
 }

@@ -199,13 +199,11 @@ fn patch_chain(
 /// A patch with a transport socket patches that alone, if the chain has one of its name.
 fn merge_chain(chain: &mut FilterChain, patch: &Patch) {
     let Some(value) = &patch.value else { return };
-    match patch.value_as::<FilterChain>().and_then(|value| value.transport_socket) {
+    let socket = patch.value_as::<FilterChain>().and_then(|value| value.transport_socket);
+    let own = chain.transport_socket.as_mut();
+    match own.zip(socket).filter(|(own, socket)| own.name == socket.name) {
+        Some((own, socket)) => merge_config(own, &socket),
         None => merge_into(chain, value),
-        Some(socket) => {
-            if let Some(held) = chain.transport_socket.as_mut().filter(|held| held.name == socket.name) {
-                merge_config(held, &socket);
-            }
-        }
     }
 }
 

@@ -136,6 +136,11 @@ fn keep_host(hosts: &[&Patch], routes: &[&Patch], host: &mut VirtualHost, patche
                 | PatchOperation::InsertAfter
         );
         let (true, Some(value)) = (inserts, patch.value_as::<Route>()) else { continue };
+        // A route that is to be first is so only where the one that the patch names is.
+        let misses = has_match && !host.routes.iter().any(is_meant);
+        if misses && patch.operation == PatchOperation::InsertFirst {
+            continue;
+        }
         if insert(&mut host.routes, patch.operation, value, anchor) {
             patched.by(&patch.object);
         }

@@ -6,9 +6,14 @@ use crate::{Cx, Proxy, Query};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{Update, WorldWriter};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
-use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::envoy::config::core::v3::{Node, TransportSocket};
+use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter};
 use pilotfish_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter,
+};
 use pilotfish_proto::{Struct, Value, ValueKind};
+use prost::Message;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -308,6 +313,66 @@ fn elements_are_put_where_the_operation_says() {
             assert_eq!((list.concat().as_str(), done), (want, want.contains('+')), "{operation:?}");
         }
     }
+}
+
+/// A listener with one chain: a connection manager with the HTTP filters `a` and `b`, behind a transport socket.
+fn unpatched() -> Listener {
+    let named = |name: &str| HttpFilter { name: name.to_owned(), ..HttpFilter::default() };
+    let manager = HttpConnectionManager {
+        http_filters: vec![named("a"), named("b")],
+        ..HttpConnectionManager::default()
+    };
+    let network = Filter {
+        name: "envoy.filters.network.http_connection_manager".to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(pilotfish_proto::any(&manager))),
+    };
+    let socket = TransportSocket { name: "tls".to_owned(), ..TransportSocket::default() };
+    let chain =
+        FilterChain { filters: vec![network], transport_socket: Some(socket), ..FilterChain::default() };
+    Listener { filter_chains: vec![chain], ..Listener::default() }
+}
+
+/// What patches make of it: the HTTP filters, and the transport socket.
+fn chain(patches: &str) -> (Vec<String>, String) {
+    let world = World::of(&[("shop", "a", &format!("{{configPatches: [{patches}]}}"))]);
+    let patched = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
+        let patches = Patches::of(cx, proxy, Subject::Listener);
+        super::patch_listener(cx, &patches, Context::Outbound, unpatched(), &mut Patched::default())
+    });
+    let chain = patched.unwrap().filter_chains.remove(0);
+    let Some(filter::ConfigType::TypedConfig(config)) = &chain.filters[0].config_type else { panic!() };
+    let manager = HttpConnectionManager::decode(&*config.value).unwrap();
+    let names = manager.http_filters.into_iter().map(|filter| filter.name).collect();
+    (names, chain.transport_socket.unwrap().name)
+}
+
+fn http_filter(sub_filter: &str, operation: &str) -> String {
+    let filter = format!("{{name: envoy.filters.network.http_connection_manager, {sub_filter}}}");
+    format!(
+        "{{applyTo: HTTP_FILTER, match: {{listener: {{filterChain: {{filter: {filter}}}}}}}, patch: {{operation: {operation}, value: {{name: x}}}}}}"
+    )
+}
+
+#[test]
+fn http_filters_are_removed_and_inserted_in_the_order_of_the_patches() {
+    let b = "subFilter: {name: b}";
+    let before = http_filter(b, "INSERT_BEFORE");
+    let remove = http_filter(b, "REMOVE");
+    assert_eq!(chain(&format!("{before}, {remove}")).0, ["a", "x"]);
+    assert_eq!(chain(&format!("{remove}, {before}")).0, ["a"]);
+    // What names no filter removes none.
+    assert_eq!(chain(&http_filter("", "REMOVE")).0, ["a", "b"]);
+}
+
+#[test]
+fn a_transport_socket_of_another_name_is_replaced_in_a_chain() {
+    let patch = |name: &str| {
+        format!(
+            "{{applyTo: FILTER_CHAIN, patch: {{operation: MERGE, value: {{transport_socket: {{name: {name}}}}}}}}}"
+        )
+    };
+    assert_eq!(chain(&patch("tls")).1, "tls");
+    assert_eq!(chain(&patch("quic")).1, "quic");
 }
 
 #[test]

@@ -16,7 +16,7 @@ const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-transla
 pub struct Bound {
     /// In order of precedence.
     pub gateways: Arc<[GatewayId]>,
-    /// The ports of the Services that lead to the router, in order.
+    /// The ports of the Services that lead to the router, those of the oldest Service first.
     pub reached: Arc<[Reached]>,
 }
 
@@ -54,35 +54,30 @@ impl Bound {
             return Self::default();
         }
         let mut as_is: BTreeMap<&ServiceKey, bool> = BTreeMap::new();
-        let reached: BTreeSet<Reached> = targets
-            .iter()
-            .map(|target| {
-                let service = &target.service;
-                let as_is = *as_is.entry(service).or_insert_with(|| is_untranslated(cx, service));
-                reached(target, !as_is)
-            })
-            .collect();
-        Self { gateways, reached: reached.into_iter().collect() }
+        let mut all: Vec<Reached> = Vec::new();
+        for target in targets.iter() {
+            let service = &target.service;
+            let as_is = *as_is.entry(service).or_insert_with(|| is_untranslated(cx, service));
+            let reached = reached(target, !as_is);
+            if !all.contains(&reached) {
+                all.push(reached);
+            }
+        }
+        Self { gateways, reached: all.into() }
     }
 
     /// The ports of the router on which a server listens. Gateways of the Gateway API belong to Services, so that without
-    /// a port of one there is nothing; for others, the number stands for itself.
+    /// a port of one there is nothing; for others, the first Service with that port decides, or the number stands for itself.
     #[must_use]
     pub(super) fn ports(&self, number: u32, selection: Option<&[ServiceKey]>) -> Vec<u32> {
-        let mut ports = BTreeSet::new();
-        for reached in self.reached.iter().filter(|reached| reached.port == number) {
-            let counts = match selection {
-                Some(services) => services.contains(&reached.service),
-                None => reached.translates,
-            };
-            if counts {
-                ports.insert(reached.target);
+        let mut reached = self.reached.iter().filter(|reached| reached.port == number);
+        match selection {
+            Some(services) => {
+                let own = reached.filter(|reached| services.contains(&reached.service));
+                own.map(|reached| reached.target).collect::<BTreeSet<u32>>().into_iter().collect()
             }
+            None => vec![reached.find(|reached| reached.translates).map_or(number, |first| first.target)],
         }
-        if ports.is_empty() && selection.is_none() {
-            ports.insert(number);
-        }
-        ports.into_iter().collect()
     }
 }
 

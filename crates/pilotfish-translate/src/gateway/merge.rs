@@ -68,7 +68,7 @@ struct Merging {
     taken: BTreeSet<u32>,
     /// The position of the plain server that was first on a port.
     plain: BTreeMap<u32, usize>,
-    /// The addresses of a port that has TLS servers.
+    /// The addresses of a port that has TLS servers, of all servers but its first.
     tls_binds: BTreeMap<u32, BTreeSet<Arc<str>>>,
     /// The hosts with TLS settings of each port, with their address.
     tls_hosts: BTreeMap<u32, BTreeMap<ServerHost, Arc<str>>>,
@@ -114,24 +114,18 @@ impl Merging {
         }
     }
 
-    /// Notes the hosts; whether some of them is there already.
+    /// Whether some of the hosts is there already; if none is, they are noted.
     fn has_tls_host(&mut self, port: u32, bind: &Arc<str>, hosts: &[ServerHost]) -> bool {
         let known = self.tls_hosts.entry(port).or_default();
-        let mut duplicate = false;
-        for host in hosts {
-            if known.get(host) == Some(bind) {
-                duplicate = true;
-            } else {
-                known.insert(host.clone(), bind.clone());
-            }
+        let duplicate = hosts.iter().any(|host| known.get(host) == Some(bind));
+        if !duplicate {
+            known.extend(hosts.iter().map(|host| (host.clone(), bind.clone())));
         }
         duplicate
     }
 
     fn add_first(&mut self, port: u32, bind: &Arc<str>, server: &Arc<MergedServer>) {
-        if server.is_tls() {
-            self.tls_binds.entry(port).or_default().insert(bind.clone());
-        } else {
+        if !server.is_tls() {
             self.plain.insert(port, self.out.ports.len());
         }
         if server.is_http() {
@@ -156,7 +150,7 @@ impl Merging {
         self.out.by_route.entry(server.route.clone()).or_default().push(server.clone());
     }
 
-    /// Beside a TLS server: another that SNI tells apart, or another address.
+    /// Beside a TLS server: others that SNI tells apart, one plain server for what is not TLS, or another address.
     fn add_to_tls(&mut self, port: u32, bind: &Arc<str>, server: &Arc<MergedServer>) {
         let binds = self.tls_binds.entry(port).or_default();
         if server.spec.tls.is_none() && binds.contains(bind) {

@@ -77,6 +77,41 @@ fn tls_servers_are_told_apart_by_their_hosts() {
 }
 
 #[test]
+fn a_refused_server_takes_no_hosts() {
+    let tls = |hosts: &str| format!("hosts: [{hosts}], tls: {{mode: SIMPLE, credentialName: c}}");
+    let (ports, _) = merge(&[
+        server(443, "HTTPS", &tls("a.com")),
+        server(443, "HTTPS", &tls("a.com, b.com")),
+        server(443, "HTTPS", &tls("b.com")),
+    ]);
+    assert_eq!(ports, [":443 HTTPS g0+g2"]);
+}
+
+#[test]
+fn one_plain_server_may_follow_the_first_tls_server() {
+    let (ports, routes) = merge(&[
+        server(443, "HTTPS", "hosts: [a.com], tls: {mode: SIMPLE, credentialName: c}"),
+        server(443, "HTTP", "hosts: [b.com]"),
+        server(443, "TCP", "hosts: [c.com]"),
+    ]);
+    assert_eq!(ports, [":443 HTTPS g0", ":443 HTTP g1"]);
+    assert_eq!(routes, ["http.443 g1", "https.443.p.g0.edge g0"]);
+}
+
+#[test]
+fn of_several_services_the_first_translates_a_port() {
+    let reached = |name: &str, target, translates| {
+        let hostname = Hostname::parse(name).unwrap();
+        Reached { service: ServiceKey { hostname, namespace: "edge".into() }, port: 80, target, translates }
+    };
+    let all = [reached("z.edge", 1, false), reached("y.edge", 8080, true), reached("a.edge", 9090, true)];
+    let bound = Bound { reached: Arc::from(all.clone()), ..Bound::default() };
+    assert_eq!((bound.ports(80, None), bound.ports(81, None)), (vec![8080], vec![81]));
+    let own = [all[0].service.clone(), all[2].service.clone()];
+    assert_eq!((bound.ports(80, Some(&own)), bound.ports(81, Some(&own))), (vec![1, 9090], vec![]));
+}
+
+#[test]
 fn sources_are_kept_apart() {
     let world = world(&[&server(80, "HTTP", "hosts: ['*']")]);
     let headers = ask(&world, &AllGateways);
