@@ -12,6 +12,7 @@ use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use kube::client::Body;
 use pilotfish_config::crd::{defined_kinds, definition, served_versions};
 use pilotfish_model::Kind;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
@@ -30,10 +31,20 @@ async fn the_api_server_takes_what_the_reader_takes() {
     changed_objects_fare_as_foreseen(&server.client(), &objects).await;
 }
 
+/// Applies the definitions as `kubectl apply --server-side` does. The API server has nothing to remark.
 async fn install(server: &ApiServer) {
     for kind in defined_kinds() {
-        // JSON is YAML.
-        server.apply(&definition(kind).unwrap().to_string()).await;
+        let definition = definition(kind).unwrap();
+        let name = definition["metadata"]["name"].as_str().unwrap();
+        let path = format!(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=kubectl&fieldValidation=Strict"
+        );
+        let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
+        let request = request.body(Body::from(definition.to_string().into_bytes())).unwrap();
+        let answer = server.client().send(request).await.unwrap();
+        let warnings: Vec<_> = answer.headers().get_all("warning").iter().collect();
+        assert!(answer.status().is_success(), "{name}: {answer:?}");
+        assert!(warnings.is_empty(), "{name}: {warnings:?}");
     }
 }
 

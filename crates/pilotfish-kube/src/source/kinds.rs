@@ -34,7 +34,7 @@ const DISCOVERY: &[Kind] = &[
 const UNWANTED_SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
 
 impl Kinds {
-    fn includes(self, kind: Kind) -> bool {
+    pub(super) fn includes(self, kind: Kind) -> bool {
         match self {
             Self::All => true,
             Self::Discovery => DISCOVERY.contains(&kind),
@@ -50,46 +50,51 @@ pub(super) fn reader(kind: Kind) -> Reader {
     if kind == MESH { Reader::Mesh } else { Reader::Object(kind) }
 }
 
-/// What the API server has of the wanted kinds: the request for each.
-pub(super) fn resources(
-    groups: &APIGroupDiscoveryList,
-    kinds: Kinds,
-    root_namespace: &str,
-    mesh_config_map: &str,
-) -> BTreeMap<Kind, Resource> {
-    let wanted = Kind::ALL.iter().copied().filter(|kind| kinds.includes(*kind));
-    wanted.filter_map(|kind| Some((kind, resource(groups, kind, root_namespace, mesh_config_map)?))).collect()
+/// What is asked of the API server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    /// Which kinds.
+    pub(super) kinds: Kinds,
+    /// The namespace of the mesh-wide settings.
+    pub(super) root_namespace: &'a str,
+    /// The ConfigMap of the mesh-wide settings.
+    pub(super) mesh_config_map: &'a str,
+    /// Whether Secrets may be read in every namespace, or in the root namespace alone.
+    pub(super) all_secrets: bool,
 }
 
-fn resource(
-    groups: &APIGroupDiscoveryList,
-    kind: Kind,
-    root_namespace: &str,
-    mesh_config_map: &str,
-) -> Option<Resource> {
-    let version = match kind.group() {
-        // The core group is no group of the discovery of groups, and every API server has it.
-        "" => "v1",
-        _ => served(kind)?.versions.iter().find(|version| has(groups, kind, version))?,
-    };
-    let base = match kind.group() {
-        "" => format!("/api/{version}"),
-        group => format!("/apis/{group}/{version}"),
-    };
-    let mut labels = String::new();
-    if kind == Kind::Secret {
-        // Credentials of remote clusters are nothing for gateways.
-        labels = format!("{}!=true", crate::remote::LABEL);
+impl Wanted<'_> {
+    /// What the API server has of the wanted kinds: the request for each.
+    pub(super) fn resources(&self, groups: &APIGroupDiscoveryList) -> BTreeMap<Kind, Resource> {
+        let wanted = Kind::ALL.iter().copied().filter(|kind| self.kinds.includes(*kind));
+        wanted.filter_map(|kind| Some((kind, self.resource(groups, kind)?))).collect()
     }
-    let (path, fields) = match kind {
-        MESH => (
-            format!("{base}/namespaces/{root_namespace}/{}", kind.plural()),
-            format!("metadata.name={mesh_config_map}"),
-        ),
-        Kind::Secret => (format!("{base}/{}", kind.plural()), UNWANTED_SECRETS.to_owned()),
-        _ => (format!("{base}/{}", kind.plural()), String::new()),
-    };
-    Some(Resource { path, labels, fields })
+
+    fn resource(&self, groups: &APIGroupDiscoveryList, kind: Kind) -> Option<Resource> {
+        let version = match kind.group() {
+            // The core group is no group of the discovery of groups, and every API server has it.
+            "" => "v1",
+            _ => served(kind)?.versions.iter().find(|version| has(groups, kind, version))?,
+        };
+        let base = match kind.group() {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        let everywhere = format!("{base}/{}", kind.plural());
+        let in_root = format!("{base}/namespaces/{}/{}", self.root_namespace, kind.plural());
+        let (path, fields) = match kind {
+            MESH => (in_root, format!("metadata.name={}", self.mesh_config_map)),
+            Kind::Secret if self.all_secrets => (everywhere, UNWANTED_SECRETS.to_owned()),
+            Kind::Secret => (in_root, UNWANTED_SECRETS.to_owned()),
+            _ => (everywhere, String::new()),
+        };
+        // Credentials of remote clusters are nothing for gateways.
+        let labels = match kind {
+            Kind::Secret => format!("{}!=true", crate::remote::LABEL),
+            _ => String::new(),
+        };
+        Some(Resource { path, labels, fields })
+    }
 }
 
 fn has(groups: &APIGroupDiscoveryList, kind: Kind, version: &str) -> bool {

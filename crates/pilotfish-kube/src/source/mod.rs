@@ -8,7 +8,7 @@ mod tests;
 pub use kinds::Kinds;
 
 use crate::watch::{Backoff, News, Observer, Place, Resource, Silent, Watch, chain};
-use kinds::{reader, resources};
+use kinds::{Wanted, reader};
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use pilotfish_model::Kind;
@@ -148,8 +148,13 @@ impl KubeSource {
                 return false;
             }
         };
-        let KubeSourceSettings { kinds, root_namespace, mesh_config_map, .. } = &self.settings;
-        let found = resources(&groups, *kinds, root_namespace, mesh_config_map);
+        let wanted = Wanted {
+            kinds: self.settings.kinds,
+            root_namespace: &self.settings.root_namespace,
+            mesh_config_map: &self.settings.mesh_config_map,
+            all_secrets: self.may_list_all_secrets().await,
+        };
+        let found = wanted.resources(&groups);
         let gone: Vec<Kind> = self.running.keys().filter(|kind| !found.contains_key(kind)).copied().collect();
         for kind in gone {
             tracing::info!(cluster = %self.settings.cluster, %kind, "the cluster has this kind no longer");
@@ -163,6 +168,36 @@ impl KubeSource {
         }
         self.state.discovered(Ok(()));
         true
+    }
+
+    /// Whether Secrets of all namespaces may be read. The right is given by a role of its own that can be left out.
+    async fn may_list_all_secrets(&self) -> bool {
+        use k8s_openapi::api::authorization::v1::{
+            ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+        };
+        if !self.settings.kinds.includes(Kind::Secret) {
+            return false;
+        }
+        let attributes = ResourceAttributes {
+            resource: Some("secrets".into()),
+            verb: Some("list".into()),
+            ..ResourceAttributes::default()
+        };
+        let spec =
+            SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..Default::default() };
+        let reviews: kube::Api<SelfSubjectAccessReview> = kube::Api::all(self.client.clone());
+        let asked = timeout(DISCOVERY, reviews.create(&kube::api::PostParams::default(), &review)).await;
+        let Ok(Ok(answer)) = asked else {
+            // Where that cannot be asked, the watch itself says what is wrong.
+            return true;
+        };
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        if !allowed {
+            let cluster = &self.settings.cluster;
+            tracing::debug!(%cluster, "Secrets are read in the root namespace alone: more is not allowed");
+        }
+        allowed
     }
 
     fn watch(&mut self, kind: Kind, resource: Resource, say: &mpsc::Sender<(Kind, News)>) {

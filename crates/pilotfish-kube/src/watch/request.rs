@@ -97,6 +97,8 @@ impl Trouble {
             // What was there is older than what was seen: the cluster was restored from a backup.
             504 | 500 if too_large => Failure::Gone,
             400 | 422 if message.contains("sendInitialEvents") => Failure::NoStreams,
+            // The API server could, but its etcd is too old for it.
+            500 if message.contains("RequestWatchProgress") => Failure::NoStreams,
             _ => Failure::Other,
         };
         let hint = match code {

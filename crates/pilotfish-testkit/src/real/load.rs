@@ -38,7 +38,10 @@ async fn send(client: &Http, port: u16, host: &str, headers: &[(&str, &str)]) ->
 }
 
 /// The body of a URL, or what went wrong.
-pub(super) async fn fetch(url: &str) -> Result<String, String> {
+///
+/// # Errors
+/// The status as `HTTP 503`, or the error's words.
+pub async fn fetch(url: &str) -> Result<String, String> {
     exchange(&client(), Request::get(url)).await
 }
 

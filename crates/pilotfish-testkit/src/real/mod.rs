@@ -15,7 +15,7 @@ pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
 pub use backend::Backend;
 pub use certificates::Authority;
 pub use envoy::{Envoy, EnvoyOptions};
-pub use load::{Load, Tally, get};
+pub use load::{Load, Tally, fetch, get};
 pub use pilotfish::Pilotfish;
 pub use program::{Program, Tool, free_port};
 pub use wait::{LIMIT, eventually};

@@ -1,0 +1,259 @@
+//! The manifests on a real API server that lets nobody do more than its roles say: Pilotfish with exactly these rights becomes ready,
+//! is never refused anything, and has no right to read that it does not use.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use pilotfish_config::crd;
+use pilotfish_testkit::real::{
+    ApiServer, ApiServerOptions, Authorization, Program, User, eventually, fetch, free_port,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+const ACCOUNT: &str = "system:serviceaccount:istio-system:pilotfish";
+const TOKEN: &str = "pilotfishtoken";
+
+/// Every request of the service account, written before it is answered.
+const AUDIT: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  users: ['system:serviceaccount:istio-system:pilotfish']
+- level: None
+";
+
+const SHOP: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: catalog, namespace: shop}
+spec: {ports: [{name: http, port: 80}], selector: {app: catalog}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: catalog-1, namespace: shop, labels: {kubernetes.io/service-name: catalog}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.1.0.1], conditions: {ready: true}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: catalog, namespace: shop}
+spec: {hosts: [catalog], http: [{route: [{destination: {host: catalog}}]}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data: {mesh: 'accessLogFile: /dev/stdout'}
+";
+
+/// A right: API group, resource, verb.
+type Right = (String, String, String);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
+    // Lists come in a stream or in pages, by what the API server can; both need their rights.
+    let mut used = BTreeSet::new();
+    for streams in [true, false] {
+        let Some(cluster) = Cluster::start(streams).await else { return };
+        cluster.install(&["rbac.yaml", "rbac-secrets.yaml"]).await;
+        let pilotfish = Serving::start(&cluster).await;
+        pilotfish.ready().await;
+        pilotfish.knows_the_shop().await;
+        used.extend(cluster.audited(&pilotfish).await);
+    }
+    let mut granted = granted_reads(&["rbac.yaml", "rbac-secrets.yaml"]);
+    if !knows_webhooks().await {
+        granted.retain(|(group, _, _)| group != "admissionregistration.k8s.io");
+    }
+    let unused: Vec<_> = granted.difference(&used).collect();
+    assert!(unused.is_empty(), "rights to read that nothing uses: {unused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_of_gateways_can_be_left_out() {
+    let Some(cluster) = Cluster::start(true).await else { return };
+    cluster.install(&["rbac.yaml"]).await;
+    let pilotfish = Serving::start(&cluster).await;
+    pilotfish.ready().await;
+    pilotfish.knows_the_shop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pods_keep_the_restricted_standard() {
+    let Some(cluster) = Cluster::start(true).await else { return };
+    cluster
+        .server
+        .apply("{apiVersion: v1, kind: Namespace, metadata: {name: strict, labels: {pod-security.kubernetes.io/enforce: restricted}}}")
+        .await;
+    let template = &deployment()["spec"]["template"];
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
+        "metadata": {"name": "pilotfish", "namespace": "strict", "labels": template["metadata"]["labels"]}});
+    cluster.server.apply(&pod.to_string()).await;
+}
+
+/// An API server with definitions, the shop of the examples, and the roles.
+struct Cluster {
+    server: ApiServer,
+    folder: TempDir,
+}
+
+impl Cluster {
+    async fn start(streams: bool) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let (policy, log) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+        std::fs::write(&policy, AUDIT).unwrap();
+        let options = ApiServerOptions {
+            authorization: Authorization::Rbac,
+            users: vec![User {
+                token: TOKEN.into(),
+                name: ACCOUNT.into(),
+                groups: ["", ":istio-system"].map(|of| format!("system:serviceaccounts{of}")).to_vec(),
+            }],
+            flags: vec![
+                format!("--audit-policy-file={}", policy.display()),
+                format!("--audit-log-path={}", log.display()),
+                "--audit-log-mode=blocking".into(),
+                format!("--feature-gates=WatchList={streams}"),
+            ],
+        };
+        Some(Self { server: ApiServer::start(options).await?, folder })
+    }
+
+    /// Applies the definitions, the shop, these manifests of roles and then the others.
+    async fn install(&self, roles: &[&str]) {
+        self.server.apply(&manifest("namespace.yaml")).await;
+        for definition in crd::defined_kinds().into_iter().filter_map(crd::definition) {
+            self.server.apply(&definition.to_string()).await;
+        }
+        self.server.apply(SHOP).await;
+        for file in roles.iter().copied().chain(["deployment.yaml", "webhooks.yaml"]) {
+            self.server.apply(&manifest(file)).await;
+        }
+    }
+
+    /// The rights that were used so far.
+    ///
+    /// Panics when something was refused.
+    async fn audited(&self, pilotfish: &Serving<'_>) -> BTreeSet<Right> {
+        let log = text(&self.folder.path().join("audit.log"));
+        let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let refused: Vec<_> = events.iter().filter(|event| event["responseStatus"]["code"] == 403).collect();
+        assert!(refused.is_empty(), "{refused:#?}\n{}", pilotfish.program.printed());
+        let of_resources = events.iter().filter(|event| event["objectRef"]["resource"].is_string());
+        of_resources.map(right).collect()
+    }
+}
+
+fn right(event: &Value) -> Right {
+    let of = |field: &str| event["objectRef"][field].as_str().unwrap_or_default().to_owned();
+    let resource = match of("subresource") {
+        part if part.is_empty() => of("resource"),
+        part => format!("{}/{part}", of("resource")),
+    };
+    (of("apiGroup"), resource, event["verb"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The rights to list and to watch that these manifests give.
+fn granted_reads(files: &[&str]) -> BTreeSet<Right> {
+    let roles = files.iter().flat_map(|file| documents(&manifest(file)));
+    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+    let mut rights = BTreeSet::new();
+    for rule in rules {
+        for group in strings(&rule["apiGroups"]) {
+            for resource in strings(&rule["resources"]) {
+                let reads =
+                    strings(&rule["verbs"]).into_iter().filter(|verb| matches!(&**verb, "list" | "watch"));
+                rights.extend(reads.map(|verb| (group.clone(), resource.clone(), verb)));
+            }
+        }
+    }
+    assert!(rights.len() > 40, "{rights:?}");
+    rights
+}
+
+/// Pilotfish, started as the Deployment starts it, as the service account.
+struct Serving<'a> {
+    cluster: &'a Cluster,
+    admin: u16,
+    program: Program,
+}
+
+impl<'a> Serving<'a> {
+    async fn start(cluster: &'a Cluster) -> Self {
+        let folder = cluster.folder.path();
+        let kubeconfig = folder.join("pilotfish.kubeconfig");
+        std::fs::write(&kubeconfig, cluster.server.kubeconfig_of(TOKEN)).unwrap();
+        let admin = free_port();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+        for argument in strings(&deployment()["spec"]["template"]["spec"]["containers"][0]["args"]) {
+            if argument.starts_with("--webhook-address") && !knows_webhooks().await {
+                continue;
+            }
+            let port = if argument.starts_with("--admin-address") { admin } else { free_port() };
+            command.arg(match argument.split_once("=0.0.0.0:") {
+                Some((flag, _)) => format!("{flag}=127.0.0.1:{port}"),
+                None => argument,
+            });
+        }
+        command.arg("--kubeconfig").arg(&kubeconfig);
+        let program = Program::start(&mut command, folder.join("pilotfish.log"));
+        Self { cluster, admin, program }
+    }
+
+    async fn page(&self, path: &str) -> Result<String, String> {
+        fetch(&format!("http://127.0.0.1:{}{path}", self.admin)).await
+    }
+
+    async fn ready(&self) {
+        eventually("pilotfish is ready", || async {
+            let page = self.page("/ready").await;
+            page.map_err(|error| {
+                format!("{error}\n{}\n{:?}", self.program.printed(), self.cluster.server.url())
+            })
+        })
+        .await;
+    }
+
+    /// The shop of the cluster is served.
+    async fn knows_the_shop(&self) {
+        eventually("the catalog's endpoints are known", || async {
+            let page = self.page("/debug/endpointz").await?;
+            if page.contains("catalog.shop.svc.cluster.local") { Ok(()) } else { Err(page) }
+        })
+        .await;
+    }
+}
+
+async fn knows_webhooks() -> bool {
+    let help = Command::new(env!("CARGO_BIN_EXE_pilotfish")).args(["serve", "--help"]).output().await;
+    String::from_utf8_lossy(&help.unwrap().stdout).contains("--webhook-address")
+}
+
+fn deployment() -> Value {
+    let objects = documents(&manifest("deployment.yaml"));
+    objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap()
+}
+
+fn documents(yaml: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(yaml).unwrap()
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
+}
+
+fn manifest(name: &str) -> String {
+    text(&repository().join("deploy/kubernetes").join(name))
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
