@@ -7,6 +7,7 @@ mod authorization;
 mod destination_rule;
 mod envoy_filter;
 mod extension_provider;
+mod format;
 mod gateway;
 mod gateway_api;
 mod gateway_api_filters;
