@@ -49,7 +49,7 @@ impl Cache {
         for chunk in (0..count).collect::<Vec<_>>().chunks(100) {
             let mut yaml = String::new();
             for index in chunk {
-                let _ = write!(yaml, "{}---\n", text(*index));
+                let _ = writeln!(yaml, "{}---", text(*index));
             }
             read.extend(objects(&yaml)?);
         }
