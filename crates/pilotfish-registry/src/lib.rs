@@ -12,7 +12,6 @@ mod labels;
 mod links;
 mod memory;
 mod networks;
-mod pool;
 mod registry;
 mod selector;
 pub mod service_entry;

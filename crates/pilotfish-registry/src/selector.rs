@@ -9,9 +9,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct SelectorIndex<O> {
     selectors: BTreeMap<O, (Namespace, Labels)>,
-    /// Sorted lists: most have one entry, for which a list needs far less memory than a set.
-    by_label: BTreeMap<(Namespace, Arc<str>, Arc<str>), Vec<O>>,
-    match_all: BTreeMap<Namespace, Vec<O>>,
+    by_label: BTreeMap<(Namespace, Arc<str>, Arc<str>), BTreeSet<O>>,
+    match_all: BTreeMap<Namespace, BTreeSet<O>>,
 }
 
 impl<O> Default for SelectorIndex<O> {
@@ -30,10 +29,10 @@ impl<O: Ord + Clone> SelectorIndex<O> {
         match selector.first_key_value() {
             Some((key, value)) => {
                 let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
-                put(self.by_label.entry(at).or_default(), &owner);
+                self.by_label.entry(at).or_default().insert(owner.clone());
             }
             None => {
-                put(self.match_all.entry(namespace.clone()).or_default(), &owner);
+                self.match_all.entry(namespace.clone()).or_default().insert(owner.clone());
             }
         }
         self.selectors.insert(owner, (namespace, selector));
@@ -53,7 +52,7 @@ impl<O: Ord + Clone> SelectorIndex<O> {
 
     /// The owners whose selectors match, sorted.
     pub(crate) fn matching(&self, namespace: &Namespace, labels: &Labels) -> BTreeSet<O> {
-        let mut found: BTreeSet<O> = self.match_all.get(namespace).into_iter().flatten().cloned().collect();
+        let mut found = self.match_all.get(namespace).cloned().unwrap_or_default();
         for (key, value) in labels.iter() {
             let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
             for owner in self.by_label.get(&at).into_iter().flatten() {
@@ -67,20 +66,9 @@ impl<O: Ord + Clone> SelectorIndex<O> {
     }
 }
 
-fn put<O: Ord + Clone>(owners: &mut Vec<O>, owner: &O) {
-    if let Err(place) = owners.binary_search(owner) {
-        if owners.is_empty() {
-            owners.reserve_exact(1);
-        }
-        owners.insert(place, owner.clone());
-    }
-}
-
-fn take<K: Ord, O: Ord>(index: &mut BTreeMap<K, Vec<O>>, at: &K, owner: &O) {
+fn take<K: Ord, O: Ord>(index: &mut BTreeMap<K, BTreeSet<O>>, at: &K, owner: &O) {
     if let Some(owners) = index.get_mut(at) {
-        if let Ok(place) = owners.binary_search(owner) {
-            owners.remove(place);
-        }
+        owners.remove(owner);
         if owners.is_empty() {
             index.remove(at);
         }

@@ -129,25 +129,16 @@ impl Query for PeerAuthenticationsOf {
     }
 }
 
-/// What policies for the whole namespace and mesh state, which clients expect of a service there.
+/// The mode that a policy for the whole namespace or mesh states, which clients expect of a service there. `None` when there
+/// is no such policy, which reads as permissive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StatedMtlsOf(pub Namespace);
 
-/// The answer to [`StatedMtlsOf`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatedMtls {
-    /// The mode; `None` when there is no such policy, which reads as permissive.
-    pub mode: Option<MtlsMode>,
-    /// The policies.
-    pub provenance: Vec<ObjectRef>,
-}
-
 impl Query for StatedMtlsOf {
-    type Output = StatedMtls;
+    type Output = Option<MtlsMode>;
 
-    fn compute(&self, cx: &Cx<'_>) -> StatedMtls {
-        let policies = cx.get(&PeerAuthenticationsOf(self.0.clone()));
-        StatedMtls { mode: policies.stated, provenance: policies.provenance.clone() }
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&PeerAuthenticationsOf(self.0.clone())).stated
     }
 }
 

@@ -33,7 +33,9 @@ impl Logging {
     where
         W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
     {
-        let filter = EnvFilter::try_new(&self.log).map_err(|error| {
+        // The client of Kubernetes logs every failed request as an error; its caller says once what that means.
+        let quiet = if self.log.contains("kube_client") { "" } else { ",kube_client=off" };
+        let filter = EnvFilter::try_new(format!("{}{quiet}", self.log)).map_err(|error| {
             anyhow::anyhow!("--log {:?}: {error} (a level such as info or debug)", self.log)
         })?;
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);

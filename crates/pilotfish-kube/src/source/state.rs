@@ -29,7 +29,8 @@ pub(super) struct SourceState {
     discovered: bool,
     discovery_failing: Option<String>,
     said_listed: bool,
-    said_failed: Option<Arc<str>>,
+    /// What was said to fail: the plural of a kind, and why.
+    said_failed: Option<(&'static str, String)>,
 }
 
 impl SourceState {
@@ -98,22 +99,11 @@ impl SourceState {
             let reports = self.problems.values().flatten().cloned().collect();
             batch.problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
         }
-        let failure: Option<Arc<str>> = self.failure().map(Into::into);
         if !self.said_listed && self.is_listed() {
             self.said_listed = true;
             batch.events.push(SourceEvent::Listed);
         }
-        if failure != self.said_failed {
-            match &failure {
-                Some(reason) => {
-                    batch.events.push(SourceEvent::Failed { at: now, reason: reason.clone() });
-                }
-                // Before the first list is complete, the end of a failure does not mean that all is there.
-                None if self.said_listed => batch.events.push(SourceEvent::Recovered),
-                None => {}
-            }
-            self.said_failed = failure;
-        }
+        self.say_failure(&mut batch, now);
         batch
     }
 
@@ -121,17 +111,33 @@ impl SourceState {
         self.discovered && self.watches.values().all(|watch| watch.listed)
     }
 
-    /// What fails now, in one line.
-    fn failure(&self) -> Option<String> {
-        let mut failing = self
-            .watches
-            .iter()
-            .filter_map(|(kind, watch)| Some((kind.plural(), watch.failing.as_deref()?)))
-            .chain(self.discovery_failing.as_deref().map(|reason| ("API groups", reason)));
-        let (what, reason) = failing.next()?;
-        let more = failing.count();
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        Some(format!("{what}{more}: {reason}"))
+    /// Says that something fails, or nothing any more. What was said stays said while it is true: when an API server dies, thirty
+    /// watches fail one after the other.
+    fn say_failure(&mut self, batch: &mut SourceBatch, now: SystemTime) {
+        let failing = self.failing();
+        let still = self.said_failed.as_ref().is_some_and(|said| failing.contains(said));
+        if still {
+            return;
+        }
+        match failing.first() {
+            Some((what, reason)) => {
+                let reason = format!("{what}: {reason}").into();
+                batch.events.push(SourceEvent::Failed { at: now, reason });
+            }
+            // Before the first list is complete, the end of a failure does not mean that all is there.
+            None if self.said_failed.is_some() && self.said_listed => {
+                batch.events.push(SourceEvent::Recovered)
+            }
+            None => {}
+        }
+        self.said_failed = failing.into_iter().next();
+    }
+
+    /// What fails now, and why.
+    fn failing(&self) -> Vec<(&'static str, String)> {
+        let watches =
+            self.watches.iter().filter_map(|(kind, watch)| Some((kind.plural(), watch.failing.clone()?)));
+        watches.chain(self.discovery_failing.clone().map(|reason| ("API groups", reason))).collect()
     }
 
     fn change(&mut self, change: Change) {

@@ -196,6 +196,8 @@ mod tests {
         assert_eq!(failure(410, "too old resource version"), Failure::Gone);
         assert_eq!(failure(504, "Too large resource version: 9, current: 3"), Failure::Gone);
         assert_eq!(failure(422, "sendInitialEvents: Forbidden"), Failure::NoStreams);
+        let old_etcd = "the required storage feature RequestWatchProgress is disabled";
+        assert_eq!(failure(500, old_etcd), Failure::NoStreams);
         assert_eq!(failure(500, "etcdserver: leader changed"), Failure::Other);
         assert_eq!(Trouble::status(429, "busy", Some(3)).after, Duration::from_secs(3));
         assert!(Trouble::status(403, "no", None).reason.contains("hint"));

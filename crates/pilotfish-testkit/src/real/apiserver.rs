@@ -159,6 +159,47 @@ impl ApiServer {
         }
     }
 
+    /// Like [`ApiServer::apply`], many at a time.
+    ///
+    /// # Panics
+    /// When the API server refuses one.
+    pub async fn apply_many(&self, yaml: &str) {
+        use futures::StreamExt;
+        let objects = futures::stream::iter(documents(yaml));
+        objects.for_each_concurrent(16, |object| self.apply_object(object)).await;
+    }
+
+    /// Deletes all objects of a kind of the core group in a namespace by one request.
+    ///
+    /// # Panics
+    /// When the API server refuses that.
+    pub async fn delete_all(&self, kind: &str, namespace: &str) {
+        let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let params = kube::api::DeleteParams::default().grace_period(0);
+        api.delete_collection(&params, &kube::api::ListParams::default())
+            .await
+            .unwrap_or_else(|error| panic!("deleting every {kind} of {namespace}: {error}"));
+    }
+
+    /// Makes etcd forget the past: watches from before cannot be resumed.
+    ///
+    /// # Panics
+    /// When etcd does not answer.
+    pub async fn compact(&self) {
+        let range = self.etcd_call("range", r#"{"key": "AA==", "limit": "1"}"#).await;
+        let revision = range["header"]["revision"].as_str().unwrap_or("0").to_owned();
+        self.etcd_call("compaction", &format!(r#"{{"revision": "{revision}", "physical": true}}"#)).await;
+    }
+
+    /// A call of etcd's JSON API.
+    async fn etcd_call(&self, name: &str, body: &str) -> serde_json::Value {
+        let url = format!("http://127.0.0.1:{}/v3/kv/{name}", self.etcd_port);
+        let answer = super::load::post(&url, body).await;
+        let answer = answer.unwrap_or_else(|error| panic!("etcd: {name}: {error}"));
+        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("etcd: {name}: {error}: {answer}"))
+    }
+
     async fn apply_object(&self, object: DynamicObject) {
         let (api, name) = self.api_of(&object).await;
         let params = PatchParams::apply("test").force();

@@ -1,7 +1,7 @@
 //! HTTP requests: single ones, and a steady load whose every failure counts.
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -43,6 +43,16 @@ async fn send(client: &Http, port: u16, host: &str, headers: &[(&str, &str)]) ->
 /// The status as `HTTP 503`, or the error's words.
 pub async fn fetch(url: &str) -> Result<String, String> {
     exchange(&client(), Request::get(url)).await
+}
+
+/// Posts JSON and gives the answer, or what went wrong.
+pub(super) async fn post(url: &str, body: &str) -> Result<String, String> {
+    let request = Request::post(url).header("content-type", "application/json");
+    let request = request.body(Full::new(Bytes::from(body.to_owned()))).map_err(|error| error.to_string())?;
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let answer = client.request(request).await.map_err(|error| format!("{error:?}"))?;
+    let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 async fn exchange(client: &Http, request: hyper::http::request::Builder) -> Result<String, String> {

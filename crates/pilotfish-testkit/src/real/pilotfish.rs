@@ -9,6 +9,8 @@ use tokio::process::Command;
 pub struct Pilotfish {
     binary: PathBuf,
     folder: TempDir,
+    /// What it is started with beside its addresses.
+    arguments: Vec<String>,
     xds: u16,
     admin: u16,
     program: Program,
@@ -21,16 +23,31 @@ impl Pilotfish {
     /// When it does not become ready.
     pub async fn start(binary: &str, files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        std::fs::create_dir(folder.path().join("mesh")).expect("it is new");
-        let (xds, admin) = (free_port(), free_port());
-        let binary = PathBuf::from(binary);
+        let mesh = folder.path().join("mesh");
+        std::fs::create_dir(&mesh).expect("it is new");
         for (name, text) in files {
-            std::fs::write(folder.path().join("mesh").join(name), text).expect("the folder can be written");
+            std::fs::write(mesh.join(name), text).expect("the folder can be written");
         }
-        let program = serve(&binary, folder.path(), xds, admin);
-        let this = Self { binary, folder, xds, admin, program };
+        let this = Self::launch_in(folder, binary, vec![mesh.to_string_lossy().into_owned()]);
         this.ready().await;
         this
+    }
+
+    /// Starts `pilotfish serve` with these arguments and addresses of its own, and does not wait for anything.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn launch(binary: &str, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::launch_in(folder, binary, arguments.iter().map(|&argument| argument.to_owned()).collect())
+    }
+
+    fn launch_in(folder: TempDir, binary: &str, arguments: Vec<String>) -> Self {
+        let (xds, admin) = (free_port(), free_port());
+        let binary = PathBuf::from(binary);
+        let program = serve(&binary, folder.path(), &arguments, xds, admin);
+        Self { binary, folder, arguments, xds, admin, program }
     }
 
     /// The port for xDS.
@@ -108,7 +125,7 @@ impl Pilotfish {
 
     /// Starts it again on the same files and ports, and waits until it is ready.
     pub async fn restart(&mut self) {
-        self.program = serve(&self.binary, self.folder.path(), self.xds, self.admin);
+        self.program = serve(&self.binary, self.folder.path(), &self.arguments, self.xds, self.admin);
         self.ready().await;
     }
 
@@ -117,7 +134,11 @@ impl Pilotfish {
         &mut self.program
     }
 
-    async fn ready(&self) {
+    /// Waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn ready(&self) {
         eventually("pilotfish is ready", || async {
             self.page("/ready").await.map_err(|error| format!("{error}\n{}", self.program.printed()))
         })
@@ -125,9 +146,9 @@ impl Pilotfish {
     }
 }
 
-fn serve(binary: &Path, folder: &Path, xds: u16, admin: u16) -> Program {
+fn serve(binary: &Path, folder: &Path, arguments: &[String], xds: u16, admin: u16) -> Program {
     let mut command = Command::new(binary);
-    command.arg("serve").arg(folder.join("mesh"));
+    command.arg("serve").args(arguments);
     command.args([
         "--xds-address",
         &format!("127.0.0.1:{xds}"),

@@ -1,0 +1,176 @@
+//! A proxy before an API server that misbehaves as told: refuses, waits, answers errors, cuts watches.
+
+use super::ApiServer;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Every request is answered with this status, and with `Retry-After` where seconds are given.
+    Status(u16, Option<u32>),
+    /// Every watch that resumes is answered `410 Gone`; lists work.
+    Gone,
+    /// Every answer comes so much later.
+    Slow(Duration),
+    /// Every watch is cut after so long.
+    Cut(Duration),
+    /// Nothing is ever answered.
+    Silent,
+}
+
+/// See the module's description. Plain HTTP on loopback; ends when dropped.
+pub struct FaultProxy {
+    port: u16,
+    fault: watch::Sender<Fault>,
+    task: JoinHandle<()>,
+    kubeconfig: PathBuf,
+}
+
+impl FaultProxy {
+    /// Starts one before an API server.
+    ///
+    /// # Panics
+    /// When loopback has no free port.
+    pub async fn start(server: &ApiServer) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let (fault, told) = watch::channel(Fault::None);
+        let client = server.client();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((io, _)) = listener.accept().await {
+                let (client, told) = (client.clone(), told.clone());
+                let service = service_fn(move |request| pass(client.clone(), told.clone(), request));
+                connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(io), service));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        let kubeconfig = server.folder().join(format!("kubeconfig-{port}"));
+        let text = server.kubeconfig_of("unused").replace(&server.url(), &format!("http://127.0.0.1:{port}"));
+        let text: String = text
+            .lines()
+            .filter(|line| !line.contains("certificate-authority"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        std::fs::write(&kubeconfig, text).expect("the folder can be written");
+        Self { port, fault, task, kubeconfig }
+    }
+
+    /// From now on this is wrong. Watches that run are cut when they would not have been begun.
+    pub fn set(&self, fault: Fault) {
+        self.fault.send_replace(fault);
+    }
+
+    /// The port on loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A kubeconfig that leads through the proxy.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig.clone()
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+type Answer = Response<http_body_util::combinators::UnsyncBoxBody<hyper::body::Bytes, std::io::Error>>;
+
+async fn pass(
+    client: Client,
+    mut told: watch::Receiver<Fault>,
+    request: Request<Incoming>,
+) -> Result<Answer, Infallible> {
+    let fault = told.borrow_and_update().clone();
+    let query = request.uri().query().unwrap_or_default();
+    let is_watch = query.contains("watch=true");
+    let resumes = is_watch && query.contains("resourceVersion=");
+    match fault {
+        Fault::Status(code, after) => return Ok(status(code, after)),
+        Fault::Gone if resumes => return Ok(status(410, None)),
+        Fault::Slow(time) => tokio::time::sleep(time).await,
+        Fault::Silent => std::future::pending().await,
+        Fault::None | Fault::Gone | Fault::Cut(_) => {}
+    }
+    let (mut parts, body) = request.into_parts();
+    // The client of the API server has credentials of its own.
+    parts.headers.remove("authorization");
+    parts.headers.remove("host");
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let answer = match client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await {
+        Ok(answer) => answer,
+        Err(_) => return Ok(status(502, None)),
+    };
+    let end = async move {
+        match fault {
+            Fault::Cut(after) if is_watch => tokio::time::sleep(after).await,
+            _ if is_watch => {
+                // A watch that runs is cut when the world changes around it.
+                let _ = told.wait_for(|now| *now != fault).await;
+            }
+            _ => std::future::pending().await,
+        }
+    };
+    Ok(answer.map(|body| {
+        let body = body.map_err(std::io::Error::other);
+        Until { body: Box::pin(body), end: Box::pin(end) }.boxed_unsync()
+    }))
+}
+
+fn status(code: u16, retry_after: Option<u32>) -> Answer {
+    let text = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "message": format!("told to answer {code}"), "reason": "Fault",
+        "details": {"retryAfterSeconds": retry_after.unwrap_or(0)},
+    });
+    let body = http_body_util::Full::new(hyper::body::Bytes::from(text.to_string()));
+    let mut answer = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    if let Some(seconds) = retry_after {
+        answer.headers_mut().insert("retry-after", seconds.into());
+    }
+    answer
+}
+
+/// A body that ends early when a future is done.
+struct Until<B, F> {
+    body: std::pin::Pin<Box<B>>,
+    end: std::pin::Pin<Box<F>>,
+}
+
+impl<B: hyper::body::Body, F: Future<Output = ()>> hyper::body::Body for Until<B, F> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        if self.end.as_mut().poll(cx).is_ready() {
+            return std::task::Poll::Ready(None);
+        }
+        self.body.as_mut().poll_frame(cx)
+    }
+}
