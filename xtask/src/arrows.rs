@@ -61,6 +61,12 @@ const RULES: &[Rule] = &[
         never_named: &[],
     },
     Rule {
+        name: "pilotfish-webhook",
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-kube"],
+        never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
+        never_named: &["pilotfish-registry"],
+    },
+    Rule {
         name: "pilotfish-proto",
         may: &[],
         never: &["kube", "notify", "axum", "envoy-types"],
@@ -103,6 +109,7 @@ const RULES: &[Rule] = &[
             "pilotfish-proto",
             "pilotfish-registry",
             "pilotfish-translate",
+            "pilotfish-webhook",
             "pilotfish-xds",
         ],
         never: &["proptest", "insta"],

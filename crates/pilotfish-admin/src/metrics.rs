@@ -54,6 +54,8 @@ pub struct Metrics {
     pub rejected_configs: IntGauge,
     /// Of live clusters.
     pub kube: KubeMetrics,
+    /// Reviews of webhooks, by webhook and result: `allowed`, `refused`, `error`.
+    pub webhook_reviews: IntCounterVec,
     services: IntGauge,
     virtual_services: IntGauge,
     uptime: Gauge,
@@ -148,6 +150,12 @@ impl Metrics {
                 "Objects whose newest version is refused",
             )?,
             kube: KubeMetrics::new(r)?,
+            webhook_reviews: counters_by(
+                r,
+                "pilotfish_webhook_reviews",
+                "Objects reviewed for API servers, by webhook and result",
+                &["webhook", "result"],
+            )?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
             uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,

@@ -17,4 +17,4 @@ mod source;
 mod watch;
 
 pub use source::{Broken, Kinds, KubeSource, KubeSourceSettings};
-pub use watch::{Observer, Silent, Watched};
+pub use watch::{Backoff, Observer, Silent, Watched};

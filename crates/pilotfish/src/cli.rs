@@ -137,7 +137,8 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Beside {
 
 async fn serve(written: Written) -> Result<()> {
     let bound = Bound::bind(written.with_file()?.check()?).await?;
-    tracing::info!(xds = %bound.xds_address(), admin = %bound.admin_address(), "listening");
+    let webhooks = bound.webhook_address().map(tracing::field::display);
+    tracing::info!(xds = %bound.xds_address(), admin = %bound.admin_address(), webhooks, "listening");
     bound.run(stop_signal()?).await
 }
 

@@ -24,3 +24,4 @@ pub mod settings;
 pub mod shared;
 pub mod sources;
 pub mod validate;
+pub mod webhooks;

@@ -66,3 +66,9 @@ impl pilotfish_kube::Observer for Counted {
         self.0.kube.watches.with_label_values(&[cluster, kind, what.word()]).inc();
     }
 }
+
+impl pilotfish_webhook::Observer for Counted {
+    fn reviewed(&self, webhook: &'static str, outcome: pilotfish_webhook::Outcome) {
+        self.0.webhook_reviews.with_label_values(&[webhook, outcome.word()]).inc();
+    }
+}

@@ -9,6 +9,7 @@ use crate::resources::Resources;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::sources::Sources;
+use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_model::WorldWriter;
@@ -37,6 +38,7 @@ pub struct Bound {
     xds: pilotfish_xds::server::Bound<Resources>,
     admin: pilotfish_admin::Bound,
     metrics: Arc<Metrics>,
+    webhooks: Option<Webhooks>,
 }
 
 impl Bound {
@@ -75,7 +77,11 @@ impl Bound {
             remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
         };
         let plane = Arc::new(Plane { shared, resources, fanout, translator });
-        Ok(Self { settings, plane, control, sources, xds, admin, metrics })
+        let webhooks = match settings.webhooks.as_ref().zip(settings.kubernetes.as_ref()) {
+            Some((webhooks, cluster)) => Some(Webhooks::bind(webhooks, cluster, &metrics).await?),
+            None => None,
+        };
+        Ok(Self { settings, plane, control, sources, xds, admin, metrics, webhooks })
     }
 
     /// Where proxies connect.
@@ -90,6 +96,12 @@ impl Bound {
         self.admin.address()
     }
 
+    /// Where API servers ask the webhooks, where there are any.
+    #[must_use]
+    pub fn webhook_address(&self) -> Option<SocketAddr> {
+        self.webhooks.as_ref().map(Webhooks::address)
+    }
+
     /// What the admin API reads, for embedding.
     #[must_use]
     pub fn plane(&self) -> Arc<Plane> {
@@ -102,7 +114,7 @@ impl Bound {
     /// # Errors
     /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let Self { settings, plane, control, sources, xds, admin, metrics } = self;
+        let Self { settings, plane, control, sources, xds, admin, metrics, webhooks } = self;
         let (stopping, stopped) = watch::channel(false);
         let (say, said) = mpsc::channel(WAITING_BATCHES);
         let mut sources = sources.start(&say)?;
@@ -110,6 +122,7 @@ impl Bound {
         let mut control = control_thread(control, said)?;
         let router = pilotfish_admin::router(plane.clone(), metrics, VERSION);
         let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
+        let mut webhooks = webhooks.map(|webhooks| webhooks.start(&stopped)).unwrap_or_default();
         let mut xds = tokio::spawn(xds.run(told_to_stop(stopped)));
         tokio::select! {
             () = stop => {}
@@ -117,13 +130,14 @@ impl Bound {
             _ = &mut control => anyhow::bail!("the control loop ended by itself"),
             end = &mut admin => anyhow::bail!("the admin server ended by itself: {end:?}"),
             end = &mut xds => anyhow::bail!("the xDS server ended by itself: {end:?}"),
+            Some(end) = webhooks.join_next() => anyhow::bail!("the webhooks ended by themselves: {end:?}"),
         }
         tracing::info!(deadline = ?settings.drain_deadline, "stopping: streams are ended, proxies keep what they have");
         plane.shared.drain();
         stopping.send_replace(true);
         // The server cuts streams at the deadline itself; this one is for everything else that might hang.
-        let both = async { (xds.await, admin.await) };
-        if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), both)
+        let all = async { (xds.await, admin.await, webhooks.join_all().await) };
+        if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), all)
             .await
             .is_err()
         {

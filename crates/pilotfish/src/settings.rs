@@ -2,6 +2,7 @@
 //! components get. All mistakes are reported at once.
 
 use crate::lanes::{Window, Windows};
+use crate::webhooks::{WebhookSettings, url_host};
 use clap::Args;
 use pilotfish_kube::client::ClientSettings;
 use pilotfish_kube::remote::InsecureOptions;
@@ -83,6 +84,15 @@ pub struct Written {
     /// secrets of that namespace. Only where nobody else can connect
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub trust_nodes: bool,
+    /// Where API servers ask the webhooks (HTTPS), usually on port 15017; without it there are none
+    #[arg(long, env = "PILOTFISH_WEBHOOK_ADDRESS", value_name = "HOST:PORT", requires = "kubernetes")]
+    pub webhook_address: Option<String>,
+    /// The Service through which API servers reach the webhooks [default: pilotfish.ROOT-NAMESPACE]
+    #[arg(long, env = "PILOTFISH_WEBHOOK_SERVICE", value_name = "NAME.NAMESPACE")]
+    pub webhook_service: Option<String>,
+    /// Where API servers reach the webhooks of a Pilotfish that runs outside of the cluster; written to the webhook configurations
+    #[arg(long, env = "PILOTFISH_WEBHOOK_URL", value_name = "https://HOST:PORT")]
+    pub webhook_url: Option<String>,
     /// Settings as YAML, with these names in camelCase (xdsAddress: ...)
     #[arg(long, env = "PILOTFISH_SETTINGS", value_name = "FILE")]
     #[serde(skip)]
@@ -126,6 +136,8 @@ pub struct Settings {
     pub windows: Windows,
     /// Whether a proxy's node is believed who it is.
     pub trust_nodes: bool,
+    /// The webhooks, where there are any.
+    pub webhooks: Option<WebhookSettings>,
 }
 
 /// Everything that is wrong with the settings.
@@ -171,6 +183,9 @@ impl Written {
                 self.insecure_kubeconfig_options,
                 file.insecure_kubeconfig_options,
             ),
+            webhook_address: self.webhook_address.or(file.webhook_address),
+            webhook_service: self.webhook_service.or(file.webhook_service),
+            webhook_url: self.webhook_url.or(file.webhook_url),
             mesh_config: self.mesh_config.or(file.mesh_config),
             mesh_networks: self.mesh_networks.or(file.mesh_networks),
             xds_address: self.xds_address.or(file.xds_address),
@@ -218,7 +233,14 @@ impl Written {
         let root_namespace =
             check.namespace("--root-namespace", self.root_namespace, defaults.system_namespace.as_str());
         let windows = Windows::default();
+        let webhooks = Webhooks {
+            address: self.webhook_address,
+            service: self.webhook_service,
+            url: self.webhook_url,
+            kubernetes: self.kubernetes,
+        };
         let settings = Settings {
+            webhooks: check.webhooks(webhooks, &root_namespace),
             xds_address: check.address("--xds-address", self.xds_address, "127.0.0.1:15010"),
             admin_address: check.address("--admin-address", self.admin_address, "127.0.0.1:15014"),
             registry: RegistrySettings {
@@ -325,11 +347,39 @@ impl Check {
 
     fn namespace(&mut self, name: &str, text: Option<String>, default: &str) -> String {
         let Some(text) = text else { return default.to_owned() };
-        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if text.is_empty() || text.len() > 63 || !text.chars().all(known) {
+        if !is_label(&text) {
             self.wrong(name, &text, "not a namespace: 1 to 63 of a-z, 0-9 and '-'");
         }
         text
+    }
+
+    fn webhooks(&mut self, written: Webhooks, root_namespace: &str) -> Option<WebhookSettings> {
+        let Some(address) = written.address else {
+            let others = [("--webhook-service", written.service), ("--webhook-url", written.url)];
+            for (name, text) in others.into_iter().filter_map(|(name, text)| Some((name, text?))) {
+                self.wrong(name, &text, "there are no webhooks without --webhook-address");
+            }
+            return None;
+        };
+        if !written.kubernetes {
+            self.wrong("--webhook-address", &address, "there is no API server to ask without --kubernetes");
+        }
+        let service = written.service.unwrap_or_else(|| format!("pilotfish.{root_namespace}"));
+        match service.split_once('.') {
+            Some((name, namespace)) if is_label(name) && is_label(namespace) => {}
+            _ => {
+                self.wrong("--webhook-service", &service, "not NAME.NAMESPACE, as in pilotfish.istio-system")
+            }
+        }
+        if let Some(url) = written.url.as_deref().filter(|url| url_host(url).is_none()) {
+            self.wrong("--webhook-url", url, "not https://HOST:PORT without a path");
+        }
+        Some(WebhookSettings {
+            address: self.address("--webhook-address", Some(address), ""),
+            service,
+            url: written.url,
+            namespace: root_namespace.to_owned(),
+        })
     }
 
     fn domain(&mut self, text: Option<String>) -> std::sync::Arc<str> {
@@ -369,6 +419,19 @@ impl Check {
     }
 }
 
+/// What was written of webhooks.
+struct Webhooks {
+    address: Option<String>,
+    service: Option<String>,
+    url: Option<String>,
+    kubernetes: bool,
+}
+
+fn is_label(text: &str) -> bool {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty() && text.len() <= 63 && text.chars().all(known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,6 +461,29 @@ mod tests {
         assert_eq!(mistakes.0.len(), 9, "{mistakes}");
         assert!(mistakes.to_string().starts_with("9 settings are wrong:\n  PATH: name at least one"));
         assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
+    }
+
+    #[test]
+    fn webhooks_belong_to_a_cluster() {
+        let written = |address: Option<&str>, url: Option<&str>, kubernetes| Written {
+            paths: vec![".".into()],
+            kubernetes,
+            root_namespace: Some("mesh".into()),
+            webhook_address: address.map(str::to_owned),
+            webhook_url: url.map(str::to_owned),
+            ..Written::default()
+        };
+        let settings = written(Some("127.0.0.1:15017"), None, true).check().unwrap().webhooks.unwrap();
+        assert_eq!((settings.service.as_str(), settings.namespace.as_str()), ("pilotfish.mesh", "mesh"));
+        assert_eq!(written(None, None, true).check().unwrap().webhooks, None);
+        for wrong in [
+            written(Some("127.0.0.1:15017"), None, false),
+            written(None, Some("https://192.0.2.1"), true),
+            written(Some("127.0.0.1:15017"), Some("https://192.0.2.1/validate"), true),
+            written(Some("nowhere"), None, true),
+        ] {
+            assert_eq!(wrong.check().unwrap_err().0.len(), 1);
+        }
     }
 
     #[test]

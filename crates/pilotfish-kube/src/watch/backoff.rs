@@ -8,18 +8,18 @@ const LONGEST: Duration = Duration::from_secs(15);
 
 /// Doubles from 0.2 s to 15 s, with jitter, so that a thousand clients of a server that comes back do not come at once.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
     /// It worked: the next failure is the first again.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// The wait after a further failure; at least `least`, which a busy server may name.
-    pub(crate) fn next(&mut self, least: Duration) -> Duration {
+    pub fn next(&mut self, least: Duration) -> Duration {
         self.next_with(least, random())
     }
 

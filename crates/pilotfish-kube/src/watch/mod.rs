@@ -6,7 +6,8 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use backoff::{Backoff, random};
+pub use backoff::Backoff;
+pub(crate) use backoff::random;
 pub(crate) use reflector::{Change, Reader};
 pub(crate) use request::{Resource, chain};
 

@@ -1,0 +1,268 @@
+//! Keeps certificates and webhook configurations as they ought to be, for as long as the process runs.
+//!
+//! ```text
+//!  Secret pilotfish-webhook-certificate ◀── shared by replicas ──▶ need / make (pure)
+//!        │                                       │
+//!        ▼                                       ▼
+//!  caBundle, failurePolicy of the configurations   the certificate that is served, swapped while running
+//! ```
+//!
+//! Every round looks at everything anew; watches and the clock only say when. So it does not matter what was missed, and two
+//! replicas that do the same at a time find each other's work done.
+
+use crate::certificate::{Material, Need, Terms, certified, make, need};
+use crate::probe;
+use crate::registration::{
+    INJECTOR, Policy, VALIDATOR, Wanted, Webhook, all_fail, mutating, patch, validating,
+};
+use crate::server::{Certificates, told_to_stop};
+use crate::store::{self, SECRET};
+use crate::trouble::Trouble;
+use crate::wake;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Resource};
+use pilotfish_kube::Backoff;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// How often everything is looked at without a reason.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Rounds without a pause: each writes one thing. More say that somebody else writes against us.
+const AT_ONCE: usize = 8;
+/// How long signs that something changed are gathered.
+const GATHER: Duration = Duration::from_millis(100);
+/// How long a round may take.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// The time, as the process sees it.
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// How webhooks are registered.
+#[derive(Clone)]
+pub struct KeeperSettings {
+    /// The namespace of the Secret, and of the object that proves that we are asked.
+    pub namespace: String,
+    /// What API servers call us: DNS names and IP addresses.
+    pub names: BTreeSet<String>,
+    /// Where API servers outside of the cluster's network reach us, `https://HOST:PORT` without a path. Only one process can be there.
+    pub url: Option<String>,
+    /// How long certificates hold.
+    pub terms: Terms,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// See the module's description.
+pub struct Keeper {
+    client: Client,
+    settings: KeeperSettings,
+    certificates: Arc<Certificates>,
+    /// What is served.
+    serving: Option<Material>,
+    /// The trouble that was told last.
+    told: Option<String>,
+}
+
+/// What a round came to.
+enum Round {
+    /// All is as it ought to be.
+    Done,
+    /// Something was written; the next round looks at the result at once.
+    Again,
+}
+
+impl Keeper {
+    /// A keeper that gives certificates to `certificates`.
+    #[must_use]
+    pub fn new(client: Client, settings: KeeperSettings, certificates: Arc<Certificates>) -> Self {
+        Self { client, settings, certificates, serving: None, told: None }
+    }
+
+    /// Runs until it is told to stop, and then lets go: with an address of its own, objects pass from then on.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let (wakes, mut woken) = mpsc::channel(1);
+        let mut watches = JoinSet::new();
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.settings.namespace);
+        watches.spawn(wake::watch(secrets, SECRET, wakes.clone()));
+        watches.spawn(wake::watch(self.validators(), VALIDATOR, wakes.clone()));
+        watches.spawn(wake::watch(self.injectors(), INJECTOR, wakes));
+        let mut backoff = Backoff::default();
+        let mut at_once = 0;
+        loop {
+            let wait = match self.round().await {
+                Ok(Round::Again) if at_once < AT_ONCE => {
+                    at_once += 1;
+                    continue;
+                }
+                Ok(Round::Again) => backoff.next(Duration::ZERO),
+                Ok(Round::Done) => {
+                    backoff.reset();
+                    LOOK_AGAIN
+                }
+                Err(trouble) => {
+                    self.tell(&trouble);
+                    backoff.next(Duration::ZERO)
+                }
+            };
+            at_once = 0;
+            tokio::select! {
+                () = sleep(wait) => {}
+                Some(()) = woken.recv() => sleep(GATHER).await,
+                () = told_to_stop(&mut stop) => break,
+            }
+        }
+        drop(watches);
+        self.let_go().await;
+    }
+
+    async fn round(&mut self) -> Result<Round, Trouble> {
+        let round = async {
+            let Some(material) = self.material().await? else { return Ok(Round::Again) };
+            // First the API server believes the authorities, then their certificate is served.
+            let policy = self.register(&material, Policy::Careful).await;
+            self.serve(material)?;
+            policy
+        };
+        match timeout(ROUND, round).await {
+            Ok(Ok(round)) => {
+                if self.told.take().is_some() {
+                    tracing::info!("webhooks are as they ought to be again");
+                }
+                Ok(round)
+            }
+            // Somebody else was first, so there is something new to see.
+            Ok(Err(trouble)) if trouble.is_conflict() => Ok(Round::Again),
+            Ok(Err(trouble)) => Err(trouble),
+            Err(_) => Err(Trouble::other("keeping webhooks", format!("no end within {} s", ROUND.as_secs()))),
+        }
+    }
+
+    fn tell(&mut self, trouble: &Trouble) {
+        let text = trouble.to_string();
+        if self.told.as_ref() != Some(&text) {
+            tracing::warn!(reason = text, "webhooks are not as they ought to be; trying again");
+            self.told = Some(text);
+        }
+    }
+
+    fn validators(&self) -> Api<ValidatingWebhookConfiguration> {
+        Api::all(self.client.clone())
+    }
+
+    fn injectors(&self) -> Api<MutatingWebhookConfiguration> {
+        Api::all(self.client.clone())
+    }
+
+    /// What the Secret holds, when that is good; otherwise it is written.
+    async fn material(&self) -> Result<Option<Material>, Trouble> {
+        let KeeperSettings { namespace, names, terms, clock, .. } = &self.settings;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let fail = |error: &kube::Error| Trouble::new("reading Secret pilotfish-webhook-certificate", error);
+        let secret = api.get_opt(SECRET).await.map_err(|error| fail(&error))?;
+        let (now, before) = (clock(), secret.as_ref().map(store::material));
+        let need = match &before {
+            Some(before) => need(before, names, terms, now),
+            None => Need::Everything("there is none yet".into()),
+        };
+        let (what, why) = match &need {
+            Need::Nothing => return Ok(before),
+            Need::Certificate(why) => ("certificate", why),
+            Need::Authority(why) => ("authority", why),
+            Need::Everything(why) => ("authority and certificate", why),
+        };
+        tracing::info!(what, reason = why, "making certificates of webhooks anew");
+        let made = make(before.as_ref(), &need, names, terms, now);
+        let made = made.map_err(|error| Trouble::other("making certificates", error.to_string()))?;
+        store::write(&api, secret, &made).await?;
+        Ok(None)
+    }
+
+    fn serve(&mut self, material: Material) -> Result<(), Trouble> {
+        if self.serving.as_ref() == Some(&material) {
+            return Ok(());
+        }
+        let certified = certified(&material).map_err(|why| Trouble::other("serving the certificate", why))?;
+        self.certificates.set(certified);
+        tracing::info!("a certificate of webhooks is served");
+        self.serving = Some(material);
+        Ok(())
+    }
+
+    /// Makes the configurations as they ought to be. A configuration that does not exist is nobody's fault: it may come.
+    async fn register(&self, material: &Material, policy: Policy) -> Result<Round, Trouble> {
+        let injector = self.injectors().get_opt(INJECTOR).await;
+        let injector =
+            injector.map_err(|error| Trouble::new("reading pilotfish-sidecar-injector", &error))?;
+        if let Some(injector) = injector {
+            // Whether Pods may start without a sidecar is for those to say who write the configuration.
+            let wanted = (material, "/inject", Policy::Written);
+            self.amend(&self.injectors(), INJECTOR, &injector, &mutating(&injector), wanted).await?;
+        }
+        let validator = self.validators().get_opt(VALIDATOR).await;
+        let validator = validator.map_err(|error| Trouble::new("reading pilotfish-validator", &error))?;
+        let Some(validator) = validator else { return Ok(Round::Done) };
+        let webhooks = validating(&validator);
+        let (api, path) = (self.validators(), "/validate");
+        if self.amend(&api, VALIDATOR, &validator, &webhooks, (material, path, policy)).await? {
+            return Ok(Round::Again);
+        }
+        // Proven is proven by what is served: the very first certificate is served after this round.
+        if policy != Policy::Careful || all_fail(&webhooks) {
+            return Ok(Round::Done);
+        }
+        if self.serving.is_none() {
+            return Ok(Round::Again);
+        }
+        probe::refuses(&self.client, &self.settings.namespace, &webhooks).await?;
+        tracing::info!(
+            "the API server asks this webhook: from now on it refuses objects that nobody can check"
+        );
+        self.amend(&api, VALIDATOR, &validator, &webhooks, (material, path, Policy::Fail)).await?;
+        Ok(Round::Again)
+    }
+
+    /// Patches a configuration where it is not as wanted.
+    async fn amend<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        configuration: &K,
+        webhooks: &[Webhook<'_>],
+        (material, path, policy): (&Material, &str, Policy),
+    ) -> Result<bool, Trouble>
+    where
+        K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let url = self.settings.url.as_ref().map(|base| format!("{base}{path}"));
+        let wanted = Wanted { authorities: &material.authorities, url: url.as_deref(), policy };
+        let version = configuration.meta().resource_version.as_deref();
+        let Some(patch) = patch(webhooks, version, &wanted) else { return Ok(false) };
+        api.patch(name, &PatchParams::default(), &Patch::Strategic(&patch))
+            .await
+            .map_err(|error| Trouble::new("writing a webhook configuration", &error))?;
+        tracing::info!(name, "amended a webhook configuration");
+        Ok(true)
+    }
+
+    /// With an address of our own there is no other replica that could answer. Behind a Service others may, and whoever takes the last
+    /// one away takes the configuration away as well.
+    async fn let_go(&self) {
+        let (Some(_), Some(material)) = (&self.settings.url, &self.serving) else { return };
+        match timeout(ROUND, self.register(material, Policy::Ignore)).await {
+            Ok(Ok(_)) => tracing::info!("objects pass unchecked until a webhook answers again"),
+            Ok(Err(trouble)) => tracing::warn!(%trouble, "objects are refused until a webhook answers again"),
+            Err(_) => {
+                tracing::warn!("objects are refused until a webhook answers again: the API server is silent")
+            }
+        }
+    }
+}

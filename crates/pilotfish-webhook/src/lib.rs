@@ -1,0 +1,29 @@
+//! Admission webhooks: what `pilotfish validate` says of files, the API server says of objects, before they are stored.
+//!
+//! ```text
+//!  API server ── AdmissionReview ──▶ server (TLS) ──▶ routes ──▶ validate (pure) ──▶ answer
+//!       ▲                                ▲ certificate, swapped while running
+//!       └── caBundle, failurePolicy ── keeper ── Secret, shared by replicas
+//! ```
+//!
+//! The certificates are made here, by an authority of their own: nothing else has to be installed for webhooks.
+
+mod certificate;
+mod keeper;
+mod probe;
+mod registration;
+pub mod review;
+mod routes;
+mod server;
+mod store;
+mod trouble;
+mod validate;
+mod wake;
+
+pub use certificate::Terms;
+pub use keeper::{Clock, Keeper, KeeperSettings};
+pub use registration::{INJECTOR, VALIDATOR};
+pub use routes::{Observer, Outcome, router};
+pub use server::{Bound, Certificates, ServerError};
+pub use store::SECRET;
+pub use validate::Validator;

@@ -1,0 +1,186 @@
+//! Reviews as the API server asks for them (`admission.k8s.io/v1`), and their answers. Nothing here does IO.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The one version that is spoken.
+const VERSION: &str = "admission.k8s.io/v1";
+
+/// A question of the API server.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request<'a> {
+    /// What the answer must repeat.
+    pub uid: String,
+    /// What kind of object it is about.
+    #[serde(default)]
+    pub kind: RequestKind,
+    /// The namespace, empty for objects without one.
+    #[serde(default)]
+    pub namespace: String,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    #[serde(default)]
+    pub operation: String,
+    /// Whether nothing will be stored.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// The object as it will be.
+    #[serde(default, borrow)]
+    pub object: Option<&'a RawValue>,
+}
+
+/// Group, version and kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct RequestKind {
+    /// The API group, empty for Kubernetes' first.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+}
+
+/// Why a body is no question.
+#[derive(Debug, thiserror::Error)]
+pub enum NoReview {
+    /// It is not JSON of that form.
+    #[error("not an AdmissionReview: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It is of another version, or another kind.
+    #[error("{0:?} is not read, only {VERSION} AdmissionReview is")]
+    Version(String),
+    /// It is an answer.
+    #[error("an AdmissionReview without a request")]
+    NoRequest,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'a> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
+}
+
+/// Takes a body apart.
+///
+/// # Errors
+/// When it is no question of this version.
+pub fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
+    let asked: Asked<'_> = serde_json::from_slice(body)?;
+    if asked.api_version != VERSION || asked.kind != "AdmissionReview" {
+        let mut words = format!("{} {}", asked.api_version, asked.kind);
+        if let Some((end, _)) = words.char_indices().nth(100) {
+            words.truncate(end);
+        }
+        return Err(NoReview::Version(words));
+    }
+    asked.request.ok_or(NoReview::NoRequest)
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Response {
+    /// That of the question.
+    pub uid: String,
+    /// Whether the object is taken.
+    pub allowed: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// What the person who writes the object is told either way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Why an object is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// The HTTP status that the writer gets.
+    pub code: u16,
+    /// Its word.
+    pub reason: &'static str,
+    /// In full sentences.
+    pub message: String,
+    /// The same for programs.
+    pub details: Details,
+}
+
+/// Causes by field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Details {
+    /// Each a field.
+    pub causes: Vec<Cause>,
+}
+
+/// One cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// Its word.
+    pub reason: &'static str,
+    /// What is wrong with the field.
+    pub message: String,
+    /// The field, as in `spec.http[0].timeout`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+impl Response {
+    /// The object is taken.
+    #[must_use]
+    pub fn allowed(uid: impl Into<String>) -> Self {
+        Self { uid: uid.into(), allowed: true, status: None, warnings: Vec::new() }
+    }
+
+    /// The body that the API server gets.
+    ///
+    /// # Errors
+    /// Never for these types; there is no panic in its place.
+    pub fn body(&self) -> Result<Vec<u8>, serde_json::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Answer<'a> {
+            api_version: &'static str,
+            kind: &'static str,
+            response: &'a Response,
+        }
+        serde_json::to_vec(&Answer { api_version: VERSION, kind: "AdmissionReview", response: self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_question_is_read_with_its_object_untouched() {
+        let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",
+            "kind":{"group":"g","version":"v1","kind":"K"},"object":{"a": 1.10},"oldObject":null,"options":{}}}"#;
+        let request = parse(body).unwrap();
+        assert_eq!((request.uid.as_str(), request.kind.kind.as_str()), ("1", "K"));
+        assert_eq!(request.object.unwrap().get(), r#"{"a": 1.10}"#);
+        assert!(!request.dry_run);
+    }
+
+    #[test]
+    fn other_versions_and_answers_are_refused() {
+        let old =
+            br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}"#;
+        assert!(parse(old).unwrap_err().to_string().contains("v1beta1"));
+        let answer = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#;
+        assert!(matches!(parse(answer), Err(NoReview::NoRequest)));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(parse(&body).is_err());
+        }
+    }
+}

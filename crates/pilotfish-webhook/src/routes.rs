@@ -1,0 +1,157 @@
+//! The paths that API servers ask.
+
+use crate::review::{Request, Response as Answer, parse};
+use crate::validate::Validator;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Request as HttpRequest, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::{HeaderMap, StatusCode, header};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// The largest question: an object of the largest size that API servers take, as it was and as it will be, in JSON.
+const LARGEST: usize = 8 << 20;
+/// How long an answer may take, as long as API servers wait by default.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Questions that are thought about at a time. More wait, so that they never take all processors from proxies.
+const AT_A_TIME: usize = 4;
+
+/// What came of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The object is taken.
+    Allowed,
+    /// The object is refused.
+    Refused,
+    /// It was no question.
+    Error,
+}
+
+impl Outcome {
+    /// As a label of metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Refused => "refused",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Hears what is asked.
+pub trait Observer: Send + Sync {
+    /// A question to that webhook was answered.
+    fn reviewed(&self, webhook: &'static str, outcome: Outcome);
+}
+
+/// Answers questions.
+pub(crate) type Reviewer = Arc<dyn Fn(&Request<'_>) -> Answer + Send + Sync>;
+
+struct Webhook {
+    name: &'static str,
+    reviewer: Reviewer,
+    permits: Arc<Semaphore>,
+    observer: Arc<dyn Observer>,
+}
+
+/// The paths, with everything that they need.
+pub fn router(validator: Validator, observer: &Arc<dyn Observer>) -> Router {
+    let validate: Reviewer = Arc::new(move |request| validator.review(request));
+    Router::new()
+        .merge(webhook("/validate", "validate", validate, observer))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .layer(middleware::from_fn(in_time))
+}
+
+fn webhook(path: &str, name: &'static str, reviewer: Reviewer, observer: &Arc<dyn Observer>) -> Router {
+    let state =
+        Webhook { name, reviewer, permits: Arc::new(Semaphore::new(AT_A_TIME)), observer: observer.clone() };
+    Router::new().route(path, post(review)).layer(DefaultBodyLimit::max(LARGEST)).with_state(Arc::new(state))
+}
+
+async fn in_time(request: HttpRequest, next: Next) -> Response {
+    match timeout(ANSWER, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "no answer in time\n").into_response(),
+    }
+}
+
+async fn review(State(webhook): State<Arc<Webhook>>, headers: HeaderMap, body: Bytes) -> Response {
+    let (outcome, response) = match answer(&webhook, &headers, body).await {
+        Ok((allowed, body)) => {
+            let outcome = if allowed { Outcome::Allowed } else { Outcome::Refused };
+            (outcome, ([(header::CONTENT_TYPE, "application/json")], body).into_response())
+        }
+        Err(error) => (Outcome::Error, error.into_response()),
+    };
+    webhook.observer.reviewed(webhook.name, outcome);
+    response
+}
+
+type Failure = (StatusCode, String);
+
+async fn answer(
+    webhook: &Arc<Webhook>,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<(bool, Vec<u8>), Failure> {
+    let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if content.split(';').next().map(str::trim) != Some("application/json") {
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json\n".into()));
+    }
+    let failed = |error: &dyn std::fmt::Display| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
+    // The permit is held by the thread itself: a question that nobody waits for any more still takes its processor.
+    let this = webhook.clone();
+    let permit = webhook.permits.clone().acquire_owned().await.map_err(|error| failed(&error))?;
+    let thinking = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let request = parse(&body).map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
+        let answer = (this.reviewer)(&request);
+        let body = answer.body().map_err(|error| failed(&error))?;
+        Ok((answer.allowed, body))
+    });
+    thinking.await.map_err(|error| failed(&error))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use std::sync::Mutex;
+    use tower::ServiceExt;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<&'static str>>);
+
+    impl Observer for Heard {
+        fn reviewed(&self, _: &'static str, outcome: Outcome) {
+            self.0.lock().unwrap().push(outcome.word());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_review_gets_a_status_and_the_server_goes_on() {
+        let heard = Arc::new(Heard::default());
+        let observer: Arc<dyn Observer> = heard.clone();
+        let router = router(Validator::new(Vec::new()), &observer);
+        let ask = async |kind: &str, body: Vec<u8>| {
+            let request = http::Request::post("/validate").header("content-type", kind);
+            let request = request.body(Body::from(body)).unwrap();
+            router.clone().oneshot(request).await.unwrap().status().as_u16()
+        };
+        let review =
+            br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1"}}"#;
+        assert_eq!(ask("text/plain", review.to_vec()).await, 415);
+        assert_eq!(ask("application/json", b"{".to_vec()).await, 400);
+        assert_eq!(ask("application/json", vec![b' '; LARGEST + 1]).await, 413);
+        assert_eq!(ask("application/json", b"[".repeat(1 << 20)).await, 400);
+        assert_eq!(ask("application/json; charset=utf-8", review.to_vec()).await, 200);
+        assert_eq!(*heard.0.lock().unwrap(), ["error", "error", "error", "allowed"]);
+    }
+}

@@ -1,0 +1,157 @@
+//! What the validating webhook answers: what `pilotfish validate` says of the same object, in the same words.
+
+use crate::review::{Cause, Details, Request, Response, Status};
+use pilotfish_config::{ObjectCheck, Problem, read_live};
+use pilotfish_model::Kind;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::sync::Arc;
+
+/// Problems of each severity that are told; the rest is counted.
+const MOST: usize = 20;
+
+/// Validates objects.
+#[derive(Clone)]
+pub struct Validator {
+    checks: Vec<ObjectCheck>,
+    origin: Arc<str>,
+}
+
+impl Validator {
+    /// A validator with more checks than those of the types.
+    #[must_use]
+    pub fn new(checks: Vec<ObjectCheck>) -> Self {
+        Self { checks, origin: "admission".into() }
+    }
+
+    /// Answers a question. Kinds that are not read pass.
+    #[must_use]
+    pub fn review(&self, request: &Request<'_>) -> Response {
+        match self.problems(request) {
+            Some(problems) => answer(&request.uid, &problems),
+            None => Response::allowed(request.uid.as_str()),
+        }
+    }
+
+    /// What is wrong with the object; `None` when that does not matter.
+    fn problems(&self, request: &Request<'_>) -> Option<Vec<Problem>> {
+        let object = request.object.filter(|_| matches!(request.operation.as_str(), "CREATE" | "UPDATE"))?;
+        let kind = Kind::find(&request.kind.group, &request.kind.kind)?;
+        let json = object.get().as_bytes();
+        // An object that goes only loses its finalizers: a mistake in it must not keep it.
+        if is_going(json) {
+            return None;
+        }
+        Some(match read_live(kind, &self.origin, json) {
+            Ok(read) => {
+                let found = self.checks.iter().flat_map(|check| check(&read.object));
+                read.warnings.into_iter().chain(found).collect()
+            }
+            Err(refused) => refused.problems,
+        })
+    }
+}
+
+fn is_going(json: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        deletion_timestamp: Option<IgnoredAny>,
+    }
+    serde_json::from_slice::<Object>(json).is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
+}
+
+fn answer(uid: &str, problems: &[Problem]) -> Response {
+    let (errors, doubts): (Vec<_>, Vec<_>) = problems.iter().partition(|problem| problem.is_error());
+    let mut response = Response::allowed(uid);
+    response.warnings = texts(&doubts);
+    if !errors.is_empty() {
+        let cause = |problem: &&Problem| Cause {
+            reason: "FieldValueInvalid",
+            message: Problem { path: Default::default(), ..(*problem).clone() }.to_string(),
+            field: problem.path.to_string(),
+        };
+        response.allowed = false;
+        response.status = Some(Status {
+            code: 422,
+            reason: "Invalid",
+            message: texts(&errors).join("\n"),
+            details: Details { causes: errors.iter().take(MOST).map(cause).collect() },
+        });
+    }
+    response
+}
+
+/// A line for each.
+fn texts(problems: &[&Problem]) -> Vec<String> {
+    let mut texts: Vec<_> = problems.iter().take(MOST).map(ToString::to_string).collect();
+    if let Some(more) = problems.len().checked_sub(MOST).filter(|more| *more > 0) {
+        texts.push(format!("and {more} more"));
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::parse;
+
+    fn review(operation: &str, kind: &str, object: &str) -> Response {
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7","operation":"{operation}",
+            "kind":{{"group":"networking.istio.io","version":"v1","kind":"{kind}"}},"object":{object}}}}}"#
+        );
+        Validator::new(Vec::new()).review(&parse(body.as_bytes()).unwrap())
+    }
+
+    const BAD: &str =
+        r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":["a"],"http":[{"tmeout":"1s"}]}}"#;
+
+    #[test]
+    fn a_mistake_is_told_with_its_field_and_hint() {
+        let response = review("CREATE", "VirtualService", BAD);
+        assert!(!response.allowed);
+        let status = response.status.unwrap();
+        assert!(status.message.starts_with("spec.http[0].tmeout: "), "{}", status.message);
+        assert!(status.message.ends_with("(did you mean \"timeout\"?)"), "{}", status.message);
+        assert_eq!(status.details.causes[0].field, "spec.http[0].tmeout");
+        assert!(!status.details.causes[0].message.contains("http[0]"), "{:?}", status.details);
+    }
+
+    #[test]
+    fn what_is_not_written_or_not_read_passes() {
+        for (operation, kind, object) in [
+            ("DELETE", "VirtualService", "null"),
+            ("CONNECT", "VirtualService", BAD),
+            ("CREATE", "Unknown", BAD),
+            ("UPDATE", "VirtualService", "null"),
+        ] {
+            assert_eq!(review(operation, kind, object), Response::allowed("7"), "{operation} {kind}");
+        }
+        let going =
+            BAD.replace(r#""name":"a","#, r#""name":"a","deletionTimestamp":"2024-05-01T12:00:00Z","#);
+        assert!(review("UPDATE", "VirtualService", &going).allowed);
+    }
+
+    #[test]
+    fn a_doubt_is_a_warning() {
+        let object = r#"{"metadata":{"name":"a.b","namespace":"n"},"spec":{"servers":[{"hosts":["*"],
+            "port":{"number":80,"name":"http","protocol":"HTTP"}}]}}"#;
+        let response = review("CREATE", "Gateway", object);
+        assert!(response.allowed, "{response:?}");
+        assert!(response.warnings[0].starts_with("metadata.name: "), "{response:?}");
+    }
+
+    #[test]
+    fn a_thousand_mistakes_are_counted() {
+        let routes = vec![r#"{"tmeout":"1s"}"#; 90].join(",");
+        let object = format!(r#"{{"metadata":{{"name":"a"}},"spec":{{"hosts":["a"],"http":[{routes}]}}}}"#);
+        let status = review("CREATE", "VirtualService", &object).status.unwrap();
+        assert_eq!(status.message.lines().count(), MOST + 1);
+        assert!(status.message.ends_with("and 70 more"), "{}", status.message);
+    }
+}

@@ -1,0 +1,66 @@
+//! Watches of single objects, as a reason to look again. What they say does not matter.
+
+use futures::StreamExt;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::Resource;
+use kube::api::{Api, WatchEvent, WatchParams};
+use kube::core::PartialObjectMeta;
+use pilotfish_kube::Backoff;
+use std::fmt::Debug;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+/// Seconds after which the API server ends a watch.
+const WATCH: u32 = 290;
+/// A watch that says nothing for longer is dead.
+const SILENCE: Duration = Duration::from_secs(310);
+
+/// Watches the object of that name until nobody listens. Without the right to, only the clock says when to look.
+pub(crate) async fn watch<K>(api: Api<K>, name: &'static str, wakes: mpsc::Sender<()>)
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut backoff = Backoff::default();
+    while !wakes.is_closed() {
+        if heard(&api, name, &wakes).await {
+            backoff.reset();
+        }
+        tokio::select! {
+            () = sleep(backoff.next(Duration::ZERO)) => {}
+            () = wakes.closed() => return,
+        }
+    }
+}
+
+/// One watch to its end. Whether it said anything.
+async fn heard<K>(api: &Api<K>, name: &str, wakes: &mpsc::Sender<()>) -> bool
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let params =
+        WatchParams::default().fields(&format!("metadata.name={name}")).timeout(WATCH).disable_bookmarks();
+    let mut said = false;
+    let stream = match api.watch_metadata(&params, "0").await {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!(name, %error, "cannot watch");
+            return false;
+        }
+    };
+    let mut stream = std::pin::pin!(stream);
+    while let Ok(Some(event)) = timeout(SILENCE, stream.next()).await {
+        let event: Result<WatchEvent<PartialObjectMeta<K>>, kube::Error> = event;
+        match event {
+            Ok(WatchEvent::Error(_)) | Err(_) => break,
+            Ok(_) => {
+                said = true;
+                // A full channel says the same already.
+                if let Err(mpsc::error::TrySendError::Closed(())) = wakes.try_send(()) {
+                    break;
+                }
+            }
+        }
+    }
+    said
+}

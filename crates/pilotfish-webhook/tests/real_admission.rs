@@ -1,0 +1,320 @@
+//! The validating webhook behind a real API server: it refuses in the words of `pilotfish validate`, its certificates follow each
+//! other while it runs, and what happens without it is what the documentation says.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use pilotfish_config::{Limits, crd, read};
+use pilotfish_model::Kind;
+use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
+use pilotfish_webhook::{
+    Bound, Clock, Keeper, KeeperSettings, Observer, Outcome, SECRET, Terms, VALIDATOR, Validator, router,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+const ROOT: &str = "istio-system";
+const DAY: u64 = 86_400;
+
+const CONFIGURATION: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: pilotfish-validator}
+webhooks:
+- name: validation.pilotfish.io
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  failurePolicy: Ignore
+  timeoutSeconds: 10
+  clientConfig: {service: {name: pilotfish, namespace: istio-system, path: /validate, port: 443}}
+  rules:
+  - {apiGroups: [networking.istio.io], apiVersions: ['*'], resources: ['*'], operations: [CREATE, UPDATE]}
+";
+
+const GOOD: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: NAME, namespace: shop}
+spec: {hosts: [catalog], http: [{route: [{destination: {host: catalog}}]}]}
+";
+
+/// Nothing that a schema could know.
+const BAD: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: NAME, namespace: shop}
+spec:
+  hosts: [catalog]
+  http:
+  - match: [{uri: {regex: '(unclosed'}}]
+    route: [{destination: {host: catalog}}]
+  - route: [{destination: {host: not a host}}]
+";
+
+struct Deaf;
+
+impl Observer for Deaf {
+    fn reviewed(&self, _: &'static str, _: Outcome) {}
+}
+
+/// The webhook's process, so far as an API server can tell.
+struct Process {
+    tasks: JoinSet<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Process {
+    async fn start(server: &ApiServer, address: SocketAddr, clock: Clock) -> (Self, SocketAddr) {
+        let bound = Bound::bind(address).await.unwrap();
+        let address = bound.address();
+        let settings = KeeperSettings {
+            namespace: ROOT.into(),
+            names: BTreeSet::from(["pilotfish.istio-system.svc".to_owned(), address.ip().to_string()]),
+            url: Some(format!("https://{address}")),
+            terms: Terms::default(),
+            clock,
+        };
+        let keeper = Keeper::new(server.client(), settings, bound.certificates());
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(keeper.run(stopped.clone()));
+        let observer: Arc<dyn Observer> = Arc::new(Deaf);
+        tasks.spawn(bound.run(router(Validator::new(Vec::new()), &observer), stopped));
+        (Self { tasks, stop }, address)
+    }
+
+    /// As a crash: nothing is said to anybody.
+    async fn kill(mut self) {
+        self.tasks.shutdown().await;
+    }
+
+    async fn stop(self) {
+        self.stop.send_replace(true);
+        self.tasks.join_all().await;
+    }
+}
+
+/// A cluster with definitions of our own.
+async fn cluster() -> Option<ApiServer> {
+    let server = ApiServer::start(ApiServerOptions::default()).await?;
+    for kind in [Kind::VirtualService, Kind::WorkloadEntry] {
+        server.apply(&serde_json::to_string(&crd::definition(kind).unwrap()).unwrap()).await;
+    }
+    server.apply(NAMESPACES).await;
+    Some(server)
+}
+
+const NAMESPACES: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: istio-system}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+";
+
+/// Creates a VirtualService; the error is the API server's.
+async fn create(server: &ApiServer, yaml: &str, name: &str) -> Result<(), String> {
+    let kind = Kind::VirtualService;
+    let gvk = GroupVersionKind::gvk(kind.group(), "v1", kind.name());
+    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+    let api: Api<DynamicObject> = Api::namespaced_with(server.client(), "shop", &resource);
+    let value: serde_json::Value = serde_saphyr::from_str(&yaml.replace("NAME", name)).unwrap();
+    let object: DynamicObject = serde_json::from_value(value).unwrap();
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(status.message),
+        Err(other) => Err(other.to_string()),
+    }
+}
+
+async fn configuration(server: &ApiServer) -> ValidatingWebhookConfiguration {
+    Api::all(server.client()).get(VALIDATOR).await.unwrap()
+}
+
+fn policy(configuration: &ValidatingWebhookConfiguration) -> String {
+    configuration.webhooks.as_ref().unwrap()[0].failure_policy.clone().unwrap()
+}
+
+async fn is_policy(server: &ApiServer, wanted: &str) {
+    eventually("the failure policy", || async {
+        let found = policy(&configuration(server).await);
+        (found == wanted).then_some(()).ok_or(found)
+    })
+    .await;
+}
+
+async fn secret(server: &ApiServer) -> Secret {
+    let secrets: Api<Secret> = Api::namespaced(server.client(), ROOT);
+    secrets.get(SECRET).await.unwrap()
+}
+
+fn part(secret: &Secret, key: &str) -> Vec<u8> {
+    secret.data.as_ref().unwrap()[key].0.clone()
+}
+
+fn anywhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn real_clock() -> Clock {
+    Arc::new(SystemTime::now)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_refused_in_the_words_of_validate() {
+    let Some(server) = cluster().await else { return };
+    server.apply(CONFIGURATION).await;
+    let (process, _) = Process::start(&server, anywhere(), real_clock()).await;
+    is_policy(&server, "Fail").await;
+
+    assert_eq!(create(&server, GOOD, "good").await, Ok(()));
+    let refusal = create(&server, BAD, "bad").await.unwrap_err();
+    let file = read("bad.yaml", BAD.replace("NAME", "bad").as_bytes(), &Limits::default());
+    let lines: Vec<_> = file.refused[0].problems.iter().map(ToString::to_string).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let words = lines.join("\n");
+    assert_eq!(refusal, format!("admission webhook \"validation.pilotfish.io\" denied the request: {words}"));
+    process.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_is_strict_only_while_somebody_answers_for_it() {
+    let Some(server) = cluster().await else { return };
+    // Before there is a webhook, and before there is a configuration, everything passes.
+    assert_eq!(create(&server, BAD, "before").await, Ok(()));
+    let (process, address) = Process::start(&server, anywhere(), real_clock()).await;
+    server.apply(CONFIGURATION).await;
+    is_policy(&server, "Fail").await;
+    create(&server, BAD, "checked").await.unwrap_err();
+    let authority = part(&secret(&server).await, "ca.crt");
+
+    // A crash leaves it strict: what nobody can check is refused.
+    process.kill().await;
+    let refusal = create(&server, GOOD, "unchecked").await.unwrap_err();
+    assert!(refusal.contains("failed calling webhook \"validation.pilotfish.io\""), "{refusal}");
+
+    // The next process goes on with the same authority, and nothing has to be written for that.
+    let version = configuration(&server).await.metadata.resource_version;
+    let (process, _) = Process::start(&server, address, real_clock()).await;
+    eventually("objects are checked again", || create(&server, GOOD, "checked-again")).await;
+    assert_eq!(part(&secret(&server).await, "ca.crt"), authority);
+    assert_eq!(configuration(&server).await.metadata.resource_version, version);
+
+    // Told to stop, it lets objects pass.
+    process.stop().await;
+    assert_eq!(policy(&configuration(&server).await), "Ignore");
+    assert_eq!(create(&server, BAD, "after").await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_write_over_a_configuration_or_its_secret_is_mended() {
+    let Some(server) = cluster().await else { return };
+    server.apply(CONFIGURATION).await;
+    let (process, _) = Process::start(&server, anywhere(), real_clock()).await;
+    is_policy(&server, "Fail").await;
+
+    let before = configuration(&server).await;
+    let bundle = |configuration: &ValidatingWebhookConfiguration| {
+        configuration.webhooks.as_ref().unwrap()[0].client_config.ca_bundle.clone()
+    };
+    let reset = serde_json::json!({"webhooks": [{"name": "validation.pilotfish.io", "failurePolicy": "Fail",
+        "clientConfig": {"caBundle": null, "url": "https://127.0.0.1:1/validate"}}]});
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(server.client());
+    api.patch(VALIDATOR, &PatchParams::default(), &Patch::Strategic(&reset)).await.unwrap();
+    eventually("the bundle is ours again", || async {
+        let now = configuration(&server).await;
+        (now.webhooks == before.webhooks).then_some(()).ok_or(now)
+    })
+    .await;
+    create(&server, BAD, "bad").await.unwrap_err();
+
+    let secrets: Api<Secret> = Api::namespaced(server.client(), ROOT);
+    secrets.delete(SECRET, &Default::default()).await.unwrap();
+    eventually("another authority is trusted", || async {
+        let now = configuration(&server).await;
+        let good = bundle(&now) != bundle(&before) && policy(&now) == "Fail";
+        good.then_some(()).ok_or(now)
+    })
+    .await;
+    create(&server, BAD, "bad").await.unwrap_err();
+    process.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_follow_each_other_while_objects_are_checked() {
+    let Some(server) = cluster().await else { return };
+    server.apply(CONFIGURATION).await;
+    // The clock begins 65 days ago, so that the API server takes a certificate of then, and one of now.
+    let ago = Arc::new(AtomicU64::new(65 * DAY));
+    let clock: Clock = {
+        let ago = ago.clone();
+        Arc::new(move || SystemTime::now() - Duration::from_secs(ago.load(Ordering::SeqCst)))
+    };
+    let (process, address) = Process::start(&server, anywhere(), clock).await;
+    is_policy(&server, "Fail").await;
+    let first = secret(&server).await;
+    assert_eq!(served(address, &first).await, leaf(&first));
+
+    ago.store(0, Ordering::SeqCst);
+    let mut refused = 0;
+    wake(&server).await;
+    let second = eventually("the certificate is another", || async {
+        // Never does an object pass unchecked, nor is a good one refused.
+        let refusal = create(&server, BAD, "bad").await.unwrap_err();
+        assert!(refusal.contains("denied the request"), "{refusal}");
+        let now = secret(&server).await;
+        (part(&now, "tls.crt") != part(&first, "tls.crt")).then_some(now).ok_or("the same")
+    })
+    .await;
+    assert_eq!(part(&second, "ca.crt"), part(&first, "ca.crt"));
+    eventually("the other certificate is served", || async {
+        let found = served(address, &first).await;
+        (found == leaf(&second)).then_some(()).ok_or("the first")
+    })
+    .await;
+    for _ in 0..20 {
+        refused += usize::from(create(&server, BAD, "bad").await.unwrap_err().contains("denied the request"));
+    }
+    assert_eq!(refused, 20);
+    assert_eq!(policy(&configuration(&server).await), "Fail");
+    process.kill().await;
+}
+
+fn leaf(secret: &Secret) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(&part(secret, "tls.crt")).unwrap()
+}
+
+/// The certificate that a client gets which trusts the Secret's authorities.
+async fn served(address: SocketAddr, secret: &Secret) -> CertificateDer<'static> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&part(secret, "ca.crt")).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::from(address.ip());
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+}
+
+/// Gives the keeper a reason to look.
+async fn wake(server: &ApiServer) {
+    let secrets: Api<Secret> = Api::namespaced(server.client(), ROOT);
+    let touch = serde_json::json!({"metadata": {"annotations": {"touched": "yes"}}});
+    secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&touch)).await.unwrap();
+}

@@ -1,0 +1,148 @@
+//! The webhooks of a cluster: settings, and the tasks that run them.
+
+use crate::recorder::Counted;
+use anyhow::{Context, Result};
+use pilotfish_admin::Metrics;
+use pilotfish_kube::client::{self, ClientSettings};
+use pilotfish_webhook::{Bound, Keeper, KeeperSettings, Observer, Terms, Validator};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How long the webhooks of a Service answer after they were told to stop: so long may API servers still be sent here.
+const LAST_CALL: Duration = Duration::from_secs(3);
+
+/// What webhooks get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSettings {
+    /// Where API servers ask.
+    pub address: SocketAddr,
+    /// The Service through which they do, `NAME.NAMESPACE`.
+    pub service: String,
+    /// Where they do instead, `https://HOST:PORT`.
+    pub url: Option<String>,
+    /// The namespace of the Secret with the certificates.
+    pub namespace: String,
+}
+
+impl WebhookSettings {
+    /// The names that the certificate must have.
+    fn names(&self) -> BTreeSet<String> {
+        let host = self.url.as_deref().and_then(url_host).map(str::to_owned);
+        // API servers use the second for Services.
+        let names = [self.service.clone(), format!("{}.svc", self.service)];
+        names.into_iter().chain(host).collect()
+    }
+}
+
+/// The host of `https://HOST[:PORT]`; `None` when it is no such address, or has a path.
+#[must_use]
+pub fn url_host(url: &str) -> Option<&str> {
+    let authority = url.strip_prefix("https://")?;
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            host.parse::<IpAddr>().ok()?;
+            (host, port)
+        }
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let port_is_good =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
+    (port_is_good && !host.is_empty() && host.chars().all(known)).then_some(host)
+}
+
+/// Webhooks that have their address and do not answer yet.
+pub struct Webhooks {
+    bound: Bound,
+    keeper: Keeper,
+    observer: Arc<dyn Observer>,
+    last_call: Duration,
+}
+
+impl Webhooks {
+    /// Takes the address.
+    ///
+    /// # Errors
+    /// When it is taken, or there is no such cluster.
+    pub async fn bind(
+        settings: &WebhookSettings,
+        cluster: &ClientSettings,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self> {
+        let bound = Bound::bind(settings.address).await.context("hint: --webhook-address")?;
+        let client = client::connect(cluster).await.context("--kubernetes")?;
+        let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
+        let keeper = KeeperSettings {
+            namespace: settings.namespace.clone(),
+            names: settings.names(),
+            url: settings.url.clone(),
+            terms: Terms::default(),
+            clock: Arc::new(SystemTime::now),
+        };
+        let keeper = Keeper::new(client, keeper, bound.certificates());
+        Ok(Self { bound, keeper, observer: Arc::new(Counted(metrics.clone())), last_call })
+    }
+
+    /// Where API servers ask.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.bound.address()
+    }
+
+    /// Runs until told to stop. The tasks end when they are done; none ends before.
+    #[must_use]
+    pub fn start(self, stop: &watch::Receiver<bool>) -> JoinSet<()> {
+        let validator = Validator::new(vec![pilotfish_translate::envoy_filter::check_object]);
+        let router = pilotfish_webhook::router(validator, &self.observer);
+        let mut tasks = JoinSet::new();
+        // What is registered is let go before the server ends, so that nobody is sent to a closed door.
+        let (closing, close) = watch::channel(false);
+        let stop = stop.clone();
+        let (keeper, last_call) = (self.keeper, self.last_call);
+        tasks.spawn(async move {
+            keeper.run(stop).await;
+            tokio::time::sleep(last_call).await;
+            closing.send_replace(true);
+        });
+        tasks.spawn(self.bound.run(router, close));
+        tasks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_https_with_a_host_and_no_path() {
+        for (url, host) in [
+            ("https://127.0.0.1:15017", Some("127.0.0.1")),
+            ("https://pilotfish.example.com", Some("pilotfish.example.com")),
+            ("https://[::1]:15017", Some("::1")),
+            ("http://127.0.0.1:15017", None),
+            ("https://127.0.0.1:15017/validate", None),
+            ("https://127.0.0.1:port", None),
+            ("https://[a]:1", None),
+            ("https://", None),
+        ] {
+            assert_eq!(url_host(url), host, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_has_the_names_that_api_servers_use() {
+        let settings = WebhookSettings {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            service: "pilotfish.istio-system".into(),
+            url: Some("https://127.0.0.1:15017".into()),
+            namespace: "istio-system".into(),
+        };
+        let names: Vec<_> = settings.names().into_iter().collect();
+        assert_eq!(names, ["127.0.0.1", "pilotfish.istio-system", "pilotfish.istio-system.svc"]);
+    }
+}

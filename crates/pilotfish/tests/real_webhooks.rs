@@ -1,0 +1,111 @@
+//! The built `pilotfish` as the webhooks of a real API server, with the manifests and the rights of `deploy/`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use pilotfish_model::Kind;
+use pilotfish_testkit::real::{
+    ApiServer, ApiServerOptions, Authorization, Program, User, eventually, free_port,
+};
+use std::path::Path;
+use tokio::process::Command;
+
+const ACCOUNT: &str = "system:serviceaccount:istio-system:pilotfish";
+
+/// What only a person or `pilotfish validate` can know to be wrong.
+const BAD: &str = "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: catalog, namespace: shop}
+spec:
+  hosts: [catalog]
+  http:
+  - match: [{uri: {regex: '(unclosed'}}]
+    route: [{destination: {host: catalog}}]
+";
+
+const POLICY: &str = "pilotfish-validator";
+
+fn manifest(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes").join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// A cluster in which rights count, with the manifests of `deploy/`.
+async fn cluster() -> Option<ApiServer> {
+    let user = User { token: "pilotfish".into(), name: ACCOUNT.into(), groups: Vec::new() };
+    let options = ApiServerOptions {
+        authorization: Authorization::Rbac,
+        users: vec![user],
+        ..ApiServerOptions::default()
+    };
+    let server = ApiServer::start(options).await?;
+    for kind in [Kind::VirtualService, Kind::WorkloadEntry] {
+        let definition = pilotfish_config::crd::definition(kind).unwrap();
+        server.apply(&serde_json::to_string(&definition).unwrap()).await;
+    }
+    for name in ["namespace.yaml", "rbac.yaml", "rbac-secrets.yaml", "webhooks.yaml"] {
+        server.apply(&manifest(name)).await;
+    }
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await;
+    Some(server)
+}
+
+/// Pilotfish outside of the cluster, with the rights of its service account.
+fn serve(server: &ApiServer) -> Program {
+    let kubeconfig = server.folder().join("pilotfish-kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig_of("pilotfish")).unwrap();
+    let port = free_port();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.args(["serve", "--kubernetes", "--kubeconfig"]).arg(kubeconfig);
+    command.args(["--xds-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"]);
+    command.args(["--webhook-address", &format!("127.0.0.1:{port}")]);
+    command.args(["--webhook-url", &format!("https://127.0.0.1:{port}")]);
+    Program::start(&mut command, server.folder().join("pilotfish.log"))
+}
+
+async fn policy(server: &ApiServer) -> String {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(server.client());
+    api.get(POLICY).await.unwrap().webhooks.unwrap()[0].failure_policy.clone().unwrap()
+}
+
+async fn create_bad(server: &ApiServer) -> Result<(), String> {
+    let kind = Kind::VirtualService;
+    let gvk = GroupVersionKind::gvk(kind.group(), "v1", kind.name());
+    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+    let api: Api<DynamicObject> = Api::namespaced_with(server.client(), "shop", &resource);
+    let object: DynamicObject = serde_saphyr::from_str(BAD).unwrap();
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    match api.create(&params, &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(status.message),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_refuses_what_validate_refuses() {
+    let Some(server) = cluster().await else { return };
+    assert_eq!(create_bad(&server).await, Ok(()));
+    let mut pilotfish = serve(&server);
+    eventually("the validator is strict", || async {
+        let policy = policy(&server).await;
+        (policy == "Fail").then_some(()).ok_or_else(|| pilotfish.printed())
+    })
+    .await;
+    let refusal = create_bad(&server).await.unwrap_err();
+    let words = refusal.split_once("denied the request: ").unwrap().1;
+
+    let file = server.folder().join("bad.yaml");
+    std::fs::write(&file, BAD).unwrap();
+    let validate =
+        Command::new(env!("CARGO_BIN_EXE_pilotfish")).arg("validate").arg(&file).output().await.unwrap();
+    let printed = String::from_utf8(validate.stdout).unwrap();
+    assert!(printed.contains(&format!("VirtualService shop/catalog: {words}")), "{words:?} in {printed:?}");
+
+    pilotfish.terminate().await;
+    assert_eq!(pilotfish.ended().await, Some(0));
+    assert_eq!(policy(&server).await, "Ignore");
+    assert_eq!(create_bad(&server).await, Ok(()));
+}
