@@ -57,9 +57,9 @@ impl Duration {
             nanos = nanos.saturating_add(nanoseconds(number, unit).ok_or_else(wrong)?);
             rest = after;
         }
-        // What proto's Duration can hold, 10,000 years.
-        if nanos > 315_576_000_000 * 1_000_000_000 {
-            return Err(format!("duration {written:?} is longer than 10,000 years"));
+        // What Envoy's clocks can hold: nanoseconds in 63 bits.
+        if nanos > 9_223_372_036 * 1_000_000_000 {
+            return Err(format!("duration {written:?} is longer than 292 years"));
         }
         let seconds = u64::try_from(nanos / 1_000_000_000).map_err(|_| wrong())?;
         let rest = u32::try_from(nanos % 1_000_000_000).map_err(|_| wrong())?;

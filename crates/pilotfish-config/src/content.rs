@@ -27,6 +27,9 @@ pub(crate) trait Content: KindSpec + DeserializeOwned {
     /// Adds what is not a plain field (parts of `status`, of the metadata) and defaults that depend on other fields.
     fn complete(&mut self, _object: &Node, _deleting: bool) {}
 
+    /// Drops what nothing looks at once the object was checked: large clusters have very many of some kinds.
+    fn compact(&mut self, _meta: &mut ObjectMeta) {}
+
     /// Whether `istio.io/dry-run` has a meaning for it.
     fn dry_run_allowed(&self) -> bool {
         false
@@ -107,7 +110,7 @@ pub fn validate(object: &Object) -> Vec<Problem> {
     })
 }
 
-fn read_as<T: Content>(root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
+fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
     let decoded: Decoded<T> = match T::PLACE {
         Place::Document => decode(root, Mode::Mesh, &[]),
         Place::Object => decode(root, Mode::Lenient, &[]),
@@ -126,6 +129,7 @@ fn read_as<T: Content>(root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded
             let line = root.line_of(&problem.path);
             problem.at_line(line)
         }));
+        content.compact(&mut meta);
         Object::new(meta, content)
     });
     let refused = problems.iter().any(Problem::is_error);

@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn what_nothing_reads_is_dropped() {
         let json = br#"{"metadata": {"name": "a", "namespace": "n", "managedFields": [{"manager": "x"}],
-            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "b": "c"}},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "b": "c",
+                "networking.istio.io/exportTo": "."}},
             "spec": {"ports": [{"port": 80}]}}"#;
         let object = read_live(Kind::Service, &origin(), json).unwrap().object;
         assert_eq!(object.meta.annotations.len(), 1);

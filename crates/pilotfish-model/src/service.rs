@@ -113,7 +113,7 @@ pub enum TrafficDistribution {
 }
 
 /// A Kubernetes Service as it is in another cluster than the one that counts for clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceVariant {
     /// Its ports there.
     pub ports: Arc<[Port]>,
@@ -122,7 +122,7 @@ pub struct ServiceVariant {
 }
 
 /// What only Kubernetes Services have.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
 pub struct KubernetesAttributes {
     /// `spec.type`.
     pub service_type: Arc<str>,

@@ -12,6 +12,7 @@ mod labels;
 mod links;
 mod memory;
 mod networks;
+mod pool;
 mod registry;
 mod selector;
 pub mod service_entry;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct SelectorIndex<O> {
     selectors: BTreeMap<O, (Namespace, Labels)>,
-    by_label: BTreeMap<(Namespace, Arc<str>, Arc<str>), BTreeSet<O>>,
-    match_all: BTreeMap<Namespace, BTreeSet<O>>,
+    /// Sorted lists: most have one entry, for which a list needs far less memory than a set.
+    by_label: BTreeMap<(Namespace, Arc<str>, Arc<str>), Vec<O>>,
+    match_all: BTreeMap<Namespace, Vec<O>>,
 }
 
 impl<O> Default for SelectorIndex<O> {
@@ -29,10 +30,10 @@ impl<O: Ord + Clone> SelectorIndex<O> {
         match selector.first_key_value() {
             Some((key, value)) => {
                 let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
-                self.by_label.entry(at).or_default().insert(owner.clone());
+                put(self.by_label.entry(at).or_default(), &owner);
             }
             None => {
-                self.match_all.entry(namespace.clone()).or_default().insert(owner.clone());
+                put(self.match_all.entry(namespace.clone()).or_default(), &owner);
             }
         }
         self.selectors.insert(owner, (namespace, selector));
@@ -52,7 +53,7 @@ impl<O: Ord + Clone> SelectorIndex<O> {
 
     /// The owners whose selectors match, sorted.
     pub(crate) fn matching(&self, namespace: &Namespace, labels: &Labels) -> BTreeSet<O> {
-        let mut found = self.match_all.get(namespace).cloned().unwrap_or_default();
+        let mut found: BTreeSet<O> = self.match_all.get(namespace).into_iter().flatten().cloned().collect();
         for (key, value) in labels.iter() {
             let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
             for owner in self.by_label.get(&at).into_iter().flatten() {
@@ -66,9 +67,20 @@ impl<O: Ord + Clone> SelectorIndex<O> {
     }
 }
 
-fn take<K: Ord, O: Ord>(index: &mut BTreeMap<K, BTreeSet<O>>, at: &K, owner: &O) {
+fn put<O: Ord + Clone>(owners: &mut Vec<O>, owner: &O) {
+    if let Err(place) = owners.binary_search(owner) {
+        if owners.is_empty() {
+            owners.reserve_exact(1);
+        }
+        owners.insert(place, owner.clone());
+    }
+}
+
+fn take<K: Ord, O: Ord>(index: &mut BTreeMap<K, Vec<O>>, at: &K, owner: &O) {
     if let Some(owners) = index.get_mut(at) {
-        owners.remove(owner);
+        if let Ok(place) = owners.binary_search(owner) {
+            owners.remove(place);
+        }
         if owners.is_empty() {
             index.remove(at);
         }

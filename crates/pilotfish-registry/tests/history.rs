@@ -200,7 +200,7 @@ fn steps(pool: usize, mesh: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (0..4usize).prop_map(|shard| Step::Start { shard }),
         1 => (0..4usize).prop_map(|shard| Step::Replace { shard }),
         1 => (0..2usize).prop_map(|feed| Step::Fail { feed }),
-        1 => (0..2usize, 0..5usize, any::<bool>()).prop_map(|(feed, kind, odd)| Step::List { feed, kind, odd }),
+        1 => (0..2usize, 0..7usize, any::<bool>()).prop_map(|(feed, kind, odd)| Step::List { feed, kind, odd }),
     ];
     proptest::collection::vec(step, 1..80)
 }
@@ -294,9 +294,15 @@ impl Run {
                 assert_same(&self.world, &before);
             }
             Step::List { feed, kind, odd } => {
-                let kind =
-                    [Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::ServiceEntry, Kind::WorkloadEntry]
-                        [*kind];
+                let kind = [
+                    Kind::Pod,
+                    Kind::Service,
+                    Kind::EndpointSlice,
+                    Kind::ServiceEntry,
+                    Kind::WorkloadEntry,
+                    Kind::ServiceExport,
+                    Kind::ServiceImport,
+                ][*kind];
                 let held: Vec<Object> = self.objects[*feed]
                     .values()
                     .filter(|object| object.key().kind == kind)
@@ -332,6 +338,40 @@ impl Run {
     }
 }
 
+/// Which versions of the pool's objects two clusters have at the end, as pairs of a feed and an object of the pool, in any order:
+/// one version of each object, and settled now and then.
+fn arrivals(pool: &[Object]) -> impl Strategy<Value = Vec<(usize, usize, bool)>> + use<> {
+    let mut versions: BTreeMap<ObjectKey, Vec<usize>> = BTreeMap::new();
+    for (index, object) in pool.iter().enumerate() {
+        versions.entry(object.key().clone()).or_default().push(index);
+    }
+    let of_feed = |feed: usize| -> Vec<_> {
+        versions
+            .values()
+            .map(|versions| {
+                let chosen = proptest::option::weighted(0.8, proptest::sample::select(versions.clone()));
+                (chosen, proptest::bool::weighted(0.2))
+                    .prop_map(move |(chosen, settle)| chosen.map(|object| (feed, object, settle)))
+            })
+            .collect()
+    };
+    let all: Vec<_> = of_feed(0).into_iter().chain(of_feed(1)).collect();
+    all.prop_map(|all| all.into_iter().flatten().collect::<Vec<_>>()).prop_shuffle()
+}
+
+/// What a cluster of the pool's objects arrives at when they come in this order.
+fn arrived(pool: &[Object], arrivals: &[(usize, usize, bool)]) -> Arc<World> {
+    let mut run = Run::new(&[0, 1, 2, 3]);
+    for (feed, object, settle) in arrivals {
+        run.apply(*feed, &pool[*object]);
+        if *settle {
+            run.settle();
+        }
+    }
+    run.finish();
+    run.world
+}
+
 fn assert_same(a: &World, b: &World) {
     let list = |world: &World| world.services().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
     assert_eq!(list(a), list(b));
@@ -348,6 +388,26 @@ thread_local! {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_order_of_arrival_does_not_matter(
+        arrivals in POOLS.with(|(pool, _)| arrivals(pool)),
+        selected in any::<bool>(),
+    ) {
+        POOLS.with(|(pool, mesh)| {
+            // With or without discovery selectors, which some Namespaces of the pool match.
+            let pool: Vec<Object> = pool.iter().chain(mesh).cloned().collect();
+            let mut arrivals = arrivals;
+            if selected {
+                arrivals.insert(arrivals.len() / 2, (0, pool.len() - mesh.len() + 2, false));
+            }
+            let mut sorted = arrivals.clone();
+            sorted.sort_by(|a, b| (a.0, pool[a.1].key()).cmp(&(b.0, pool[b.1].key())));
+            assert_same(&arrived(&pool, &arrivals), &arrived(&pool, &sorted));
+            sorted.reverse();
+            assert_same(&arrived(&pool, &arrivals), &arrived(&pool, &sorted));
+        });
+    }
 
     #[test]
     fn a_history_ends_in_the_world_of_its_last_objects(

@@ -1,11 +1,11 @@
-//! Every response for every recorded case, loaded into a stock Envoy.
+//! What a stock Envoy makes of what it is sent: every response for every recorded case, and what becomes of bad input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::indexing_slicing, reason = "JSON answers null for what is not there")]
 
 mod accept;
 
 use accept::table::Findings;
-use accept::{Play, Theatre, needs};
+use accept::{Play, Theatre, bad_input, needs};
 use pilotfish_testkit::cases::{Case, ProxyEntry};
 use pilotfish_translate::{Proxy, Translator};
 use std::path::Path;
@@ -78,4 +78,42 @@ async fn as_recorded(
             theatre.show(&format!("{place} without Istio's filters"), &Arc::new(shown), true).await;
         findings.refuses(&place, &refusals);
     }
+}
+
+/// Bad input is told by validation, with the field, and then nothing of the object is served; what is taken becomes something
+/// that Envoy takes. Where neither can be, the list has Envoy's words.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_validation_takes_envoy_takes() {
+    let Some(theatre) = Theatre::open().await else { return };
+    let mut wrong = Vec::new();
+    for input in bad_input::inputs() {
+        let served = input.serve();
+        let error = served.problems.iter().find(|problem| problem.is_error());
+        let told = error.map(|problem| problem.path.to_string());
+        let refused =
+            if told.is_some() { None } else { refusal_of(&theatre, &input, served.translator).await };
+        let as_listed = match (&refused, &input.refused) {
+            (Some(words), Some(part)) => words.contains(part.as_str()),
+            (words, part) => words.is_none() && part.is_none(),
+        };
+        if told != input.told || !as_listed {
+            wrong.push(serde_json::json!({"name": input.name, "told": told, "refused": refused}).to_string());
+        }
+    }
+    assert!(wrong.is_empty(), "not as listed in bad_input.yaml:\n{}", wrong.join("\n"));
+}
+
+/// What Envoy first says against what some proxy is sent.
+async fn refusal_of(theatre: &Theatre, input: &bad_input::Input, translator: Translator) -> Option<String> {
+    let translator = Arc::new(translator);
+    let mut first = None;
+    for entry in bad_input::proxies() {
+        let mut node = entry.node();
+        node.extensions.clone_from(&theatre.extensions);
+        let play = Play::new(&translator, Proxy::from_node(&node).unwrap()).unwrap();
+        let place = format!("{}: {}", input.name, entry.name);
+        let refusals = theatre.show(&place, &Arc::new(play), true).await;
+        first = first.or_else(|| refusals.into_iter().next().map(|refusal| refusal.error));
+    }
+    first
 }

@@ -129,16 +129,25 @@ impl Query for PeerAuthenticationsOf {
     }
 }
 
-/// The mode that a policy for the whole namespace or mesh states, which clients expect of a service there. `None` when there
-/// is no such policy, which reads as permissive.
+/// What policies for the whole namespace and mesh state, which clients expect of a service there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StatedMtlsOf(pub Namespace);
 
-impl Query for StatedMtlsOf {
-    type Output = Option<MtlsMode>;
+/// The answer to [`StatedMtlsOf`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedMtls {
+    /// The mode; `None` when there is no such policy, which reads as permissive.
+    pub mode: Option<MtlsMode>,
+    /// The policies.
+    pub provenance: Vec<ObjectRef>,
+}
 
-    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        cx.get(&PeerAuthenticationsOf(self.0.clone())).stated
+impl Query for StatedMtlsOf {
+    type Output = StatedMtls;
+
+    fn compute(&self, cx: &Cx<'_>) -> StatedMtls {
+        let policies = cx.get(&PeerAuthenticationsOf(self.0.clone()));
+        StatedMtls { mode: policies.stated, provenance: policies.provenance.clone() }
     }
 }
 

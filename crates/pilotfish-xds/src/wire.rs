@@ -213,10 +213,17 @@ fn map_entry(number: u64, bytes: &[u8]) -> Result<(&str, &str), WireError> {
 /// The message of a `google.rpc.Status`, at most 4 KiB of it.
 pub(crate) fn error_text(status: &[u8]) -> String {
     const LIMIT: usize = 4096;
+    /// Envoy first shows the refused message and then says what is wrong with it.
+    const HEAD: usize = 1024;
     let mut fields = Fields { rest: status };
     while let Ok(Some((number, field))) = fields.next() {
         if let (2, Field::Bytes(bytes)) = (number, field) {
-            return String::from_utf8_lossy(bytes.get(..LIMIT).unwrap_or(bytes)).into_owned();
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            let parts = (bytes.get(..HEAD), bytes.get(bytes.len().saturating_sub(LIMIT - HEAD)..));
+            return match parts {
+                (Some(head), Some(tail)) if bytes.len() > LIMIT => text(head) + " ... " + &text(tail),
+                _ => text(bytes),
+            };
         }
     }
     String::new()
@@ -439,6 +446,17 @@ mod tests {
         assert_eq!(read.initial, [("a", "1")]);
         assert_eq!((read.type_url, read.nonce), ("url", "n"));
         assert_eq!(error_text(read.error.unwrap()), "no");
+    }
+
+    #[test]
+    fn a_long_error_keeps_its_begin_and_its_end() {
+        let status = |message: String| {
+            let status = pilotfish_proto::google::rpc::Status { message, ..Default::default() };
+            status.encode_to_vec()
+        };
+        let text = error_text(&status(format!("begin{}end", "x".repeat(9_000))));
+        assert!(text.starts_with("begin") && text.ends_with("end") && text.len() < 4_200, "{}", text.len());
+        assert_eq!(error_text(&status("y".repeat(4_096))), "y".repeat(4_096));
     }
 
     #[test]

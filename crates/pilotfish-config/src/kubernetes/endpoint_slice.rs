@@ -1,7 +1,8 @@
 //! EndpointSlice: addresses behind a Service.
 
-use super::TransportProtocol;
+use super::{TransportProtocol, no_annotations};
 use crate::message::{kind, message};
+use pilotfish_model::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 kind!(EndpointSlice = EndpointSlice;);
@@ -18,9 +19,6 @@ pub struct EndpointSlice {
 pub struct Endpoint {
     pub addresses: Vec<String>,
     pub conditions: EndpointConditions,
-    pub hostname: String,
-    pub node_name: String,
-    pub zone: String,
     pub target_ref: Option<ObjectReference>,
 }
 
@@ -46,6 +44,22 @@ pub struct ObjectReference {
     pub namespace: String,
     pub name: String,
 }
+}
+
+impl EndpointSlice {
+    /// Drops what nothing looks at. A reference without a namespace is one to the slice's own.
+    pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
+        meta.annotations = no_annotations();
+        for endpoint in &mut self.endpoints {
+            endpoint.addresses.shrink_to_fit();
+            let own = endpoint.target_ref.as_mut().filter(|target| meta.key.namespace == *target.namespace);
+            if let Some(target) = own {
+                target.namespace = String::new();
+            }
+        }
+        self.endpoints.shrink_to_fit();
+        self.ports.shrink_to_fit();
+    }
 }
 
 /// The kind of addresses.

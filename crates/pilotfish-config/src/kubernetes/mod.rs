@@ -15,6 +15,15 @@ mod pod;
 mod secret;
 mod service;
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+/// Annotations of kinds on which nothing looks at them: the same empty map for all objects.
+fn no_annotations() -> Arc<BTreeMap<String, String>> {
+    static NONE: LazyLock<Arc<BTreeMap<String, String>>> = LazyLock::new(Arc::default);
+    NONE.clone()
+}
+
 pub use endpoint_slice::*;
 pub use ingress::*;
 pub use multicluster::*;

@@ -1,6 +1,8 @@
 //! Node and Namespace: what is read of them is mostly their labels.
 
+use super::no_annotations;
 use crate::message::{kind, message};
+use pilotfish_model::ObjectMeta;
 
 kind! {
     Node = Node;
@@ -26,4 +28,13 @@ pub struct NodeAddress {
 
 /// A namespace; everything that matters is in its metadata.
 pub struct Namespace {}
+}
+
+impl Node {
+    /// Drops what nothing looks at: all addresses but external ones.
+    pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
+        meta.annotations = no_annotations();
+        self.status.addresses.retain(|address| address.r#type == "ExternalIP");
+        self.status.addresses.shrink_to_fit();
+    }
 }

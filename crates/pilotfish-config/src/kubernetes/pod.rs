@@ -1,7 +1,8 @@
 //! Pod: a workload in a cluster.
 
-use super::TransportProtocol;
+use super::{TransportProtocol, no_annotations};
 use crate::message::{kind, message};
+use pilotfish_model::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 kind!(Pod = Pod;);
@@ -90,6 +91,25 @@ impl Pod {
         } else if status.pod_ips.is_empty() {
             status.pod_ips.push(PodIp { ip: status.pod_ip.clone() });
         }
+    }
+
+    /// Drops what nothing looks at: containers and ports without a name that a Service could mean, conditions but `Ready`.
+    pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
+        meta.annotations = no_annotations();
+        self.spec.init_containers.retain(|container| container.restart_policy == "Always");
+        for containers in [&mut self.spec.containers, &mut self.spec.init_containers] {
+            for container in containers.iter_mut() {
+                container.name = String::new();
+                container.ports.retain(|port| !port.name.is_empty());
+                container.ports.shrink_to_fit();
+            }
+            containers.retain(|container| !container.ports.is_empty());
+            containers.shrink_to_fit();
+        }
+        self.status.host_ip = String::new();
+        self.status.pod_ips.shrink_to_fit();
+        self.status.conditions.retain(|condition| condition.r#type == "Ready");
+        self.status.conditions.shrink_to_fit();
     }
 
     /// Whether condition `name` is `True`.

@@ -1,9 +1,12 @@
 //! Service: a name, an address and ports for some pods.
 
+use super::no_annotations;
 use crate::IntOrString;
 use crate::message::{kind, message};
+use pilotfish_model::{Labels, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 kind!(Service = Service;);
 
@@ -45,7 +48,7 @@ pub struct ServiceSpec {
     pub external_ips: Vec<String>,
     pub external_name: String,
     pub ports: Vec<ServicePort>,
-    pub selector: BTreeMap<String, String>,
+    pub selector: Labels,
     pub internal_traffic_policy: TrafficPolicy,
     pub external_traffic_policy: TrafficPolicy,
     pub publish_not_ready_addresses: bool,
@@ -53,6 +56,11 @@ pub struct ServiceSpec {
     pub traffic_distribution: Option<String>,
     pub ip_families: Vec<String>,
     pub ip_family_policy: String,
+}
+
+/// Whether an annotation of a Service may mean something: those of Istio do.
+fn is_read(key: &str) -> bool {
+    key.split('/').next().is_some_and(|domain| domain.ends_with("istio.io"))
 }
 
 impl ServiceSpec {
@@ -133,6 +141,22 @@ pub enum TransportProtocol {
 }
 
 impl Service {
+    /// Drops what nothing looks at: annotations of others (tools keep whole objects there), IP families.
+    pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
+        if meta.annotations.keys().any(|key| !is_read(key)) {
+            let read = meta.annotations.iter().filter(|(key, _)| is_read(key));
+            let read: BTreeMap<_, _> = read.map(|(key, value)| (key.clone(), value.clone())).collect();
+            meta.annotations = Arc::new(read);
+        }
+        if meta.annotations.is_empty() {
+            meta.annotations = no_annotations();
+        }
+        let spec = &mut self.spec;
+        (spec.ip_families, spec.ip_family_policy) = (Vec::new(), String::new());
+        spec.ports.shrink_to_fit();
+        spec.cluster_ips.shrink_to_fit();
+    }
+
     /// Applies the API server's defaults that depend on other fields.
     pub(crate) fn complete(&mut self) {
         let spec = &mut self.spec;

@@ -2,7 +2,7 @@
 
 use super::names::{self, each, quoted};
 use super::selectors::{self, Targets};
-use super::values::{at_most_one, duration, header_name, url_scheme};
+use super::values::{at_most_one, duration, header_name, one_line, url_scheme};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::security::{JwtRule, PeerAuthentication, RequestAuthentication};
@@ -53,6 +53,7 @@ fn jwt_rule(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
         if header.name.is_empty() {
             checker.error(&at.field("name"), "must be set");
         }
+        one_line(&header.prefix, &at.field("prefix"), checker);
     });
     let lists = [
         ("audiences", &rule.audiences),
@@ -76,12 +77,25 @@ fn jwt_rule(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
     duration(rule.timeout, &at.field("timeout"), checker);
 }
 
-/// Whether the text is a key in JSON or a list of them, each with its type.
+/// Whether the text is a key in JSON or a list of at least one, each with its type and what Envoy needs for that.
 fn is_key_set(text: &str) -> bool {
     let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { return false };
-    let is_key = |value: &serde_json::Value| value.get("kty").is_some_and(serde_json::Value::is_string);
+    let is_key = |value: &serde_json::Value| {
+        let encoded = |field: &&str| {
+            let text = value.get(field).and_then(serde_json::Value::as_str).unwrap_or_default();
+            let known = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'=');
+            !text.is_empty() && text.bytes().all(known)
+        };
+        match value.get("kty").and_then(serde_json::Value::as_str) {
+            Some("RSA") => ["n", "e"].iter().all(encoded),
+            Some("EC") => ["x", "y"].iter().all(encoded),
+            Some("OKP") => ["x"].iter().all(encoded),
+            Some("oct") => ["k"].iter().all(encoded),
+            kind => kind.is_some(),
+        }
+    };
     match value.get("keys") {
-        Some(keys) => keys.as_array().is_some_and(|keys| keys.iter().all(is_key)),
+        Some(keys) => keys.as_array().is_some_and(|keys| !keys.is_empty() && keys.iter().all(is_key)),
         None => is_key(&value),
     }
 }

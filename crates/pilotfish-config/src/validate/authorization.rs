@@ -111,6 +111,14 @@ fn source(source: &Source, custom: bool, at: &Path<'_>, checker: &mut Checker) {
     for (field, _) in by_certificate.iter().filter(|(_, list)| custom && !list.is_empty()) {
         checker.warning(&at.field(field), "is not supported for action CUSTOM");
     }
+    for (field, list) in [("namespaces", &source.namespaces), ("notNamespaces", &source.not_namespaces)] {
+        each(list, &at.field(field), checker, |namespace, at, checker| {
+            let known = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.' | b'*');
+            if !namespace.bytes().all(known) {
+                checker.error(at, format!("{} is not a namespace, nor one with *", quoted(namespace)));
+            }
+        });
+    }
     for (field, list) in blocks {
         each(list, &at.field(field), checker, |block, at, checker| {
             if !block.is_empty() {

@@ -155,6 +155,8 @@ fn warmup(settings: &WarmupConfiguration, at: &Path<'_>, checker: &mut Checker) 
 }
 
 fn consistent_hash(hash: &ConsistentHashLb, at: &Path<'_>, checker: &mut Checker) {
+    /// Envoy's bound for rings.
+    const LARGEST_RING: u64 = 8_388_608;
     /// Envoy's bound for the table of Maglev.
     const LARGEST_TABLE: u64 = 5_000_011;
     let keys = [
@@ -166,6 +168,23 @@ fn consistent_hash(hash: &ConsistentHashLb, at: &Path<'_>, checker: &mut Checker
     at_most_one(&keys, at, checker);
     let rings = [("ringHash", hash.ring_hash.is_some()), ("maglev", hash.maglev.is_some())];
     at_most_one(&rings, at, checker);
+    let ring = hash.ring_hash.as_ref().map_or(0, |ring| ring.minimum_ring_size);
+    let ring_at = at.field("ringHash");
+    for (size, at) in [(hash.minimum_ring_size, at), (ring, &ring_at)] {
+        if size > LARGEST_RING {
+            let message = format!("{size} is too large, at most {LARGEST_RING} is allowed");
+            checker.error(&at.field("minimumRingSize"), message);
+        }
+    }
+    let names = [
+        ("httpHeaderName", &hash.http_header_name),
+        ("httpQueryParameterName", &hash.http_query_parameter_name),
+    ];
+    for (field, name) in names {
+        if name.as_ref().is_some_and(String::is_empty) {
+            checker.error(&at.field(field), "must not be empty");
+        }
+    }
     if hash.minimum_ring_size != 0 {
         let message = match hash.ring_hash.is_some() || hash.maglev.is_some() {
             true => "has no effect beside ringHash and maglev",

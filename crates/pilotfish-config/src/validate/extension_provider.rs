@@ -1,6 +1,7 @@
 //! Extension providers of the mesh config. One that is wrong costs only those who use it, so there are warnings alone.
 
 use super::names::{fqdn_problem, is_ip, is_port, quoted, wildcard_problem};
+use super::values::{log_format, log_labels};
 use crate::mesh::ExtensionProvider;
 use crate::path::Path;
 use crate::problem::Checker;
@@ -97,6 +98,15 @@ fn rest(provider: &ExtensionProvider, at: &Path<'_>, checker: &mut Checker) {
             checker.warning(&at.field("statusOnError"), message);
         }
     };
+    if let Some(format) = provider.envoy_file_access_log.as_ref().and_then(|log| log.log_format.as_ref()) {
+        let log = at.field("envoyFileAccessLog");
+        let at = log.field("logFormat");
+        log_format(format.text.as_deref().unwrap_or_default(), &at.field("text"), checker);
+        for (label, value) in format.labels.iter().flatten() {
+            let labels = at.field("labels");
+            log_labels(value, &labels.key(label), checker);
+        }
+    }
     if let Some(authorizer) = &provider.envoy_ext_authz_http {
         let at = at.field("envoyExtAuthzHttp");
         status(&authorizer.status_on_error, &at, checker);

@@ -2,7 +2,7 @@
 
 use super::gateway_api_routes::Backend;
 use super::names::{self, each, is_ip, quoted, unique};
-use super::values::at_most_one;
+use super::values::{at_most_one, header_value, one_line};
 use crate::gateway_api::{
     HeaderFilter, HttpHeader, PathModifier, PathModifierType, RequestMirrorFilter, RequestRedirectFilter,
     RouteFilter, RouteFilterType,
@@ -80,6 +80,7 @@ fn headers(filter: &HeaderFilter, at: &Path<'_>, checker: &mut Checker) {
         let at = at.field(field);
         each(list, &at, checker, |header: &HttpHeader, at, checker| {
             header_name(&header.name, &at.field("name"), checker);
+            header_value(&header.value, &at.field("value"), checker);
         });
         unique(list, &at, "name", checker, |header| Some(header.name.to_ascii_lowercase()));
     }
@@ -152,6 +153,12 @@ fn path(modifier: Option<&PathModifier>, by_prefix: bool, at: &Path<'_>, checker
         PathModifierType::ReplaceFullPath => (full, prefix),
         PathModifierType::ReplacePrefixMatch => (prefix, full),
     };
+    for (field, text) in [
+        ("replaceFullPath", &modifier.replace_full_path),
+        ("replacePrefixMatch", &modifier.replace_prefix_match),
+    ] {
+        one_line(text.as_deref().unwrap_or_default(), &at.field(field), checker);
+    }
     if !wanted.1 {
         checker.error(&at.field(wanted.0), "must be set for this type");
     }

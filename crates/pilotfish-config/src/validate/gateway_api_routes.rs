@@ -63,6 +63,8 @@ fn http_match(value: &HttpRouteMatch, at: &Path<'_>, checker: &mut Checker) {
         checker.error(&path_at, format!("{} must begin with '/'", quoted(path)));
     } else if let Some(part) = forbidden_in_path(path) {
         checker.error(&path_at, format!("{} must not contain {part:?}", quoted(path)));
+    } else if path.contains('?') {
+        checker.error(&path_at, format!("{} is a path, \"?\" begins a query", quoted(path)));
     }
     headers(&value.headers, &at.field("headers"), checker);
     let parameters = at.field("queryParams");

@@ -24,7 +24,11 @@ pub(super) fn check(value: &HttpMatchRequest, for_gateways: bool, at: &Path<'_>,
     headers(&value.without_headers, for_gateways, &at.field("withoutHeaders"), checker);
     let parameters = at.field("queryParams");
     for (name, value) in &value.query_params {
-        values::value_match(value, &parameters.key(name), checker);
+        let at = parameters.key(name);
+        if name.is_empty() {
+            checker.error(&at, "the name of a query parameter is empty");
+        }
+        values::value_match(value, &at, checker);
     }
 }
 

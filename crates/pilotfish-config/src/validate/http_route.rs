@@ -153,6 +153,8 @@ fn redirect(redirect: &HttpRedirect, at: &Path<'_>, checker: &mut Checker) {
     if redirect.uri.is_empty() && redirect.authority.is_empty() && redirect.scheme.is_empty() && !port {
         checker.warning(at, "changes nothing, set one of uri, authority, scheme, port and derivePort");
     }
+    values::one_line(&redirect.uri, &at.field("uri"), checker);
+    values::one_line(&redirect.authority, &at.field("authority"), checker);
     let code = redirect.redirect_code;
     if code != 0 && !(300..=399).contains(&code) {
         checker
@@ -190,6 +192,8 @@ fn rewrite(rewrite: &HttpRewrite, at: &Path<'_>, checker: &mut Checker) {
     if rewrite.uri.is_empty() && rewrite.authority.is_empty() && by_regex.is_none() {
         checker.warning(at, "changes nothing, set one of uri, authority and uriRegexRewrite");
     }
+    values::one_line(&rewrite.uri, &at.field("uri"), checker);
+    values::one_line(&rewrite.authority, &at.field("authority"), checker);
     let Some(by_regex) = by_regex else { return };
     let at = at.field("uriRegexRewrite");
     if by_regex.rewrite.is_empty() {

@@ -48,6 +48,8 @@ fn path(path: &HttpIngressPath, at: &Path<'_>, checker: &mut Checker) {
         checker.error(&at.field("path"), format!("{} must begin with '/'", quoted(text)));
     } else if !plain && let Some(part) = super::gateway_api::forbidden_in_path(text) {
         checker.error(&at.field("path"), format!("{} must not contain {part:?}", quoted(text)));
+    } else if path.path_type == PathType::Prefix && text.contains('?') {
+        checker.error(&at.field("path"), format!("{} is a path, \"?\" begins a query", quoted(text)));
     }
     backend(&path.backend, &at.field("backend"), checker);
 }

@@ -179,5 +179,25 @@ pub(super) fn secret(secret: &Secret, at: &Path<'_>, _: &ObjectMeta, checker: &m
         for key in ["tls.crt", "tls.key"].into_iter().filter(|key| secret.value(key).is_none()) {
             checker.error(&at.field("data").key(key), "must be set for type kubernetes.io/tls");
         }
+        for key in ["tls.crt", "tls.key"] {
+            // The API server takes empty ones, for a certificate that is still to come.
+            let value = secret.value(key).unwrap_or_default();
+            if !value.is_empty() && !is_pem(value) {
+                checker.error(&at.field("data").key(key), "is not PEM, -----BEGIN ...----- and base64");
+            }
+        }
     }
+}
+
+/// Whether the text has at least one block of PEM, and each block's content is base64.
+fn is_pem(text: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    let mut blocks = text.split("-----BEGIN ").skip(1).peekable();
+    blocks.peek().is_some()
+        && blocks.all(|block| {
+            let Some((_, rest)) = block.split_once("-----") else { return false };
+            let Some((content, _)) = rest.split_once("-----END ") else { return false };
+            let known = |c: u8| c.is_ascii_alphanumeric() || b"+/=\r\n\t :,-".contains(&c);
+            !content.trim().is_empty() && content.bytes().all(known)
+        })
 }

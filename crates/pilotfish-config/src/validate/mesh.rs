@@ -1,12 +1,12 @@
 //! MeshConfig and MeshNetworks.
 
 use super::names::{self, each, host_port, is_dns_label, is_ip, quoted};
-use super::values::{at_most_one, duration};
+use super::values::{at_most_one, duration, log_format, log_labels};
 use super::{destination_rule, extension_provider, http_route, locality, selectors, telemetry, tls};
 use crate::Duration;
 use crate::mesh::{
-    AuthenticationPolicy, IstioNetworkGateway, KeyProvider, MeshConfig, MeshNetworks, NetworkEndpoints,
-    ProxyConfig, RemoteService, TlsConfig, Tracing,
+    AccessLogEncoding, AuthenticationPolicy, IstioNetworkGateway, KeyProvider, MeshConfig, MeshNetworks,
+    NetworkEndpoints, ProxyConfig, RemoteService, TlsConfig, Tracing,
 };
 use crate::path::Path;
 use crate::problem::Checker;
@@ -19,6 +19,7 @@ pub(super) fn check(mesh: &MeshConfig, at: &Path<'_>, _: &ObjectMeta, checker: &
         names::port(mesh.proxy_http_port, &at.field("proxyHttpPort"), checker);
     }
     timeouts(mesh, at, checker);
+    access_log(mesh, at, checker);
     if let Some(settings) = &mesh.tcp_keepalive {
         destination_rule::keepalive(settings, &at.field("tcpKeepalive"), checker);
     }
@@ -45,6 +46,19 @@ pub(super) fn check(mesh: &MeshConfig, at: &Path<'_>, _: &ObjectMeta, checker: &
     tls_settings(mesh, at, checker);
     extension_provider::check(&mesh.extension_providers, &at.field("extensionProviders"), checker);
     proxy(&mesh.default_config, &at.field("defaultConfig"), checker);
+}
+
+fn access_log(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {
+    let at = at.field("accessLogFormat");
+    match mesh.access_log_encoding {
+        AccessLogEncoding::Text => log_format(&mesh.access_log_format, &at, checker),
+        // What is no JSON is replaced by the default, as istiod does.
+        AccessLogEncoding::Json => {
+            if let Ok(labels) = serde_json::from_str(&mesh.access_log_format) {
+                log_labels(&labels, &at, checker);
+            }
+        }
+    }
 }
 
 fn timeouts(mesh: &MeshConfig, at: &Path<'_>, checker: &mut Checker) {

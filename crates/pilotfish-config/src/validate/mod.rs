@@ -7,6 +7,7 @@ mod authorization;
 mod destination_rule;
 mod envoy_filter;
 mod extension_provider;
+mod format;
 mod gateway;
 mod gateway_api;
 mod gateway_api_filters;
@@ -56,6 +57,11 @@ macro_rules! content {
             <$type>::complete(self);
         }
     };
+    (@compact $type:ty) => {
+        fn compact(&mut self, meta: &mut ObjectMeta) {
+            <$type>::compact(self, meta);
+        }
+    };
     (@status $type:ty) => {
         fn complete(&mut self, object: &Node, _deleting: bool) {
             self.status = status(object);
@@ -75,10 +81,10 @@ macro_rules! content {
 }
 
 content! { Object:
-    k8s::Service => kubernetes::service, complete;
-    k8s::EndpointSlice => kubernetes::endpoint_slice;
-    k8s::Pod => kubernetes::pod, deleting;
-    k8s::Node => nothing;
+    k8s::Service => kubernetes::service, complete, compact;
+    k8s::EndpointSlice => kubernetes::endpoint_slice, compact;
+    k8s::Pod => kubernetes::pod, deleting, compact;
+    k8s::Node => nothing, compact;
     k8s::Namespace => kubernetes::namespace;
     k8s::Secret => kubernetes::secret, complete;
     k8s::ConfigMap => nothing;

@@ -144,9 +144,13 @@ pub(super) fn ip_or_fqdn(text: &str, at: &Path<'_>, checker: &mut Checker) {
 
 /// The path of a Unix domain socket without `unix://`: absolute, or `@name` for an abstract one.
 pub(super) fn socket_path(path: &str, at: &Path<'_>, checker: &mut Checker) {
+    /// What the system's addresses of sockets hold.
+    const LONGEST: usize = 107;
     let file = path.starts_with('/') && !path.ends_with('/');
     if !file && !path.starts_with('@') {
         checker.error(at, format!("{} is not the absolute path of a socket", quoted(path)));
+    } else if path.len() > LONGEST {
+        checker.error(at, format!("the path of a socket has at most {LONGEST} characters"));
     }
 }
 

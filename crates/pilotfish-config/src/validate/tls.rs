@@ -5,15 +5,25 @@ use super::values::at_most_one;
 use crate::networking::{ClientTlsMode, ClientTlsSettings, ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use crate::path::Path;
 use crate::problem::Checker;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use std::collections::BTreeSet;
 
 /// TLS towards a host.
 pub(super) fn client(tls: &ClientTlsSettings, at: &Path<'_>, checker: &mut Checker) {
+    /// Envoy's bound.
+    const LONGEST_SNI: usize = 255;
     let required = |field: &str, value: &str, checker: &mut Checker| {
         if value.is_empty() {
             checker.warning(&at.field(field), "is not set, mode MUTUAL needs it, or credentialName instead");
         }
     };
+    if tls.sni.len() > LONGEST_SNI {
+        checker.error(
+            &at.field("sni"),
+            format!("has {} characters, at most {LONGEST_SNI} are allowed", tls.sni.len()),
+        );
+    }
     let by_name = matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
     if tls.insecure_skip_verify == Some(true) && by_name {
         let mut others = vec![
@@ -51,6 +61,7 @@ pub(super) fn server(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Check
     use ServerTlsMode as Mode;
     versions_and_ciphers(tls, at, checker);
     names(tls, at, checker);
+    hashes(tls, at, checker);
     let certificates = [
         ("serverCertificate", !tls.server_certificate.is_empty()),
         ("privateKey", !tls.private_key.is_empty()),
@@ -99,6 +110,34 @@ fn terminating(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
     if tls.mode != ServerTlsMode::Simple && !one_has_ca {
         required("caCertificates", &tls.ca_certificates, at, checker);
     }
+}
+
+/// SHA-256 hashes of certificates and of keys.
+fn hashes(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {
+    super::names::each(
+        &tls.verify_certificate_hash,
+        &at.field("verifyCertificateHash"),
+        checker,
+        |hash, at, checker| {
+            let plain = hash.len() == 64 && hash.bytes().all(|c| c.is_ascii_hexdigit());
+            let pairs =
+                || hash.split(':').all(|pair| pair.len() == 2 && pair.bytes().all(|c| c.is_ascii_hexdigit()));
+            if !(plain || hash.len() == 95 && pairs()) {
+                checker.error(at, format!("{} is not a SHA-256 hash, 64 hexadecimal digits", quoted(hash)));
+            }
+        },
+    );
+    super::names::each(
+        &tls.verify_certificate_spki,
+        &at.field("verifyCertificateSpki"),
+        checker,
+        |hash, at, checker| {
+            let is_hash = BASE64.decode(hash).is_ok_and(|bytes| bytes.len() == 32);
+            if !is_hash {
+                checker.error(at, format!("{} is not a SHA-256 hash in base64", quoted(hash)));
+            }
+        },
+    );
 }
 
 fn names(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Checker) {

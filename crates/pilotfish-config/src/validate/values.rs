@@ -1,7 +1,7 @@
 //! Values that many kinds have: durations, shares, HTTP headers, matches on text.
 
 use super::names::quoted;
-use super::regex;
+use super::{format, regex};
 use crate::common::{Duration, StringMatch};
 use crate::path::Path;
 use crate::problem::Checker;
@@ -72,10 +72,45 @@ pub(super) fn is_authority(name: &str) -> bool {
 
 /// A header value, with Envoy's `%VARIABLE%` and `%VARIABLE(arguments)%` in it; `%%` is a percent sign.
 pub(super) fn header_value(value: &str, at: &Path<'_>, checker: &mut Checker) {
+    /// Envoy's bound.
+    const LONGEST: usize = 16_384;
     if value.bytes().any(|c| (c < 0x20 && c != b'\t') || c == 0x7f) {
         checker.error(at, "a header value has no control characters");
+    } else if value.len() > LONGEST {
+        checker.error(at, format!("a header value has at most {LONGEST} characters"));
     } else if let Some(why) = format_problem(value) {
         checker.error(at, format!("{} is not a header value: {why}", quoted(value)));
+    } else if let Some(why) = format::unknown_variable(value, &[]) {
+        checker.error(at, format!("{} is not a header value: {why}", quoted(value)));
+    }
+}
+
+/// A text of an access log. `REQ_WITHOUT_QUERY` comes with an extension that is sent along.
+pub(super) fn log_format(text: &str, at: &Path<'_>, checker: &mut Checker) {
+    if let Some(why) = format::unknown_variable(text, &["REQ_WITHOUT_QUERY", "RESP_WITHOUT_QUERY"]) {
+        checker.error(at, format!("{} is not the format of an access log: {why}", quoted(text)));
+    }
+}
+
+/// The texts of an access log's JSON.
+pub(super) fn log_labels(value: &serde_json::Value, at: &Path<'_>, checker: &mut Checker) {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => log_format(text, at, checker),
+        Value::Object(fields) => {
+            fields.iter().for_each(|(key, value)| log_labels(value, &at.key(key), checker))
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| log_labels(item, &at.index(index), checker));
+        }
+        _ => {}
+    }
+}
+
+/// A text that becomes a header of one line.
+pub(super) fn one_line(text: &str, at: &Path<'_>, checker: &mut Checker) {
+    if text.contains(['\0', '\r', '\n']) {
+        checker.error(at, "must not contain line breaks or zero bytes");
     }
 }
 

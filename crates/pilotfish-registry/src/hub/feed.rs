@@ -1,5 +1,6 @@
 //! A feed: the objects of one cluster or store, from one or several sources, behind the namespace filter.
 
+use crate::pool::Pool;
 use crate::registry::{Failure, ObjectEvent, SyncStatus};
 use crate::source::SourceEvent;
 use pilotfish_config::LabelSelector;
@@ -17,8 +18,45 @@ struct Source {
     listing: BTreeMap<Kind, BTreeSet<ObjectKey>>,
 }
 
-/// An object as its sources have it: by the place of the source in the feed. The first one counts.
-type Versions = BTreeMap<usize, Object>;
+/// An object as its sources have it: by the place of the source in the feed, in order. The first one counts. Nearly all have
+/// just one, for which a list needs far less memory than a map.
+#[derive(Default)]
+struct Versions(Vec<(usize, Object)>);
+
+impl Versions {
+    fn first(&self) -> Option<&(usize, Object)> {
+        self.0.first()
+    }
+
+    /// The version that counts.
+    fn object(&self) -> Option<&Object> {
+        self.first().map(|(_, object)| object)
+    }
+
+    fn has(&self, place: usize) -> bool {
+        self.find(place).is_ok()
+    }
+
+    fn find(&self, place: usize) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&place, |(place, _)| *place)
+    }
+
+    fn set(&mut self, place: usize, object: Option<Object>) {
+        match (self.find(place), object) {
+            (Ok(at), Some(object)) => {
+                if let Some(version) = self.0.get_mut(at) {
+                    version.1 = object;
+                }
+            }
+            (Err(at), Some(object)) => {
+                self.0.reserve_exact(1);
+                self.0.insert(at, (place, object));
+            }
+            (Ok(at), None) => drop(self.0.remove(at)),
+            (Err(_), None) => {}
+        }
+    }
+}
 
 /// See the module's description.
 #[derive(Default)]
@@ -29,6 +67,7 @@ pub(super) struct Feed {
     selected: BTreeMap<Namespace, bool>,
     /// Whether readiness goes on without it.
     pub(super) given_up: bool,
+    labels: Pool<BTreeMap<String, String>>,
 }
 
 impl Feed {
@@ -46,7 +85,7 @@ impl Feed {
         let keys: Vec<ObjectKey> = self
             .objects
             .iter()
-            .filter(|(_, versions)| versions.contains_key(&place))
+            .filter(|(_, versions)| versions.has(place))
             .map(|(key, _)| key.clone())
             .collect();
         for key in keys {
@@ -72,7 +111,11 @@ impl Feed {
         let Some(place) = self.place(source) else { return false };
         let Some(Some(source)) = self.sources.get_mut(place) else { return false };
         match event {
-            SourceEvent::Object(ObjectEvent::Applied(object)) => {
+            SourceEvent::Object(ObjectEvent::Applied(mut object)) => {
+                // Where the source keeps none itself, equal labels of its objects are kept once.
+                if let Some(meta) = Arc::get_mut(&mut object.meta) {
+                    self.labels.share(&mut meta.labels);
+                }
                 if let Some(seen) = source.listing.get_mut(&object.key().kind) {
                     seen.insert(object.key().clone());
                 }
@@ -100,7 +143,7 @@ impl Feed {
 
     fn unseen(&self, place: usize, kind: Kind, seen: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
         self.range(kind, "", None)
-            .filter(|(key, versions)| versions.contains_key(&place) && !seen.contains(*key))
+            .filter(|(key, versions)| versions.has(place) && !seen.contains(*key))
             .map(|(key, _)| key.clone())
             .collect()
     }
@@ -111,7 +154,7 @@ impl Feed {
             .iter()
             .flat_map(|kind| self.range(*kind, "", None))
             .filter(|(key, _)| self.is_visible(key))
-            .filter_map(|(_, versions)| versions.values().next())
+            .filter_map(|(_, versions)| versions.object())
     }
 
     /// Sets which namespaces take part; no selectors stand for all of them. What enters or leaves is told as events.
@@ -144,13 +187,10 @@ impl Feed {
 
     fn change(&mut self, place: usize, key: ObjectKey, object: Option<Object>, out: &mut Vec<ObjectEvent>) {
         let versions = self.objects.entry(key.clone()).or_default();
-        let before = versions.first_key_value().map(|(place, object)| (*place, object.clone()));
-        match object {
-            Some(object) => versions.insert(place, object),
-            None => versions.remove(&place),
-        };
-        let after = versions.values().next().cloned();
-        if versions.is_empty() {
+        let before = versions.first().cloned();
+        versions.set(place, object);
+        let after = versions.object().cloned();
+        if after.is_none() {
             self.objects.remove(&key);
         }
         let unaffected = before.as_ref().is_some_and(|(first, _)| *first < place);
@@ -179,7 +219,7 @@ impl Feed {
         self.selected.insert(namespace.clone(), is);
         for kind in Kind::ALL {
             for (key, versions) in self.range(*kind, namespace.as_str(), Some(namespace)) {
-                let Some(object) = versions.values().next() else { continue };
+                let Some(object) = versions.object() else { continue };
                 out.push(if is {
                     ObjectEvent::Applied(object.clone())
                 } else {
@@ -205,7 +245,7 @@ impl Feed {
             return true;
         }
         let object = ObjectKey::new(Kind::Namespace, "", namespace.as_str());
-        let object = self.objects.get(&object).and_then(|versions| versions.values().next());
+        let object = self.objects.get(&object).and_then(Versions::object);
         let labels = object.map(|object| object.meta.labels.clone()).unwrap_or_default();
         let mut labels = Labels::unwrap_or_clone(labels);
         labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| namespace.to_string());

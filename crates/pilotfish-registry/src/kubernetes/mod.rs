@@ -22,6 +22,7 @@ mod slice;
 use crate::labels;
 use crate::links::{self, Links, Name};
 use crate::networks::Networks;
+use crate::pool::Pool;
 use crate::registry::{Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
 use crate::selector::SelectorIndex;
 use crate::settings::{MultiClusterServices, RegistrySettings};
@@ -30,7 +31,8 @@ use gateways::GatewaySet;
 use node::Nodes;
 use pilotfish_config::kubernetes::{EndpointSlice, Node, Pod, Service as KubernetesService};
 use pilotfish_model::{
-    Endpoint, Kind, Namespace, NetworkId, Object, Provider, Service, ShardKey, Typed, Workload, WorkloadKind,
+    Endpoint, Kind, KubernetesAttributes, Namespace, NetworkId, Object, Provider, Service, ShardKey, Typed,
+    Workload, WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +74,25 @@ struct PodState {
     workload: Option<Arc<Workload>>,
 }
 
+/// Values that many Pods or Services have in common.
+#[derive(Default)]
+struct Pools {
+    labels: Pool<BTreeMap<String, String>>,
+    ports: Pool<BTreeMap<Arc<str>, u32>>,
+    texts: Pool<str>,
+    attributes: Pool<KubernetesAttributes>,
+}
+
+impl Pools {
+    fn share(&mut self, workload: &mut Workload) {
+        self.labels.share(&mut workload.labels);
+        self.ports.share(&mut workload.ports);
+        for text in [&mut workload.service_account, &mut workload.identity, &mut workload.workload_name] {
+            self.texts.share(text);
+        }
+    }
+}
+
 /// What must be computed anew.
 #[derive(Default)]
 struct Dirty {
@@ -110,6 +131,7 @@ pub struct KubernetesRegistry {
     pods_of_node: Links,
     gateways: GatewaySet,
     exports: Exports,
+    pools: Pools,
     dirty: Dirty,
 }
 
@@ -138,6 +160,7 @@ impl KubernetesRegistry {
             pods_of_node: Links::default(),
             gateways: GatewaySet::default(),
             exports: Exports::default(),
+            pools: Pools::default(),
             dirty: Dirty::default(),
         }
     }
@@ -184,7 +207,10 @@ impl KubernetesRegistry {
     fn link_slice(&mut self, name: &Name, object: &Typed<EndpointSlice>, link: fn(&mut Links, &Name, &Name)) {
         for endpoint in &object.endpoints {
             match slice::pod_link(endpoint, object.namespace()) {
-                PodLink::Name(pod) => link(&mut self.slices_of_pod, &pod, name),
+                PodLink::Name(pod) => {
+                    let known = self.pods.get_key_value(&pod).map(|(known, _)| known);
+                    link(&mut self.slices_of_pod, known.unwrap_or(&pod), name);
+                }
                 PodLink::Address(address) => link(&mut self.slices_of_address, &address, name),
                 PodLink::Nothing => {}
             }

@@ -65,7 +65,7 @@ pub(super) fn convert(
         mesh_external: alias,
         export_to: ExportTo::parse(annotation(EXPORT_TO).split(','), namespace),
         labels: meta.labels.clone(),
-        selector: Arc::new(spec.selector.clone()),
+        selector: spec.selector.clone(),
         service_accounts: accounts(annotation, context.trust_domain, namespace.as_str()),
         traffic_distribution: distribution(object, context),
         race_first_tcp_connect: false,

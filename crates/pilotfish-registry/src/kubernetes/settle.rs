@@ -29,9 +29,10 @@ impl KubernetesRegistry {
     pub(super) fn settle_pods(&mut self, out: &mut RegistryOutput) {
         for name in std::mem::take(&mut self.dirty.pods) {
             let Some(state) = self.pods.get(&name) else { continue };
-            let new = state.object.as_ref().map(|object| pod::convert(object, &self.pod_context()));
-            let new = new.map(Arc::new);
             let (is_gone, old) = (state.object.is_none(), state.workload.clone());
+            let mut new = state.object.as_ref().map(|object| pod::convert(object, &self.pod_context()));
+            new.iter_mut().for_each(|workload| self.pools.share(workload));
+            let new = new.map(Arc::new);
             if old != new {
                 self.dirty.slices.extend(self.slices_of_pod.of(&name).cloned());
                 self.link_addresses(&name, old.as_deref(), Links::remove);
@@ -70,8 +71,11 @@ impl KubernetesRegistry {
     pub(super) fn settle_services(&mut self, out: &mut RegistryOutput) {
         for name in std::mem::take(&mut self.dirty.services) {
             let Some(state) = self.services.get(&name) else { continue };
-            let new = self.convert_service(&name);
             let old = state.model.clone();
+            let new = self.convert_service(&name).map(|mut service| {
+                service.kubernetes.iter_mut().for_each(|attributes| self.pools.attributes.share(attributes));
+                Arc::new(service)
+            });
             self.set_gateways(&name, new.as_deref());
             if old != new {
                 let service = new.as_deref().or(old.as_deref());
@@ -95,7 +99,7 @@ impl KubernetesRegistry {
         }
     }
 
-    fn convert_service(&self, name: &Name) -> Option<Arc<Service>> {
+    fn convert_service(&self, name: &Name) -> Option<Service> {
         let object = self.services.get(name)?.object.as_ref()?;
         let context = service::Context {
             settings: &self.settings,
@@ -110,7 +114,7 @@ impl KubernetesRegistry {
                     "the Service's name is not in lower case, it is left out");
                 None
             }
-            Ok(service) => Some(Arc::new(service)),
+            Ok(service) => Some(service),
             Err(error) => {
                 tracing::warn!(service = %name, %error, "the Service's name makes no host name, it is left out");
                 None

@@ -1,6 +1,7 @@
 //! A stock Envoy on a stage: one process that is shown the resources of one proxy after another over ADS, and says of each
 //! whether it takes them.
 
+pub(crate) mod bad_input;
 mod envoy;
 pub(crate) mod needs;
 mod stage;
@@ -16,6 +17,7 @@ use serde_json::Value;
 use stage::{CLIENT, Journal, Stage};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What one proxy is sent.
 pub(crate) struct Play {
@@ -59,7 +61,10 @@ impl Theatre {
     /// Starts Envoy with nothing to load. `None` where the tools are missing and nobody insists.
     pub(crate) async fn open() -> Option<Self> {
         let journal = Arc::new(Journal::default());
-        let fanout = Fanout::new(Arc::new(Stage::default()), journal.clone(), StreamLimits::default());
+        // After a refusal nobody acknowledges what removals wait for: the next play is not to wait for them.
+        let soon = Duration::from_millis(100);
+        let limits = StreamLimits { draining: soon, ..StreamLimits::default() };
+        let fanout = Fanout::new(Arc::new(Stage::default()), journal.clone(), limits);
         let server = pilotfish_xds::Server::new(fanout.clone(), pilotfish_xds::ServerConfig::default());
         let bound = server.bind(([127, 0, 0, 1], 0).into()).expect("loopback has a free port");
         let port = bound.local_addr().port();

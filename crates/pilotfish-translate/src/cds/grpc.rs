@@ -136,3 +136,23 @@ pub(crate) fn common_tls(accounts: &[String]) -> CommonTlsContext {
         ..CommonTlsContext::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_config::networking::{MagLev, RingHash};
+
+    #[test]
+    fn every_table_is_a_ring_of_a_size_that_grpc_takes() {
+        let maglev = ConsistentHashLb { maglev: Some(MagLev { table_size: 251 }), ..Default::default() };
+        assert_eq!(as_ring(&maglev).maglev, None);
+        for size in [0, 1024, MAX_RING_SIZE, MAX_RING_SIZE + 1, u64::MAX] {
+            let expected = size.min(MAX_RING_SIZE);
+            let older = ConsistentHashLb { minimum_ring_size: size, ..Default::default() };
+            assert_eq!(as_ring(&older).minimum_ring_size, expected);
+            let ring = Some(RingHash { minimum_ring_size: size });
+            let newer = ConsistentHashLb { ring_hash: ring, ..Default::default() };
+            assert_eq!(as_ring(&newer).ring_hash, Some(RingHash { minimum_ring_size: expected }));
+        }
+    }
+}

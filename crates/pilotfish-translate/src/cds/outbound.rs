@@ -132,6 +132,9 @@ impl<'a> Context<'a> {
         let mut draft = Draft::new(name, self.kind(which)?);
         let mut provenance = self.provenance();
         provenance.extend(self.discover(&mut draft, which)?);
+        if which.policy.tls.is_none() {
+            provenance.extend(self.policies_against_mtls());
+        }
         let sniffs = self.client.scope.kind != ProxyKind::Router;
         draft.set_protocol(which.port.protocol, sniffs, self.client.preserve_case);
         self.name(&mut draft, which);
@@ -276,7 +279,13 @@ impl<'a> Context<'a> {
         if passes && !*self.cx.get(&query) {
             return false;
         }
-        *self.cx.get(&StatedMtlsOf(self.service.namespace.clone())) != Some(MtlsMode::Disable)
+        self.policies_against_mtls().is_empty()
+    }
+
+    /// The policies by which the whole namespace of the service does without mutual TLS; none where it does not.
+    fn policies_against_mtls(&self) -> Vec<ObjectRef> {
+        let stated = self.cx.get(&StatedMtlsOf(self.service.namespace.clone()));
+        if stated.mode == Some(MtlsMode::Disable) { stated.provenance.clone() } else { Vec::new() }
     }
 
     /// Metadata, and what else telemetry and sessions need.

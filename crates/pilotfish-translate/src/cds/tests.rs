@@ -178,3 +178,24 @@ fn credentials_are_for_selected_workloads_only() {
     assert_eq!(sockets(None), [false, false]);
     assert_eq!(sockets(Some(&[])), [true, true]);
 }
+
+#[test]
+fn a_policy_that_ends_mutual_tls_is_among_the_origins_of_a_cluster() {
+    let web = service("web", "shop");
+    let origins = |mode: &str| -> Vec<String> {
+        let policy = crate::testing::line(
+            "security.istio.io/v1",
+            "PeerAuthentication",
+            "shop",
+            "p",
+            &format!("{{mtls: {{mode: {mode}}}}}"),
+        );
+        let world = world([web.update()].into_iter().chain(crate::testing::yaml(&policy)));
+        let client = view(&world, &sidecar("client", "shop")).client;
+        let batch = ask(&world, &ServiceClusters { client, service: web.key() });
+        let origins = batch.resources[0].provenance.iter();
+        origins.map(|origin| origin.object.name.to_string()).collect()
+    };
+    assert_eq!(origins("DISABLE"), ["web", "p"]);
+    assert_eq!(origins("STRICT"), ["web"]);
+}

@@ -11,6 +11,7 @@ mod grpc;
 mod http_proxy;
 mod inbound;
 mod outbound;
+mod overlap;
 mod policies;
 mod stream_route;
 pub(crate) mod tcp_proxy;

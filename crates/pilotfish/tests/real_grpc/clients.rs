@@ -26,8 +26,10 @@ async fn routes_by_header_and_weight(library: Library) {
     assert_eq!(tally.keys().collect::<Vec<_>>(), ["v1", "v2"], "{tally:?}");
     // 100 of 500 are expected; 60 and 140 are more than four standard deviations away.
     assert!((60..=140).contains(&tally["v2"]), "{tally:?}");
-    let tally = peer.ask(TARGET, Plain, 50, &[("x-user", "tester")]).await;
-    assert_eq!(tally, Tally::from([("v2".into(), 50)]));
+    for target in [TARGET, "xds:///echo:9000", "xds:///echo.shop:9000"] {
+        let tally = peer.ask(target, Plain, 20, &[("x-user", "tester")]).await;
+        assert_eq!(tally, Tally::from([("v2".into(), 20)]), "{target}");
+    }
     pilotfish.write("routes.yaml", &mesh::subsets((100, 0)));
     eventually("the client follows", || async {
         let tally = peer.ask(TARGET, Plain, 20, &[]).await;

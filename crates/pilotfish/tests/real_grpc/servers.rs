@@ -43,6 +43,9 @@ impl Pair {
         };
         let client = client_of(&pilotfish, &authority, client, "client", CLIENT).await?;
         server.serve(&format!("{IP}:{port}"), "echo", Xds).await;
+        // It listens as soon as it has its listener; a client that came before would wait a second and more between its
+        // attempts.
+        eventually("the server listens", || TcpStream::connect((IP, port))).await;
         Some(Self { pilotfish, authority, client, _server: server, port })
     }
 
@@ -128,8 +131,6 @@ async fn mutual_tls_later(server: Library) {
 /// identity.
 async fn other_identity(client: Library, server: Library) {
     let Some(pair) = Pair::start(client, server, OTHER, &[MUTUAL_TLS]).await else { return };
-    // It listens as soon as it has its listener.
-    eventually("the server listens", || TcpStream::connect((IP, pair.port))).await;
     let refused = pair.client.ask_once(TARGET, Xds, WHO).await;
     assert!(refused.starts_with("UNAVAILABLE"), "{refused}");
     let service = mesh::service(&[(IP, pair.port)]).replace("serviceAccount: echo", "serviceAccount: other");

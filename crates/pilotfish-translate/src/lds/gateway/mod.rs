@@ -14,7 +14,7 @@ mod tls;
 use super::filters::Side;
 use super::policies::{Policies, PoliciesOf};
 use super::view::Base;
-use super::{address, filters};
+use super::{address, filters, overlap};
 use crate::gateway::{Bound, MergedOf, PortServers};
 use crate::proxy_config::EffectiveProxyConfig;
 use crate::{Cx, Encoded, Proxy};
@@ -135,7 +135,7 @@ impl Builder<'_> {
             listener_filters: self.listener_filters(&draft.chains),
             access_log: self.policies.logs.listener.clone(),
             max_connections_to_accept_per_socket_event: Some(1),
-            filter_chains: draft.chains.into_iter().map(Chain::build).collect(),
+            filter_chains: overlap::first_wins(draft.chains.into_iter().map(Chain::build).collect()),
             ..Default::default()
         };
         Encoded::new(name, &listener, provenance)

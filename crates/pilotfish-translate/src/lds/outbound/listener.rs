@@ -3,6 +3,7 @@
 use super::{Builder, Entry};
 use crate::lds::address;
 use crate::lds::filters;
+use crate::lds::overlap;
 use crate::lds::tcp_proxy::{Stream, To};
 use crate::lds::view::OutboundView;
 use crate::lds::virtual_outbound::ACCEPT_AT_ONCE;
@@ -40,7 +41,7 @@ pub(super) fn encode(cx: &Cx<'_>, view: &OutboundView, builder: &Builder<'_>, mu
         ..Default::default()
     };
     let chains = entry.chains.into_iter().map(|chain| chain.build(view.base.http10)).collect();
-    (listener.filter_chains, listener.default_filter_chain) = split(chains);
+    (listener.filter_chains, listener.default_filter_chain) = split(overlap::first_wins(chains));
     if !takes_everything(&listener) {
         listener.default_filter_chain = Some(passthrough(builder));
     }

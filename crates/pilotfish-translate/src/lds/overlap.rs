@@ -1,0 +1,149 @@
+//! Filter chains of one listener that would match the same connections. Envoy refuses a listener with such chains as a whole; here
+//! the first one wins, and a later one keeps what only it matches.
+
+use pilotfish_proto::envoy::config::core::v3::CidrRange;
+use pilotfish_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch};
+use prost::Message;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// What one condition of a chain says: the conditions that are no lists, address range, protocol, server name.
+type Key = (Vec<u8>, String, String, String);
+
+/// The chains without what earlier ones match.
+pub(super) fn first_wins(chains: Vec<FilterChain>) -> Vec<FilterChain> {
+    let mut taken = BTreeSet::new();
+    let left = |mut chain: FilterChain| match &mut chain.filter_chain_match {
+        None => Some(chain),
+        Some(condition) => keep_new(condition, &mut taken).then_some(chain),
+    };
+    chains.into_iter().filter_map(left).collect()
+}
+
+/// Takes what is taken out of the condition; returns whether something is left.
+fn keep_new(condition: &mut FilterChainMatch, taken: &mut BTreeSet<Key>) -> bool {
+    let rest = FilterChainMatch {
+        prefix_ranges: Vec::new(),
+        server_names: Vec::new(),
+        application_protocols: Vec::new(),
+        ..condition.clone()
+    };
+    let rest = rest.encode_to_vec();
+    let protocols = or_any(condition.application_protocols.clone());
+    let names = |condition: &FilterChainMatch| {
+        or_any(condition.server_names.iter().map(|name| name.to_ascii_lowercase()).collect())
+    };
+    let has = |taken: &BTreeSet<Key>, range: &str, name: &str| {
+        protocols.iter().any(|protocol| {
+            taken.contains(&(rest.clone(), range.to_owned(), protocol.clone(), name.to_owned()))
+        })
+    };
+    let mut seen = BTreeSet::new();
+    let (all, had_any) = (names(condition), !condition.prefix_ranges.is_empty());
+    condition.prefix_ranges.retain(|range| {
+        let text = range_text(range);
+        !all.iter().all(|name| has(taken, &text, name)) && seen.insert(text)
+    });
+    if had_any && condition.prefix_ranges.is_empty() {
+        return false;
+    }
+    let was_named = !condition.server_names.is_empty();
+    let ranges_left = or_any(condition.prefix_ranges.iter().map(range_text).collect());
+    condition.server_names.retain(|name| {
+        let name = name.to_ascii_lowercase();
+        !ranges_left.iter().any(|range| has(taken, range, &name)) && seen.insert(name)
+    });
+    if was_named && condition.server_names.is_empty() {
+        return false;
+    }
+    let keys: Vec<Key> = ranges_left
+        .iter()
+        .flat_map(|range| names(condition).into_iter().map(move |name| (range.clone(), name)))
+        .flat_map(|(range, name)| {
+            let key = |protocol: &String| (rest.clone(), range.clone(), protocol.clone(), name.clone());
+            protocols.iter().map(key).collect::<Vec<_>>()
+        })
+        .collect();
+    if keys.iter().any(|key| taken.contains(key)) {
+        return false;
+    }
+    taken.extend(keys);
+    true
+}
+
+/// A list without items does not restrict.
+fn or_any(list: Vec<String>) -> Vec<String> {
+    if list.is_empty() { vec![String::new()] } else { list }
+}
+
+/// The range with the bits zeroed that do not count.
+fn range_text(range: &CidrRange) -> String {
+    let length = range.prefix_len.unwrap_or_default();
+    match range.address_prefix.parse() {
+        Ok(IpAddr::V4(ip)) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(length)).unwrap_or_default();
+            format!("{}/{length}", IpAddr::V4((u32::from(ip) & mask).into()))
+        }
+        Ok(IpAddr::V6(ip)) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(length)).unwrap_or_default();
+            format!("{}/{length}", IpAddr::V6((u128::from(ip) & mask).into()))
+        }
+        Err(_) => format!("{}/{length}", range.address_prefix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(name: &str, ranges: &[&str], names: &[&str]) -> FilterChain {
+        let range = |text: &&str| {
+            let (address, length) = text.split_once('/').unwrap();
+            CidrRange { address_prefix: address.to_owned(), prefix_len: length.parse().ok() }
+        };
+        FilterChain {
+            name: name.to_owned(),
+            filter_chain_match: Some(FilterChainMatch {
+                prefix_ranges: ranges.iter().map(range).collect(),
+                server_names: names.iter().map(|name| (*name).to_owned()).collect(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    fn left(chains: Vec<FilterChain>) -> Vec<String> {
+        let show = |chain: FilterChain| {
+            let condition = chain.filter_chain_match.unwrap_or_default();
+            let ranges: Vec<String> = condition.prefix_ranges.iter().map(range_text).collect();
+            format!("{} {} {}", chain.name, ranges.join(","), condition.server_names.join(","))
+        };
+        first_wins(chains).into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn what_an_earlier_chain_matches_is_taken() {
+        let names = vec![chain("a", &[], &["x"]), chain("b", &[], &["X", "y"]), chain("c", &[], &["y"])];
+        assert_eq!(left(names), ["a  x", "b  y"]);
+        let ranges = vec![
+            chain("a", &["10.1.0.0/8", "10.2.0.0/8"], &[]),
+            chain("b", &["10.3.0.0/8", "11.0.0.0/8"], &[]),
+        ];
+        assert_eq!(left(ranges), ["a 10.0.0.0/8 ", "b 11.0.0.0/8 "]);
+        assert_eq!(left(vec![chain("a", &["::1/0"], &[]), chain("b", &["::2/0"], &[])]), ["a ::/0 "]);
+        assert_eq!(left(vec![chain("a", &[], &[]), chain("b", &[], &[])]), ["a  "]);
+    }
+
+    #[test]
+    fn chains_that_differ_stay() {
+        let narrow = vec![
+            chain("a", &["10.0.0.0/8"], &["x"]),
+            chain("b", &["10.0.0.0/8"], &[]),
+            chain("c", &[], &["x"]),
+        ];
+        assert_eq!(left(narrow), ["a 10.0.0.0/8 x", "b 10.0.0.0/8 ", "c  x"]);
+        let mut port = chain("b", &[], &["x"]);
+        port.filter_chain_match.as_mut().unwrap().destination_port = Some(1);
+        assert_eq!(left(vec![chain("a", &[], &["x"]), port]), ["a  x", "b  x"]);
+    }
+}
