@@ -7,7 +7,7 @@ use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Authorization, Program, User, eventually, fetch, free_port,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -63,12 +63,11 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
         let pilotfish = Serving::start(&cluster).await;
         pilotfish.ready().await;
         pilotfish.knows_the_shop().await;
+        pilotfish.validates().await;
         used.extend(cluster.audited(&pilotfish).await);
+        cluster.has_what_is_granted().await;
     }
-    let mut granted = granted_reads(&["rbac.yaml", "rbac-secrets.yaml"]);
-    if !knows_webhooks().await {
-        granted.retain(|(group, _, _)| group != "admissionregistration.k8s.io");
-    }
+    let granted = granted_reads(&["rbac.yaml", "rbac-secrets.yaml"]);
     let unused: Vec<_> = granted.difference(&used).collect();
     assert!(unused.is_empty(), "rights to read that nothing uses: {unused:?}");
 }
@@ -135,6 +134,41 @@ impl Cluster {
         }
     }
 
+    /// Roles name only what the API server has.
+    async fn has_what_is_granted(&self) {
+        for (group, resources) in granted_resources(&["rbac.yaml", "rbac-secrets.yaml"]) {
+            let served = self.resources(&group).await;
+            let unknown: Vec<_> = resources.difference(&served).collect();
+            assert!(unknown.is_empty(), "{group:?} has no {unknown:?}");
+        }
+    }
+
+    /// Resources and their parts of an API group, in all its versions.
+    async fn resources(&self, group: &str) -> BTreeSet<String> {
+        let versions = match group {
+            "" => vec!["/api/v1".to_owned()],
+            _ => {
+                let found = self.get(&format!("/apis/{group}")).await;
+                let versions = found["versions"].as_array().unwrap().iter();
+                versions
+                    .map(|version| format!("/apis/{}", version["groupVersion"].as_str().unwrap()))
+                    .collect()
+            }
+        };
+        let mut names = BTreeSet::new();
+        for version in versions {
+            let list = self.get(&version).await;
+            let listed = list["resources"].as_array().unwrap().iter();
+            names.extend(listed.map(|resource| resource["name"].as_str().unwrap().to_owned()));
+        }
+        names
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        self.server.client().request(request).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
     /// The rights that were used so far.
     ///
     /// Panics when something was refused.
@@ -157,12 +191,43 @@ fn right(event: &Value) -> Right {
     (of("apiGroup"), resource, event["verb"].as_str().unwrap_or_default().to_owned())
 }
 
+/// The rules of the roles in these manifests.
+fn rules(files: &[&str]) -> Vec<Value> {
+    let roles = files.iter().flat_map(|file| documents(&manifest(file)));
+    roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// What roles name, by API group.
+fn granted_resources(files: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut granted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for rule in rules(files) {
+        for group in strings(&rule["apiGroups"]) {
+            granted.entry(group).or_default().extend(strings(&rule["resources"]));
+        }
+    }
+    granted
+}
+
+/// Every status that a definition has may be written.
+#[test]
+fn every_status_may_be_written() {
+    let granted = granted_resources(&["rbac.yaml"]);
+    let with_status = crd::defined_kinds().into_iter().filter(|kind| {
+        let definition = crd::definition(*kind).unwrap();
+        !definition["spec"]["versions"][0]["subresources"]["status"].is_null()
+    });
+    // What clusters say of each other's exports is not written yet.
+    let written = with_status.filter(|kind| kind.group() != "multicluster.x-k8s.io");
+    for kind in written {
+        let status = format!("{}/status", kind.plural());
+        assert!(granted[kind.group()].contains(&status), "{status} of {}", kind.group());
+    }
+}
+
 /// The rights to list and to watch that these manifests give.
 fn granted_reads(files: &[&str]) -> BTreeSet<Right> {
-    let roles = files.iter().flat_map(|file| documents(&manifest(file)));
-    let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
     let mut rights = BTreeSet::new();
-    for rule in rules {
+    for rule in rules(files) {
         for group in strings(&rule["apiGroups"]) {
             for resource in strings(&rule["resources"]) {
                 let reads =
@@ -187,19 +252,22 @@ impl<'a> Serving<'a> {
         let folder = cluster.folder.path();
         let kubeconfig = folder.join("pilotfish.kubeconfig");
         std::fs::write(&kubeconfig, cluster.server.kubeconfig_of(TOKEN)).unwrap();
-        let admin = free_port();
+        let (admin, webhooks) = (free_port(), free_port());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
         for argument in strings(&deployment()["spec"]["template"]["spec"]["containers"][0]["args"]) {
-            if argument.starts_with("--webhook-address") && !knows_webhooks().await {
-                continue;
-            }
-            let port = if argument.starts_with("--admin-address") { admin } else { free_port() };
+            let port = match argument.split_once('=') {
+                Some(("--admin-address", _)) => admin,
+                Some(("--webhook-address", _)) => webhooks,
+                _ => free_port(),
+            };
             command.arg(match argument.split_once("=0.0.0.0:") {
                 Some((flag, _)) => format!("{flag}=127.0.0.1:{port}"),
                 None => argument,
             });
         }
         command.arg("--kubeconfig").arg(&kubeconfig);
+        // No network of Services leads here.
+        command.arg(format!("--webhook-url=https://127.0.0.1:{webhooks}"));
         let program = Program::start(&mut command, folder.join("pilotfish.log"));
         Self { cluster, admin, program }
     }
@@ -218,6 +286,18 @@ impl<'a> Serving<'a> {
         .await;
     }
 
+    /// The API server asks its validator, and so it is strict.
+    async fn validates(&self) {
+        let path =
+            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/pilotfish-validator";
+        eventually("the validator is strict", || async {
+            let validator = self.cluster.get(path).await;
+            let strict = validator["webhooks"][0]["failurePolicy"] == "Fail";
+            if strict { Ok(()) } else { Err(format!("{validator:#}\n{}", self.program.printed())) }
+        })
+        .await;
+    }
+
     /// The shop of the cluster is served.
     async fn knows_the_shop(&self) {
         eventually("the catalog's endpoints are known", || async {
@@ -226,11 +306,6 @@ impl<'a> Serving<'a> {
         })
         .await;
     }
-}
-
-async fn knows_webhooks() -> bool {
-    let help = Command::new(env!("CARGO_BIN_EXE_pilotfish")).args(["serve", "--help"]).output().await;
-    String::from_utf8_lossy(&help.unwrap().stdout).contains("--webhook-address")
 }
 
 fn deployment() -> Value {
