@@ -113,12 +113,7 @@ impl Metrics {
                 "Requests with an old nonce, by type",
                 "type",
             )?,
-            stream_errors: counters(
-                r,
-                "pilot_total_xds_internal_errors",
-                "Streams refused or ended with an error, by gRPC status",
-                "code",
-            )?,
+            stream_errors: stream_errors(r)?,
             convergence: histogram(
                 r,
                 "pilot_proxy_convergence_time",
@@ -150,12 +145,7 @@ impl Metrics {
                 "Objects whose newest version is refused",
             )?,
             kube: KubeMetrics::new(r)?,
-            webhook_reviews: counters_by(
-                r,
-                "pilotfish_webhook_reviews",
-                "Objects reviewed for API servers, by webhook and result",
-                &["webhook", "result"],
-            )?,
+            webhook_reviews: webhook_reviews(r)?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
             uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,
@@ -210,6 +200,20 @@ fn counters(
     label: &str,
 ) -> Result<IntCounterVec, prometheus::Error> {
     counters_by(registry, name, help, &[label])
+}
+
+fn stream_errors(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+    let help = "Streams refused or ended with an error, by gRPC status";
+    counters(registry, "pilot_total_xds_internal_errors", help, "code")
+}
+
+fn webhook_reviews(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+    counters_by(
+        registry,
+        "pilotfish_webhook_reviews",
+        "Objects reviewed for API servers, by webhook and result",
+        &["webhook", "result"],
+    )
 }
 
 fn counters_by(

@@ -211,24 +211,7 @@ impl Written {
     /// All mistakes, not just the first.
     pub fn check(self) -> Result<Settings, Mistakes> {
         let mut check = Check::default();
-        if self.paths.is_empty() && !self.kubernetes {
-            check.mistakes.push(
-                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, or a cluster with \
-                 --kubernetes"
-                    .into(),
-            );
-        }
-        let files = [
-            ("--mesh-config", &self.mesh_config),
-            ("--mesh-networks", &self.mesh_networks),
-            ("--kubeconfig", &self.kubeconfig),
-        ];
-        for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
-            check.exists(name, path);
-        }
-        for path in &self.paths {
-            check.exists("PATH", path);
-        }
+        check.inputs(&self);
         let defaults = RegistrySettings::default();
         let root_namespace =
             check.namespace("--root-namespace", self.root_namespace, defaults.system_namespace.as_str());
@@ -283,6 +266,28 @@ struct Check {
 }
 
 impl Check {
+    /// There is something to read, and what is named exists.
+    fn inputs(&mut self, written: &Written) {
+        if written.paths.is_empty() && !written.kubernetes {
+            self.mistakes.push(
+                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, or a cluster with \
+                 --kubernetes"
+                    .into(),
+            );
+        }
+        let files = [
+            ("--mesh-config", &written.mesh_config),
+            ("--mesh-networks", &written.mesh_networks),
+            ("--kubeconfig", &written.kubeconfig),
+        ];
+        for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
+            self.exists(name, path);
+        }
+        for path in &written.paths {
+            self.exists("PATH", path);
+        }
+    }
+
     fn wrong(&mut self, name: &str, text: &str, hint: &str) {
         self.mistakes.push(format!("{name} {text:?}: {hint}"));
     }
