@@ -77,6 +77,8 @@ pub struct KubeSource {
     settings: KubeSourceSettings,
     state: SourceState,
     running: BTreeMap<Kind, Running>,
+    /// Whether Secrets are read in every namespace.
+    all_secrets: bool,
     tasks: JoinSet<()>,
     out: mpsc::Sender<SourceBatch>,
 }
@@ -97,7 +99,15 @@ impl KubeSource {
     #[must_use]
     pub fn new(client: Client, settings: KubeSourceSettings, out: mpsc::Sender<SourceBatch>) -> Self {
         let state = SourceState::new(&settings.cluster, settings.checks.clone());
-        Self { client, settings, state, running: BTreeMap::new(), tasks: JoinSet::new(), out }
+        Self {
+            client,
+            settings,
+            state,
+            running: BTreeMap::new(),
+            all_secrets: true,
+            tasks: JoinSet::new(),
+            out,
+        }
     }
 
     /// Reads until nobody listens any more. Stops all its watches when it is dropped.
@@ -148,11 +158,12 @@ impl KubeSource {
                 return false;
             }
         };
+        self.all_secrets = self.may_list_all_secrets().await;
         let wanted = Wanted {
             kinds: self.settings.kinds,
             root_namespace: &self.settings.root_namespace,
             mesh_config_map: &self.settings.mesh_config_map,
-            all_secrets: self.may_list_all_secrets().await,
+            all_secrets: self.all_secrets,
         };
         let found = wanted.resources(&groups);
         let gone: Vec<Kind> = self.running.keys().filter(|kind| !found.contains_key(kind)).copied().collect();
@@ -189,8 +200,8 @@ impl KubeSource {
         let reviews: kube::Api<SelfSubjectAccessReview> = kube::Api::all(self.client.clone());
         let asked = timeout(DISCOVERY, reviews.create(&kube::api::PostParams::default(), &review)).await;
         let Ok(Ok(answer)) = asked else {
-            // Where that cannot be asked, the watch itself says what is wrong.
-            return true;
+            // What was last known; at first the watch itself says what is wrong.
+            return self.all_secrets;
         };
         let allowed = answer.status.is_some_and(|status| status.allowed);
         if !allowed {
