@@ -103,6 +103,20 @@ impl ApiServer {
         kubeconfig_text(self.folder.path(), self.port, token)
     }
 
+    /// The kubeconfig for a user with that token that others can use: it holds the certificate authority, not its file.
+    ///
+    /// # Panics
+    /// When the certificate authority cannot be read.
+    #[must_use]
+    pub fn remote_kubeconfig(&self, token: &str) -> String {
+        use base64::Engine;
+        let authority = self.folder.path().join("certificates/apiserver.crt");
+        let file = format!("certificate-authority: {}", authority.display());
+        let data = base64::engine::general_purpose::STANDARD
+            .encode(std::fs::read(authority).expect("the API server has made it"));
+        self.kubeconfig_of(token).replace(&file, &format!("certificate-authority-data: {data}"))
+    }
+
     /// The administrator's client.
     #[must_use]
     pub fn client(&self) -> Client {

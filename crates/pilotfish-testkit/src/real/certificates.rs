@@ -26,6 +26,27 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), root }
     }
 
+    /// The certificate of the authority, in PEM.
+    #[must_use]
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The certificate and the key of a client, in PEM, with this common name: the name of a user for an API server.
+    ///
+    /// # Panics
+    /// When the machine has no randomness.
+    #[must_use]
+    pub fn client(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().expect("a key can be made");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).expect("it can be signed");
+        (certificate.pem(), key.serialize_pem())
+    }
+
     /// Writes `cert-chain.pem`, `key.pem` and `root-cert.pem` for a workload with this SPIFFE identity, as Istio's
     /// agent does: good for both ends of a connection.
     ///

@@ -2,6 +2,7 @@
 //! say who they are.
 #![allow(dead_code, reason = "each test target uses a part")]
 
+pub(crate) mod delta;
 pub(crate) mod kube;
 
 use pilotfish_testkit::real::{Backend, Pilotfish, free_port};

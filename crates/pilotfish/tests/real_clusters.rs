@@ -1,0 +1,309 @@
+//! Several clusters in one mesh, each with a real API server: Secrets bring them, change them and take them away.
+
+mod support;
+
+use base64::Engine;
+use pilotfish_testkit::real::{ApiServer, ApiServerOptions, Authority, Pilotfish, User, eventually};
+use serde_json::Value;
+use std::time::Duration;
+use support::delta::{Proxy, node};
+use support::kube::{BINARY, addresses, cluster, has_addresses};
+use tokio::net::TcpListener;
+
+const HOST: &str = "web.shop.svc.cluster.local";
+const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
+
+fn base64(text: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// A Secret with kubeconfigs by cluster.
+fn secret(name: &str, clusters: &[(&str, &str)]) -> String {
+    let data: String =
+        clusters.iter().map(|(id, kubeconfig)| format!("  {id}: {}\n", base64(kubeconfig))).collect();
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: istio-system, labels: {{istio/multiCluster: \
+         'true'}}}}\ndata:\n{data}"
+    )
+}
+
+fn service(name: &str, more: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec: {{selector: {{app: {name}}}, ports: [{{name: http, port: 80{more}}}]}}\n---\n"
+    )
+}
+
+/// A ready Pod behind `web`, reachable with mutual TLS, with its slice.
+fn pod(name: &str, address: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {{app: web, security.istio.io/tlsMode: \
+         istio}}}}\nspec: {{containers: [{{name: app, image: x}}]}}\n\
+         status: {{phase: Running, podIP: {address}, podIPs: [{{ip: {address}}}], conditions: [{{type: Ready, status: 'True'}}]}}\n---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: {name}, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}\n\
+         addressType: IPv4\nports: [{{name: http, port: 8080}}]\n\
+         endpoints: [{{addresses: [{address}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {name}, namespace: shop}}}}]\n---\n"
+    )
+}
+
+/// The network of a whole cluster, and its gateway for the others.
+fn network(name: &str, gateway: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: istio-system, labels: {{topology.istio.io/network: {name}}}}}\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {{name: eastwest, namespace: istio-system, labels: {{topology.istio.io/network: \
+         {name}}}}}\nspec: {{type: LoadBalancer, ports: [{{name: tls, port: 15443}}]}}\n\
+         status: {{loadBalancer: {{ingress: [{{ip: {gateway}}}]}}}}\n---\n"
+    )
+}
+
+fn serve(own: &ApiServer, more: &[&str]) -> Pilotfish {
+    let kubeconfig = own.kubeconfig();
+    let kubeconfig = kubeconfig.to_string_lossy();
+    Pilotfish::launch(BINARY, &[&["--kubernetes", "--kubeconfig", &kubeconfig], more].concat())
+}
+
+/// How the registry of that name is; null when there is none.
+async fn registry(pilotfish: &Pilotfish, name: &str) -> Value {
+    let all = pilotfish.json("/debug/registryz?registries=true").await;
+    let mut all = all.as_array().into_iter().flatten();
+    all.find(|registry| registry["name"] == name).cloned().unwrap_or_default()
+}
+
+async fn registry_is(pilotfish: &Pilotfish, name: &str, what: &str, test: impl Fn(&Value) -> bool) -> Value {
+    eventually(&format!("{name} {what}"), || async {
+        let registry = registry(pilotfish, name).await;
+        if test(&registry) { Ok(registry) } else { Err(registry) }
+    })
+    .await
+}
+
+/// A cluster with Istio's kinds, and one that has them as well, with `web` in both.
+async fn two() -> Option<(ApiServer, ApiServer)> {
+    let (own, other) = tokio::join!(cluster(), cluster());
+    let (own, other) = (own?, other?);
+    tokio::join!(
+        own.apply_owned(service("web", "") + &pod("web-1", "10.1.0.1")),
+        other.apply_owned(service("web", "") + &pod("web-2", "10.2.0.1")),
+    );
+    Some((own, other))
+}
+
+trait ApplyOwned {
+    async fn apply_owned(&self, yaml: String);
+}
+
+impl ApplyOwned for ApiServer {
+    async fn apply_owned(&self, yaml: String) {
+        self.apply(&yaml).await;
+    }
+}
+
+fn admin(server: &ApiServer) -> String {
+    server.remote_kubeconfig("admintoken")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_networks_and_workload_entries_of_two_clusters_are_one_mesh() {
+    let Some((own, other)) = two().await else { return };
+    own.apply(&network("n1", "192.0.2.1")).await;
+    other.apply(&network("n2", "192.0.2.2")).await;
+    let entry = |name: &str, host: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: shop}}\n\
+             spec: {{hosts: [{host}], resolution: STATIC, ports: [{{name: http, number: 80, protocol: HTTP}}], \
+             workloadSelector: {{labels: {{app: vm}}}}}}\n---\n"
+        )
+    };
+    own.apply(&entry("selecting", "vm.example.com")).await;
+    other
+        .apply_owned(
+            entry("ignored", "ignored.example.com")
+                + &service("legacy", "").replace("app: legacy", "app: vm")
+                + "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: vm, namespace: shop}\n\
+                   spec: {address: 10.2.0.99, labels: {app: vm}}\n",
+        )
+        .await;
+    own.apply(&secret("remote", &[("c2", &admin(&other)), ("Kubernetes", "the own cluster is left out")]))
+        .await;
+    let pilotfish = serve(&own, &[]);
+    pilotfish.ready().await;
+
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.1.0.1", "10.2.0.1"], "ready means that both are read");
+    let shards = pilotfish.json("/debug/endpointz").await[HOST]["shop"]["Shards"].clone();
+    let shards: Vec<&String> = shards.as_object().into_iter().flat_map(|shards| shards.keys()).collect();
+    assert_eq!(shards, ["Kubernetes/Kubernetes", "Kubernetes/c2"]);
+    assert_eq!(addresses(&pilotfish, "vm.example.com").await, ["10.2.0.99"]);
+    assert_eq!(addresses(&pilotfish, "legacy.shop.svc.cluster.local").await, ["10.2.0.99"]);
+    let services = pilotfish.page("/debug/registryz").await.unwrap_or_default();
+    assert!(!services.contains("ignored.example.com"), "ServiceEntries of other clusters do not count");
+    assert!((pilotfish.metric("istiod_managed_clusters").await - 1.0).abs() < f64::EPSILON);
+
+    let at = |cluster, network| {
+        let metadata = [("CLUSTER_ID", cluster), ("NETWORK", network), ("NAMESPACE", "shop")];
+        node("sidecar~10.9.9.9~client.shop~shop.svc.cluster.local", &metadata)
+    };
+    let mut here = Proxy::connect(&pilotfish, at("Kubernetes", "n1"), &[WEB]).await.expect("it is served");
+    let mut there = Proxy::connect(&pilotfish, at("c2", "n2"), &[WEB]).await.expect("it is served");
+    here.has_endpoints(WEB, &["10.1.0.1:8080 1", "192.0.2.2:15443 1"]).await;
+    there.has_endpoints(WEB, &["10.2.0.1:8080 1", "192.0.2.1:15443 1"]).await;
+    other.apply(&pod("web-3", "10.2.0.3")).await;
+    there.has_endpoints(WEB, &["10.2.0.1:8080 1", "10.2.0.3:8080 1", "192.0.2.1:15443 1"]).await;
+    here.has_endpoints(WEB, &["10.1.0.1:8080 1", "192.0.2.2:15443 2"]).await;
+    own.delete(&secret("remote", &[])).await;
+    here.has_endpoints(WEB, &["10.1.0.1:8080 1"]).await;
+}
+
+const EXPORT: &str = "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceExport\nmetadata: {name: web, namespace: shop}\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exports_and_imports_cross_clusters() {
+    let Some((own, other)) = two().await else { return };
+    own.apply(&secret("remote", &[("c2", &admin(&other))])).await;
+    let pilotfish = serve(&own, &["--multi-cluster-services", "hosts"]);
+    pilotfish.ready().await;
+    const SET: &str = "outbound|80||web.shop.svc.clusterset.local";
+    let client = node(
+        "sidecar~10.9.9.9~client.shop~shop.svc.cluster.local",
+        &[("CLUSTER_ID", "Kubernetes"), ("NAMESPACE", "shop")],
+    );
+    let mut proxy = Proxy::connect(&pilotfish, client, &[WEB, SET]).await.expect("it is served");
+    proxy.has_endpoints(WEB, &["10.1.0.1:8080 1"]).await;
+    other.apply(EXPORT).await;
+    proxy.has_endpoints(WEB, &["10.1.0.1:8080 1", "10.2.0.1:8080 1"]).await;
+    let import = "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceImport\nmetadata: {name: web, namespace: shop}\n\
+                  spec: {type: ClusterSetIP, ips: [10.96.77.77], ports: [{port: 80}]}\n";
+    own.apply(import).await;
+    proxy.has_endpoints(SET, &["10.1.0.1:8080 1", "10.2.0.1:8080 1"]).await;
+    other.delete(EXPORT).await;
+    proxy.has_endpoints(SET, &["10.1.0.1:8080 1"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_dies_keeps_its_endpoints_and_says_since_when() {
+    let Some((own, mut other)) = two().await else { return };
+    let pilotfish = serve(&own, &[]);
+    pilotfish.ready().await;
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.1.0.1"]);
+    own.apply(&secret("remote", &[("c2", &admin(&other))])).await;
+    has_addresses(&pilotfish, HOST, 2).await;
+    registry_is(&pilotfish, "Kubernetes/c2", "is in sync", |status| status["synced"] == true).await;
+
+    other.kill().await;
+    let failing =
+        registry_is(&pilotfish, "Kubernetes/c2", "fails", |status| status["failure"].is_string()).await;
+    assert!(failing["failingSince"].is_string() && failing["synced"] == true, "{failing}");
+    assert!(registry(&pilotfish, "Kubernetes/Kubernetes").await["failure"].is_null());
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.1.0.1", "10.2.0.1"]);
+    own.apply(&pod("web-3", "10.1.0.3")).await;
+    has_addresses(&pilotfish, HOST, 3).await;
+    let later = registry(&pilotfish, "Kubernetes/c2").await;
+    assert_eq!(later["failingSince"], failing["failingSince"], "the first moment is told");
+    assert!(pilotfish.page("/ready").await.is_ok());
+
+    other.restart().await;
+    other.apply(&pod("web-4", "10.2.0.4")).await;
+    has_addresses(&pilotfish, HOST, 4).await;
+    registry_is(&pilotfish, "Kubernetes/c2", "recovers", |status| status["failure"].is_null()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_are_rotated_without_a_gap_and_dangerous_ones_refused() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("clients.pem");
+    std::fs::write(&root, authority.root()).expect("the folder can be written");
+    let user = User { token: "second".into(), name: "reader".into(), groups: Vec::new() };
+    let options = ApiServerOptions {
+        users: vec![user],
+        flags: vec![format!("--client-ca-file={}", root.display())],
+        ..ApiServerOptions::default()
+    };
+    let (own, other) = tokio::join!(cluster(), ApiServer::start(options));
+    let (Some(own), Some(other)) = (own, other) else { return };
+    other.apply_owned(service("web", "") + &pod("web-2", "10.2.0.1")).await;
+    own.apply(&secret("remote", &[("c2", &admin(&other))])).await;
+    let pilotfish = serve(&own, &[]);
+    pilotfish.ready().await;
+    has_addresses(&pilotfish, HOST, 1).await;
+
+    // A Pod that is new after each rotation shows that the new credentials are in use; until then the old ones serve.
+    let (certificate, key) = authority.client("certified");
+    let certified = other.remote_kubeconfig("TOKEN").replace(
+        "token: TOKEN",
+        &format!("{{client-certificate-data: {}, client-key-data: {}}}", base64(&certificate), base64(&key)),
+    );
+    for (count, kubeconfig) in [other.remote_kubeconfig("second"), certified.clone()].iter().enumerate() {
+        let rotated = async {
+            own.apply(&secret("remote", &[("c2", kubeconfig)])).await;
+            let n = count + 4;
+            other.apply(&pod(&format!("web-{n}"), &format!("10.2.0.{n}"))).await;
+            has_addresses(&pilotfish, HOST, count + 2).await;
+            registry_is(&pilotfish, "Kubernetes/c2", "was replaced", |status| status["replacing"].is_null())
+                .await;
+        };
+        tokio::select! {
+            () = rotated => {}
+            () = never_below(&pilotfish, count + 1) => {}
+        }
+    }
+
+    let dangerous = certified.replace("client-key-data: ", "exec: {command: steal}, client-key-data: ");
+    own.apply(&secret("remote", &[("c2", &dangerous)])).await;
+    let problems = eventually("the refusal is told", || async {
+        let ready = pilotfish.page("/ready").await?;
+        if ready.contains("exec of user") { Ok(ready) } else { Err(ready) }
+    })
+    .await;
+    assert!(problems.contains("--insecure-kubeconfig-options exec"), "{problems}");
+    assert!(!problems.contains("steal"), "nothing of a Secret is shown: {problems}");
+    other.apply(&pod("web-9", "10.2.0.9")).await;
+    has_addresses(&pilotfish, HOST, 4).await;
+
+    own.delete(&secret("remote", &[])).await;
+    has_addresses(&pilotfish, HOST, 0).await;
+    registry_is(&pilotfish, "Kubernetes/c2", "is gone", Value::is_null).await;
+    registry_is(&pilotfish, "External/c2", "is gone", Value::is_null).await;
+    eventually("the refusal is forgotten", || async {
+        let ready = pilotfish.page("/ready").await?;
+        if ready.contains("exec of user") { Err(ready) } else { Ok(()) }
+    })
+    .await;
+    own.apply(&secret("again", &[("c2", &certified)])).await;
+    has_addresses(&pilotfish, HOST, 4).await;
+}
+
+/// Looks again and again; fails when the service has fewer addresses.
+async fn never_below(pilotfish: &Pilotfish, count: usize) {
+    loop {
+        let found = addresses(pilotfish, HOST).await;
+        assert!(found.len() >= count, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_never_answers_delays_readiness_by_its_timeout_only() {
+    let Some(own) = cluster().await else { return };
+    own.apply_owned(service("web", "") + &pod("web-1", "10.1.0.1")).await;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    // Takes connections and says nothing.
+    let silent = tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            taken.push(stream);
+        }
+    });
+    let silent_config = admin(&own).replace(&own.url(), &format!("https://127.0.0.1:{port}"));
+    own.apply(&secret("remote", &[("silent", &silent_config)])).await;
+    let pilotfish = serve(&own, &["--remote-cluster-timeout", "1s"]);
+    pilotfish.ready().await;
+    let status = registry(&pilotfish, "Kubernetes/silent").await;
+    assert_eq!(status["givenUp"], true, "{status}");
+    assert_eq!(status["synced"], false, "{status}");
+    assert!(status["failingSince"].is_string(), "{status}");
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.1.0.1"]);
+    assert!(pilotfish.metric("remote_cluster_sync_timeouts_total").await >= 1.0);
+    silent.abort();
+}
