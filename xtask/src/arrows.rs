@@ -121,6 +121,7 @@ const RULES: &[Rule] = &[
             "pilotfish",
             "pilotfish-api",
             "pilotfish-config",
+            "pilotfish-kube",
             "pilotfish-model",
             "pilotfish-proto",
             "pilotfish-registry",

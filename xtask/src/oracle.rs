@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// No line for cases that are equal
     #[arg(long)]
     summary: bool,
+    /// Write each case to a real API server and read it from there, instead of reading its files
+    #[arg(long, conflicts_with_all = ["mode", "json", "jobs", "binary"])]
+    live: bool,
     /// How Pilotfish is built
     #[arg(long, value_enum, default_value = "dev")]
     profile: Profile,
@@ -51,6 +54,9 @@ pub(crate) struct Args {
 /// # Errors
 /// When Pilotfish cannot be built or the tools are missing.
 pub(crate) fn run(args: &Args) -> Result<bool> {
+    if args.live {
+        return live(args);
+    }
     let binary = match &args.binary {
         Some(binary) => std::env::current_dir()?.join(binary),
         None => build(args.profile)?,
@@ -74,11 +80,51 @@ pub(crate) fn step(binary: &Path, min: f64, min_everyday: f64) -> Result<bool> {
         json: None,
         jobs: None,
         summary: true,
+        live: false,
         profile: Profile::Dev,
         binary: None,
     };
     tools::ensure(&["python"])?;
     process::succeeds(&mut score(binary, &args)?)
+}
+
+/// The oracle through a real API server, as a step of `cargo xtask test`.
+///
+/// # Errors
+/// When the tools are missing or nothing can be built.
+pub(crate) fn live_step(min: f64) -> Result<bool> {
+    tools::ensure(&["etcd", "kube-apiserver"])?;
+    let min = min.to_string();
+    process::succeeds(live_command().args(["--min", &min, "--most", "10"]))
+}
+
+fn live(args: &Args) -> Result<bool> {
+    tools::ensure(&["etcd", "kube-apiserver"])?;
+    let mut command = live_command();
+    command.args(["--min", &args.min.to_string(), "--most", &args.most.to_string()]);
+    for pattern in &args.only {
+        command.args(["--only", pattern]);
+    }
+    if let Some(folder) = &args.keep {
+        command.arg("--keep").arg(std::env::current_dir()?.join(folder));
+    }
+    process::succeeds(&mut command)
+}
+
+fn live_command() -> Command {
+    let mut command = process::cargo();
+    command.args([
+        "run",
+        "--quiet",
+        "--locked",
+        "--package",
+        "pilotfish-testkit",
+        "--bin",
+        "oracle",
+        "--",
+        "--live",
+    ]);
+    command
 }
 
 fn build(profile: Profile) -> Result<PathBuf> {

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 /// The names of the steps.
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 11] = [
     "tools",
     "format",
     "arrows",
@@ -43,6 +43,7 @@ const STEPS: [&str; 10] = [
     "examples",
     "real clients",
     "oracle",
+    "oracle live",
 ];
 
 /// What one step found.
@@ -132,6 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     if !args.fast {
         run.step("real clients", || real_clients(tools));
         run.step("oracle", || score(&pilotfish));
+        run.step("oracle live", || oracle::live_step(ORACLE_MIN).map(Outcome::of));
     }
     Ok(run.report())
 }

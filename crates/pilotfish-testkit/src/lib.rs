@@ -5,4 +5,5 @@ pub mod cases;
 pub mod compare;
 pub mod dump;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+pub mod live;
 pub mod real;

@@ -1,14 +1,17 @@
 //! Scores the translation on recorded cases, in one process: the quick sibling of `cargo xtask oracle`.
 #![allow(clippy::print_stdout, reason = "a command-line tool")]
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 use pilotfish_testkit::cases::Case;
 use pilotfish_testkit::compare::{KINDS, Report};
 use pilotfish_testkit::dump::dump_also;
+use pilotfish_testkit::live;
+use pilotfish_testkit::real::{ApiServer, ApiServerOptions};
 use pilotfish_translate::Proxy;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Scores the translation on recorded cases.
 #[derive(Parser)]
@@ -28,13 +31,20 @@ struct Args {
     /// Writes what was generated: CASE.PROXY.json.
     #[arg(long)]
     keep: Option<PathBuf>,
+    /// The share of equal resources below which the exit code is 1, 0 to 1.
+    #[arg(long, default_value_t = 0.0)]
+    min: f64,
+    /// Writes each case to a real API server and reads it from there, instead of reading its files.
+    #[arg(long)]
+    live: bool,
     /// The folder with the cases.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/cases"))]
     cases: PathBuf,
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     let args = Args::parse();
+    let live = if args.live { Some(Live::start()?) } else { None };
     let mut total = Report::default();
     let mut areas: BTreeMap<String, (usize, usize, usize, usize)> = BTreeMap::new();
     for case in Case::all(&args.cases)? {
@@ -42,7 +52,7 @@ fn main() -> Result<()> {
             continue;
         }
         let mut report = Report::default();
-        let error = run(&case, &args, &mut [&mut report, &mut total]).err();
+        let error = run(&case, &args, live.as_ref(), &mut [&mut report, &mut total]).err();
         let (same, all) = report.counts();
         let area = areas.entry(case.name.split('-').next().unwrap_or_default().to_owned()).or_default();
         *area = (
@@ -64,11 +74,34 @@ fn main() -> Result<()> {
     println!("equal: {:.2}% of {all} resources", percent(same, all));
     let whole: usize = areas.values().map(|area| area.2).sum();
     println!("whole cases equal: {whole}/{}", areas.values().map(|area| area.3).sum::<usize>());
-    Ok(())
+    let enough = percent(same, all) >= 100.0 * args.min;
+    Ok(if enough { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run(case: &Case, args: &Args, reports: &mut [&mut Report]) -> Result<()> {
-    let translator = case.translator()?;
+/// A real API server with the definitions of all kinds.
+struct Live {
+    runtime: tokio::runtime::Runtime,
+    server: ApiServer,
+}
+
+impl Live {
+    fn start() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let server = runtime.block_on(async {
+            let server = ApiServer::start(ApiServerOptions::default()).await?;
+            server.apply(&live::definitions()).await;
+            Some(server)
+        });
+        let server = server.context("kube-apiserver or etcd is missing: run `cargo xtask tools`")?;
+        Ok(Self { runtime, server })
+    }
+}
+
+fn run(case: &Case, args: &Args, live: Option<&Live>, reports: &mut [&mut Report]) -> Result<()> {
+    let translator = match live {
+        Some(live) => live.runtime.block_on(live::translator(case, &live.server))?,
+        None => case.translator()?,
+    };
     for entry in &case.proxies {
         let client = translator.connect(Proxy::from_node(&entry.node())?);
         let golden = case.golden(entry)?;

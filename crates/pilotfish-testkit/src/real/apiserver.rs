@@ -2,12 +2,14 @@
 //! EndpointSlices, Pods and Nodes with their status themselves.
 
 use super::{Program, Tool, eventually, free_port};
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config, ResourceExt, discovery};
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -52,6 +54,8 @@ pub struct ApiServer {
     etcd: Program,
     server: Program,
     client: Client,
+    /// Where kinds are served, as far as it was asked.
+    kinds: Mutex<HashMap<GroupVersionKind, (ApiResource, discovery::Scope)>>,
 }
 
 /// The administrator's token.
@@ -74,7 +78,7 @@ impl ApiServer {
         let client =
             eventually("the certificate of the API server is there", || async { client_of(&text).await })
                 .await;
-        let this = Self { folder, options, port, etcd_port, etcd, server, client };
+        let this = Self { folder, options, port, etcd_port, etcd, server, client, kinds: Mutex::default() };
         this.ready().await;
         Some(this)
     }
@@ -173,6 +177,30 @@ impl ApiServer {
         }
     }
 
+    /// Makes the objects of a YAML text as if they had never been: deleted, Namespaces without labels.
+    ///
+    /// # Panics
+    /// When the API server refuses that.
+    pub async fn clear(&self, yaml: &str) {
+        for object in documents(yaml) {
+            let is_namespace = object.types.as_ref().is_some_and(|types| types.kind == "Namespace");
+            if is_namespace {
+                // There is no controller that would end a Namespace.
+                let name = object.name_any();
+                let plain = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
+                self.apply(&plain).await;
+                continue;
+            }
+            let (api, name) = self.api_of(&object).await;
+            match api.delete(&name, &kube::api::DeleteParams::default().grace_period(0)).await {
+                Ok(_) => {}
+                // The text may name an object twice.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => panic!("deleting {name}: {error}"),
+            }
+        }
+    }
+
     /// Like [`ApiServer::apply`], many at a time.
     ///
     /// # Panics
@@ -188,7 +216,7 @@ impl ApiServer {
     /// # Panics
     /// When the API server refuses that.
     pub async fn delete_all(&self, kind: &str, namespace: &str) {
-        let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let params = kube::api::DeleteParams::default().grace_period(0);
         api.delete_collection(&params, &kube::api::ListParams::default())
@@ -235,10 +263,19 @@ impl ApiServer {
     async fn api_of(&self, object: &DynamicObject) -> (Api<DynamicObject>, String) {
         let types = object.types.clone().expect("apiVersion and kind are written");
         let kind = GroupVersionKind::try_from(&types).expect("apiVersion is well-formed");
-        let (resource, capabilities) =
-            eventually("the kind is served", || discovery::pinned_kind(&self.client, &kind)).await;
+        let known = self.kinds.lock().expect("nobody panics with it").get(&kind).cloned();
+        let (resource, scope) = match known {
+            Some(known) => known,
+            None => {
+                let (resource, capabilities) =
+                    eventually("the kind is served", || discovery::pinned_kind(&self.client, &kind)).await;
+                let found = (resource, capabilities.scope);
+                self.kinds.lock().expect("nobody panics with it").insert(kind, found.clone());
+                found
+            }
+        };
         let name = object.name_any();
-        let api = match capabilities.scope {
+        let api = match scope {
             discovery::Scope::Cluster => Api::all_with(self.client.clone(), &resource),
             discovery::Scope::Namespaced => {
                 let namespace = object.namespace().unwrap_or_else(|| "default".into());
@@ -278,8 +315,10 @@ fn documents(yaml: &str) -> Vec<DynamicObject> {
     let mut objects = Vec::new();
     for document in yaml.split("\n---") {
         let text = document.trim_start_matches('-');
-        let value: serde_json::Value =
-            serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        // As Kubernetes reads it: `y` and `no` are texts.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let value: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
+            .unwrap_or_else(|error| panic!("{error}\n{text}"));
         if !value.is_null() {
             let object = DynamicObject::deserialize(&value);
             objects.push(object.unwrap_or_else(|error| panic!("no object: {error}\n{text}")));

@@ -1,0 +1,116 @@
+//! Recorded cases through a real API server instead of files.
+
+use crate::cases::Case;
+use crate::real::ApiServer;
+use anyhow::{Context, Result, bail};
+use pilotfish_config::SourceEvent;
+use pilotfish_kube::{KubeSource, KubeSourceSettings};
+use pilotfish_model::{ChangeSet, Fact, Kind, Object, ObjectKey};
+use pilotfish_registry::testing::world_from_objects;
+use pilotfish_translate::Translator;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How long a cluster may take to be read.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Definitions of all kinds, as `pilotfish crds` prints them.
+///
+/// # Panics
+/// When they cannot be written as YAML, which would be a defect.
+#[must_use]
+pub fn definitions() -> String {
+    use pilotfish_config::crd;
+    let definitions = crd::defined_kinds().into_iter().filter_map(crd::definition);
+    let texts = definitions.map(|it| serde_saphyr::to_string(&it).expect("definitions are YAML"));
+    texts.collect::<Vec<_>>().join("\n---\n")
+}
+
+/// Everything that a cluster has now, as its source tells it; without the API server's own Service.
+///
+/// # Errors
+/// When the cluster cannot be read in time, or an object is refused.
+pub async fn read_cluster(server: &ApiServer) -> Result<Vec<Object>> {
+    let (say, mut told) = mpsc::channel(64);
+    let source =
+        tokio::spawn(KubeSource::new(server.client(), KubeSourceSettings::new("Kubernetes"), say).run());
+    let mut objects: BTreeMap<ObjectKey, Object> = BTreeMap::new();
+    let read = async {
+        loop {
+            let batch = told.recv().await.context("the source ended by itself")?;
+            if let Some(report) = batch
+                .problems
+                .iter()
+                .flat_map(|it| &it.reports)
+                .find(|it| it.in_force != pilotfish_config::InForce::Written)
+            {
+                bail!("{report}");
+            }
+            for event in batch.events {
+                match event {
+                    SourceEvent::Apply(object) => drop(objects.insert(object.key().clone(), object)),
+                    SourceEvent::Delete(key) => drop(objects.remove(&key)),
+                    SourceEvent::Listed => return Ok(()),
+                    SourceEvent::Failed { reason, .. } => bail!("{reason}"),
+                    SourceEvent::Recovered => {}
+                }
+            }
+        }
+    };
+    let result = tokio::time::timeout(LIMIT, read).await;
+    source.abort();
+    result.context("the cluster was not read in time")??;
+    objects.remove(&ObjectKey::new(Kind::Service, "default", "kubernetes"));
+    Ok(objects.into_values().collect())
+}
+
+/// A translator of a case whose objects went through an API server, which is empty again afterwards.
+///
+/// # Errors
+/// When a file or the cluster cannot be read.
+///
+/// # Panics
+/// When the API server refuses an object of the case.
+pub async fn translator(case: &Case, server: &ApiServer) -> Result<Translator> {
+    let mut yaml = case.file("config.yaml")?.context("no config.yaml")?;
+    for proxy in &case.proxies {
+        yaml.push_str(&namespace(&proxy.namespace));
+    }
+    if let Some(mesh) = mesh_config_map(case)? {
+        yaml.push_str(&mesh);
+    }
+    server.apply(&yaml).await;
+    let objects = read_cluster(server).await;
+    server.clear(&yaml).await;
+    let translator = Translator::new();
+    let changes = ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() };
+    translator.publish(world_from_objects(objects?), &changes);
+    Ok(translator)
+}
+
+/// Only where the case has no Namespace object of that name, which would have labels.
+fn namespace(name: &str) -> String {
+    format!(
+        "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: makes-the-namespace, namespace: {name}}}\n"
+    )
+}
+
+/// The case's mesh settings as the ConfigMap that a cluster has them in.
+fn mesh_config_map(case: &Case) -> Result<Option<String>> {
+    let (mesh, networks) = (case.file("mesh.yaml")?, case.file("networks.yaml")?);
+    if mesh.is_none() && networks.is_none() {
+        return Ok(None);
+    }
+    let mut data = serde_json::Map::new();
+    for (key, text) in [("mesh", mesh), ("meshNetworks", networks)] {
+        if let Some(text) = text {
+            data.insert(key.into(), text.into());
+        }
+    }
+    let map = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "istio", "namespace": "istio-system"}, "data": data,
+    });
+    Ok(Some(format!("\n---\n{map}\n")))
+}
