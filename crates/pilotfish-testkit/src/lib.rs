@@ -6,4 +6,5 @@ pub mod compare;
 pub mod dump;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod live;
+#[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod real;
