@@ -71,6 +71,10 @@ pub struct KubeMetrics {
     pub remote_clusters: IntGauge,
     /// How often readiness went on without a remote cluster.
     pub remote_timeouts: IntCounter,
+    /// Statuses written, by kind and result: `stored`, `conflict`, `failed`.
+    pub status_writes: IntCounterVec,
+    /// 1 while this replica writes status.
+    pub status_leader: IntGauge,
 }
 
 impl KubeMetrics {
@@ -85,6 +89,13 @@ impl KubeMetrics {
             )?,
             remote_clusters: gauge(r, "istiod_managed_clusters", "Remote clusters that are read")?,
             remote_timeouts: register(r, IntCounter::new("remote_cluster_sync_timeouts_total", TIMEOUTS))?,
+            status_writes: counters_by(
+                r,
+                "pilotfish_status_writes",
+                "Statuses written to the API server, by kind and result",
+                &["kind", "result"],
+            )?,
+            status_leader: gauge(r, "pilotfish_status_leader", "1 while this replica writes status")?,
         })
     }
 }

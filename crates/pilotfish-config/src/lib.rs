@@ -20,6 +20,7 @@ mod problem;
 mod reader;
 pub mod security;
 mod source;
+pub mod status;
 pub mod telemetry;
 mod timestamp;
 mod validate;

@@ -14,6 +14,7 @@ pub mod client;
 pub mod lease;
 pub mod remote;
 mod source;
+pub mod status;
 mod watch;
 
 pub use source::{Broken, Kinds, KubeSource, KubeSourceSettings};

@@ -45,6 +45,7 @@ pub mod security;
 pub mod service_address;
 pub mod short_name;
 mod stat_name;
+pub mod status;
 pub mod targets;
 pub mod telemetry;
 #[cfg(test)]

@@ -161,7 +161,7 @@ impl Control {
         let Some((world, changes)) = self.writer.publish() else { return };
         self.metrics.push_triggers.with_label_values(&[trigger(&changes)]).inc();
         let revision = world.revision();
-        self.shared.set_world(world.clone());
+        self.shared.set_world(world.clone(), &changes);
         let changes = publication(self.translator.publish(world, &changes));
         let (resources, moved) = (changes.changes.len(), changes.moved.len());
         self.fanout.publish(&changes);

@@ -23,5 +23,6 @@ pub mod serve;
 pub mod settings;
 pub mod shared;
 pub mod sources;
+pub mod status;
 pub mod validate;
 pub mod webhooks;

@@ -72,3 +72,9 @@ impl pilotfish_webhook::Observer for Counted {
         self.0.webhook_reviews.with_label_values(&[webhook, outcome.word()]).inc();
     }
 }
+
+impl pilotfish_kube::status::WriteObserver for Counted {
+    fn written(&self, kind: &'static str, what: pilotfish_kube::status::Written) {
+        self.0.kube.status_writes.with_label_values(&[kind, what.word()]).inc();
+    }
+}

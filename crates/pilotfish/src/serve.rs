@@ -9,6 +9,7 @@ use crate::resources::Resources;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::sources::Sources;
+use crate::status::{self, StatusWriting};
 use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
@@ -39,6 +40,7 @@ pub struct Bound {
     admin: pilotfish_admin::Bound,
     metrics: Arc<Metrics>,
     webhooks: Option<Webhooks>,
+    status: Option<StatusWriting>,
 }
 
 impl Bound {
@@ -76,12 +78,13 @@ impl Bound {
             metrics: metrics.clone(),
             remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
         };
+        let status = StatusWriting::open(&settings).await?;
         let plane = Arc::new(Plane { shared, resources, fanout, translator });
         let webhooks = match settings.webhooks.as_ref().zip(settings.kubernetes.as_ref()) {
             Some((webhooks, cluster)) => Some(Webhooks::bind(webhooks, cluster, &metrics).await?),
             None => None,
         };
-        Ok(Self { settings, plane, control, sources, xds, admin, metrics, webhooks })
+        Ok(Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status })
     }
 
     /// Where proxies connect.
@@ -114,12 +117,13 @@ impl Bound {
     /// # Errors
     /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let Self { settings, plane, control, sources, xds, admin, metrics, webhooks } = self;
+        let Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status } = self;
         let (stopping, stopped) = watch::channel(false);
         let (say, said) = mpsc::channel(WAITING_BATCHES);
         let mut sources = sources.start(&say)?;
         drop(say);
         let mut control = control_thread(control, said)?;
+        let mut status = status.map(|status| status.start(plane.shared.clone(), metrics.clone()));
         let router = pilotfish_admin::router(plane.clone(), metrics, VERSION);
         let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
         let mut webhooks = webhooks.map(|webhooks| webhooks.start(&stopped)).unwrap_or_default();
@@ -127,6 +131,7 @@ impl Bound {
         tokio::select! {
             () = stop => {}
             error = sources.ended() => return Err(error),
+            error = ended(&mut status) => return Err(error),
             _ = &mut control => anyhow::bail!("the control loop ended by itself"),
             end = &mut admin => anyhow::bail!("the admin server ended by itself: {end:?}"),
             end = &mut xds => anyhow::bail!("the xDS server ended by itself: {end:?}"),
@@ -136,7 +141,7 @@ impl Bound {
         plane.shared.drain();
         stopping.send_replace(true);
         // The server cuts streams at the deadline itself; this one is for everything else that might hang.
-        let all = async { (xds.await, admin.await, webhooks.join_all().await) };
+        let all = async { tokio::join!(xds, admin, webhooks.join_all(), stop_status(status)) };
         if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), all)
             .await
             .is_err()
@@ -145,6 +150,20 @@ impl Bound {
         }
         drop(sources);
         Ok(())
+    }
+}
+
+/// Waits until writing status ends, which it should not; for ever where nobody writes.
+async fn ended(status: &mut Option<status::Running>) -> anyhow::Error {
+    match status {
+        Some(status) => status.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn stop_status(status: Option<status::Running>) {
+    if let Some(status) = status {
+        status.stop().await;
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Written {
     /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases [default: istio-system]
     #[arg(long, env = "PILOTFISH_ROOT_NAMESPACE", value_name = "NS")]
     pub root_namespace: Option<String>,
+    /// Whose status is written to the API server, by one of all replicas: off, gateway-api (and Ingress) [default: gateway-api]
+    #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
+    pub write_status: Option<String>,
     /// How long readiness waits for a remote cluster [default: 30s]
     #[arg(long, env = "PILOTFISH_REMOTE_CLUSTER_TIMEOUT", value_name = "DURATION")]
     pub remote_cluster_timeout: Option<String>,
@@ -99,6 +102,16 @@ pub struct Written {
     pub settings: Option<PathBuf>,
 }
 
+/// Whose status is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteStatus {
+    /// Nobody's.
+    Off,
+    /// That of the Gateway API and of Ingresses.
+    #[default]
+    GatewayApi,
+}
+
 /// What components get.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -108,6 +121,8 @@ pub struct Settings {
     pub kubernetes: Option<ClientSettings>,
     /// The namespace of mesh-wide settings.
     pub root_namespace: String,
+    /// Whose status is written.
+    pub write_status: WriteStatus,
     /// How long readiness waits for a remote cluster.
     pub remote_cluster_timeout: Duration,
     /// What kubeconfigs of remote clusters may ask for.
@@ -178,6 +193,7 @@ impl Written {
             kubernetes: self.kubernetes || file.kubernetes,
             kubeconfig: self.kubeconfig.or(file.kubeconfig),
             root_namespace: self.root_namespace.or(file.root_namespace),
+            write_status: self.write_status.or(file.write_status),
             remote_cluster_timeout: self.remote_cluster_timeout.or(file.remote_cluster_timeout),
             insecure_kubeconfig_options: list(
                 self.insecure_kubeconfig_options,
@@ -235,6 +251,7 @@ impl Written {
             },
             kubernetes: self.kubernetes.then_some(ClientSettings { kubeconfig: self.kubeconfig }),
             root_namespace,
+            write_status: check.write_status(self.write_status.as_deref()),
             remote_cluster_timeout: check.duration(
                 "--remote-cluster-timeout",
                 self.remote_cluster_timeout,
@@ -395,6 +412,18 @@ impl Check {
         text.into()
     }
 
+    fn write_status(&mut self, text: Option<&str>) -> WriteStatus {
+        match text {
+            None => WriteStatus::default(),
+            Some("off") => WriteStatus::Off,
+            Some("gateway-api") => WriteStatus::GatewayApi,
+            Some(other) => {
+                self.wrong("--write-status", other, "not one of off and gateway-api");
+                WriteStatus::default()
+            }
+        }
+    }
+
     fn multi_cluster_services(&mut self, text: Option<String>) -> MultiClusterServices {
         let Some(text) = text else { return MultiClusterServices::default() };
         MultiClusterServices::parse(&text).unwrap_or_else(|| {
@@ -458,13 +487,14 @@ mod tests {
             endpoint_window: Some("5ms,1ms".into()),
             registries: vec!["Eureka".into()],
             multi_cluster_services: Some("some".into()),
+            write_status: Some("sometimes".into()),
             remote_cluster_timeout: Some("soon".into()),
             insecure_kubeconfig_options: vec!["exec".into(), "all".into()],
             ..Written::default()
         };
         let mistakes = written.check().unwrap_err();
-        assert_eq!(mistakes.0.len(), 9, "{mistakes}");
-        assert!(mistakes.to_string().starts_with("9 settings are wrong:\n  PATH: name at least one"));
+        assert_eq!(mistakes.0.len(), 10, "{mistakes}");
+        assert!(mistakes.to_string().starts_with("10 settings are wrong:\n  PATH: name at least one"));
         assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
     }
 

@@ -4,12 +4,13 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_config::{InForce, ProblemReport, Severity, SourceProblems};
-use pilotfish_model::World;
+use pilotfish_model::{ChangeSet, World};
 use pilotfish_registry::Hub;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
+use tokio::sync::Notify;
 
 /// The newest state of the control loop.
 #[derive(Default)]
@@ -19,6 +20,41 @@ pub struct Shared {
     waiting_for: ArcSwap<Vec<String>>,
     problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
     draining: AtomicBool,
+    followers: Mutex<Vec<Weak<Pending>>>,
+}
+
+/// What a follower has not taken yet.
+#[derive(Default)]
+struct Pending {
+    news: Mutex<Option<(Arc<World>, ChangeSet)>>,
+    wake: Notify,
+}
+
+/// Follows the worlds that are published: one that is slow gets the newest, with everything that changed since the one that it
+/// took last.
+pub struct Follower(Arc<Pending>);
+
+impl Follower {
+    /// The next world, and how it differs from the one before. The first differs from nothing.
+    pub async fn next(&mut self) -> (Arc<World>, ChangeSet) {
+        loop {
+            if let Some(news) = self.0.news.lock().take() {
+                return news;
+            }
+            self.0.wake.notified().await;
+        }
+    }
+}
+
+impl Pending {
+    fn tell(&self, world: &Arc<World>, changes: &ChangeSet) {
+        let mut news = self.news.lock();
+        let mut all = news.take().map(|(_, before)| before).unwrap_or_default();
+        all.facts.extend(changes.facts.iter().cloned());
+        *news = Some((world.clone(), all));
+        drop(news);
+        self.wake.notify_one();
+    }
 }
 
 impl Shared {
@@ -28,8 +64,30 @@ impl Shared {
         self.world.load_full()
     }
 
-    pub(crate) fn set_world(&self, world: Arc<World>) {
+    pub(crate) fn set_world(&self, world: Arc<World>, changes: &ChangeSet) {
+        let mut followers = self.followers.lock();
+        followers.retain(|follower| match follower.upgrade() {
+            Some(follower) => {
+                follower.tell(&world, changes);
+                true
+            }
+            None => false,
+        });
         self.world.store(world);
+    }
+
+    /// Follows the worlds from the newest one on; where none is published yet, from the first one.
+    #[must_use]
+    pub fn follow(&self) -> Follower {
+        let pending = Arc::new(Pending::default());
+        // Under the lock, so that no world comes between.
+        let mut followers = self.followers.lock();
+        let world = self.world();
+        if world.revision() > 0 {
+            pending.tell(&world, &ChangeSet::default());
+        }
+        followers.push(Arc::downgrade(&pending));
+        Follower(pending)
     }
 
     /// The registries.
@@ -124,5 +182,51 @@ pub fn in_force(what: InForce) -> &'static str {
         InForce::Written => "newest",
         InForce::LastGood => "last-good",
         InForce::Dropped => "dropped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_config::gateway_api::GatewayClass;
+    use pilotfish_model::{Fact, Kind, Update, WorldWriter};
+    use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta};
+
+    fn publish(shared: &Shared, writer: &mut WorldWriter, name: &str) {
+        let key = ObjectKey::new(GatewayClass::KIND, "", name);
+        writer.apply(Update::Object(Object::new(ObjectMeta::of(key), GatewayClass::default())));
+        let (world, changes) = writer.publish().expect("it differs");
+        shared.set_world(world, &changes);
+    }
+
+    #[tokio::test]
+    async fn a_slow_follower_gets_the_newest_world_with_all_changes() {
+        let (shared, mut writer) = (Shared::default(), WorldWriter::new());
+        let mut early = shared.follow();
+        publish(&shared, &mut writer, "a");
+        publish(&shared, &mut writer, "b");
+        let mut late = shared.follow();
+        let names = |changes: &ChangeSet| {
+            let of = |fact: &Fact| match fact {
+                Fact::Object(key) => Some(key.name.to_string()),
+                _ => None,
+            };
+            changes.facts.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        let (world, changes) = early.next().await;
+        assert_eq!((world.revision(), names(&changes)), (2, vec!["a".to_owned(), "b".to_owned()]));
+        let (world, changes) = late.next().await;
+        assert_eq!((world.revision(), names(&changes)), (2, Vec::new()));
+        publish(&shared, &mut writer, "c");
+        for follower in [&mut early, &mut late] {
+            let (world, changes) = follower.next().await;
+            assert_eq!(
+                (world.objects(Kind::GatewayClass).count(), names(&changes)),
+                (3, vec!["c".to_owned()])
+            );
+        }
+        drop(early);
+        publish(&shared, &mut writer, "d");
+        assert_eq!(shared.followers.lock().len(), 1, "who is gone is forgotten");
     }
 }

@@ -172,6 +172,8 @@ impl Remotes {
                 }
             }
             Change::Refused { key, problems, last_good } => self.clusters.refuse(key, problems, last_good),
+            // Nothing here asks for statuses.
+            Change::Stored { .. } => {}
             Change::Delete(key) => self.clusters.delete(&key),
         }
     }

@@ -63,6 +63,12 @@ pub(super) struct Wanted<'a> {
     pub(super) all_secrets: bool,
 }
 
+/// What the API server has of kinds that are read everywhere: where each is served.
+pub(crate) fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<Kind, Resource> {
+    let wanted = Wanted { kinds: Kinds::All, root_namespace: "", mesh_config_map: "", all_secrets: false };
+    kinds.iter().filter_map(|kind| Some((*kind, wanted.resource(groups, *kind)?))).collect()
+}
+
 impl Wanted<'_> {
     /// What the API server has of the wanted kinds: the request for each.
     pub(super) fn resources(&self, groups: &APIGroupDiscoveryList) -> BTreeMap<Kind, Resource> {

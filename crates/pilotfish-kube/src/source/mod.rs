@@ -6,6 +6,7 @@ mod state;
 mod tests;
 
 pub use kinds::Kinds;
+pub(crate) use kinds::resources_of;
 
 use crate::watch::{Backoff, News, Observer, Place, Resource, Silent, Watch, chain};
 use kinds::{Wanted, reader};

@@ -151,6 +151,8 @@ impl SourceState {
                 let in_force = if last_good { InForce::LastGood } else { InForce::Dropped };
                 self.set_problems(&key, &problems, in_force);
             }
+            // Nothing here asks for statuses.
+            Change::Stored { .. } => {}
             Change::Delete(key) => {
                 self.set_problems(&key, &[], InForce::Written);
                 self.events.push(SourceEvent::Delete(key));

@@ -8,7 +8,7 @@ mod tests;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::random;
-pub(crate) use reflector::{Change, Reader};
+pub(crate) use reflector::{Change, Reader, Stored};
 pub(crate) use request::{Resource, chain};
 
 use kube::Client;

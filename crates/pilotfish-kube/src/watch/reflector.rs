@@ -21,8 +21,48 @@ pub(crate) enum Change {
         /// Whether an earlier version is in force.
         last_good: bool,
     },
+    /// The object is new or differs, with its status: for [`Reader::Stored`].
+    Stored {
+        key: ObjectKey,
+        /// `None` when it cannot be read.
+        object: Option<Object>,
+        stored: Stored,
+    },
     /// The object is gone.
     Delete(ObjectKey),
+}
+
+/// What only writers need of an object.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "StoredObject")]
+pub(crate) struct Stored {
+    /// `metadata.resourceVersion`.
+    pub(crate) version: String,
+    /// `metadata.generation`.
+    pub(crate) generation: i64,
+    /// `status`.
+    pub(crate) status: serde_json::Value,
+}
+
+#[derive(Deserialize)]
+struct StoredObject {
+    #[serde(default)]
+    metadata: StoredMetadata,
+    #[serde(default)]
+    status: serde_json::Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct StoredMetadata {
+    resource_version: String,
+    generation: i64,
+}
+
+impl From<StoredObject> for Stored {
+    fn from(StoredObject { metadata, status }: StoredObject) -> Self {
+        Self { version: metadata.resource_version, generation: metadata.generation, status }
+    }
 }
 
 /// What objects are read as.
@@ -30,6 +70,8 @@ pub(crate) enum Change {
 pub(crate) enum Reader {
     /// Objects of that kind.
     Object(Kind),
+    /// Objects of that kind together with their status.
+    Stored(Kind),
     /// The ConfigMap with the mesh-wide settings.
     Mesh,
 }
@@ -296,6 +338,7 @@ impl Reflector {
         let had = before.is_some_and(|known| known.good);
         let good = match self.reader {
             Reader::Object(kind) => self.read_object(kind, &name, json, had, changes),
+            Reader::Stored(kind) => self.read_stored(kind, &name, json, changes)?,
             Reader::Mesh => self.read_mesh(json, had, changes),
         };
         self.known.insert(name, Known { version, good });
@@ -315,6 +358,21 @@ impl Reflector {
                 had
             }
         }
+    }
+
+    /// Reads an object with its status.
+    fn read_stored(
+        &self,
+        kind: Kind,
+        name: &Name,
+        json: &str,
+        changes: &mut Vec<Change>,
+    ) -> Result<bool, serde_json::Error> {
+        let stored: Stored = serde_json::from_str(json)?;
+        let object = read_live(kind, &self.origin, json.as_bytes()).ok().map(|read| read.object);
+        let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
+        changes.push(Change::Stored { key, object, stored });
+        Ok(true)
     }
 
     /// Reads the mesh-wide settings out of their ConfigMap.
@@ -342,7 +400,7 @@ impl Reflector {
             return;
         }
         match self.reader {
-            Reader::Object(kind) => {
+            Reader::Object(kind) | Reader::Stored(kind) => {
                 changes.push(Change::Delete(ObjectKey::new(kind, &*name.namespace, &*name.name)));
             }
             Reader::Mesh => {

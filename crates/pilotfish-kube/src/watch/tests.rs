@@ -33,6 +33,7 @@ fn bookmark(version: u64, ends: bool) -> String {
 fn short(changes: &[Change]) -> Vec<String> {
     let name = |change: &Change| match change {
         Change::Apply { object, .. } => format!("+{}", object.key().name),
+        Change::Stored { key, stored, .. } => format!("={}@{}", key.name, stored.version),
         Change::Delete(key) => format!("-{}", key.name),
         Change::Refused { key, last_good, .. } => {
             format!("!{}{}", key.name, if *last_good { " (last good)" } else { "" })
@@ -218,7 +219,9 @@ impl Both {
                 Change::Delete(key) => {
                     self.reader.remove(&*key.name).expect("only what is there is deleted");
                 }
-                Change::Refused { .. } => panic!("all are good"),
+                Change::Refused { .. } | Change::Stored { .. } => {
+                    panic!("all are good, and none is with status")
+                }
             }
         }
     }

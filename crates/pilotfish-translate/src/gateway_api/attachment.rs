@@ -1,13 +1,20 @@
 //! What a route attaches to: listeners of Gateways, or Services.
 
+use super::backends::Problem;
 use super::gateways::ParentsOf;
 use super::listeners::Parent;
 use crate::Cx;
 use crate::virtual_service::MESH;
 use pilotfish_config::gateway_api::{GROUP, ParentReference};
 use pilotfish_config::networking::ServiceEntry;
+use pilotfish_config::status::CONTROLLERS;
 use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
 use std::sync::Arc;
+
+/// The reason for a parent, or a part of it, that is not there.
+const NO_PARENT: &str = "NoMatchingParent";
+/// The reason for listeners that take other routes only.
+const NOT_ALLOWED: &str = "NotAllowedByListeners";
 
 /// One thing that a route is attached to.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +27,19 @@ pub(super) struct Attachment {
     hostname: String,
     /// The hosts of other listeners with the same port and protocol.
     others: Vec<String>,
+    /// Whether the listener becomes a server.
+    is_served: bool,
+}
+
+/// What came of one parent that a route names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Binding {
+    /// The parent, as the route names it.
+    pub(super) parent: ParentReference,
+    /// The controller of the parent's class.
+    pub(super) controller: &'static str,
+    /// What the route is attached to there; at least one thing.
+    pub(super) result: Result<Vec<Attachment>, Problem>,
 }
 
 /// A Service that a route is attached to.
@@ -53,7 +73,7 @@ impl Attachment {
     }
 }
 
-/// What a route of a kind is attached to, in order of gateways. What does not accept it is left out.
+/// What a route of a kind is attached to, in order of gateways. What does not accept it or is not served is left out.
 pub(super) fn of(
     cx: &Cx<'_>,
     kind: Kind,
@@ -61,47 +81,102 @@ pub(super) fn of(
     parents: &[ParentReference],
     hostnames: &[String],
 ) -> Vec<Attachment> {
-    let mut out: Vec<Attachment> = Vec::new();
-    for parent in parents {
-        let namespace = parent.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
-        match (parent.group.as_str(), parent.kind.as_str()) {
-            (GROUP, "Gateway") => {
-                let query = ParentsOf { namespace, name: parent.name.as_str().into() };
-                let listeners = cx.get(&query);
-                let accepting =
-                    listeners.iter().filter(|listener| accepts(listener, parent, kind, own, hostnames));
-                out.extend(accepting.map(|listener| to_listener(listener, &listeners)));
-            }
-            ("" | "core", "Service") => out.extend(to_service(cx, parent, namespace)),
-            ("networking.istio.io", "ServiceEntry") => out.extend(to_entry(cx, parent, namespace)),
-            _ => {}
-        }
-    }
+    let bindings = bindings(cx, kind, own, parents, hostnames);
+    let attached = bindings.into_iter().filter_map(|binding| binding.result.ok()).flatten();
+    let mut out: Vec<Attachment> = attached.filter(|attachment| attachment.is_served).collect();
     out.sort_by(|a, b| a.gateway.cmp(&b.gateway));
     out.dedup();
     out
 }
 
-fn accepts(
-    listener: &Parent,
+/// What comes of each parent of a route. Parents of other controllers, and Gateways that are not there, are left out.
+pub(super) fn bindings(
+    cx: &Cx<'_>,
+    kind: Kind,
+    own: &Namespace,
+    parents: &[ParentReference],
+    hostnames: &[String],
+) -> Vec<Binding> {
+    let mut out: Vec<Binding> = Vec::new();
+    for parent in parents {
+        let namespace = parent.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
+        let (controller, result) = match (parent.group.as_str(), parent.kind.as_str()) {
+            (GROUP, "Gateway") => {
+                let found = cx.get(&ParentsOf { namespace, name: parent.name.as_str().into() });
+                let Some(controller) = found.controller else { continue };
+                (controller, to_gateway(&found.listeners, parent, kind, own, hostnames))
+            }
+            ("" | "core", "Service") => (CONTROLLERS[0], to_service(cx, parent, namespace)),
+            ("networking.istio.io", "ServiceEntry") => (CONTROLLERS[0], to_entry(cx, parent, namespace)),
+            _ => continue,
+        };
+        out.push(Binding { parent: parent.clone(), controller, result });
+    }
+    out
+}
+
+/// The listeners of a Gateway that accept a route; what is wrong when none does.
+fn to_gateway(
+    listeners: &[Parent],
     parent: &ParentReference,
     kind: Kind,
     own: &Namespace,
     hostnames: &[String],
-) -> bool {
+) -> Result<Vec<Attachment>, Problem> {
+    let is_meant = |listener: &&Parent| {
+        parent.port.is_none_or(|port| port == listener.port)
+            && parent.section_name.as_deref().is_none_or(|section| section == &*listener.section)
+    };
+    let mut attached = Vec::new();
+    let mut refusals = Vec::new();
+    for listener in listeners.iter().filter(is_meant) {
+        match refusal(listener, kind, own, hostnames) {
+            None => attached.push(to_listener(listener, listeners)),
+            Some(problem) => refusals.push(problem),
+        }
+    }
+    if !attached.is_empty() {
+        return Ok(attached);
+    }
+    // That a route may not attach says more than that its host does not fit.
+    refusals.sort_by_key(|problem| problem.reason != NOT_ALLOWED);
+    Err(refusals.into_iter().next().unwrap_or_else(|| {
+        let section = parent.section_name.iter().map(|name| format!(" called {name:?}"));
+        let port = parent.port.iter().map(|port| format!(" on port {port}"));
+        let which: String = section.chain(port).collect();
+        Problem::new(NO_PARENT, format!("Gateway {} has no listener{which}", parent.name))
+    }))
+}
+
+/// Why a listener does not accept a route.
+fn refusal(listener: &Parent, kind: Kind, own: &Namespace, hostnames: &[String]) -> Option<Problem> {
+    let section = &listener.section;
+    if !listener.kinds.contains(&kind) {
+        return Some(Problem::new(NOT_ALLOWED, format!("listener {section} takes no {kind}")));
+    }
+    if !listener.hosts.iter().any(|host| host.is_for(own)) {
+        let message = format!("listener {section} takes no routes of namespace {own}");
+        return Some(Problem::new(NOT_ALLOWED, message));
+    }
     let fits_host = |host: &str| {
         let host = Hostname::parse(host);
         host.is_ok_and(|host| listener.hosts.iter().any(|h| h.is_for(own) && h.host.matches(&host)))
     };
-    parent.port.is_none_or(|port| port == listener.port)
-        && parent.section_name.as_deref().is_none_or(|section| section == &*listener.section)
-        && listener.kinds.contains(&kind)
-        && if hostnames.is_empty() { fits_host("*") } else { hostnames.iter().any(|host| fits_host(host)) }
+    let fits =
+        if hostnames.is_empty() { fits_host("*") } else { hostnames.iter().any(|host| fits_host(host)) };
+    (!fits).then(|| {
+        let message = format!(
+            "listener {section} is for {:?}, which none of the route's hosts fits",
+            listener.hostname
+        );
+        Problem::new("NoMatchingListenerHostname", message)
+    })
 }
 
 fn to_listener(listener: &Parent, all: &[Parent]) -> Attachment {
     let beside = |other: &&Parent| {
-        other.section != listener.section
+        other.is_served
+            && other.section != listener.section
             && other.port == listener.port
             && other.protocol == listener.protocol
             && other.hostname != listener.hostname
@@ -111,23 +186,40 @@ fn to_listener(listener: &Parent, all: &[Parent]) -> Attachment {
         service: None,
         hostname: listener.hostname.clone(),
         others: all.iter().filter(beside).map(|other| other.hostname.clone()).collect(),
+        is_served: listener.is_served,
     }
 }
 
-fn to_service(cx: &Cx<'_>, parent: &ParentReference, namespace: Namespace) -> Option<Attachment> {
+fn to_service(
+    cx: &Cx<'_>,
+    parent: &ParentReference,
+    namespace: Namespace,
+) -> Result<Vec<Attachment>, Problem> {
     let host = cx.domain().service(&parent.name, &namespace);
-    let key = ServiceKey { hostname: Hostname::parse(&host).ok()?, namespace: namespace.clone() };
-    cx.services_of(&key)?;
-    Some(of_mesh(Attached { hosts: vec![host], namespace, port: parent.port }))
+    let service = Hostname::parse(&host)
+        .ok()
+        .and_then(|hostname| cx.services_of(&ServiceKey { hostname, namespace: namespace.clone() }));
+    if service.is_none() {
+        return Err(Problem::new(NO_PARENT, format!("there is no Service {namespace}/{}", parent.name)));
+    }
+    Ok(of_mesh(Attached { hosts: vec![host], namespace, port: parent.port }))
 }
 
-fn to_entry(cx: &Cx<'_>, parent: &ParentReference, namespace: Namespace) -> Option<Attachment> {
-    let entry = cx.object::<ServiceEntry>(&namespace, &parent.name)?;
-    Some(of_mesh(Attached { hosts: entry.hosts.clone(), namespace, port: parent.port }))
+fn to_entry(cx: &Cx<'_>, parent: &ParentReference, namespace: Namespace) -> Result<Vec<Attachment>, Problem> {
+    match cx.object::<ServiceEntry>(&namespace, &parent.name) {
+        Some(entry) => Ok(of_mesh(Attached { hosts: entry.hosts.clone(), namespace, port: parent.port })),
+        None => Err(Problem::new(NO_PARENT, format!("there is no ServiceEntry {namespace}/{}", parent.name))),
+    }
 }
 
-fn of_mesh(service: Attached) -> Attachment {
-    Attachment { gateway: MESH.into(), service: Some(service), hostname: String::new(), others: Vec::new() }
+fn of_mesh(service: Attached) -> Vec<Attachment> {
+    vec![Attachment {
+        gateway: MESH.into(),
+        service: Some(service),
+        hostname: String::new(),
+        others: Vec::new(),
+        is_served: true,
+    }]
 }
 
 #[cfg(test)]
@@ -141,6 +233,7 @@ mod tests {
             service: None,
             hostname: hostname.to_owned(),
             others: others.iter().map(|other| (*other).to_owned()).collect(),
+            is_served: true,
         };
         let wide = listener("", &["*.example.com", "a.example.com"]);
         assert!(!wide.serves("b.example.com") && !wide.serves("a.example.com") && wide.serves("c.org"));

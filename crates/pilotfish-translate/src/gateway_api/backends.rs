@@ -1,14 +1,40 @@
 //! Backends: the destinations of routes.
 
-use super::grants;
+use super::{REF_NOT_PERMITTED, grants};
 use crate::Cx;
 use pilotfish_config::gateway_api::{BackendObjectReference, BackendRef, HttpBackendRef};
 use pilotfish_config::networking::{Destination, PortSelector, RouteDestination};
-use pilotfish_model::{Kind, Namespace};
+use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
 
-/// A backend that makes the whole route useless: a Service without a port, or a host name where a name belongs.
+/// What makes the whole route useless: a Service without a port, a host name where a name belongs, a filter that there is not.
 #[derive(Debug)]
-pub(super) struct Malformed;
+pub(super) struct Malformed(pub(super) Problem);
+
+/// What is wrong with a reference, or with a rule: the reason in one word, and a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// A backend that has no destination.
+enum Unusable {
+    /// Requests for it are answered with an error.
+    Alone(Problem),
+    /// The whole route goes with it.
+    Route(Problem),
+}
+
+impl Problem {
+    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    /// A filter that is not known, or not there.
+    pub(super) fn filter(message: impl Into<String>) -> Self {
+        Self::new("InvalidFilter", message)
+    }
+}
 
 /// Who refers to a backend.
 #[derive(Clone, Copy)]
@@ -67,25 +93,61 @@ pub(super) fn destination(
     backend: &BackendView,
     referrer: Referrer<'_>,
 ) -> Result<Destination, Malformed> {
-    let namespace = backend.namespace.as_ref().unwrap_or(referrer.namespace);
-    let from = (referrer.kind.name(), referrer.namespace);
-    let to = (backend.group.as_str(), backend.kind.as_str(), namespace, backend.name.as_str());
-    if referrer.needs_grant && !grants::allows(cx, from, to) {
-        return Ok(Destination::default());
+    match resolve(cx, backend, referrer) {
+        Ok(destination) => Ok(destination),
+        Err(Unusable::Alone(_)) => Ok(Destination::default()),
+        Err(Unusable::Route(problem)) => Err(Malformed(problem)),
     }
-    let to_host = |host: String| {
-        let number = u32::from(backend.port.ok_or(Malformed)?);
-        Ok(Destination { host, port: Some(PortSelector { number }), ..Destination::default() })
+}
+
+/// What is wrong with a backend, also when it is only that nothing is there.
+pub(super) fn problem(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Option<Problem> {
+    let host = match resolve(cx, backend, referrer) {
+        Ok(destination) => destination.host,
+        Err(Unusable::Alone(problem) | Unusable::Route(problem)) => return Some(problem),
     };
-    match (backend.group.as_str(), backend.kind.as_str()) {
-        ("" | "core", "Service") if backend.name.contains('.') => Err(Malformed),
-        ("" | "core", "Service") => to_host(cx.domain().service(&backend.name, namespace)),
-        ("networking.istio.io", "Hostname") if backend.namespace.is_some() => Err(Malformed),
-        ("networking.istio.io", "Hostname") => to_host(backend.name.clone()),
-        ("multicluster.x-k8s.io", "ServiceImport") => {
-            to_host(format!("{}.{namespace}.svc.clusterset.local", backend.name))
+    let hostname = Hostname::parse(&host).ok();
+    let is_there = hostname.is_some_and(|hostname| match backend.kind.as_str() {
+        // Of any namespace.
+        "Hostname" => !cx.namespaces_of(&hostname).is_empty(),
+        _ => {
+            let namespace = backend.namespace.as_ref().unwrap_or(referrer.namespace).clone();
+            cx.services_of(&ServiceKey { hostname, namespace }).is_some()
         }
-        _ => Ok(Destination::default()),
+    });
+    (!is_there).then(|| Problem::new("BackendNotFound", format!("there is no service {host}")))
+}
+
+fn resolve(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Result<Destination, Unusable> {
+    let namespace = backend.namespace.as_ref().unwrap_or(referrer.namespace);
+    let (group, kind, name) = (backend.group.as_str(), backend.kind.as_str(), &backend.name);
+    let from = (referrer.kind.name(), referrer.namespace);
+    if referrer.needs_grant && !grants::allows(cx, from, (group, kind, namespace, name)) {
+        let message = format!("no ReferenceGrant lets this route lead to the {kind} {namespace}/{name}");
+        return Err(Unusable::Alone(Problem::new(REF_NOT_PERMITTED, message)));
+    }
+    let invalid = |message: String| Err(Unusable::Route(Problem::new("InvalidDestination", message)));
+    let host = match (group, kind) {
+        ("" | "core", "Service") if name.contains('.') => {
+            return invalid(format!("{name:?} is no name of a Service, which has no dots"));
+        }
+        ("" | "core", "Service") => cx.domain().service(name, namespace),
+        ("networking.istio.io", "Hostname") if backend.namespace.is_some() => {
+            return invalid(format!("the Hostname {name:?} has a namespace, which hosts do not have"));
+        }
+        ("networking.istio.io", "Hostname") => name.clone(),
+        ("multicluster.x-k8s.io", "ServiceImport") => format!("{name}.{namespace}.svc.clusterset.local"),
+        _ => {
+            let message = format!("backends of kind {kind:?} of group {group:?} are not known");
+            return Err(Unusable::Alone(Problem::new("InvalidKind", message)));
+        }
+    };
+    match backend.port {
+        Some(port) => {
+            let port = Some(PortSelector { number: port.into() });
+            Ok(Destination { host, port, ..Destination::default() })
+        }
+        None => invalid(format!("the {kind} {name:?} is named without a port")),
     }
 }
 

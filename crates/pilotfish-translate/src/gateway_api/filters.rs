@@ -1,6 +1,6 @@
 //! Filters of HTTPRoute and GRPCRoute.
 
-use super::backends::{BackendView, Malformed, Referrer, destination};
+use super::backends::{BackendView, Malformed, Problem, Referrer, destination};
 use crate::Cx;
 use crate::rds::REPLACE_PREFIX;
 use pilotfish_config::gateway_api::{
@@ -36,7 +36,9 @@ pub(super) fn apply(
             }
             RouteFilterType::UrlRewrite => route.rewrite = filter.url_rewrite.as_ref().and_then(rewrite),
             RouteFilterType::Cors => route.cors_policy = filter.cors.as_ref().map(cors),
-            _ => return Err(Malformed),
+            other => {
+                return Err(Malformed(Problem::filter(format!("filters of type {other:?} are not served"))));
+            }
         }
     }
     Ok(())

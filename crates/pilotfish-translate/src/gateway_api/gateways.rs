@@ -6,12 +6,11 @@ use crate::gateway::{Gateway, GatewayId, Header, Selection};
 use crate::short_name::Domain;
 use crate::{Cx, Query, reference};
 use pilotfish_config::gateway_api::{Gateway as KubernetesGateway, GatewayClass};
+use pilotfish_config::status::CONTROLLERS;
 use pilotfish_model::{Hostname, Kind, Namespace, Typed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The controller of a GatewayClass whose Gateways count.
-const CONTROLLER: &str = "istio.io/gateway-controller";
 /// The class that is there without an object.
 const BUILT_IN_CLASS: &str = "istio";
 /// The annotation with another name for the Service of a Gateway.
@@ -29,7 +28,7 @@ impl Query for ApiGateways {
         for object in cx.objects::<KubernetesGateway>().filter(|object| is_ours(cx, object)) {
             let services = services(&object, cx.domain());
             for listener in &object.spec.listeners {
-                let Some(server) = listeners::server(cx, &object, listener) else { continue };
+                let Ok(server) = listeners::server(cx, &object, listener) else { continue };
                 let id = GatewayId {
                     source: Kind::KubernetesGateway,
                     namespace: object.namespace().clone(),
@@ -54,17 +53,27 @@ pub(super) fn internal_name(gateway: &str, listener: &str) -> String {
     format!("{gateway}~{MADE}~{listener}")
 }
 
-/// Whether the Gateway's class is Istio's.
+/// Whether the Gateway's class is ours.
 fn is_ours(cx: &Cx<'_>, object: &Typed<KubernetesGateway>) -> bool {
+    controller(cx, object).is_some()
+}
+
+/// The controller of the Gateway's class, if that is us.
+pub(super) fn controller(cx: &Cx<'_>, object: &Typed<KubernetesGateway>) -> Option<&'static str> {
     let class = &object.spec.gateway_class_name;
     match cx.object::<GatewayClass>(&Namespace::default(), class) {
-        Some(found) => found.spec.controller_name == CONTROLLER,
-        None => class == BUILT_IN_CLASS,
+        Some(found) => class_controller(&found),
+        None => (class == BUILT_IN_CLASS).then_some(CONTROLLERS[0]),
     }
 }
 
+/// The controller of a class, if that is us.
+pub(super) fn class_controller(class: &GatewayClass) -> Option<&'static str> {
+    CONTROLLERS.into_iter().find(|ours| class.spec.controller_name == *ours)
+}
+
 /// The Services of a Gateway: those that it names, else one called after it and its class.
-fn services(object: &Typed<KubernetesGateway>, domain: &Domain) -> Vec<Hostname> {
+pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &Domain) -> Vec<Hostname> {
     let spec = &object.spec;
     let namespace = object.namespace();
     let is_managed = match spec.addresses.as_slice() {
@@ -83,20 +92,32 @@ fn services(object: &Typed<KubernetesGateway>, domain: &Domain) -> Vec<Hostname>
     named.filter_map(|address| Hostname::parse(&domain.qualify(&address.value, namespace)).ok()).collect()
 }
 
-/// The listeners of a Gateway, as routes see them; none for a Gateway that is not there or not Istio's.
+/// The listeners of a Gateway, as routes see them; none for a Gateway that is not there or not ours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ParentsOf {
     pub(super) namespace: Namespace,
     pub(super) name: Arc<str>,
 }
 
-impl Query for ParentsOf {
-    type Output = Vec<Parent>;
+/// A Gateway, as routes see it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Parents {
+    /// The controller of its class; `None` for a Gateway that is not there or not ours.
+    pub(super) controller: Option<&'static str>,
+    /// Its listeners.
+    pub(super) listeners: Vec<Parent>,
+}
 
-    fn compute(&self, cx: &Cx<'_>) -> Vec<Parent> {
-        let object = cx.object::<KubernetesGateway>(&self.namespace, &self.name);
-        let Some(object) = object.filter(|object| is_ours(cx, object)) else { return Vec::new() };
+impl Query for ParentsOf {
+    type Output = Parents;
+
+    fn compute(&self, cx: &Cx<'_>) -> Parents {
+        let Some(object) = cx.object::<KubernetesGateway>(&self.namespace, &self.name) else {
+            return Parents::default();
+        };
+        let Some(controller) = controller(cx, &object) else { return Parents::default() };
         let listeners = object.spec.listeners.iter();
-        listeners.filter_map(|listener| Parent::of(cx, &object, listener)).collect()
+        let listeners = listeners.map(|listener| Parent::of(cx, &object, listener)).collect();
+        Parents { controller: Some(controller), listeners }
     }
 }

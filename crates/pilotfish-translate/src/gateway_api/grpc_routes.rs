@@ -1,6 +1,6 @@
 //! GRPCRoute: its rules as routes of a VirtualService, one for each match.
 
-use super::backends::{Malformed, Referrer};
+use super::backends::{Malformed, Problem, Referrer};
 use super::filters;
 use super::http_routes::{set_backends, values};
 use crate::Cx;
@@ -51,8 +51,9 @@ fn route(
         RouteFilterType::ResponseHeaderModifier,
         RouteFilterType::RequestMirror,
     ];
-    if rule.filters.iter().any(|filter| !known.contains(&filter.r#type)) {
-        return Err(Malformed);
+    if let Some(filter) = rule.filters.iter().find(|filter| !known.contains(&filter.r#type)) {
+        let message = format!("filters of type {:?} are not served for a GRPCRoute", filter.r#type);
+        return Err(Malformed(Problem::filter(message)));
     }
     filters::apply(cx, &rule.filters, referrer, &mut route)?;
     set_backends(cx, &rule.backend_refs, referrer, &mut route)?;
@@ -67,14 +68,18 @@ fn request(condition: &GrpcRouteMatch) -> Result<HttpMatchRequest, Malformed> {
     })
 }
 
+fn malformed<T>(message: &str) -> Result<T, Malformed> {
+    Err(Malformed(Problem::new("InvalidConfiguration", message)))
+}
+
 /// A call of `method` of `service` is a request for `/service/method`.
 fn path(called: &GrpcMethodMatch) -> Result<StringMatch, Malformed> {
     let has_slash = |text: &Option<String>| text.as_ref().is_some_and(|text| text.contains('/'));
     if has_slash(&called.service) || has_slash(&called.method) {
-        return Err(Malformed);
+        return malformed("a service or method of a match has a slash");
     }
     Ok(match (called.r#type, &called.service, &called.method) {
-        (_, None, None) => return Err(Malformed),
+        (_, None, None) => return malformed("a match of methods names neither service nor method"),
         (_, None, Some(method)) => StringMatch::Regex(format!("/[^/]+/{method}")),
         (MatchType::Exact, Some(service), None) => StringMatch::Prefix(format!("/{service}/")),
         (MatchType::Exact, Some(service), Some(method)) => StringMatch::Exact(format!("/{service}/{method}")),

@@ -1,6 +1,6 @@
 //! HTTPRoute: its rules as routes of a VirtualService, one for each match.
 
-use super::backends::{BackendView, Malformed, Referrer, destination, weights};
+use super::backends::{BackendView, Malformed, Problem, Referrer, destination, weights};
 use super::filters;
 use crate::Cx;
 use pilotfish_config::StringMatch;
@@ -80,8 +80,11 @@ pub(super) fn set_backends(
     let weights = weights(&used.iter().map(|backend| backend.weight).collect::<Vec<_>>());
     for (backend, weight) in used.into_iter().zip(weights) {
         let mut headers = None;
-        if !backend.filters.iter().all(|filter| filters::apply_headers(filter, &mut headers)) {
-            return Err(Malformed);
+        for filter in &backend.filters {
+            if !filters::apply_headers(filter, &mut headers) {
+                let message = format!("filters of type {:?} are not served for a backend", filter.r#type);
+                return Err(Malformed(Problem::filter(message)));
+            }
         }
         let destination = Some(destination(cx, &BackendView::from(backend), referrer)?);
         route.route.push(HttpRouteDestination { destination, weight, headers });

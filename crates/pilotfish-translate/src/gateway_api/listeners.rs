@@ -2,6 +2,7 @@
 
 use super::gateways::internal_name;
 use super::grants;
+use super::{ACCEPTED, REF_NOT_PERMITTED, RESOLVED_REFS};
 use crate::Cx;
 use crate::gateway::ServerHost;
 use pilotfish_config::gateway_api::{
@@ -14,6 +15,8 @@ use pilotfish_model::{Kind, KindSpec, Namespace, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The reason for a certificate that cannot be used.
+const BAD_CERTIFICATE: &str = "InvalidCertificateRef";
 /// The option by which a listener asks for another mode than SIMPLE.
 const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
 /// The label by which a Gateway says to which network it leads.
@@ -38,15 +41,30 @@ pub(super) struct Parent {
     pub(super) hosts: Vec<ServerHost>,
     /// The kinds of routes that may attach.
     pub(super) kinds: Vec<Kind>,
+    /// Whether it becomes a server. Routes are attached to others too, but lead nowhere.
+    pub(super) is_served: bool,
+}
+
+/// Why a listener becomes no server: the condition that does not hold, the reason and a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) condition: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Fault {
+    fn reference(reason: &'static str, message: String) -> Self {
+        Self { condition: RESOLVED_REFS, reason, message }
+    }
 }
 
 impl Parent {
-    /// `None` for a listener that becomes no server.
-    pub(super) fn of(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Option<Self> {
-        let server = server(cx, object, listener)?;
+    pub(super) fn of(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Self {
         let namespace = object.namespace();
-        let hosts = server.hosts.iter().filter_map(|host| ServerHost::parse(host, namespace));
-        Some(Self {
+        let hosts = hosts(cx, namespace, listener);
+        let hosts = hosts.iter().filter_map(|host| ServerHost::parse(host, namespace));
+        Self {
             gateway: format!("{namespace}/{}", internal_name(object.name(), &listener.name)).into(),
             section: listener.name.as_str().into(),
             port: listener.port,
@@ -54,12 +72,13 @@ impl Parent {
             hostname: listener.hostname.clone().unwrap_or_default(),
             hosts: hosts.collect(),
             kinds: kinds(listener),
-        })
+            is_served: server(cx, object, listener).is_ok(),
+        }
     }
 }
 
 /// The kinds of routes that a protocol has, of those that are asked for.
-fn kinds(listener: &Listener) -> Vec<Kind> {
+pub(super) fn kinds(listener: &Listener) -> Vec<Kind> {
     let passes = listener.tls.as_ref().is_some_and(|tls| tls.mode == TlsMode::Passthrough);
     let of_protocol: &[Kind] = match listener.protocol.as_str() {
         "HTTP" | "HTTPS" => &[Kind::HttpRoute, Kind::GrpcRoute],
@@ -74,33 +93,40 @@ fn kinds(listener: &Listener) -> Vec<Kind> {
     of_protocol.iter().copied().filter(is_asked).collect()
 }
 
-/// The server of a listener; `None` for a protocol or a certificate that cannot be served.
-pub(super) fn server(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Option<Server> {
+/// The server of a listener.
+///
+/// # Errors
+/// For a protocol or a certificate that cannot be served.
+pub(super) fn server(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Result<Server, Fault> {
     if !matches!(listener.protocol.as_str(), "HTTP" | "HTTPS" | "TLS" | "TCP") {
-        return None;
+        let message = format!("protocol {:?} is none of HTTP, HTTPS, TLS and TCP", listener.protocol);
+        return Err(Fault { condition: ACCEPTED, reason: "UnsupportedProtocol", message });
     }
     let tls = match &listener.tls {
         Some(settings) => Some(server_tls(cx, object, listener, settings)?),
         None => None,
     };
-    let host = listener.hostname.as_deref().unwrap_or("*");
-    let namespaces = namespaces(cx, object.namespace(), listener);
-    let hosts = match namespaces.as_slice() {
-        // No namespace is called so: nothing may attach.
-        [] => vec![format!("~/{host}")],
-        names => names.iter().map(|namespace| format!("{namespace}/{host}")).collect(),
-    };
-    Some(Server {
+    Ok(Server {
         port: Some(Port {
             number: listener.port.into(),
             protocol: listener.protocol.clone(),
             name: "default".to_owned(),
             ..Port::default()
         }),
-        hosts,
+        hosts: hosts(cx, object.namespace(), listener),
         tls,
         ..Server::default()
     })
+}
+
+/// The host of a listener for each namespace whose routes may attach.
+fn hosts(cx: &Cx<'_>, own: &Namespace, listener: &Listener) -> Vec<String> {
+    let host = listener.hostname.as_deref().unwrap_or("*");
+    match namespaces(cx, own, listener).as_slice() {
+        // No namespace is called so: nothing may attach.
+        [] => vec![format!("~/{host}")],
+        names => names.iter().map(|namespace| format!("{namespace}/{host}")).collect(),
+    }
 }
 
 /// The namespaces whose routes may attach; `*` for all.
@@ -141,19 +167,19 @@ fn names_of<'a, T: KindSpec>(cx: &'a Cx<'_>) -> impl Iterator<Item = Namespace> 
     cx.objects::<T>().map(|object| object.namespace().clone())
 }
 
-/// How the listener ends TLS, or passes it through; `None` when its certificate is not there or not to be read.
+/// How the listener ends TLS, or passes it through.
 fn server_tls(
     cx: &Cx<'_>,
     object: &Typed<Gateway>,
     listener: &Listener,
     settings: &ListenerTls,
-) -> Option<ServerTlsSettings> {
+) -> Result<ServerTlsSettings, Fault> {
     let mut out = ServerTlsSettings::default();
     if settings.mode == TlsMode::Passthrough {
         let between_networks =
             object.meta().labels.contains_key(NETWORK) && listener.port == CROSS_NETWORK_PORT;
         out.mode = if between_networks { ServerTlsMode::AutoPassthrough } else { ServerTlsMode::Passthrough };
-        return Some(out);
+        return Ok(out);
     }
     out.mode = match settings.options.get(TERMINATE_MODE).map(String::as_str) {
         Some("MUTUAL") => ServerTlsMode::Mutual,
@@ -161,12 +187,15 @@ fn server_tls(
         _ => ServerTlsMode::Simple,
     };
     if out.mode == ServerTlsMode::IstioMutual {
-        return Some(out);
+        return Ok(out);
     }
-    let credentials: Option<Vec<String>> =
+    let credentials: Result<Vec<String>, Fault> =
         settings.certificate_refs.iter().map(|secret| credential(cx, object, secret)).collect();
     match credentials?.as_slice() {
-        [] => return None,
+        [] => {
+            let message = "tls.certificateRefs names no certificate".to_owned();
+            return Err(Fault::reference(BAD_CERTIFICATE, message));
+        }
         [only] => out.credential_name.clone_from(only),
         several => out.credential_names = several.to_vec(),
     }
@@ -175,9 +204,13 @@ fn server_tls(
             FrontendValidationMode::AllowValidOnly => ServerTlsMode::Mutual,
             FrontendValidationMode::AllowInsecureFallback => ServerTlsMode::OptionalMutual,
         };
-        out.ca_cert_credential_name = authority(cx, object, validation.ca_certificate_refs.first()?)?;
+        let Some(first) = validation.ca_certificate_refs.first() else {
+            let message = "the validation of clients names no authority".to_owned();
+            return Err(Fault::reference("InvalidCACertificateRef", message));
+        };
+        out.ca_cert_credential_name = authority(cx, object, first)?;
     }
-    Some(out)
+    Ok(out)
 }
 
 /// How clients' certificates are checked: by the listener, else by the Gateway for its port, else for all ports.
@@ -196,29 +229,52 @@ fn client_validation<'a>(
 }
 
 /// The name of a certificate's secret, if it is there and the Gateway may use it.
-fn credential(cx: &Cx<'_>, object: &Typed<Gateway>, secret: &SecretObjectReference) -> Option<String> {
-    if secret.kind != "Secret" || !secret.group.is_empty() {
-        return None;
-    }
+fn credential(cx: &Cx<'_>, object: &Typed<Gateway>, secret: &SecretObjectReference) -> Result<String, Fault> {
     let own = object.namespace();
     let namespace = secret.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
-    let found = cx.object::<Secret>(&namespace, &secret.name)?;
-    let has = |key: &str| found.value(key).is_some_and(|value| !value.is_empty());
-    let is_pair = has("tls.crt") && has("tls.key") || has("cert") && has("key");
+    let name = format!("{namespace}/{}", secret.name);
+    if secret.kind != "Secret" || !secret.group.is_empty() {
+        let message =
+            format!("a certificate is a Secret, {name} is a {:?} of group {:?}", secret.kind, secret.group);
+        return Err(Fault::reference(BAD_CERTIFICATE, message));
+    }
     let target = ("", "Secret", &namespace, secret.name.as_str());
-    let usable = is_pair && grants::allows(cx, ("Gateway", own), target);
-    usable.then(|| format!("kubernetes-gateway://{namespace}/{}", secret.name))
+    if !grants::allows(cx, ("Gateway", own), target) {
+        return Err(not_granted("Secret", &name));
+    }
+    let Some(found) = cx.object::<Secret>(&namespace, &secret.name) else {
+        return Err(Fault::reference(BAD_CERTIFICATE, format!("there is no Secret {name}")));
+    };
+    let has = |key: &str| found.value(key).is_some_and(|value| !value.is_empty());
+    if has("tls.crt") && has("tls.key") || has("cert") && has("key") {
+        return Ok(format!("kubernetes-gateway://{name}"));
+    }
+    Err(Fault::reference(
+        BAD_CERTIFICATE,
+        format!("Secret {name} has no tls.crt with tls.key, and no cert with key"),
+    ))
 }
 
 /// The name of the authorities' certificates, if the Gateway may use them.
-fn authority(cx: &Cx<'_>, object: &Typed<Gateway>, named: &ObjectReference) -> Option<String> {
+fn authority(cx: &Cx<'_>, object: &Typed<Gateway>, named: &ObjectReference) -> Result<String, Fault> {
     let own = object.namespace();
     let namespace = named.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
+    let name = format!("{namespace}/{}", named.name);
     let scheme = match named.kind.as_str() {
         "ConfigMap" => "configmap",
         "Secret" => "kubernetes-gateway",
-        _ => return None,
+        kind => {
+            let message = format!("authorities are a ConfigMap or a Secret, {name} is a {kind:?}");
+            return Err(Fault::reference("InvalidCACertificateKind", message));
+        }
     };
     let target = ("", named.kind.as_str(), &namespace, named.name.as_str());
-    grants::allows(cx, ("Gateway", own), target).then(|| format!("{scheme}://{namespace}/{}", named.name))
+    if !grants::allows(cx, ("Gateway", own), target) {
+        return Err(not_granted(&named.kind, &name));
+    }
+    Ok(format!("{scheme}://{name}"))
+}
+
+fn not_granted(kind: &str, name: &str) -> Fault {
+    Fault::reference(REF_NOT_PERMITTED, format!("no ReferenceGrant lets this Gateway use the {kind} {name}"))
 }

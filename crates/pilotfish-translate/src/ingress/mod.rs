@@ -5,9 +5,11 @@
 
 mod gateways;
 mod rules;
+mod status;
 
 pub(crate) use gateways::IngressGateways;
 pub(crate) use rules::IngressRules;
+pub(crate) use status::IngressStatus;
 
 use crate::Cx;
 use pilotfish_config::kubernetes::{Ingress, IngressClass};

@@ -1,0 +1,430 @@
+//! What is written back: the `status` of objects, and how it is brought into what is stored.
+//!
+//! A status is wanted without times and generations. [`Status::merged`] puts it into the status that an API server has: what is
+//! there and belongs to other controllers stays where it is, and a condition keeps its `lastTransitionTime` for as long as its
+//! `status` is the same. What would say the same as before is not written at all.
+
+use crate::gateway_api::{GatewayAddress, ParentReference, RouteGroupKind};
+use crate::kubernetes::LoadBalancerIngress;
+use serde_json::{Map, Value, json};
+
+/// The controllers whose entries in `status.parents` are ours: the name under which Istio is known, and our own.
+pub const CONTROLLERS: [&str; 2] = ["istio.io/gateway-controller", "pilotfish.io/gateway-controller"];
+
+/// What an object's status is to say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Status {
+    /// Of a GatewayClass.
+    Class(Vec<Condition>),
+    /// Of a Gateway.
+    Gateway {
+        /// Of the Gateway as a whole.
+        conditions: Vec<Condition>,
+        /// Where it is reached. `None` leaves what is there: addresses of a Gateway that is away for a moment stay.
+        addresses: Option<Vec<GatewayAddress>>,
+        /// Of its listeners, in their order.
+        listeners: Vec<ListenerStatus>,
+    },
+    /// Of a route: for each parent that is ours.
+    Route(Vec<ParentStatus>),
+    /// Of an Ingress: where it is reached.
+    Ingress(Vec<LoadBalancerIngress>),
+    /// Of an Istio object: what is wrong with it.
+    Messages(Vec<Message>),
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What it is about: `Accepted`, `ResolvedRefs` ...
+    pub r#type: &'static str,
+    /// Whether it holds.
+    pub status: bool,
+    /// Why, in one word.
+    pub reason: &'static str,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// The status of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: String,
+    /// How many routes are attached.
+    pub attached_routes: u32,
+    /// The kinds of routes that it takes.
+    pub supported_kinds: Vec<RouteGroupKind>,
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// The status of a route at one parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentStatus {
+    /// The parent, as the route names it.
+    pub parent: ParentReference,
+    /// Who says so: one of [`CONTROLLERS`].
+    pub controller: &'static str,
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// Something that is wrong with an object of Istio.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Whether it is an error, rather than a warning.
+    pub error: bool,
+    /// What is wrong.
+    pub text: String,
+}
+
+impl Condition {
+    /// A condition that holds as it should.
+    #[must_use]
+    pub fn good(r#type: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { r#type, status: true, reason, message: message.into() }
+    }
+
+    /// A condition that does not hold.
+    #[must_use]
+    pub fn bad(r#type: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { r#type, status: false, reason, message: message.into() }
+    }
+
+    /// Whether a stored condition says the same.
+    fn is(&self, stored: &Value, generation: i64) -> bool {
+        stored["status"] == self.word()
+            && stored["reason"] == self.reason
+            && stored["message"] == self.message
+            && stored["observedGeneration"].as_i64().unwrap_or(0) == generation
+    }
+
+    fn word(&self) -> &'static str {
+        if self.status { "True" } else { "False" }
+    }
+}
+
+impl Status {
+    /// The status to store in place of `stored`; `None` when that says the same already. `now` is the time as RFC 3339.
+    #[must_use]
+    pub fn merged(&self, stored: &Value, generation: i64, now: &str) -> Option<Value> {
+        let mut status = stored.as_object().cloned().unwrap_or_default();
+        let times = Times { generation, now };
+        match self {
+            Self::Class(wanted) => {
+                put(&mut status, "conditions", times.conditions(&stored["conditions"], wanted))
+            }
+            Self::Gateway { conditions, addresses, listeners } => {
+                put(&mut status, "conditions", times.conditions(&stored["conditions"], conditions));
+                if let Some(addresses) = addresses {
+                    put(&mut status, "addresses", addresses.iter().map(address).collect());
+                }
+                let of = |listener: &ListenerStatus| times.listener(&stored["listeners"], listener);
+                put(&mut status, "listeners", listeners.iter().map(of).collect());
+            }
+            Self::Route(parents) => put(&mut status, "parents", times.parents(&stored["parents"], parents)),
+            Self::Ingress(points) => {
+                let list = ingress(&stored["loadBalancer"]["ingress"], points);
+                put(
+                    &mut status,
+                    "loadBalancer",
+                    if list.is_empty() { json!({}) } else { json!({"ingress": list}) },
+                );
+            }
+            Self::Messages(messages) => {
+                put(&mut status, "validationMessages", messages.iter().map(message).collect());
+                if !messages.is_empty() {
+                    put(&mut status, "observedGeneration", json!(generation.to_string()));
+                }
+            }
+        }
+        let new = Value::Object(status);
+        (plain(stored) != plain(&new)).then_some(new)
+    }
+}
+
+/// The patch (RFC 7396) that makes `new` of `old`.
+#[must_use]
+pub fn merge_patch(old: &Value, new: &Value) -> Value {
+    let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else { return new.clone() };
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let other = after.iter().filter(|(key, value)| before.get(*key) != Some(value));
+    let changed =
+        other.map(|(key, value)| (key.clone(), merge_patch(before.get(key).unwrap_or(&Value::Null), value)));
+    Value::Object(gone.chain(changed).collect())
+}
+
+/// Without lists and objects that hold nothing at the top: an API server may leave them out.
+fn plain(status: &Value) -> Value {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let kept = status.as_object().into_iter().flatten().filter(|(_, value)| !is_empty(value));
+    Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+fn put(status: &mut Map<String, Value>, name: &str, value: Value) {
+    status.insert(name.to_owned(), value);
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn address(address: &GatewayAddress) -> Value {
+    json!({"type": address.r#type, "value": address.value})
+}
+
+fn message(message: &Message) -> Value {
+    let level = if message.error { "ERROR" } else { "WARNING" };
+    json!({"level": level, "message": message.text})
+}
+
+/// The addresses of a load balancer; what is stored beside an address (ports, modes) stays.
+fn ingress(stored: &Value, wanted: &[LoadBalancerIngress]) -> Vec<Value> {
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let same = |value: &&Value, point: &LoadBalancerIngress| {
+        text(value, "ip") == point.ip && text(value, "hostname") == point.hostname
+    };
+    let of = |point: &LoadBalancerIngress| match list(stored).iter().find(|value| same(value, point)) {
+        Some(value) => value.clone(),
+        None if point.ip.is_empty() => json!({"hostname": point.hostname}),
+        None => json!({"ip": point.ip}),
+    };
+    wanted.iter().map(of).collect()
+}
+
+/// What only the moment of writing knows.
+#[derive(Clone, Copy)]
+struct Times<'a> {
+    generation: i64,
+    now: &'a str,
+}
+
+impl Times<'_> {
+    /// The conditions, each in the place that it has.
+    fn conditions(self, stored: &Value, wanted: &[Condition]) -> Value {
+        let mut out = list(stored).to_vec();
+        for condition in wanted {
+            let found = out.iter_mut().find(|stored| stored["type"] == condition.r#type);
+            match found {
+                Some(stored) if condition.is(stored, self.generation) => {}
+                Some(stored) => *stored = self.condition(condition, Some(stored)),
+                None => out.push(self.condition(condition, None)),
+            }
+        }
+        Value::Array(out)
+    }
+
+    fn condition(self, condition: &Condition, before: Option<&Value>) -> Value {
+        let same = before.filter(|before| before["status"] == condition.word());
+        let since = same.and_then(|before| before["lastTransitionTime"].as_str()).unwrap_or(self.now);
+        json!({
+            "type": condition.r#type,
+            "status": condition.word(),
+            "reason": condition.reason,
+            "message": condition.message,
+            "observedGeneration": self.generation,
+            "lastTransitionTime": since,
+        })
+    }
+
+    fn listener(self, stored: &Value, wanted: &ListenerStatus) -> Value {
+        let before = list(stored).iter().find(|listener| listener["name"] == wanted.name.as_str());
+        let kind = |kind: &RouteGroupKind| json!({"group": kind.group, "kind": kind.kind});
+        let conditions = before.map_or(&Value::Null, |before| &before["conditions"]);
+        json!({
+            "name": wanted.name,
+            "attachedRoutes": wanted.attached_routes,
+            "supportedKinds": wanted.supported_kinds.iter().map(kind).collect::<Value>(),
+            "conditions": self.conditions(conditions, &wanted.conditions),
+        })
+    }
+
+    /// Our entries at their places, those of other controllers untouched: neither may move because of the other.
+    fn parents(self, stored: &Value, wanted: &[ParentStatus]) -> Value {
+        let mut open: Vec<&ParentStatus> = wanted.iter().collect();
+        let mut out = Vec::new();
+        for entry in list(stored) {
+            if !CONTROLLERS.iter().any(|ours| entry["controllerName"] == *ours) {
+                out.push(entry.clone());
+                continue;
+            }
+            let parent = serde_json::from_value::<ParentReference>(entry["parentRef"].clone()).ok();
+            let position = open.iter().position(|wanted| {
+                Some(&wanted.parent) == parent.as_ref() && entry["controllerName"] == wanted.controller
+            });
+            if let Some(position) = position {
+                let wanted = open.remove(position);
+                let conditions = self.conditions(&entry["conditions"], &wanted.conditions);
+                let mut entry = entry.clone();
+                entry["conditions"] = conditions;
+                out.push(entry);
+            }
+        }
+        out.extend(open.into_iter().map(|wanted| {
+            json!({
+                "parentRef": reference(&wanted.parent),
+                "controllerName": wanted.controller,
+                "conditions": self.conditions(&Value::Null, &wanted.conditions),
+            })
+        }));
+        Value::Array(out)
+    }
+}
+
+fn reference(parent: &ParentReference) -> Value {
+    let mut out = json!({"group": parent.group, "kind": parent.kind, "name": parent.name});
+    if let Some(namespace) = &parent.namespace {
+        out["namespace"] = json!(namespace);
+    }
+    if let Some(section) = &parent.section_name {
+        out["sectionName"] = json!(section);
+    }
+    if let Some(port) = parent.port {
+        out["port"] = json!(port);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+    const BEFORE: &str = "2025-01-01T00:00:00Z";
+
+    fn accepted(status: bool, message: &str) -> Condition {
+        let reason = if status { "Accepted" } else { "NotAllowedByListeners" };
+        Condition { r#type: "Accepted", status, reason, message: message.to_owned() }
+    }
+
+    fn stored(status: &str, reason: &str, message: &str, generation: i64) -> Value {
+        json!({"type": "Accepted", "status": status, "reason": reason, "message": message,
+            "observedGeneration": generation, "lastTransitionTime": BEFORE})
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_while_its_status_is_the_same() {
+        let wanted = Status::Class(vec![accepted(true, "fine")]);
+        let good = stored("True", "Accepted", "fine", 2);
+        let foreign = json!({"type": "SupportedVersion", "status": "True"});
+        let time =
+            |value: Option<Value>| value.map(|value| value["conditions"][0]["lastTransitionTime"].clone());
+        for (conditions, expected) in [
+            (json!([good, foreign]), None),
+            (json!([stored("True", "Accepted", "fine", 1)]), Some(json!(BEFORE))),
+            (json!([stored("True", "Accepted", "other words", 2)]), Some(json!(BEFORE))),
+            (json!([stored("False", "Accepted", "fine", 2)]), Some(json!(NOW))),
+            (json!([]), Some(json!(NOW))),
+            (Value::Null, Some(json!(NOW))),
+        ] {
+            let merged = wanted.merged(&json!({"conditions": conditions}), 2, NOW);
+            assert_eq!(time(merged), expected, "{conditions}");
+        }
+    }
+
+    #[test]
+    fn what_was_merged_is_not_merged_again() {
+        let parent =
+            ParentReference { name: "gw".into(), section_name: Some("http".into()), ..Default::default() };
+        let listener = ListenerStatus {
+            name: "http".into(),
+            attached_routes: 3,
+            supported_kinds: vec![RouteGroupKind { kind: "HTTPRoute".into(), ..Default::default() }],
+            conditions: vec![accepted(false, "no")],
+        };
+        let address = GatewayAddress { value: "1.2.3.4".into(), ..Default::default() };
+        let point = LoadBalancerIngress { ip: "1.2.3.4".into(), ..Default::default() };
+        for status in [
+            Status::Class(vec![accepted(true, "fine")]),
+            Status::Gateway {
+                conditions: vec![accepted(true, "fine")],
+                addresses: Some(vec![address]),
+                listeners: vec![listener],
+            },
+            Status::Route(vec![ParentStatus {
+                parent,
+                controller: CONTROLLERS[1],
+                conditions: vec![accepted(true, "fine")],
+            }]),
+            Status::Ingress(vec![point]),
+            Status::Messages(vec![Message { error: true, text: "bad".into() }]),
+        ] {
+            let once = status.merged(&Value::Null, 4, NOW).expect("something is new");
+            assert_eq!(status.merged(&once, 4, "later"), None, "{once}");
+        }
+    }
+
+    #[test]
+    fn a_patch_says_only_what_differs() {
+        let old = json!({"a": 1, "b": {"c": [1], "d": 2}, "e": {"f": 1}});
+        let new = json!({"a": 1, "b": {"c": [1, 2]}, "e": {"f": 1}, "g": {}});
+        assert_eq!(merge_patch(&old, &new), json!({"b": {"c": [1, 2], "d": null}, "g": {}}));
+        assert_eq!(merge_patch(&Value::Null, &new), new);
+    }
+
+    #[test]
+    fn nothing_to_say_is_not_written() {
+        for status in [Status::Route(Vec::new()), Status::Ingress(Vec::new()), Status::Messages(Vec::new())] {
+            for stored in [Value::Null, json!({}), json!({"parents": []}), json!({"loadBalancer": {}})] {
+                assert_eq!(status.merged(&stored, 1, NOW), None, "{stored}");
+            }
+        }
+    }
+
+    #[test]
+    fn entries_of_others_stay_where_they_are() {
+        let theirs = |name: &str| json!({"parentRef": {"name": name}, "controllerName": "example.com/other", "conditions": []});
+        let ours = |name: &str| {
+            json!({"parentRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name},
+                "controllerName": CONTROLLERS[0], "conditions": [stored("True", "Accepted", "fine", 1)]})
+        };
+        let wanted = |names: &[&str]| {
+            let of = |name: &&str| ParentStatus {
+                parent: ParentReference { name: (*name).to_owned(), ..Default::default() },
+                controller: CONTROLLERS[0],
+                conditions: vec![accepted(true, "fine")],
+            };
+            Status::Route(names.iter().map(of).collect())
+        };
+        let before = json!({"parents": [ours("a"), theirs("x"), ours("b"), theirs("y")]});
+        assert_eq!(
+            wanted(&["b", "a"]).merged(&before, 1, NOW),
+            None,
+            "the order of others' wishes is no change"
+        );
+        let names = |status: &Status| {
+            let merged = status.merged(&before, 1, NOW).expect("it differs");
+            let parents = merged["parents"].as_array().expect("a list").clone();
+            parents
+                .iter()
+                .map(|parent| parent["parentRef"]["name"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&wanted(&["b"])), ["x", "b", "y"]);
+        assert_eq!(names(&wanted(&["b", "c"])), ["x", "b", "y", "c"]);
+        assert_eq!(names(&wanted(&[])), ["x", "y"]);
+    }
+
+    #[test]
+    fn addresses_stay_when_nothing_is_known() {
+        let wanted = Status::Gateway { conditions: Vec::new(), addresses: None, listeners: Vec::new() };
+        let stored = json!({"addresses": [{"type": "IPAddress", "value": "1.2.3.4"}], "listeners": [{"name": "gone"}]});
+        let merged = wanted.merged(&stored, 1, NOW).expect("a listener is gone");
+        assert_eq!(merged["addresses"], stored["addresses"]);
+        assert_eq!(merged["listeners"], json!([]));
+    }
+
+    #[test]
+    fn what_is_known_beside_an_address_stays() {
+        let wanted =
+            Status::Ingress(vec![LoadBalancerIngress { ip: "1.2.3.4".into(), ..Default::default() }]);
+        let stored = json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "VIP"}]}});
+        assert_eq!(wanted.merged(&stored, 1, NOW), None);
+    }
+}

@@ -1,0 +1,318 @@
+//! What objects are told, by tables.
+
+use super::ApiStatus;
+use crate::testing::{ask, endpoint, line, service, world, yaml};
+use pilotfish_config::status::{Condition, Status};
+use pilotfish_model::{
+    ClusterAddresses, Kind, KubernetesAttributes, ObjectKey, Port, Protocol, Provider, ShardKey, Update,
+    World,
+};
+use std::sync::Arc;
+
+const API: &str = "gateway.networking.k8s.io/v1";
+const GRANT: &str = "gateway.networking.k8s.io/v1beta1";
+const LISTENERS: &str = "{name: http, port: 80, protocol: HTTP}";
+
+fn gateway(listeners: &str) -> String {
+    line(API, "Gateway", "shop", "gw", &format!("{{gatewayClassName: istio, listeners: [{listeners}]}}"))
+}
+
+fn route(kind: &str, parents: &str, rest: &str) -> String {
+    let version = match kind {
+        "HTTPRoute" | "GRPCRoute" => API,
+        _ => "gateway.networking.k8s.io/v1alpha2",
+    };
+    line(version, kind, "shop", "r", &format!("{{parentRefs: [{parents}], {rest}}}"))
+}
+
+/// A world of a text and the services `web` of two namespaces.
+fn with(text: &str) -> Arc<World> {
+    let services = ["shop", "far"].map(|namespace| service("web", namespace).update());
+    world(yaml(text).into_iter().chain(services))
+}
+
+fn status(world: &Arc<World>, kind: Kind) -> Option<Arc<Status>> {
+    let (namespace, name) = match kind {
+        Kind::GatewayClass => ("", "c"),
+        Kind::KubernetesGateway => ("shop", "gw"),
+        _ => ("shop", "r"),
+    };
+    let key = ObjectKey::new(kind, namespace, name);
+    (*ask(world, &ApiStatus { key, cluster: "Kubernetes".into() })).clone()
+}
+
+fn word(condition: &Condition) -> String {
+    let sign = if condition.status { "" } else { "!" };
+    format!("{sign}{}:{}", condition.r#type, condition.reason)
+}
+
+/// The conditions of a route at each of its parents.
+fn of_route(world: &Arc<World>, kind: Kind) -> Vec<String> {
+    let Some(Status::Route(parents)) = status(world, kind).as_deref().cloned() else { panic!("no status") };
+    let words = |conditions: &[Condition]| conditions.iter().map(word).collect::<Vec<_>>().join(" ");
+    parents.iter().map(|parent| words(&parent.conditions)).collect()
+}
+
+/// The conditions of a Gateway, its addresses, and for each listener its routes and conditions.
+fn of_gateway(world: &Arc<World>) -> (Vec<String>, Option<Vec<String>>, Vec<String>) {
+    let status = status(world, Kind::KubernetesGateway);
+    let Some(Status::Gateway { conditions, addresses, listeners }) = status.as_deref().cloned() else {
+        panic!("no status")
+    };
+    let addresses =
+        addresses.map(|list| list.into_iter().map(|a| format!("{} {}", a.r#type, a.value)).collect());
+    let listeners = listeners.iter().map(|listener| {
+        let words: Vec<String> = listener.conditions.iter().map(word).collect();
+        format!("{} {} {}", listener.name, listener.attached_routes, words.join(" "))
+    });
+    (conditions.iter().map(word).collect(), addresses, listeners.collect())
+}
+
+const GOOD: &str = "Accepted:Accepted ResolvedRefs:ResolvedRefs";
+const WEB: &str = "rules: [{backendRefs: [{name: web, port: 80}]}]";
+
+#[test]
+fn parents_say_whether_they_accept() {
+    let selector = "{name: http, port: 80, protocol: HTTP, hostname: '*.a.com', allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {x: y}}}}}";
+    let host = "{name: http, port: 80, protocol: HTTP, hostname: '*.a.com'}";
+    let grpc_only = "{name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: GRPCRoute}]}}";
+    let two =
+        "{name: http, port: 80, protocol: HTTP}, {name: other, port: 81, protocol: HTTP, hostname: b.org}";
+    for (listeners, parent, hostnames, expected) in [
+        (LISTENERS, "{name: gw}", "[]", "Accepted:Accepted"),
+        (LISTENERS, "{name: gw, sectionName: http, port: 80}", "[]", "Accepted:Accepted"),
+        (LISTENERS, "{name: gw, sectionName: https}", "[]", "!Accepted:NoMatchingParent"),
+        (LISTENERS, "{name: gw, port: 81}", "[]", "!Accepted:NoMatchingParent"),
+        (host, "{name: gw}", "[x.a.com]", "Accepted:Accepted"),
+        (host, "{name: gw}", "[b.com]", "!Accepted:NoMatchingListenerHostname"),
+        (selector, "{name: gw}", "[x.a.com]", "!Accepted:NotAllowedByListeners"),
+        (grpc_only, "{name: gw}", "[]", "!Accepted:NotAllowedByListeners"),
+        (two, "{name: gw}", "[x.a.com]", "Accepted:Accepted"),
+        (two, "{name: gw, sectionName: other}", "[x.a.com]", "!Accepted:NoMatchingListenerHostname"),
+        (LISTENERS, "{kind: Service, group: '', name: web}", "[]", "Accepted:Accepted"),
+        (LISTENERS, "{kind: Service, group: '', name: none}", "[]", "!Accepted:NoMatchingParent"),
+        (
+            LISTENERS,
+            "{kind: ServiceEntry, group: networking.istio.io, name: none}",
+            "[]",
+            "!Accepted:NoMatchingParent",
+        ),
+    ] {
+        let route = route("HTTPRoute", parent, &format!("hostnames: {hostnames}, {WEB}"));
+        let world = with(&format!("{}{route}", gateway(listeners)));
+        let expected = format!("{expected} ResolvedRefs:ResolvedRefs");
+        assert_eq!(of_route(&world, Kind::HttpRoute), [expected], "{listeners} {parent} {hostnames}");
+    }
+}
+
+#[test]
+fn references_are_resolved_or_said_why_not() {
+    let grant = line(
+        GRANT,
+        "ReferenceGrant",
+        "far",
+        "g",
+        "{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: shop}], to: [{group: '', kind: Service}]}",
+    );
+    let gw = "{name: gw}";
+    let mesh = "{kind: Service, group: '', name: web}";
+    for (parent, grant, rule, expected) in [
+        (gw, "", "backendRefs: [{name: web, port: 80}]", "ResolvedRefs:ResolvedRefs"),
+        (gw, "", "backendRefs: [{name: none, port: 80}]", "!ResolvedRefs:BackendNotFound"),
+        (gw, "", "backendRefs: [{name: none, port: 80, weight: 0}]", "!ResolvedRefs:BackendNotFound"),
+        (gw, "", "backendRefs: [{name: web, namespace: far, port: 80}]", "!ResolvedRefs:RefNotPermitted"),
+        (gw, &grant, "backendRefs: [{name: web, namespace: far, port: 80}]", "ResolvedRefs:ResolvedRefs"),
+        (
+            gw,
+            &grant,
+            "backendRefs: [{name: none, namespace: far, port: 80}]",
+            "!ResolvedRefs:BackendNotFound",
+        ),
+        (mesh, "", "backendRefs: [{name: web, namespace: far, port: 80}]", "ResolvedRefs:ResolvedRefs"),
+        (
+            gw,
+            "",
+            "backendRefs: [{name: none, port: 80}, {kind: Bucket, name: b, port: 80}]",
+            "!ResolvedRefs:InvalidKind",
+        ),
+        (
+            gw,
+            "",
+            "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: none, port: 80}}}]",
+            "!ResolvedRefs:BackendNotFound",
+        ),
+    ] {
+        let route = route("HTTPRoute", parent, &format!("rules: [{{{rule}}}]"));
+        let world = with(&format!("{}{route}{grant}", gateway(LISTENERS)));
+        assert_eq!(of_route(&world, Kind::HttpRoute), [format!("Accepted:Accepted {expected}")], "{rule}");
+    }
+}
+
+#[test]
+fn every_kind_of_route_has_its_status() {
+    let listeners = "{name: http, port: 80, protocol: HTTP}, {name: tcp, port: 90, protocol: TCP}, {name: tls, port: 91, protocol: TLS, tls: {mode: Passthrough}}";
+    for (kind, name, rest) in [
+        (Kind::GrpcRoute, "GRPCRoute", ""),
+        (Kind::TcpRoute, "TCPRoute", ""),
+        (Kind::TlsRoute, "TLSRoute", "hostnames: [a.com], "),
+    ] {
+        let good = route(name, "{name: gw}", &format!("{rest}{WEB}"));
+        assert_eq!(of_route(&with(&format!("{}{good}", gateway(listeners))), kind), [GOOD], "{kind}");
+        let bad =
+            route(name, "{name: gw}", &format!("{rest}rules: [{{backendRefs: [{{name: none, port: 80}}]}}]"));
+        let world = with(&format!("{}{bad}", gateway(listeners)));
+        assert_eq!(of_route(&world, kind), ["Accepted:Accepted !ResolvedRefs:BackendNotFound"], "{kind}");
+    }
+}
+
+#[test]
+fn what_belongs_to_others_is_left_to_them() {
+    let class =
+        |controller: &str| line(API, "GatewayClass", "", "c", &format!("{{controllerName: {controller}}}"));
+    for (controller, ours) in [
+        ("istio.io/gateway-controller", true),
+        ("pilotfish.io/gateway-controller", true),
+        ("example.com/other", false),
+    ] {
+        let gateway =
+            line(API, "Gateway", "shop", "gw", &format!("{{gatewayClassName: c, listeners: [{LISTENERS}]}}"));
+        let route = route("HTTPRoute", "{name: gw}, {name: unknown}", WEB);
+        let world = with(&format!("{}{gateway}{route}", class(controller)));
+        assert_eq!(status(&world, Kind::GatewayClass).is_some(), ours, "{controller}");
+        assert_eq!(status(&world, Kind::KubernetesGateway).is_some(), ours, "{controller}");
+        let Some(Status::Route(parents)) = status(&world, Kind::HttpRoute).as_deref().cloned() else {
+            panic!()
+        };
+        let controllers: Vec<&str> = parents.iter().map(|parent| parent.controller).collect();
+        assert_eq!(controllers, if ours { vec![controller] } else { vec![] });
+    }
+}
+
+#[test]
+fn listeners_say_what_is_wrong_with_them() {
+    let good = "Accepted:Accepted !Conflicted:NoConflicts Programmed:Programmed ResolvedRefs:ResolvedRefs";
+    let refs = |reason: &str| {
+        format!("Accepted:Accepted !Conflicted:NoConflicts !Programmed:Invalid !ResolvedRefs:{reason}")
+    };
+    let tls = |certificate: &str| {
+        format!("{{name: l, port: 443, protocol: HTTPS, tls: {{certificateRefs: [{certificate}]}}}}")
+    };
+    for (listener, expected) in [
+        ("{name: l, port: 80, protocol: HTTP}".to_owned(), good.to_owned()),
+        (tls("{name: cert}"), good.to_owned()),
+        (tls("{name: none}"), refs("InvalidCertificateRef")),
+        (tls("{name: cert, kind: Vault}"), refs("InvalidCertificateRef")),
+        (tls("{name: cert, namespace: far}"), refs("RefNotPermitted")),
+        (
+            "{name: l, port: 53, protocol: UDP}".to_owned(),
+            "!Accepted:UnsupportedProtocol !Conflicted:NoConflicts !Programmed:Invalid ResolvedRefs:ResolvedRefs".to_owned(),
+        ),
+        (
+            "{name: l, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: TCPRoute}, {kind: HTTPRoute}]}}".to_owned(),
+            "Accepted:Accepted !Conflicted:NoConflicts Programmed:Programmed !ResolvedRefs:InvalidRouteKinds".to_owned(),
+        ),
+    ] {
+        let secret = "---\n{apiVersion: v1, kind: Secret, metadata: {name: cert, namespace: shop}, type: kubernetes.io/tls, data: {tls.crt: YQ==, tls.key: Yg==}}\n";
+        let (_, _, listeners) = of_gateway(&with(&format!("{}{secret}", gateway(&listener))));
+        assert_eq!(listeners, [format!("l 0 {expected}")], "{listener}");
+    }
+}
+
+#[test]
+fn a_port_is_for_one_protocol() {
+    let listeners = "{name: a, port: 80, protocol: HTTP}, {name: b, port: 80, protocol: TCP}, {name: c, port: 80, protocol: HTTP, hostname: c.org}, {name: d, port: 443, protocol: HTTPS, hostname: c.org, tls: {certificateRefs: [{name: x}]}}, {name: e, port: 443, protocol: TLS, hostname: c.org, tls: {mode: Passthrough}}, {name: f, port: 443, protocol: TLS, hostname: d.org, tls: {mode: Passthrough}}";
+    let (_, _, found) = of_gateway(&with(&gateway(listeners)));
+    let conflicts: Vec<&str> = found.iter().filter_map(|text| text.split(' ').nth(3)).collect();
+    assert_eq!(
+        conflicts,
+        [
+            "!Conflicted:NoConflicts",
+            "Conflicted:ProtocolConflict",
+            "!Conflicted:NoConflicts",
+            "!Conflicted:NoConflicts",
+            "Conflicted:HostnameConflict",
+            "!Conflicted:NoConflicts",
+        ]
+    );
+}
+
+#[test]
+fn attached_routes_are_counted_for_each_listener() {
+    let listeners = "{name: a, port: 80, protocol: HTTP}, {name: b, port: 81, protocol: HTTP}";
+    let other = line(
+        API,
+        "HTTPRoute",
+        "shop",
+        "s",
+        &format!("{{parentRefs: [{{name: gw, sectionName: b}}, {{name: gw, port: 81}}], {WEB}}}"),
+    );
+    let refused = line(
+        API,
+        "HTTPRoute",
+        "far",
+        "t",
+        &format!("{{parentRefs: [{{name: gw, namespace: shop}}], {WEB}}}"),
+    );
+    let world =
+        with(&format!("{}{}{other}{refused}", gateway(listeners), route("HTTPRoute", "{name: gw}", WEB)));
+    let (_, _, found) = of_gateway(&world);
+    let counts: Vec<&str> = found.iter().filter_map(|text| text.split(' ').nth(1)).collect();
+    assert_eq!(counts, ["1", "2"]);
+}
+
+/// The Gateway's own service, changed, with an endpoint where `serves`.
+fn reached(service_type: &str, addresses: &[&str], port: u32, serves: bool) -> Vec<Update> {
+    let service = service("gw-istio", "shop").with(|service| {
+        let list = addresses.iter().map(|address| Arc::from(*address)).collect();
+        service.ports = Arc::from([Port {
+            number: port,
+            name: "http".into(),
+            protocol: Protocol::Http,
+            target_port: None,
+        }]);
+        service.kubernetes = Some(Arc::new(KubernetesAttributes {
+            service_type: service_type.into(),
+            external_addresses: if addresses.is_empty() {
+                ClusterAddresses::new()
+            } else {
+                ClusterAddresses::from([("Kubernetes".into(), list)])
+            },
+            ..KubernetesAttributes::default()
+        }));
+    });
+    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    let endpoints: Vec<_> =
+        serves.then(|| Arc::new(endpoint("10.0.0.1", 8080, "http"))).into_iter().collect();
+    vec![service.update(), Update::Endpoints(service.key(), shard, endpoints.into())]
+}
+
+#[test]
+fn a_gateway_says_where_it_is_reached() {
+    let inside = "Hostname gw-istio.shop.svc.cluster.local";
+    for (updates, programmed, addresses) in [
+        (Vec::new(), "!Programmed:AddressNotUsable", None),
+        (reached("ClusterIP", &[], 80, true), "Programmed:Programmed", Some(vec![inside])),
+        (
+            reached("LoadBalancer", &["1.2.3.4", "lb.example.com"], 80, true),
+            "Programmed:Programmed",
+            Some(vec!["IPAddress 1.2.3.4", "Hostname lb.example.com"]),
+        ),
+        (reached("LoadBalancer", &["1.2.3.4"], 80, false), "!Programmed:AddressNotUsable", None),
+        (reached("LoadBalancer", &["1.2.3.4"], 8080, true), "!Programmed:AddressNotUsable", None),
+    ] {
+        let world = world(yaml(&gateway(LISTENERS)).into_iter().chain(updates.clone()));
+        let (conditions, found, _) = of_gateway(&world);
+        assert_eq!(conditions, ["Accepted:Accepted", programmed], "{updates:?}");
+        let addresses = addresses.map(|list| list.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(found, addresses, "{updates:?}");
+    }
+}
+
+#[test]
+fn addresses_of_other_types_cannot_be_used() {
+    let spec = format!(
+        "{{gatewayClassName: istio, addresses: [{{type: example.com/x, value: a}}], listeners: [{LISTENERS}]}}"
+    );
+    let (conditions, _, _) = of_gateway(&with(&line(API, "Gateway", "shop", "gw", &spec)));
+    assert_eq!(conditions, ["!Accepted:UnsupportedAddress", "!Programmed:UnsupportedAddress"]);
+}

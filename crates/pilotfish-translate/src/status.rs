@@ -1,0 +1,162 @@
+//! The status of all objects that have one: what follows a world, and says which statuses differ from those before.
+//!
+//! It has a memo of its own, beside the one that proxies are served from: only one replica writes status, and computing it
+//! never holds up what proxies wait for. A change costs what it touches.
+
+use crate::gateway_api::{ApiStatus, KINDS};
+use crate::ingress::IngressStatus;
+use crate::memo::Memo;
+use crate::short_name::Domain;
+use crate::{Cx, Query};
+use pilotfish_config::gateway_api::{Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
+use pilotfish_config::status::Status;
+use pilotfish_model::{ChangeSet, ClusterId, Kind, KindSpec, ObjectKey, World};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The kinds whose status is written: those of the Gateway API, and Ingress.
+#[must_use]
+pub fn kinds() -> Vec<Kind> {
+    KINDS.into_iter().chain([Kind::Ingress]).collect()
+}
+
+/// See the module's description.
+pub struct StatusBook {
+    memo: Memo,
+    query: Statuses,
+    known: Arc<BTreeMap<ObjectKey, Arc<Status>>>,
+}
+
+impl StatusBook {
+    /// A book of an empty world, for the objects of that cluster.
+    #[must_use]
+    pub fn new(domain: Domain, cluster: ClusterId) -> Self {
+        Self { memo: Memo::with_domain(domain), query: Statuses { cluster }, known: Arc::default() }
+    }
+
+    /// Follows to a world that differs by `changes` from the one before; says which statuses differ. `None` is for objects that
+    /// are gone, or whose status is no longer ours to say.
+    pub fn advance(
+        &mut self,
+        world: Arc<World>,
+        changes: &ChangeSet,
+    ) -> Vec<(ObjectKey, Option<Arc<Status>>)> {
+        let (current, _) = self.memo.advance(world, changes);
+        let (statuses, node) = self.memo.get(&current, &self.query);
+        // Keeps what the answer is made of when the rest is swept away.
+        self.memo.set_root(node);
+        drop(current);
+        let before = std::mem::replace(&mut self.known, statuses.clone());
+        self.memo.sweep_if_due();
+        if Arc::ptr_eq(&before, &statuses) {
+            return Vec::new();
+        }
+        let gone = before.keys().filter(|key| !statuses.contains_key(*key)).map(|key| (key.clone(), None));
+        let differs = |(key, status): &(&ObjectKey, &Arc<Status>)| before.get(*key) != Some(*status);
+        let new = statuses.iter().filter(differs).map(|(key, status)| (key.clone(), Some(status.clone())));
+        gone.chain(new).collect()
+    }
+}
+
+/// The status of every object that has one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Statuses {
+    cluster: ClusterId,
+}
+
+impl Query for Statuses {
+    type Output = BTreeMap<ObjectKey, Arc<Status>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let keys = keys::<GatewayClass>(cx)
+            .chain(keys::<Gateway>(cx))
+            .chain(keys::<HttpRoute>(cx))
+            .chain(keys::<GrpcRoute>(cx))
+            .chain(keys::<TcpRoute>(cx))
+            .chain(keys::<TlsRoute>(cx));
+        let mut out = BTreeMap::new();
+        for key in keys {
+            let status = cx.get(&ApiStatus { key: key.clone(), cluster: self.cluster.clone() });
+            if let Some(status) = status.as_ref() {
+                out.insert(key, status.clone());
+            }
+        }
+        let ingresses = cx.get(&IngressStatus { cluster: self.cluster.clone() });
+        let status = Arc::new(ingresses.1.clone());
+        out.extend(ingresses.0.iter().map(|key| (key.clone(), status.clone())));
+        out
+    }
+}
+
+fn keys<'a, T: KindSpec>(cx: &'a Cx<'_>) -> impl Iterator<Item = ObjectKey> + 'a {
+    cx.objects::<T>().map(|object| object.key().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{line, object, yaml};
+    use pilotfish_config::gateway_api::HttpRoute;
+    use pilotfish_model::{Update, WorldWriter};
+
+    const API: &str = "gateway.networking.k8s.io/v1";
+
+    fn route(name: &str, parent: &str) -> Vec<Update> {
+        let spec = format!(
+            "{{parentRefs: [{{name: {parent}}}], rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}"
+        );
+        yaml(&line(API, "HTTPRoute", "shop", name, &spec))
+    }
+
+    /// The names of what differs after these updates.
+    fn step(book: &mut StatusBook, writer: &mut WorldWriter, updates: Vec<Update>) -> Vec<String> {
+        updates.into_iter().for_each(|update| writer.apply(update));
+        let Some((world, changes)) = writer.publish() else { return Vec::new() };
+        let differs = book.advance(world, &changes).into_iter();
+        differs.map(|(key, status)| format!("{key}{}", if status.is_some() { "" } else { " gone" })).collect()
+    }
+
+    #[test]
+    fn a_change_tells_only_of_what_differs() {
+        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into());
+        let mut writer = WorldWriter::new();
+        let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
+        let gateway = yaml(&line(API, "Gateway", "shop", "gw", listener));
+        assert_eq!(step(&mut book, &mut writer, gateway), ["Gateway shop/gw"]);
+        let both = ["Gateway shop/gw", "HTTPRoute shop/a"];
+        assert_eq!(step(&mut book, &mut writer, route("a", "gw")), both, "one more is attached");
+        assert_eq!(
+            step(&mut book, &mut writer, route("b", "other")),
+            ["HTTPRoute shop/b"],
+            "it may have had a status"
+        );
+        let service = crate::testing::service("web", "shop").update();
+        assert_eq!(step(&mut book, &mut writer, vec![service]), ["HTTPRoute shop/a"], "its backend is there");
+        let unrelated = object("shop", "x", pilotfish_config::networking::VirtualService::default());
+        assert!(step(&mut book, &mut writer, vec![Update::Object(unrelated)]).is_empty());
+        let gone = ObjectKey::new(HttpRoute::KIND, "shop", "a");
+        let differs = step(&mut book, &mut writer, vec![Update::RemoveObject(gone)]);
+        assert_eq!(differs, ["HTTPRoute shop/a gone", "Gateway shop/gw"]);
+    }
+
+    #[test]
+    fn a_book_that_followed_says_what_a_new_one_says() {
+        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into());
+        let mut writer = WorldWriter::new();
+        let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
+        let steps = [
+            route("a", "gw"),
+            yaml(&line(API, "Gateway", "shop", "gw", listener)),
+            vec![crate::testing::service("web", "shop").update()],
+            route("a", "other"),
+            route("c", "gw"),
+        ];
+        for updates in steps {
+            step(&mut book, &mut writer, updates);
+        }
+        let mut new = StatusBook::new(Domain::default(), "Kubernetes".into());
+        new.advance(Arc::new(writer.world().clone()), &ChangeSet::default());
+        assert_eq!(book.known, new.known);
+        assert_eq!(book.known.len(), 3);
+    }
+}

@@ -1,0 +1,144 @@
+//! Writing status back to the cluster that is read: by the one replica that leads.
+//!
+//! ```text
+//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── Wanted ─▶ StatusWriter ─▶ API server
+//!                                                                                   ▲
+//!                                                    Elector ── Leadership ─────────┘
+//! ```
+
+use crate::recorder::Counted;
+use crate::settings::{Settings, WriteStatus};
+use crate::shared::{Follower, Shared};
+use anyhow::{Context, Result, bail};
+use pilotfish_admin::Metrics;
+use pilotfish_kube::Silent;
+use pilotfish_kube::client::{self, Client};
+use pilotfish_kube::lease::{Elector, Leadership, LeaseSettings, STATUS_LEASE};
+use pilotfish_kube::status::{StatusWriter, Wanted};
+use pilotfish_model::ClusterId;
+use pilotfish_translate::short_name::Domain;
+use pilotfish_translate::status::{StatusBook, kinds};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// What is needed to write status.
+pub struct StatusWriting {
+    client: Client,
+    lease: LeaseSettings,
+    cluster: ClusterId,
+    domain: Arc<str>,
+}
+
+/// The task that takes part in the election and writes.
+pub struct Running {
+    task: JoinHandle<Result<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl StatusWriting {
+    /// What is needed, where a cluster is read and status shall be written.
+    ///
+    /// # Errors
+    /// When there is no such cluster.
+    pub async fn open(settings: &Settings) -> Result<Option<Self>> {
+        let Some(wanted) = settings.kubernetes.as_ref().filter(|_| settings.write_status != WriteStatus::Off)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            client: client::connect(wanted).await.context("--kubernetes")?,
+            lease: LeaseSettings::new(settings.root_namespace.as_str(), STATUS_LEASE),
+            cluster: settings.registry.cluster.clone(),
+            domain: settings.registry.domain.clone(),
+        }))
+    }
+
+    /// Takes part in the election, and writes while it leads.
+    #[must_use]
+    pub fn start(self, shared: Arc<Shared>, metrics: Arc<Metrics>) -> Running {
+        let (stop, stopped) = watch::channel(false);
+        Running { task: tokio::spawn(self.run(shared, metrics, stopped)), stop }
+    }
+
+    async fn run(
+        self,
+        shared: Arc<Shared>,
+        metrics: Arc<Metrics>,
+        mut stopped: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let (elector, leadership) = Elector::new(self.client.clone(), self.lease.clone());
+        let (go, gone) = oneshot::channel::<()>();
+        // A sender that is dropped says the same as one that speaks.
+        let mut elector = tokio::spawn(elector.run(async { drop(gone.await) }));
+        tokio::select! {
+            ended = self.write(&shared, &metrics, leadership) => return ended,
+            ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
+            _ = stopped.wait_for(|stop| *stop) => {}
+        }
+        // Nothing is written any more: the next replica may lead.
+        metrics.kube.status_leader.set(0);
+        drop(go);
+        elector.await.context("giving the Lease back")
+    }
+
+    /// Writes, term by term.
+    async fn write(&self, shared: &Shared, metrics: &Arc<Metrics>, mut leadership: Leadership) -> Result<()> {
+        loop {
+            leadership.gained().await;
+            metrics.kube.status_leader.set(1);
+            let (say, wanted) = mpsc::channel(1);
+            let writer = StatusWriter::new(
+                self.client.clone(),
+                kinds(),
+                self.cluster.to_string(),
+                leadership.clone(),
+                Arc::new(Silent),
+                Arc::new(Counted(metrics.clone())),
+            );
+            let book = StatusBook::new(Domain::new(&self.domain), self.cluster.clone());
+            tokio::select! {
+                () = writer.run(wanted) => {}
+                ended = follow(shared.follow(), book, say) => return ended,
+            }
+            metrics.kube.status_leader.set(0);
+        }
+    }
+}
+
+/// Says of each world which statuses differ, for as long as somebody listens.
+async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<Wanted>) -> Result<()> {
+    loop {
+        let (world, changes) = follower.next().await;
+        // Many routes take their time, which must not be taken from streams.
+        let work = tokio::task::spawn_blocking(move || {
+            let changes = book.advance(world.clone(), &changes);
+            (book, Wanted { world, changes })
+        });
+        let (after, wanted) = work.await.context("computing statuses")?;
+        book = after;
+        if say.send(wanted).await.is_err() {
+            // The term is over, and with it this future.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Running {
+    /// Waits until it ends, which it should not.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(Ok(())) => anyhow::anyhow!("writing status ended by itself"),
+            Ok(Err(error)) => error,
+            Err(error) => anyhow::anyhow!("writing status ended by itself: {error}"),
+        }
+    }
+
+    /// Stops writing, and then lets the next replica lead.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Ok(Err(error)) = self.task.await {
+            tracing::warn!(error = %error, "status");
+        }
+    }
+}
