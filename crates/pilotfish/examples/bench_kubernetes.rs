@@ -162,9 +162,9 @@ fn service(number: usize, endpoints: usize) -> String {
              image: x, ports: [{{containerPort: 8080}}]}}]}}\nstatus: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], \
              conditions: [{{type: Ready, status: \"True\"}}]}}\n"
         );
-        let _ = write!(
+        let _ = writeln!(
             list,
-            "- {{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, namespace: {NAMESPACE}}}}}\n"
+            "- {{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, namespace: {NAMESPACE}}}}}"
         );
     }
     let _ = write!(

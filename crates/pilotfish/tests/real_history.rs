@@ -34,6 +34,7 @@ impl Dice {
 }
 
 /// One version of one object.
+#[allow(clippy::too_many_lines, reason = "a table of texts")]
 fn object(kind: &str, name: u64, dice: &mut Dice) -> String {
     let namespace = ["red", "blue"][usize::try_from(name % 2).unwrap_or(0)];
     let app = dice.below(4);

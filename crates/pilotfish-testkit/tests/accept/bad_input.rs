@@ -130,6 +130,7 @@ fn expanded(value: &Value) -> Value {
 }
 
 /// The object of an entry: whole, or one of the short forms.
+#[allow(clippy::too_many_lines, reason = "a table of forms")]
 fn object_of(form: &str, value: Value) -> Value {
     const CATALOG: &str = "catalog.shop.svc.cluster.local";
     const NETWORKING: &str = "networking.istio.io/v1";
