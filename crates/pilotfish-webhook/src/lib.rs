@@ -1,7 +1,8 @@
-//! Admission webhooks: what `pilotfish validate` says of files, the API server says of objects, before they are stored.
+//! Admission webhooks: what `pilotfish validate` says of files, the API server says of objects, before they are stored; and what
+//! `pilotfish inject` does to files, it does to Pods.
 //!
 //! ```text
-//!  API server ── AdmissionReview ──▶ server (TLS) ──▶ routes ──▶ validate (pure) ──▶ answer
+//!  API server ── AdmissionReview ──▶ server (TLS) ──▶ routes ──▶ validate, inject (pure) ──▶ answer
 //!       ▲                                ▲ certificate, swapped while running
 //!       └── caBundle, failurePolicy ── keeper ── Secret, shared by replicas
 //! ```
@@ -9,6 +10,7 @@
 //! The certificates are made here, by an authority of their own: nothing else has to be installed for webhooks.
 
 mod certificate;
+pub mod inject;
 mod keeper;
 mod probe;
 mod registration;

@@ -1,5 +1,7 @@
 //! Reviews as the API server asks for them (`admission.k8s.io/v1`), and their answers. Nothing here does IO.
 
+use crate::inject::Step;
+use base64::Engine;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -93,6 +95,12 @@ pub struct Response {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
+    /// What is changed of the object: a JSON patch in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// What kind of patch it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch_type: Option<&'static str>,
     /// What the person who writes the object is told either way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -134,7 +142,31 @@ impl Response {
     /// The object is taken.
     #[must_use]
     pub fn allowed(uid: impl Into<String>) -> Self {
-        Self { uid: uid.into(), allowed: true, status: None, warnings: Vec::new() }
+        let uid = uid.into();
+        Self { uid, allowed: true, status: None, patch: None, patch_type: None, warnings: Vec::new() }
+    }
+
+    /// The object is taken with these changes.
+    #[must_use]
+    pub fn patched(uid: impl Into<String>, steps: &[Step]) -> Self {
+        if steps.is_empty() {
+            return Self::allowed(uid);
+        }
+        match serde_json::to_vec(steps) {
+            Ok(patch) => {
+                let patch = Some(base64::engine::general_purpose::STANDARD.encode(patch));
+                Self { patch, patch_type: Some("JSONPatch"), ..Self::allowed(uid) }
+            }
+            Err(error) => Self::failed(uid, error.to_string()),
+        }
+    }
+
+    /// The object is refused because it could not be dealt with.
+    #[must_use]
+    pub fn failed(uid: impl Into<String>, message: String) -> Self {
+        let details = Details { causes: Vec::new() };
+        let status = Status { code: 500, reason: "InternalError", message, details };
+        Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 
     /// The body that the API server gets.

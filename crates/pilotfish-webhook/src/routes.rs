@@ -1,5 +1,6 @@
 //! The paths that API servers ask.
 
+use crate::inject::Injector;
 use crate::review::{Request, Response as Answer, parse};
 use crate::validate::Validator;
 use axum::Router;
@@ -61,10 +62,12 @@ struct Webhook {
 }
 
 /// The paths, with everything that they need.
-pub fn router(validator: Validator, observer: &Arc<dyn Observer>) -> Router {
+pub fn router(validator: Validator, injector: Injector, observer: &Arc<dyn Observer>) -> Router {
     let validate: Reviewer = Arc::new(move |request| validator.review(request));
+    let inject: Reviewer = Arc::new(move |request| injector.review(request));
     Router::new()
         .merge(webhook("/validate", "validate", validate, observer))
+        .merge(webhook("/inject", "inject", inject, observer))
         .route("/healthz", get(|| async { "ok\n" }))
         .layer(middleware::from_fn(in_time))
 }
@@ -139,7 +142,9 @@ mod tests {
     async fn what_is_no_review_gets_a_status_and_the_server_goes_on() {
         let heard = Arc::new(Heard::default());
         let observer: Arc<dyn Observer> = heard.clone();
-        let router = router(Validator::new(Vec::new()), &observer);
+        let bootstrap: crate::inject::BootstrapOf = Arc::new(|_| serde_json::json!({}));
+        let injector = Injector::new(crate::inject::DEFAULT_TEMPLATE, Default::default(), bootstrap).unwrap();
+        let router = router(Validator::new(Vec::new()), injector, &observer);
         let ask = async |kind: &str, body: Vec<u8>| {
             let request = http::Request::post("/validate").header("content-type", kind);
             let request = request.body(Body::from(body)).unwrap();

@@ -10,13 +10,14 @@ use kube::core::GroupVersionKind;
 use pilotfish_config::{Limits, crd, read};
 use pilotfish_model::Kind;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
+use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector};
 use pilotfish_webhook::{
     Bound, Clock, Keeper, KeeperSettings, Observer, Outcome, SECRET, Terms, VALIDATOR, Validator, router,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,7 +93,9 @@ impl Process {
         let mut tasks = JoinSet::new();
         tasks.spawn(keeper.run(stopped.clone()));
         let observer: Arc<dyn Observer> = Arc::new(Deaf);
-        tasks.spawn(bound.run(router(Validator::new(Vec::new()), &observer), stopped));
+        let injector =
+            Injector::new(DEFAULT_TEMPLATE, BTreeMap::new(), Arc::new(|_| serde_json::json!({}))).unwrap();
+        tasks.spawn(bound.run(router(Validator::new(Vec::new()), injector, &observer), stopped));
         (Self { tasks, stop }, address)
     }
 

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use pilotfish_webhook::inject::Workload;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -116,7 +117,7 @@ enum XdsProtocol {
     Sotw,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
@@ -136,25 +137,55 @@ impl Bootstrap {
 
 impl Identity {
     fn node(&self, kind: &str, more: &[(&str, &str)]) -> Value {
-        let Self { name, namespace, ip, .. } = self;
-        let labels: BTreeMap<_, _> = self.labels.iter().cloned().collect();
-        let app = labels.get("app").unwrap_or(name);
+        let labels: BTreeMap<_, _> =
+            self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let ip = self.ip.to_string();
+        let metadata = self.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let node = NodeOf {
+            kind,
+            name: &self.name,
+            namespace: &self.namespace,
+            ip: &ip,
+            ips: &ip,
+            cluster_id: &self.cluster_id,
+            app: labels.get("app").copied().unwrap_or(&self.name),
+            labels: &labels,
+            locality: &self.locality,
+        };
+        node.json(more.iter().copied().chain(metadata))
+    }
+}
+
+/// What a node says, as texts: of a client that is known, or that Kubernetes fills in.
+struct NodeOf<'a> {
+    kind: &'a str,
+    name: &'a str,
+    namespace: &'a str,
+    ip: &'a str,
+    ips: &'a str,
+    cluster_id: &'a str,
+    app: &'a str,
+    labels: &'a BTreeMap<&'a str, &'a str>,
+    locality: &'a str,
+}
+
+impl NodeOf<'_> {
+    fn json<'m>(&self, more: impl Iterator<Item = (&'m str, &'m str)>) -> Value {
+        let Self { kind, name, namespace, ip, ips, cluster_id, app, labels, locality } = self;
         let mut metadata: Map<String, Value> = Map::new();
-        let own = [("NAME", name), ("NAMESPACE", namespace), ("CLUSTER_ID", &self.cluster_id)];
+        let own =
+            [("NAME", name), ("NAMESPACE", namespace), ("CLUSTER_ID", cluster_id), ("INSTANCE_IPS", ips)];
         metadata.extend(own.into_iter().map(|(key, value)| (key.to_owned(), json!(value))));
-        metadata.insert("INSTANCE_IPS".into(), json!(ip.to_string()));
-        metadata.extend(more.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
-        metadata.extend(self.metadata.iter().map(|(key, value)| (key.clone(), json!(value))));
-        let cluster = format!("{app}.{namespace}");
+        metadata.extend(more.map(|(key, value)| (key.to_owned(), json!(value))));
         metadata.insert("LABELS".into(), json!(labels));
         let mut node = json!({
             "id": format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
-            "cluster": cluster, "metadata": metadata,
+            "cluster": format!("{app}.{namespace}"), "metadata": metadata,
         });
         // There even when nothing is known: Node's gRPC refuses a bootstrap without it.
         node["locality"] = json!({});
-        if !self.locality.is_empty() {
-            let mut parts = self.locality.split('/');
+        if !locality.is_empty() {
+            let mut parts = locality.split('/');
             let mut part = || parts.next().unwrap_or_default();
             node["locality"] = json!({"region": part(), "zone": part(), "sub_zone": part()});
         }
@@ -187,22 +218,119 @@ impl Envoy {
             XdsProtocol::Delta => "DELTA_GRPC",
             XdsProtocol::Sotw => "GRPC",
         };
-        let address =
-            |host: &str, port: u16| json!({"socket_address": {"address": host, "port_value": port}});
-        let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
-        Ok(json!({
-            "node": self.identity.node(kind, &[("INTERCEPTION_MODE", interception)]),
-            "admin": {"address": address(&admin_host, admin_port)},
-            "dynamic_resources": {
-                "ads_config": {
-                    "api_type": api_type, "transport_api_version": "V3", "set_node_on_first_message_only": true,
-                    "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
-                },
-                "cds_config": over_ads, "lds_config": over_ads,
-            },
-            "static_resources": {"clusters": [xds_cluster(&host, port)]},
-        }))
+        let node = self.identity.node(kind, &[("INTERCEPTION_MODE", interception)]);
+        Ok(envoy(&node, (&admin_host, admin_port), api_type, &xds_cluster(&host, port)))
     }
+}
+
+fn envoy(node: &Value, (admin_host, admin_port): (&str, u16), api_type: &str, xds: &Value) -> Value {
+    let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
+    json!({
+        "node": node,
+        "admin": {"address": address(admin_host, admin_port)},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": api_type, "transport_api_version": "V3", "set_node_on_first_message_only": true,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+            },
+            "cds_config": over_ads, "lds_config": over_ads,
+        },
+        "static_resources": {"clusters": [xds]},
+    })
+}
+
+fn address(host: &str, port: u16) -> Value {
+    json!({"socket_address": {"address": host, "port_value": port}})
+}
+
+/// Where Pilotfish is, for the Envoys of Pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodTarget {
+    host: String,
+    port: u16,
+    cluster_id: String,
+}
+
+impl PodTarget {
+    /// A Pilotfish at that HOST:PORT, for Pods of that cluster.
+    ///
+    /// # Errors
+    /// When the address is none.
+    pub fn new(xds_address: &str, cluster_id: &str) -> anyhow::Result<Self> {
+        let (host, port) = host_port("--xds-address", xds_address)?;
+        Ok(Self { host, port, cluster_id: cluster_id.to_owned() })
+    }
+
+    /// The bootstrap of a Pod's Envoy. What nobody knows before the Pod runs is written `$(NAME)`, as Kubernetes fills in arguments of
+    /// containers; the environment that this needs is in the template of sidecars. Beside Envoy's own admin page, which only the
+    /// Pod reaches, it answers kubelets on port 15021 and Prometheus on port 15090, as Istio's sidecars do.
+    #[must_use]
+    pub fn bootstrap(&self, workload: &Workload<'_>) -> Value {
+        let app = workload.labels.get("app").copied().unwrap_or(workload.name);
+        let node = NodeOf {
+            kind: "sidecar",
+            name: "$(POD_NAME)",
+            namespace: "$(POD_NAMESPACE)",
+            ip: "$(POD_IP)",
+            ips: "$(POD_IPS)",
+            cluster_id: &self.cluster_id,
+            app: if app.is_empty() { "$(POD_NAME)" } else { app },
+            labels: workload.labels,
+            locality: "",
+        };
+        let more = [
+            ("INTERCEPTION_MODE", workload.interception),
+            ("SERVICE_ACCOUNT", "$(SERVICE_ACCOUNT)"),
+            ("NODE_NAME", "$(NODE_NAME)"),
+            ("WORKLOAD_NAME", workload.name),
+        ];
+        let node = node.json(more.into_iter().filter(|(_, value)| !value.is_empty()));
+        let mut bootstrap =
+            envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", &xds_cluster(&self.host, self.port));
+        bootstrap["static_resources"]["listeners"] = json!([
+            page("/healthz/ready", 15021, "/ready"),
+            page("/stats/prometheus", 15090, "/stats/prometheus")
+        ]);
+        if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
+            clusters.push(json!({
+                "name": "envoy-admin", "type": "STATIC", "connect_timeout": "1s",
+                "load_assignment": {
+                    "cluster_name": "envoy-admin",
+                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address("127.0.0.1", ADMIN_PORT)}}]}],
+                },
+            }));
+        }
+        bootstrap
+    }
+}
+
+/// Where the Envoys of Pods have their admin page.
+const ADMIN_PORT: u16 = 15000;
+
+/// A listener that shows one page of Envoy's admin API.
+fn page(path: &str, port: u16, of_admin: &str) -> Value {
+    let name = format!("page-{port}");
+    json!({
+        "name": name, "address": address("0.0.0.0", port),
+        "filter_chains": [{"filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "stat_prefix": name,
+                "route_config": {"virtual_hosts": [{
+                    "name": name, "domains": ["*"],
+                    "routes": [{
+                        "match": {"path": path},
+                        "route": {"cluster": "envoy-admin", "prefix_rewrite": of_admin},
+                    }],
+                }]},
+                "http_filters": [{
+                    "name": "envoy.filters.http.router",
+                    "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+                }],
+            },
+        }]}],
+    })
 }
 
 fn xds_cluster(host: &str, port: u16) -> Value {

@@ -3,6 +3,7 @@
 use crate::bootstrap::Bootstrap;
 use crate::crds::Crds;
 use crate::demo::{Demo, Picture};
+use crate::inject::Inject;
 use crate::logging::Logging;
 use crate::serve::Bound;
 use crate::settings::Written;
@@ -44,6 +45,9 @@ enum Command {
     /// Prints CustomResourceDefinitions of the kinds that are read, for clusters without Istio
     #[command(after_help = CRDS_EXAMPLES)]
     Crds(Crds),
+    /// Adds an Envoy to what makes Pods, in files
+    #[command(after_help = INJECT_EXAMPLES)]
+    Inject(Inject),
     /// Prints a bootstrap that connects a client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
@@ -69,6 +73,12 @@ const CRDS_EXAMPLES: &str = "Examples:
 
 Where Istio or the Gateway API is installed already, keep their definitions: Pilotfish reads those as well.";
 
+const INJECT_EXAMPLES: &str = "Examples:
+  pilotfish inject -f shop.yaml | kubectl apply -f -
+  kubectl get deployment -n shop -o yaml | pilotfish inject | kubectl apply -f -
+  pilotfish inject --print-template > sidecar.yaml.j2      # change it, then:
+  pilotfish inject -f shop.yaml --template sidecar.yaml.j2 --set cpu=50m";
+
 impl Cli {
     /// Runs the command.
     ///
@@ -83,6 +93,10 @@ impl Cli {
             }
             Command::Crds(crds) => {
                 crds.run(&mut out)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Inject(inject) => {
+                inject.run(&mut out)?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Validate(validate) => {

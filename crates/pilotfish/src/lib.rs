@@ -13,6 +13,7 @@ pub mod config_dump;
 pub mod control;
 pub mod crds;
 pub mod demo;
+pub mod inject;
 pub mod lanes;
 pub mod logging;
 pub mod plane;

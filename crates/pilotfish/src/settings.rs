@@ -1,8 +1,10 @@
 //! Settings of `serve`, in two stages: what was written (flags, environment, file), and the checked parts that
 //! components get. All mistakes are reported at once.
 
+mod webhooks;
+
 use crate::lanes::{Window, Windows};
-use crate::webhooks::{WebhookSettings, url_host};
+use crate::webhooks::WebhookSettings;
 use clap::Args;
 use pilotfish_kube::client::ClientSettings;
 use pilotfish_kube::remote::InsecureOptions;
@@ -96,6 +98,20 @@ pub struct Written {
     /// Where API servers reach the webhooks of a Pilotfish that runs outside of the cluster; written to the webhook configurations
     #[arg(long, env = "PILOTFISH_WEBHOOK_URL", value_name = "https://HOST:PORT")]
     pub webhook_url: Option<String>,
+    /// The template of sidecars that the injecting webhook adds [default: see `pilotfish inject --print-template`]
+    #[arg(long, env = "PILOTFISH_INJECTION_TEMPLATE", value_name = "FILE")]
+    pub injection_template: Option<PathBuf>,
+    /// A value for that template; may repeat
+    #[arg(
+        long = "injection-set",
+        env = "PILOTFISH_INJECTION_SET",
+        value_name = "NAME=VALUE",
+        value_delimiter = ','
+    )]
+    pub injection_values: Vec<String>,
+    /// Where injected sidecars find Pilotfish [default: port 15010 of the webhooks' Service]
+    #[arg(long, env = "PILOTFISH_INJECTION_XDS_ADDRESS", value_name = "HOST:PORT")]
+    pub injection_xds_address: Option<String>,
     /// Settings as YAML, with these names in camelCase (xdsAddress: ...)
     #[arg(long, env = "PILOTFISH_SETTINGS", value_name = "FILE")]
     #[serde(skip)]
@@ -202,6 +218,9 @@ impl Written {
             webhook_address: self.webhook_address.or(file.webhook_address),
             webhook_service: self.webhook_service.or(file.webhook_service),
             webhook_url: self.webhook_url.or(file.webhook_url),
+            injection_template: self.injection_template.or(file.injection_template),
+            injection_values: list(self.injection_values, file.injection_values),
+            injection_xds_address: self.injection_xds_address.or(file.injection_xds_address),
             mesh_config: self.mesh_config.or(file.mesh_config),
             mesh_networks: self.mesh_networks.or(file.mesh_networks),
             xds_address: self.xds_address.or(file.xds_address),
@@ -229,17 +248,15 @@ impl Written {
         let mut check = Check::default();
         check.inputs(&self);
         let defaults = RegistrySettings::default();
-        let root_namespace =
-            check.namespace("--root-namespace", self.root_namespace, defaults.system_namespace.as_str());
+        let root_namespace = check.namespace(
+            "--root-namespace",
+            self.root_namespace.clone(),
+            defaults.system_namespace.as_str(),
+        );
         let windows = Windows::default();
-        let webhooks = Webhooks {
-            address: self.webhook_address,
-            service: self.webhook_service,
-            url: self.webhook_url,
-            kubernetes: self.kubernetes,
-        };
+        let webhooks = check.webhooks(&self, &root_namespace);
         let settings = Settings {
-            webhooks: check.webhooks(webhooks, &root_namespace),
+            webhooks,
             xds_address: check.address("--xds-address", self.xds_address, "127.0.0.1:15010"),
             admin_address: check.address("--admin-address", self.admin_address, "127.0.0.1:15014"),
             registry: RegistrySettings {
@@ -375,35 +392,6 @@ impl Check {
         text
     }
 
-    fn webhooks(&mut self, written: Webhooks, root_namespace: &str) -> Option<WebhookSettings> {
-        let Some(address) = written.address else {
-            let others = [("--webhook-service", written.service), ("--webhook-url", written.url)];
-            for (name, text) in others.into_iter().filter_map(|(name, text)| Some((name, text?))) {
-                self.wrong(name, &text, "there are no webhooks without --webhook-address");
-            }
-            return None;
-        };
-        if !written.kubernetes {
-            self.wrong("--webhook-address", &address, "there is no API server to ask without --kubernetes");
-        }
-        let service = written.service.unwrap_or_else(|| format!("pilotfish.{root_namespace}"));
-        match service.split_once('.') {
-            Some((name, namespace)) if is_label(name) && is_label(namespace) => {}
-            _ => {
-                self.wrong("--webhook-service", &service, "not NAME.NAMESPACE, as in pilotfish.istio-system")
-            }
-        }
-        if let Some(url) = written.url.as_deref().filter(|url| url_host(url).is_none()) {
-            self.wrong("--webhook-url", url, "not https://HOST:PORT without a path");
-        }
-        Some(WebhookSettings {
-            address: self.address("--webhook-address", Some(address), ""),
-            service,
-            url: written.url,
-            namespace: root_namespace.to_owned(),
-        })
-    }
-
     fn domain(&mut self, text: Option<String>) -> std::sync::Arc<str> {
         let text = text.unwrap_or_else(|| "cluster.local".into());
         if let Err(error) = pilotfish_model::Hostname::parse(&text) {
@@ -453,14 +441,6 @@ impl Check {
     }
 }
 
-/// What was written of webhooks.
-struct Webhooks {
-    address: Option<String>,
-    service: Option<String>,
-    url: Option<String>,
-    kubernetes: bool,
-}
-
 fn is_label(text: &str) -> bool {
     let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !text.is_empty() && text.len() <= 63 && text.chars().all(known)
@@ -496,29 +476,6 @@ mod tests {
         assert_eq!(mistakes.0.len(), 10, "{mistakes}");
         assert!(mistakes.to_string().starts_with("10 settings are wrong:\n  PATH: name at least one"));
         assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
-    }
-
-    #[test]
-    fn webhooks_belong_to_a_cluster() {
-        let written = |address: Option<&str>, url: Option<&str>, kubernetes| Written {
-            paths: vec![".".into()],
-            kubernetes,
-            root_namespace: Some("mesh".into()),
-            webhook_address: address.map(str::to_owned),
-            webhook_url: url.map(str::to_owned),
-            ..Written::default()
-        };
-        let settings = written(Some("127.0.0.1:15017"), None, true).check().unwrap().webhooks.unwrap();
-        assert_eq!((settings.service.as_str(), settings.namespace.as_str()), ("pilotfish.mesh", "mesh"));
-        assert_eq!(written(None, None, true).check().unwrap().webhooks, None);
-        for wrong in [
-            written(Some("127.0.0.1:15017"), None, false),
-            written(None, Some("https://192.0.2.1"), true),
-            written(Some("127.0.0.1:15017"), Some("https://192.0.2.1/validate"), true),
-            written(Some("nowhere"), None, true),
-        ] {
-            assert_eq!(wrong.check().unwrap_err().0.len(), 1);
-        }
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The webhooks of a cluster: settings, and the tasks that run them.
 
+use crate::bootstrap::PodTarget;
+use crate::inject::injector;
 use crate::recorder::Counted;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::client::{self, ClientSettings};
+use pilotfish_webhook::inject::Injector;
 use pilotfish_webhook::{Bound, Keeper, KeeperSettings, Observer, Terms, Validator};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -26,6 +30,12 @@ pub struct WebhookSettings {
     pub url: Option<String>,
     /// The namespace of the Secret with the certificates.
     pub namespace: String,
+    /// The template of sidecars; `None` for the default.
+    pub template: Option<PathBuf>,
+    /// Values of the template.
+    pub values: BTreeMap<String, String>,
+    /// Where sidecars find Pilotfish.
+    pub target: PodTarget,
 }
 
 impl WebhookSettings {
@@ -60,6 +70,7 @@ pub fn url_host(url: &str) -> Option<&str> {
 pub struct Webhooks {
     bound: Bound,
     keeper: Keeper,
+    injector: Injector,
     observer: Arc<dyn Observer>,
     last_call: Duration,
 }
@@ -75,6 +86,8 @@ impl Webhooks {
         metrics: &Arc<Metrics>,
     ) -> Result<Self> {
         let bound = Bound::bind(settings.address).await.context("hint: --webhook-address")?;
+        let WebhookSettings { template, values, target, .. } = settings;
+        let injector = injector(template.as_deref(), values.clone(), target.clone())?;
         let client = client::connect(cluster).await.context("--kubernetes")?;
         let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
         let keeper = KeeperSettings {
@@ -85,7 +98,7 @@ impl Webhooks {
             clock: Arc::new(SystemTime::now),
         };
         let keeper = Keeper::new(client, keeper, bound.certificates());
-        Ok(Self { bound, keeper, observer: Arc::new(Counted(metrics.clone())), last_call })
+        Ok(Self { bound, keeper, injector, observer: Arc::new(Counted(metrics.clone())), last_call })
     }
 
     /// Where API servers ask.
@@ -98,7 +111,7 @@ impl Webhooks {
     #[must_use]
     pub fn start(self, stop: &watch::Receiver<bool>) -> JoinSet<()> {
         let validator = Validator::new(vec![pilotfish_translate::envoy_filter::check_object]);
-        let router = pilotfish_webhook::router(validator, &self.observer);
+        let router = pilotfish_webhook::router(validator, self.injector, &self.observer);
         let mut tasks = JoinSet::new();
         // What is registered is let go before the server ends, so that nobody is sent to a closed door.
         let (closing, close) = watch::channel(false);
@@ -141,6 +154,9 @@ mod tests {
             service: "pilotfish.istio-system".into(),
             url: Some("https://127.0.0.1:15017".into()),
             namespace: "istio-system".into(),
+            template: None,
+            values: BTreeMap::new(),
+            target: PodTarget::new("pilotfish.istio-system.svc:15010", "Kubernetes").unwrap(),
         };
         let names: Vec<_> = settings.names().into_iter().collect();
         assert_eq!(names, ["127.0.0.1", "pilotfish.istio-system", "pilotfish.istio-system.svc"]);

@@ -1,13 +1,16 @@
 //! The built `pilotfish` as the webhooks of a real API server, with the manifests and the rights of `deploy/`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use pilotfish_model::Kind;
 use pilotfish_testkit::real::{
-    ApiServer, ApiServerOptions, Authorization, Program, User, eventually, free_port,
+    ApiServer, ApiServerOptions, Authorization, Program, Tool, User, eventually, free_port,
 };
 use std::path::Path;
 use tokio::process::Command;
@@ -108,4 +111,93 @@ async fn the_api_server_refuses_what_validate_refuses() {
     assert_eq!(pilotfish.ended().await, Some(0));
     assert_eq!(policy(&server).await, "Ignore");
     assert_eq!(create_bad(&server).await, Ok(()));
+}
+
+/// A Pod as a ReplicaSet makes it, without a name.
+const POD: &str = r#"{"metadata": {"generateName": "catalog-7d9f-", "labels": {"app": "catalog", "pod-template-hash": "7d9f"},
+    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "catalog-7d9f", "uid": "u", "controller": true}]},
+    "spec": {"serviceAccountName": "catalog", "initContainers": [{"name": "migrate", "image": "b"}],
+        "containers": [{"name": "app", "image": "a"}]}}"#;
+
+async fn create_pod(server: &ApiServer, namespace: &str, change: impl Fn(&mut serde_json::Value)) -> Pod {
+    let mut pod: serde_json::Value = serde_json::from_str(POD).unwrap();
+    change(&mut pod);
+    let api: Api<Pod> = Api::namespaced(server.client(), namespace);
+    api.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
+}
+
+fn containers(pod: &Pod) -> Vec<&str> {
+    let spec = pod.spec.as_ref().unwrap();
+    let init = spec.init_containers.iter().flatten();
+    init.chain(&spec.containers).map(|container| container.name.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_namespaces_that_ask_get_a_sidecar() {
+    let Some(server) = cluster().await else { return };
+    server
+        .apply(
+            "{apiVersion: v1, kind: Namespace, metadata: {name: asks, labels: {istio-injection: enabled}}}",
+        )
+        .await;
+    server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: revision, labels: {istio.io/rev: pilotfish}}}").await;
+    let pilotfish = serve(&server);
+    eventually("the injector's authorities are announced", || async {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(server.client());
+        let webhooks = api.get("pilotfish-sidecar-injector").await.unwrap().webhooks.unwrap();
+        let all = webhooks.iter().all(|webhook| webhook.client_config.ca_bundle.is_some());
+        all.then_some(()).ok_or_else(|| pilotfish.printed())
+    })
+    .await;
+    eventually("a Pod can be made", || async {
+        let api: Api<Pod> = Api::namespaced(server.client(), "asks");
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        api.create(&params, &serde_json::from_str(POD).unwrap()).await.map_err(|error| error.to_string())
+    })
+    .await;
+
+    let with = ["istio-proxy", "migrate", "app"];
+    let label = |value: &'static str| {
+        move |pod: &mut serde_json::Value| pod["metadata"]["labels"]["sidecar.istio.io/inject"] = value.into()
+    };
+    let pod = create_pod(&server, "asks", |_| ()).await;
+    assert_eq!(containers(&pod), with);
+    assert_eq!(containers(&create_pod(&server, "revision", |_| ()).await), with);
+    assert_eq!(containers(&create_pod(&server, "shop", label("true")).await), with);
+    let without = ["migrate", "app"];
+    assert_eq!(containers(&create_pod(&server, "shop", |_| ()).await), without);
+    assert_eq!(containers(&create_pod(&server, "asks", label("false")).await), without);
+    assert_eq!(containers(&create_pod(&server, "revision", label("false")).await), without);
+    let host = |pod: &mut serde_json::Value| pod["spec"]["hostNetwork"] = true.into();
+    assert_eq!(containers(&create_pod(&server, "asks", host).await), without);
+    envoy_takes(&pod).await;
+}
+
+/// Does what a kubelet does with the arguments of the sidecar, and lets a real Envoy check what comes of it.
+async fn envoy_takes(pod: &Pod) {
+    let sidecar = &pod.spec.as_ref().unwrap().init_containers.as_ref().unwrap()[0];
+    let filled = |name: &str| match name {
+        "POD_IP" => "10.1.0.1",
+        "POD_IPS" => "10.1.0.1,fd00::1",
+        _ => "catalog",
+    };
+    let environment = sidecar.env.as_ref().unwrap();
+    let arguments: Vec<String> = sidecar
+        .args
+        .as_ref()
+        .unwrap()
+        .iter()
+        .map(|argument| {
+            environment.iter().fold(argument.clone(), |text, variable| {
+                text.replace(&format!("$({})", variable.name), filled(&variable.name))
+            })
+        })
+        .collect();
+    let bootstrap: serde_json::Value = serde_json::from_str(&arguments[1]).unwrap();
+    assert!(!arguments[1].contains("$("), "{}", arguments[1]);
+    assert_eq!(bootstrap["node"]["id"], "sidecar~10.1.0.1~catalog.catalog~catalog.svc.cluster.local");
+    assert_eq!(bootstrap["node"]["metadata"]["WORKLOAD_NAME"], "catalog");
+    let Some(envoy) = Tool::Envoy.find() else { return };
+    let output = Command::new(envoy).args(["--mode", "validate"]).args(&arguments).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,0 +1,145 @@
+//! Files with objects: those that make Pods get a sidecar, everything else stays as it was written.
+
+use super::json::Json;
+use super::{Injector, TemplateError};
+use std::fmt::Write;
+
+/// The largest document, in bytes.
+const LARGEST: usize = 16 << 20;
+/// Lists in lists that are followed.
+const DEEPEST: usize = 8;
+
+/// A file cannot be injected.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectError {
+    /// A document is no YAML.
+    #[error("document {document}: {why}")]
+    Document {
+        /// Which, counted from 1.
+        document: usize,
+        /// Why not.
+        why: String,
+    },
+    /// The template fails for an object.
+    #[error("document {document}: {error}")]
+    Template {
+        /// Which, counted from 1.
+        document: usize,
+        /// How.
+        error: TemplateError,
+    },
+}
+
+/// Adds sidecars to the workloads of a YAML or JSON text. Documents without any are given back letter by letter; of the others
+/// comments are lost, and nothing else.
+///
+/// # Errors
+/// When a document cannot be read or the template fails.
+pub fn inject_documents(injector: &Injector, text: &str) -> Result<String, InjectError> {
+    let mut out = String::with_capacity(text.len() + 4096);
+    for (index, (separator, document)) in documents(text).into_iter().enumerate() {
+        out.push_str(separator);
+        match one(injector, document, index + 1)? {
+            Some(injected) => out.push_str(&injected),
+            None => out.push_str(document),
+        }
+    }
+    Ok(out)
+}
+
+/// The documents, each with the separator line before it.
+fn documents(text: &str) -> Vec<(&str, &str)> {
+    let mut documents = Vec::new();
+    let (mut separator, mut start, mut position) = (0..0, 0, 0);
+    for line in text.split_inclusive('\n') {
+        let next = position + line.len();
+        if line.trim_end() == "---" || line.starts_with("--- #") {
+            documents.push((separator, start..position));
+            (separator, start) = (position..next, next);
+        }
+        position = next;
+    }
+    documents.push((separator, start..text.len()));
+    // Ranges of whole lines of the text itself.
+    documents.into_iter().map(|(separator, document)| (&text[separator], &text[document])).collect()
+}
+
+/// The document with sidecars; `None` when it stays as it is.
+fn one(injector: &Injector, text: &str, document: usize) -> Result<Option<String>, InjectError> {
+    let fail = |why: String| InjectError::Document { document, why };
+    if text.len() > LARGEST {
+        return Err(fail(format!("larger than {LARGEST} bytes")));
+    }
+    // YAML in braces need not be JSON.
+    let json = text.trim_start().starts_with('{').then(|| serde_json::from_str::<Json>(text).ok()).flatten();
+    let is_json = json.is_some();
+    let value: Option<Json> = match json {
+        Some(json) => Some(json),
+        None => {
+            let options = serde_saphyr::options! { strict_booleans: true };
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| fail(error.to_string()))?
+        }
+    };
+    let Some(mut value) = value else { return Ok(None) };
+    let changed = object(injector, &mut value, DEEPEST);
+    if !changed.map_err(|error| InjectError::Template { document, error })? {
+        return Ok(None);
+    }
+    let mut printed = if is_json {
+        serde_json::to_string_pretty(&value).map_err(|error| fail(error.to_string()))?
+    } else {
+        serde_saphyr::to_string(&value).map_err(|error| fail(error.to_string()))?
+    };
+    if !printed.ends_with('\n') {
+        // Writing to a String cannot fail.
+        let _ = writeln!(printed);
+    }
+    Ok(Some(printed))
+}
+
+/// Injects an object, or each of a list. Whether anything changed.
+fn object(injector: &Injector, value: &mut Json, deep: usize) -> Result<bool, TemplateError> {
+    if value.word("kind").ends_with("List") && deep > 0 {
+        let Some(Json::List(items)) = value.at_mut(&["items"]) else { return Ok(false) };
+        let mut changed = false;
+        for item in items {
+            changed |= object(injector, item, deep - 1)?;
+        }
+        return Ok(changed);
+    }
+    let Some(path) = pod_template(value) else { return Ok(false) };
+    let word = |field| value.at(&["metadata", field]).and_then(Json::text).unwrap_or_default().to_owned();
+    let (name, namespace) = (word("name"), word("namespace"));
+    let Some(pod) = value.at_mut(path).filter(|pod| matches!(pod, Json::Map(_))) else { return Ok(false) };
+    Ok(injector.inject(pod, &namespace, &name)?.is_ok())
+}
+
+/// Where an object has the template of its Pods.
+fn pod_template(value: &Json) -> Option<&'static [&'static str]> {
+    let api_version = value.word("apiVersion");
+    let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    match (group, value.word("kind")) {
+        ("", "Pod") => Some(&[]),
+        ("", "ReplicationController")
+        | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+        | ("batch", "Job") => Some(&["spec", "template"]),
+        ("batch", "CronJob") => Some(&["spec", "jobTemplate", "spec", "template"]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_the_text_again() {
+        for text in ["", "---\n", "a: 1", "---\na: 1\n---\nb: |\n  ---\n---\n", "# c\n--- # d\na: 1\n---"] {
+            let parts = documents(text);
+            let again: String =
+                parts.iter().flat_map(|(separator, document)| [*separator, *document]).collect();
+            assert_eq!(again, text);
+        }
+        assert_eq!(documents("---\na: 1\n---\nb: |\n  ---\n").len(), 3);
+    }
+}

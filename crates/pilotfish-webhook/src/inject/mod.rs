@@ -1,0 +1,151 @@
+//! Adds sidecars to Pods, and to what makes Pods.
+//!
+//! ```text
+//!  Pod ──▶ rules ──▶ template (with the bootstrap of this Pod) ──▶ merge ──▶ Pod with a sidecar ──▶ patch (webhook)
+//!                                                                                              └──▶ document (files)
+//! ```
+//!
+//! Nothing here does IO.
+
+mod document;
+mod json;
+mod merge;
+mod patch;
+mod rules;
+mod template;
+
+pub use document::{InjectError, inject_documents};
+pub use json::{Fields, Json};
+pub use patch::{Step, diff};
+pub use rules::Left;
+pub use template::{DEFAULT as DEFAULT_TEMPLATE, TemplateError};
+
+use crate::review::{Request, Response};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use template::{Known, Template};
+
+/// The annotation of a Pod that says how traffic reaches its sidecar.
+const INTERCEPTION: &str = "sidecar.istio.io/interceptionMode";
+
+/// What a bootstrap needs to know of a Pod. Everything else Kubernetes fills in when it starts the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload<'a> {
+    /// The labels.
+    pub labels: &'a BTreeMap<&'a str, &'a str>,
+    /// What the Pod belongs to: a Deployment, or the Pod itself; empty when it has no name yet.
+    pub name: &'a str,
+    /// `NONE`, `REDIRECT` or `TPROXY`.
+    pub interception: &'a str,
+}
+
+/// Makes the bootstrap of a Pod's Envoy.
+pub type BootstrapOf = Arc<dyn Fn(&Workload<'_>) -> serde_json::Value + Send + Sync>;
+
+/// Adds sidecars.
+pub struct Injector {
+    template: Template,
+    values: BTreeMap<String, String>,
+    bootstrap: BootstrapOf,
+}
+
+impl Injector {
+    /// An injector with that template, tried on a Pod that asks for nothing.
+    ///
+    /// # Errors
+    /// When the template is wrong.
+    pub fn new(
+        template: &str,
+        values: BTreeMap<String, String>,
+        bootstrap: BootstrapOf,
+    ) -> Result<Self, TemplateError> {
+        let this = Self { template: Template::new(template)?, values, bootstrap };
+        this.addition(&Json::Map(Fields::new()), "", "example")?;
+        Ok(this)
+    }
+
+    /// Adds a sidecar to a Pod, or the template of one. `owner` names what makes it.
+    ///
+    /// # Errors
+    /// When the template makes nothing of this Pod.
+    pub fn inject(
+        &self,
+        pod: &mut Json,
+        namespace: &str,
+        owner: &str,
+    ) -> Result<Result<(), Left>, TemplateError> {
+        if let Err(left) = rules::decide(pod, namespace) {
+            return Ok(Err(left));
+        }
+        let addition = self.addition(pod, namespace, owner)?;
+        if let Json::Map(fields) = pod {
+            merge::merge(fields, addition);
+        }
+        Ok(Ok(()))
+    }
+
+    fn addition(&self, pod: &Json, namespace: &str, owner: &str) -> Result<Json, TemplateError> {
+        let (labels, annotations) = (texts(pod, "labels"), texts(pod, "annotations"));
+        let wanted = annotations.get(INTERCEPTION).copied();
+        let wanted = wanted.or_else(|| self.values.get("interception").map(String::as_str));
+        let interception = match wanted.unwrap_or_default().to_ascii_uppercase().as_str() {
+            "REDIRECT" => "REDIRECT",
+            "TPROXY" => "TPROXY",
+            _ => "NONE",
+        };
+        let bootstrap = (self.bootstrap)(&Workload { labels: &labels, name: owner, interception });
+        let known = Known {
+            bootstrap: &bootstrap,
+            interception,
+            namespace,
+            annotations: &annotations,
+            labels: &labels,
+            values: &self.values,
+        };
+        self.template.render(&known)
+    }
+
+    /// Answers a question of the API server: the patch that adds a sidecar. A template that fails is told, and nothing added
+    /// silently.
+    #[must_use]
+    pub fn review(&self, request: &Request<'_>) -> Response {
+        let is_pod =
+            request.kind.group.is_empty() && request.kind.kind == "Pod" && request.operation == "CREATE";
+        let Some(object) = request.object.filter(|_| is_pod) else {
+            return Response::allowed(request.uid.as_str());
+        };
+        let before: Json = match serde_json::from_str(object.get()) {
+            Ok(before) => before,
+            Err(error) => return Response::failed(request.uid.as_str(), format!("not a Pod: {error}")),
+        };
+        let mut after = before.clone();
+        match self.inject(&mut after, &request.namespace, owner(&before)) {
+            Ok(Ok(())) => Response::patched(request.uid.as_str(), &diff(&before, &after)),
+            Ok(Err(_)) => Response::allowed(request.uid.as_str()),
+            Err(error) => Response::failed(request.uid.as_str(), error.to_string()),
+        }
+    }
+}
+
+/// What made a Pod, so far as the Pod knows: its owner without the hash that ReplicaSets have in their names, or the Pod itself.
+fn owner(pod: &Json) -> &str {
+    let owners = pod.at(&["metadata", "ownerReferences"]).map(Json::items).unwrap_or_default();
+    let controller = owners.iter().find(|owner| owner.get("controller") == Some(&Json::Bool(true)));
+    let Some(controller) = controller else {
+        return pod.at(&["metadata", "name"]).and_then(Json::text).unwrap_or("");
+    };
+    let name = controller.word("name");
+    let hash = pod.at(&["metadata", "labels", "pod-template-hash"]).and_then(Json::text).unwrap_or_default();
+    let deployment = name.strip_suffix(hash).and_then(|name| name.strip_suffix('-'));
+    deployment.filter(|_| controller.word("kind") == "ReplicaSet" && !hash.is_empty()).unwrap_or(name)
+}
+
+/// A map of texts in the metadata.
+fn texts<'a>(pod: &'a Json, field: &str) -> BTreeMap<&'a str, &'a str> {
+    match pod.at(&["metadata", field]) {
+        Some(Json::Map(fields)) => {
+            fields.iter().filter_map(|(name, value)| Some((name.as_str(), value.text()?))).collect()
+        }
+        _ => BTreeMap::new(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Which Pods get a sidecar. Which namespaces do is for the webhook's configuration to say, with its selectors.
+
+use super::json::Json;
+
+/// The label, or annotation, by which a Pod asks for a sidecar or declines it. The label counts first.
+const INJECT: &str = "sidecar.istio.io/inject";
+/// What is written to Pods that have a sidecar.
+const STATUS: &str = "sidecar.istio.io/status";
+/// The name of a sidecar's container, whoever added it.
+const CONTAINER: &str = "istio-proxy";
+/// Namespaces of the cluster itself.
+const SYSTEM: &[&str] = &["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+
+/// Why a Pod gets no sidecar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It uses the network of its node, on which a sidecar would answer for everybody.
+    HostNetwork,
+    /// It has one.
+    Present,
+    /// It, or whoever wrote it, declines.
+    Declined,
+    /// It belongs to the cluster.
+    System,
+}
+
+/// Whether a Pod, or the template of one, gets a sidecar.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn decide(pod: &Json, namespace: &str) -> Result<(), Left> {
+    if pod.at(&["spec", "hostNetwork"]) == Some(&Json::Bool(true)) {
+        return Err(Left::HostNetwork);
+    }
+    if SYSTEM.contains(&namespace) {
+        return Err(Left::System);
+    }
+    let named = |list| {
+        let containers = pod.at(&["spec", list]).map(Json::items).unwrap_or_default();
+        containers.iter().any(|container| container.word("name") == CONTAINER)
+    };
+    let said = |of: &str, name| pod.at(&["metadata", of, name]).and_then(Json::text);
+    if named("containers") || named("initContainers") || said("annotations", STATUS).is_some() {
+        return Err(Left::Present);
+    }
+    match said("labels", INJECT).or_else(|| said("annotations", INJECT)).unwrap_or_default() {
+        "" | "true" => Ok(()),
+        _ => Err(Left::Declined),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_gets_a_sidecar() {
+        let inject = |value: &str| json!({INJECT: value});
+        for (pod, namespace, decision) in [
+            (json!({"spec": {"containers": [{"name": "app"}]}}), "shop", Ok(())),
+            (json!({}), "shop", Ok(())),
+            (json!({"spec": {"hostNetwork": true}}), "shop", Err(Left::HostNetwork)),
+            (json!({"spec": {"hostNetwork": false}}), "shop", Ok(())),
+            (json!({}), "kube-system", Err(Left::System)),
+            (json!({"spec": {"containers": [{"name": "istio-proxy"}]}}), "shop", Err(Left::Present)),
+            (json!({"spec": {"initContainers": [{"name": "istio-proxy"}]}}), "shop", Err(Left::Present)),
+            (json!({"metadata": {"annotations": {STATUS: "{}"}}}), "shop", Err(Left::Present)),
+            (json!({"metadata": {"labels": inject("false")}}), "shop", Err(Left::Declined)),
+            (json!({"metadata": {"labels": inject("maybe")}}), "shop", Err(Left::Declined)),
+            (json!({"metadata": {"annotations": inject("false")}}), "shop", Err(Left::Declined)),
+            (json!({"metadata": {"labels": inject("true"), "annotations": inject("false")}}), "shop", Ok(())),
+        ] {
+            let value: Json = serde_json::from_value(pod.clone()).unwrap();
+            assert_eq!(decide(&value, namespace), decision, "{pod} in {namespace}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The template of a sidecar.
+
+use super::json::Json;
+use minijinja::{Environment, UndefinedBehavior, context};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The template that is used when none is named.
+pub const DEFAULT: &str = include_str!("default.yaml.j2");
+
+/// The largest part of a Pod that a template may make, in bytes.
+const LARGEST: usize = 1 << 20;
+
+/// A template does not make a part of a Pod.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// The template itself is wrong, or what it asks for is not there.
+    #[error("the template of sidecars: {0}")]
+    Template(String),
+    /// What it makes is no YAML.
+    #[error("the template of sidecars makes no YAML: {0}")]
+    Yaml(String),
+    /// It makes something else.
+    #[error(
+        "the template of sidecars makes no part of a Pod: it needs `spec` or `metadata` and nothing else"
+    )]
+    NoPod,
+}
+
+/// A template that was read.
+pub(crate) struct Template(Environment<'static>);
+
+/// What a template knows.
+pub(crate) struct Known<'a> {
+    pub(crate) bootstrap: &'a serde_json::Value,
+    pub(crate) interception: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) annotations: &'a BTreeMap<&'a str, &'a str>,
+    pub(crate) labels: &'a BTreeMap<&'a str, &'a str>,
+    pub(crate) values: &'a BTreeMap<String, String>,
+}
+
+impl Template {
+    pub(crate) fn new(text: &str) -> Result<Self, TemplateError> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+        environment
+            .add_template_owned("template", text.to_owned())
+            .map_err(|error| TemplateError::Template(chain(&error)))?;
+        Ok(Self(environment))
+    }
+
+    /// Makes a part of a Pod.
+    pub(crate) fn render(&self, known: &Known<'_>) -> Result<Json, TemplateError> {
+        let Known { bootstrap, interception, namespace, annotations, labels, values } = known;
+        let context = context! { bootstrap, interception, namespace, annotations, labels, values };
+        let template =
+            self.0.get_template("template").map_err(|error| TemplateError::Template(chain(&error)))?;
+        let text = template.render(context).map_err(|error| TemplateError::Template(chain(&error)))?;
+        if text.len() > LARGEST {
+            return Err(TemplateError::Yaml(format!("more than {LARGEST} bytes")));
+        }
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let part: Json = serde_saphyr::from_str_with_options(&text, options)
+            .map_err(|error| TemplateError::Yaml(error.to_string()))?;
+        let is_part =
+            |name: &str, value: &Json| matches!(name, "metadata" | "spec") && matches!(value, Json::Map(_));
+        match &part {
+            Json::Map(fields) if fields.iter().all(|(name, value)| is_part(name, value)) => Ok(part),
+            _ => Err(TemplateError::NoPod),
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &minijinja::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}

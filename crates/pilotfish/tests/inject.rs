@@ -1,0 +1,105 @@
+//! `pilotfish inject` on files: each kind that makes Pods beside what is expected of it.
+//!
+//! To write the expectations anew after a change that is meant: `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish --test inject`,
+//! and look at the difference.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/inject")
+}
+
+fn inject(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.arg("inject").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn injected(arguments: &[&str], input: &str) -> String {
+    let output = inject(arguments, input);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn check(name: &str, arguments: &[&str]) {
+    let input = std::fs::read_to_string(folder().join(name)).unwrap();
+    let found = injected(arguments, &input);
+    assert_eq!(injected(arguments, &found), found, "twice is once");
+    let golden = folder().join("golden").join(name);
+    if std::env::var_os("PILOTFISH_WRITE_GOLDEN").is_some() {
+        std::fs::create_dir_all(golden.parent().unwrap()).unwrap();
+        std::fs::write(&golden, &found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    assert!(found == expected, "{name} differs from {}:\n{found}", golden.display());
+}
+
+#[test]
+fn a_deployment_among_other_documents() {
+    check("deployment.yaml", &[]);
+}
+
+#[test]
+fn every_kind_that_makes_pods() {
+    check("kinds.yaml", &["--set", "cpu=50m", "--xds-address", "pilotfish.mesh.svc:15010"]);
+}
+
+#[test]
+fn a_list_in_json() {
+    check("list.json", &["--set", "nativeSidecar=false"]);
+}
+
+#[test]
+fn annotations_win_over_values() {
+    check("annotated.yaml", &["--set", "image=example.com/other:1", "--set", "interception=NONE"]);
+}
+
+#[test]
+fn what_declines_is_given_back_letter_by_letter() {
+    let input = std::fs::read_to_string(folder().join("declined.yaml")).unwrap();
+    assert_eq!(injected(&[], &input), input);
+    for input in ["", "# nothing\n", "---\n---\n"] {
+        assert_eq!(injected(&[], input), input);
+    }
+}
+
+#[test]
+fn the_template_is_printed_and_can_be_changed() {
+    let printed = injected(&["--print-template"], "");
+    let template = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        template.path(),
+        printed.replace("name: istio-proxy", "name: istio-proxy # changed\n    tty: true"),
+    )
+    .unwrap();
+    let path = template.path().to_str().unwrap();
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}\n";
+    assert!(injected(&["--template", path], pod).contains("tty: true"));
+
+    for (wrong, why) in [
+        ("{{ nothing.at.all }}", "undefined"),
+        ("{% if %}", "syntax error"),
+        ("- a list", "no part of a Pod"),
+        ("spec: {a: [}", "no YAML"),
+    ] {
+        std::fs::write(template.path(), wrong).unwrap();
+        let output = inject(&["--template", path], pod);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(why), "{why:?} in {told:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_yaml_is_told_with_its_document() {
+    let output = inject(&[], "a: 1\n---\na: [\n");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty(), "nothing half done");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("document 2"), "{told}");
+}
