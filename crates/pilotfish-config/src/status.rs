@@ -29,8 +29,8 @@ pub enum Status {
     Route(Vec<ParentStatus>),
     /// Of an Ingress: where it is reached.
     Ingress(Vec<LoadBalancerIngress>),
-    /// Of an Istio object: what is wrong with it.
-    Messages(Vec<Message>),
+    /// Of an object of Istio: what is wrong with it. Nothing is said of objects with which nothing ever was.
+    Analysis(Vec<Message>),
 }
 
 /// One condition.
@@ -69,6 +69,11 @@ pub struct ParentStatus {
     /// Its conditions.
     pub conditions: Vec<Condition>,
 }
+
+/// The condition of Istio's kinds about what is wrong with an object itself.
+const PASSED_ANALYSIS: &str = "PassedAnalysis";
+/// Messages that are told; more are counted.
+const MOST_MESSAGES: usize = 10;
 
 /// Something that is wrong with an object of Istio.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,10 +137,11 @@ impl Status {
                     if list.is_empty() { json!({}) } else { json!({"ingress": list}) },
                 );
             }
-            Self::Messages(messages) => {
-                put(&mut status, "validationMessages", messages.iter().map(message).collect());
-                if !messages.is_empty() {
-                    put(&mut status, "observedGeneration", json!(generation.to_string()));
+            Self::Analysis(messages) => {
+                let had = list(&stored["conditions"]).iter().any(|stored| stored["type"] == PASSED_ANALYSIS);
+                if had || !messages.is_empty() {
+                    let conditions = times.conditions(&stored["conditions"], &[analysis(messages)]);
+                    put(&mut status, "conditions", conditions);
                 }
             }
         }
@@ -179,9 +185,18 @@ fn address(address: &GatewayAddress) -> Value {
     json!({"type": address.r#type, "value": address.value})
 }
 
-fn message(message: &Message) -> Value {
-    let level = if message.error { "ERROR" } else { "WARNING" };
-    json!({"level": level, "message": message.text})
+fn analysis(messages: &[Message]) -> Condition {
+    if messages.is_empty() {
+        return Condition::good(PASSED_ANALYSIS, "NoProblems", "nothing is wrong with the object");
+    }
+    let is_refused = messages.iter().any(|message| message.error);
+    let mut text: Vec<String> =
+        messages.iter().take(MOST_MESSAGES).map(|message| message.text.clone()).collect();
+    if messages.len() > MOST_MESSAGES {
+        text.push(format!("and {} more", messages.len() - MOST_MESSAGES));
+    }
+    let reason = if is_refused { "Refused" } else { "Warnings" };
+    Condition::bad(PASSED_ANALYSIS, reason, text.join("; "))
 }
 
 /// The addresses of a load balancer; what is stored beside an address (ports, modes) stays.
@@ -353,7 +368,7 @@ mod tests {
                 conditions: vec![accepted(true, "fine")],
             }]),
             Status::Ingress(vec![point]),
-            Status::Messages(vec![Message { error: true, text: "bad".into() }]),
+            Status::Analysis(vec![Message { error: true, text: "bad".into() }]),
         ] {
             let once = status.merged(&Value::Null, 4, NOW).expect("something is new");
             assert_eq!(status.merged(&once, 4, "later"), None, "{once}");
@@ -370,11 +385,23 @@ mod tests {
 
     #[test]
     fn nothing_to_say_is_not_written() {
-        for status in [Status::Route(Vec::new()), Status::Ingress(Vec::new()), Status::Messages(Vec::new())] {
+        for status in [Status::Route(Vec::new()), Status::Ingress(Vec::new()), Status::Analysis(Vec::new())] {
             for stored in [Value::Null, json!({}), json!({"parents": []}), json!({"loadBalancer": {}})] {
                 assert_eq!(status.merged(&stored, 1, NOW), None, "{stored}");
             }
         }
+    }
+
+    #[test]
+    fn an_object_that_was_mended_is_told_so() {
+        let bad = Status::Analysis(vec![Message { error: false, text: "spec.hosts[0]: odd".into() }]);
+        let stored = bad.merged(&Value::Null, 1, NOW).expect("something is wrong");
+        assert_eq!(stored["conditions"][0]["reason"], "Warnings");
+        assert_eq!(stored["conditions"][0]["message"], "spec.hosts[0]: odd");
+        let mended =
+            Status::Analysis(Vec::new()).merged(&stored, 2, "later").expect("nothing is wrong any more");
+        assert_eq!(mended["conditions"][0]["status"], "True");
+        assert_eq!(mended["conditions"][0]["lastTransitionTime"], "later");
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub struct Written {
     /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases [default: istio-system]
     #[arg(long, env = "PILOTFISH_ROOT_NAMESPACE", value_name = "NS")]
     pub root_namespace: Option<String>,
-    /// Whose status is written to the API server, by one of all replicas: off, gateway-api (and Ingress) [default: gateway-api]
+    /// Whose status is written to the API server, by one of all replicas: off, gateway-api (and Ingress), all (and Istio's kinds are
+    /// told what is wrong with them) [default: gateway-api]
     #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
     pub write_status: Option<String>,
     /// How long readiness waits for a remote cluster [default: 30s]
@@ -126,6 +127,8 @@ pub enum WriteStatus {
     /// That of the Gateway API and of Ingresses.
     #[default]
     GatewayApi,
+    /// Also that of Istio's kinds, which istiod leaves alone by default.
+    All,
 }
 
 /// What components get.
@@ -405,8 +408,9 @@ impl Check {
             None => WriteStatus::default(),
             Some("off") => WriteStatus::Off,
             Some("gateway-api") => WriteStatus::GatewayApi,
+            Some("all") => WriteStatus::All,
             Some(other) => {
-                self.wrong("--write-status", other, "not one of off and gateway-api");
+                self.wrong("--write-status", other, "not one of off, gateway-api and all");
                 WriteStatus::default()
             }
         }

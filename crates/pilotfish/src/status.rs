@@ -14,8 +14,8 @@ use pilotfish_admin::Metrics;
 use pilotfish_kube::Silent;
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::lease::{Elector, Leadership, LeaseSettings, STATUS_LEASE};
-use pilotfish_kube::status::{StatusWriter, Wanted};
-use pilotfish_model::ClusterId;
+use pilotfish_kube::status::{StatusSettings, StatusWriter, Wanted};
+use pilotfish_model::{ClusterId, Kind};
 use pilotfish_translate::short_name::Domain;
 use pilotfish_translate::status::{StatusBook, kinds};
 use std::sync::Arc;
@@ -28,6 +28,7 @@ pub struct StatusWriting {
     lease: LeaseSettings,
     cluster: ClusterId,
     domain: Arc<str>,
+    mode: WriteStatus,
 }
 
 /// The task that takes part in the election and writes.
@@ -51,6 +52,7 @@ impl StatusWriting {
             lease: LeaseSettings::new(settings.root_namespace.as_str(), STATUS_LEASE),
             cluster: settings.registry.cluster.clone(),
             domain: settings.registry.domain.clone(),
+            mode: settings.write_status,
         }))
     }
 
@@ -82,20 +84,27 @@ impl StatusWriting {
         elector.await.context("giving the Lease back")
     }
 
+    fn settings(&self, metrics: &Arc<Metrics>) -> StatusSettings {
+        StatusSettings {
+            cluster: self.cluster.to_string().into(),
+            wanted: kinds(),
+            analysed: match self.mode {
+                WriteStatus::Off | WriteStatus::GatewayApi => Vec::new(),
+                WriteStatus::All => istio_kinds(),
+            },
+            observer: Arc::new(Silent),
+            written: Arc::new(Counted(metrics.clone())),
+        }
+    }
+
     /// Writes, term by term.
     async fn write(&self, shared: &Shared, metrics: &Arc<Metrics>, mut leadership: Leadership) -> Result<()> {
         loop {
             leadership.gained().await;
             metrics.kube.status_leader.set(1);
             let (say, wanted) = mpsc::channel(1);
-            let writer = StatusWriter::new(
-                self.client.clone(),
-                kinds(),
-                self.cluster.to_string(),
-                leadership.clone(),
-                Arc::new(Silent),
-                Arc::new(Counted(metrics.clone())),
-            );
+            let settings = self.settings(metrics);
+            let writer = StatusWriter::new(self.client.clone(), settings, leadership.clone());
             let book = StatusBook::new(Domain::new(&self.domain), self.cluster.clone());
             tokio::select! {
                 () = writer.run(wanted) => {}
@@ -104,6 +113,13 @@ impl StatusWriting {
             metrics.kube.status_leader.set(0);
         }
     }
+}
+
+/// Istio's kinds that are objects of a cluster.
+fn istio_kinds() -> Vec<Kind> {
+    let of_istio =
+        |kind: &Kind| kind.group().ends_with(".istio.io") && pilotfish_config::served(*kind).is_some();
+    Kind::ALL.iter().copied().filter(of_istio).collect()
 }
 
 /// Says of each world which statuses differ, for as long as somebody listens.

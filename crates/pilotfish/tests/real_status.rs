@@ -138,7 +138,9 @@ impl Replica {
         let folder = tempfile::tempdir().unwrap();
         let admin = free_port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
-        command.args(["serve", "--kubernetes", "--kubeconfig"]).arg(server.kubeconfig());
+        command
+            .args(["serve", "--write-status=all", "--kubernetes", "--kubeconfig"])
+            .arg(server.kubeconfig());
         command.arg(format!("--xds-address=127.0.0.1:{}", free_port()));
         command.arg(format!("--admin-address=127.0.0.1:{admin}"));
         let program = Program::start(&mut command, folder.path().join("pilotfish.log"));
@@ -202,6 +204,24 @@ async fn gateways_routes_and_ingresses_are_told_how_they_are() {
     server.apply(&route("later")).await;
     told(&routes, "later", "/status/parents/0/conditions", &bad).await;
     assert_eq!(routes.get("catalog").await.unwrap().metadata.resource_version, quiet);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_istio_are_told_what_is_wrong_with_them() {
+    let Some(server) = cluster().await else { return };
+    let service = |ports: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: odd, namespace: shop}}\nspec: {{hosts: [catalog], \
+             http: [{{route: [{{destination: {{host: catalog}}}}]}}{ports}]}}\n"
+        )
+    };
+    // The second route is never reached, which is a warning.
+    server.apply(&service(", {route: [{destination: {host: other}}]}")).await;
+    let _replica = Replica::start(&server).await;
+    let services = api(&server, "networking.istio.io", "VirtualService");
+    told(&services, "odd", "/status/conditions", &["PassedAnalysis=False:Warnings"]).await;
+    server.apply(&service("")).await;
+    told(&services, "odd", "/status/conditions", &["PassedAnalysis=True:NoProblems"]).await;
 }
 
 /// The times of our conditions.

@@ -5,7 +5,7 @@
 //! others write meanwhile is never lost. What was written comes back as an event that asks for nothing more.
 
 use crate::watch::Stored;
-use pilotfish_config::status::{Status, merge_patch};
+use pilotfish_config::status::{Message, Status, merge_patch};
 use pilotfish_model::{Object, ObjectKey, World};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,12 +43,16 @@ pub(super) enum Outcome {
 struct Entry {
     wanted: Option<Arc<Status>>,
     stored: Option<(Option<Object>, Stored)>,
+    /// Whether the status is about nothing but the stored object itself, whatever the world has.
+    of_itself: bool,
     /// Whether a write is under way.
     busy: bool,
     /// The version that is known to be out of date.
     outdated: Option<String>,
     /// What was written last, of which generation: to want it again means that somebody undid it.
     written: Option<(Arc<Status>, i64)>,
+    /// What the API server made of a write that it took only in part, for definitions that lack a field: no use to say it again.
+    curtailed: Option<(Arc<Status>, Value)>,
     /// Failures and undone writes in a row.
     troubles: u32,
     /// Nothing is written before then.
@@ -93,6 +97,18 @@ impl Book {
         self.open.insert(key);
     }
 
+    /// The API server has this object, and this is what is wrong with it by itself.
+    pub(super) fn analysed(&mut self, key: ObjectKey, messages: Vec<Message>, stored: Stored) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        let status = Status::Analysis(messages);
+        if entry.wanted.as_deref() != Some(&status) {
+            entry.wanted = Some(Arc::new(status));
+            entry.of_itself = true;
+            entry.calm();
+        }
+        self.stored(key, None, stored);
+    }
+
     /// The API server no longer has this object.
     pub(super) fn gone(&mut self, key: &ObjectKey) {
         if let Some(entry) = self.entries.get_mut(key) {
@@ -100,7 +116,10 @@ impl Book {
             entry.written = None;
             entry.calm();
         }
-        self.entries.retain(|known, entry| known != key || entry.wanted.is_some() || entry.busy);
+        let is_needed = |entry: &Entry| entry.busy || (entry.wanted.is_some() && !entry.of_itself);
+        if self.entries.get(key).is_some_and(|entry| !is_needed(entry)) {
+            self.entries.remove(key);
+        }
     }
 
     /// The next write that is due. `clock` is the time as RFC 3339.
@@ -128,6 +147,12 @@ impl Book {
         entry.busy = false;
         match outcome {
             Outcome::Written(stored) => {
+                let wanted = entry.wanted.clone();
+                let lacks =
+                    |wanted: &Arc<Status>| wanted.merged(&stored.status, stored.generation, "").is_some();
+                let written = entry.written.as_ref().map(|(written, _)| written);
+                let same = wanted.filter(|wanted| Some(wanted) == written);
+                entry.curtailed = same.filter(lacks).map(|wanted| (wanted, stored.status.clone()));
                 let object = entry.stored.take().and_then(|(object, _)| object);
                 entry.stored = Some((object, stored));
             }
@@ -149,11 +174,14 @@ impl Book {
         if entry.busy || entry.outdated.as_ref() == Some(&stored.version) {
             return None;
         }
-        if object.is_none() || self.world.object(&key) != object.as_ref() {
+        if !entry.of_itself && (object.is_none() || self.world.object(&key) != object.as_ref()) {
             self.behind.insert(key);
             return None;
         }
         let status = wanted.merged(&stored.status, stored.generation, clock)?;
+        if entry.curtailed.as_ref().is_some_and(|(what, left)| what == wanted && *left == stored.status) {
+            return None;
+        }
         if let Some(at) = entry.not_before.filter(|at| *at > now) {
             self.later.insert((at, key));
             return None;

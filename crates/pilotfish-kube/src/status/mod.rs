@@ -16,7 +16,8 @@ use crate::watch::{Backoff, Change, News, Observer, Place, Reader, Resource, Sto
 use book::{Book, Outcome, Write};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use pilotfish_config::status::Status;
+use pilotfish_config::status::{Message, Status};
+use pilotfish_config::{Problem, Severity};
 use pilotfish_model::{Kind, ObjectKey, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,14 +78,26 @@ pub trait WriteObserver: Send + Sync {
     fn written(&self, kind: &'static str, what: Written);
 }
 
+/// What is written, and to which cluster.
+#[derive(Clone)]
+pub struct StatusSettings {
+    /// The cluster's id, for messages.
+    pub cluster: Arc<str>,
+    /// Kinds of which it is said what is wanted.
+    pub wanted: Vec<Kind>,
+    /// Kinds whose objects are told what is wrong with them by themselves.
+    pub analysed: Vec<Kind>,
+    /// Who is told what happens to watches.
+    pub observer: Arc<dyn Observer>,
+    /// Who is told what is written.
+    pub written: Arc<dyn WriteObserver>,
+}
+
 /// Writes status while this replica leads.
 pub struct StatusWriter {
     client: Client,
-    kinds: Vec<Kind>,
-    cluster: Arc<str>,
+    settings: StatusSettings,
     leadership: Leadership,
-    observer: Arc<dyn Observer>,
-    written: Arc<dyn WriteObserver>,
     book: Book,
     resources: BTreeMap<Kind, Resource>,
     watches: JoinSet<()>,
@@ -94,23 +107,13 @@ pub struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// A writer for objects of these kinds in the cluster of that client.
+    /// A writer for objects in the cluster of that client.
     #[must_use]
-    pub fn new(
-        client: Client,
-        kinds: Vec<Kind>,
-        cluster: impl Into<Arc<str>>,
-        leadership: Leadership,
-        observer: Arc<dyn Observer>,
-        written: Arc<dyn WriteObserver>,
-    ) -> Self {
+    pub fn new(client: Client, settings: StatusSettings, leadership: Leadership) -> Self {
         Self {
             client,
-            kinds,
-            cluster: cluster.into(),
+            settings,
             leadership,
-            observer,
-            written,
             book: Book::default(),
             resources: BTreeMap::new(),
             watches: JoinSet::new(),
@@ -143,7 +146,7 @@ impl StatusWriter {
                     look = Instant::now() + match self.look(&say).await {
                         Ok(()) => { backoff.reset(); LOOK_AGAIN }
                         Err(reason) => {
-                            tracing::debug!(cluster = %self.cluster, reason, "cannot find out which kinds there are");
+                            tracing::debug!(cluster = %self.settings.cluster, reason, "cannot find out which kinds there are");
                             backoff.next(Duration::ZERO)
                         }
                     };
@@ -169,7 +172,9 @@ impl StatusWriter {
             Ok(Err(error)) => return Err(chain(&error)),
             Err(_) => return Err(format!("no answer within {} s", ANSWER.as_secs())),
         };
-        let found = resources_of(&groups, &self.kinds);
+        let StatusSettings { wanted, analysed, .. } = &self.settings;
+        let kinds: Vec<Kind> = wanted.iter().chain(analysed).copied().collect();
+        let found = resources_of(&groups, &kinds);
         self.watched.retain(|kind, tell| {
             let there = found.contains_key(kind);
             if !there {
@@ -192,7 +197,8 @@ impl StatusWriter {
 
     fn watch(&mut self, kind: Kind, resource: &Resource, say: &mpsc::Sender<(Kind, News)>) {
         let (tell, told) = watch::channel(Some(resource.clone()));
-        let place = Place { cluster: self.cluster.clone(), kind, observer: self.observer.clone() };
+        let StatusSettings { cluster, observer, .. } = &self.settings;
+        let place = Place { cluster: cluster.clone(), kind, observer: observer.clone() };
         let watch = Watch::new(self.client.clone(), place, Reader::Stored(kind), say.clone());
         self.watches.spawn(watch.run(told));
         self.watched.insert(kind, tell);
@@ -203,7 +209,12 @@ impl StatusWriter {
             News::Changes(changes) => {
                 for change in changes {
                     match change {
-                        Change::Stored { key, object, stored } => self.book.stored(key, object, stored),
+                        Change::Stored { key, problems, stored, .. }
+                            if self.settings.analysed.contains(&kind) =>
+                        {
+                            self.book.analysed(key, problems.iter().map(message).collect(), stored);
+                        }
+                        Change::Stored { key, object, stored, .. } => self.book.stored(key, object, stored),
                         Change::Delete(key) => self.book.gone(&key),
                         // Only said by other readers.
                         Change::Apply { .. } | Change::Refused { .. } => {}
@@ -211,7 +222,7 @@ impl StatusWriter {
                 }
             }
             News::Failed(reason) => {
-                tracing::debug!(cluster = %self.cluster, %kind, reason, "stored statuses cannot be read");
+                tracing::debug!(cluster = %self.settings.cluster, %kind, reason, "stored statuses cannot be read");
             }
             News::Listed | News::Healthy => {}
         }
@@ -259,12 +270,20 @@ impl StatusWriter {
                     Outcome::Conflict => Written::Conflict,
                     Outcome::Failed => Written::Failed,
                 };
-                self.written.written(write.key.kind.plural(), what);
+                self.settings.written.written(write.key.kind.plural(), what);
                 self.book.ended(&write, outcome, Instant::now());
             }
             Err(error) => tracing::error!(%error, "a write of a status broke off"),
         }
     }
+}
+
+/// A problem, for people who look at the object.
+fn message(problem: &Problem) -> Message {
+    let path = problem.path.to_string();
+    let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
+    let error = problem.severity == Severity::Error;
+    Message { error, text: format!("{place}{}", problem.message) }
 }
 
 /// The time, in the form of conditions.

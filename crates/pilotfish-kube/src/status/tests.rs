@@ -4,7 +4,7 @@ use super::book::{Book, Outcome, Write};
 use super::{Allowance, BURST, PAUSE};
 use crate::watch::Stored;
 use pilotfish_config::gateway_api::GatewayClass;
-use pilotfish_config::status::{Condition, Status};
+use pilotfish_config::status::{Condition, Message, Status};
 use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta, Update, World, WorldWriter};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -167,6 +167,19 @@ fn two_controllers_that_say_different_things_do_not_race() {
 }
 
 #[test]
+fn what_a_definition_does_not_take_is_not_said_again() {
+    let mut case = Case::new();
+    let write = case.next().expect("it differs");
+    let mut part = left(&write);
+    part["conditions"][0].as_object_mut().expect("a condition").remove("observedGeneration");
+    case.book.ended(&write, Outcome::Written(stored(2, 7, part.clone())), case.now);
+    case.book.stored(key("a"), Some(object("a", 1)), stored(2, 7, part));
+    assert_eq!((case.next(), case.book.due()), (None, None));
+    case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))]);
+    assert!(case.next().is_some(), "something new is");
+}
+
+#[test]
 fn an_object_that_went_and_came_again_is_written_anew() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
@@ -182,6 +195,23 @@ fn what_is_not_ours_any_more_is_left_as_it_is() {
     let mut case = Case::new();
     case.book.want(world(&[("a", 1)]), vec![(key("a"), None)]);
     assert_eq!(case.next(), None);
+}
+
+#[test]
+fn what_is_wrong_with_an_object_needs_no_world() {
+    let mut case = Case { book: Book::default(), now: Instant::now() };
+    let odd = || vec![Message { error: true, text: "spec.hosts: odd".into() }];
+    case.book.analysed(key("a"), odd(), stored(1, 3, Value::Null));
+    let write = case.next().expect("it is told");
+    let status = case.written(&write, 2);
+    case.book.analysed(key("a"), odd(), stored(2, 3, status.clone()));
+    assert_eq!(case.next(), None, "once");
+    case.book.analysed(key("a"), Vec::new(), stored(3, 4, status));
+    let mended = case.next().expect("it is mended");
+    assert_eq!(mended.patch["status"]["conditions"][0]["status"], "True");
+    case.book.analysed(key("b"), Vec::new(), stored(4, 1, Value::Null));
+    assert_eq!(case.next(), None, "nothing ever was wrong with it");
+    case.book.gone(&key("b"));
 }
 
 #[test]

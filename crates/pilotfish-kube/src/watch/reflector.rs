@@ -26,6 +26,8 @@ pub(crate) enum Change {
         key: ObjectKey,
         /// `None` when it cannot be read.
         object: Option<Object>,
+        /// What is wrong with it.
+        problems: Vec<Problem>,
         stored: Stored,
     },
     /// The object is gone.
@@ -369,9 +371,12 @@ impl Reflector {
         changes: &mut Vec<Change>,
     ) -> Result<bool, serde_json::Error> {
         let stored: Stored = serde_json::from_str(json)?;
-        let object = read_live(kind, &self.origin, json.as_bytes()).ok().map(|read| read.object);
+        let (object, problems) = match read_live(kind, &self.origin, json.as_bytes()) {
+            Ok(ReadObject { object, warnings, .. }) => (Some(object), warnings),
+            Err(Refused { problems, .. }) => (None, problems),
+        };
         let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
-        changes.push(Change::Stored { key, object, stored });
+        changes.push(Change::Stored { key, object, problems, stored });
         Ok(true)
     }
 
