@@ -80,11 +80,22 @@ struct Process {
 impl Process {
     async fn start(server: &ApiServer, address: SocketAddr, clock: Clock) -> (Self, SocketAddr) {
         let bound = Bound::bind(address).await.unwrap();
+        let url = Some(format!("https://{}", bound.address()));
+        Self::with(server, bound, url, clock)
+    }
+
+    /// One of several behind a Service.
+    async fn replica(server: &ApiServer) -> (Self, SocketAddr) {
+        let bound = Bound::bind(anywhere()).await.unwrap();
+        Self::with(server, bound, None, real_clock())
+    }
+
+    fn with(server: &ApiServer, bound: Bound, url: Option<String>, clock: Clock) -> (Self, SocketAddr) {
         let address = bound.address();
         let settings = KeeperSettings {
             namespace: ROOT.into(),
             names: BTreeSet::from(["pilotfish.istio-system.svc".to_owned(), address.ip().to_string()]),
-            url: Some(format!("https://{address}")),
+            url,
             terms: Terms::default(),
             clock,
         };
@@ -271,7 +282,7 @@ async fn certificates_follow_each_other_while_objects_are_checked() {
     let (process, address) = Process::start(&server, anywhere(), clock).await;
     is_policy(&server, "Fail").await;
     let first = secret(&server).await;
-    assert_eq!(served(address, &first).await, leaf(&first));
+    assert_eq!(served(address, &first).await.unwrap(), leaf(&first));
 
     ago.store(0, Ordering::SeqCst);
     let mut refused = 0;
@@ -286,7 +297,7 @@ async fn certificates_follow_each_other_while_objects_are_checked() {
     .await;
     assert_eq!(part(&second, "ca.crt"), part(&first, "ca.crt"));
     eventually("the other certificate is served", || async {
-        let found = served(address, &first).await;
+        let found = served(address, &first).await.unwrap();
         (found == leaf(&second)).then_some(()).ok_or("the first")
     })
     .await;
@@ -298,21 +309,45 @@ async fn certificates_follow_each_other_while_objects_are_checked() {
     process.kill().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_share_what_the_first_of_them_made() {
+    let Some(server) = cluster().await else { return };
+    server.apply(CONFIGURATION).await;
+    let replicas = futures::future::join_all((0..4).map(|_| Process::replica(&server))).await;
+    let secret = eventually("a Secret is there", || async {
+        let secrets: Api<Secret> = Api::namespaced(server.client(), ROOT);
+        secrets.get(SECRET).await
+    })
+    .await;
+    for (_, address) in &replicas {
+        let der = eventually("the replica answers", || served(*address, &secret)).await;
+        assert_eq!(der, leaf(&secret));
+    }
+    let now = configuration(&server).await;
+    let webhook = &now.webhooks.as_ref().unwrap()[0];
+    assert_eq!(webhook.client_config.ca_bundle.as_ref().unwrap().0, part(&secret, "ca.crt"));
+    assert!(webhook.client_config.service.is_some(), "the Service stays");
+    assert_eq!(policy(&now), "Ignore", "nobody has reached the Service");
+    for (process, _) in replicas {
+        process.stop().await;
+    }
+}
+
 fn leaf(secret: &Secret) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(&part(secret, "tls.crt")).unwrap()
 }
 
 /// The certificate that a client gets which trusts the Secret's authorities.
-async fn served(address: SocketAddr, secret: &Secret) -> CertificateDer<'static> {
+async fn served(address: SocketAddr, secret: &Secret) -> std::io::Result<CertificateDer<'static>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&part(secret, "ca.crt")).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots).with_no_client_auth();
-    let stream = TcpStream::connect(address).await.unwrap();
+    let stream = TcpStream::connect(address).await?;
     let name = ServerName::from(address.ip());
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
-    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
 }
 
 /// Gives the keeper a reason to look.

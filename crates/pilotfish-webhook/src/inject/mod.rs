@@ -149,3 +149,94 @@ fn texts<'a>(pod: &'a Json, field: &str) -> BTreeMap<&'a str, &'a str> {
         _ => BTreeMap::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn injector() -> Injector {
+        let bootstrap: BootstrapOf = Arc::new(
+            |workload| json!({"app": workload.name, "labels": workload.labels, "mode": workload.interception}),
+        );
+        Injector::new(DEFAULT_TEMPLATE, BTreeMap::new(), bootstrap).unwrap()
+    }
+
+    fn review(operation: &str, kind: &str, pod: &str) -> Response {
+        let body = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7","operation":"{operation}",
+            "namespace":"shop","kind":{{"group":"","version":"v1","kind":"{kind}"}},"object":{pod}}}}}"#
+        );
+        injector().review(&crate::review::parse(body.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_patch_adds_and_nothing_else() {
+        let pod = r#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "app"}]}}"#;
+        let response = review("CREATE", "Pod", pod);
+        assert_eq!((response.allowed, response.patch_type), (true, Some("JSONPatch")));
+        let patch = base64::engine::general_purpose::STANDARD.decode(response.patch.unwrap()).unwrap();
+        let patch: serde_json::Value = serde_json::from_slice(&patch).unwrap();
+        let steps: Vec<_> =
+            patch.as_array().unwrap().iter().map(|step| (&step["op"], &step["path"])).collect();
+        assert_eq!(
+            steps,
+            [
+                (&json!("add"), &json!("/metadata/annotations")),
+                (&json!("add"), &json!("/spec/initContainers"))
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_new_pod_is_left_alone() {
+        for (operation, kind, pod) in [
+            ("UPDATE", "Pod", "{}"),
+            ("CREATE", "Service", "{}"),
+            ("DELETE", "Pod", "null"),
+            ("CREATE", "Pod", r#"{"spec": {"hostNetwork": true}}"#),
+        ] {
+            assert_eq!(review(operation, kind, pod), Response::allowed("7"), "{operation} {kind} {pod}");
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_pod_is_told_without_its_hash() {
+        let owner_of = |pod: serde_json::Value| owner(&serde_json::from_value(pod).unwrap()).to_owned();
+        let owned = |kind: &str, name: &str| {
+            json!({"metadata": {"name": "p", "labels": {"pod-template-hash": "7d9f"},
+            "ownerReferences": [{"kind": "X", "name": "x"}, {"kind": kind, "name": name, "controller": true}]}})
+        };
+        assert_eq!(owner_of(owned("ReplicaSet", "catalog-7d9f")), "catalog");
+        assert_eq!(owner_of(owned("ReplicaSet", "catalog")), "catalog");
+        assert_eq!(owner_of(owned("StatefulSet", "store")), "store");
+        assert_eq!(owner_of(json!({"metadata": {"name": "p"}})), "p");
+        assert_eq!(owner_of(json!([])), "");
+    }
+
+    #[test]
+    fn a_template_that_fails_refuses_the_pod() {
+        let template = "{% if namespace == 'shop' %}- a list{% else %}spec: {}{% endif %}";
+        let injector = Injector::new(template, BTreeMap::new(), Arc::new(|_| json!({}))).unwrap();
+        let body = br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"7","operation":"CREATE",
+            "namespace":"shop","kind":{"kind":"Pod"},"object":{}}}"#;
+        let response = injector.review(&crate::review::parse(body).unwrap());
+        assert!(!response.allowed);
+        assert!(response.status.unwrap().message.contains("no part of a Pod"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn garbage_never_panics(text in "[-{}\\[\\]:,a \n\"|#]{0,60}", kind in "(Pod|Deployment|List)", part in "(\\[\\]|\\{\\}|7|null)") {
+            let injector = injector();
+            let _ = inject_documents(&injector, &text);
+            let api = if kind == "Deployment" { "apps/v1" } else { "v1" };
+            let odd = format!("apiVersion: {api}\nkind: {kind}\nmetadata: {part}\nspec: {part}\nitems: {part}\n---\n{text}");
+            let _ = inject_documents(&injector, &odd);
+        }
+    }
+}

@@ -107,10 +107,10 @@ mod tests {
         assert_eq!(
             steps(&before, &after),
             json!([
+                {"op": "add", "path": "/metadata/annotations/s.io~1x~0y", "value": "c"},
                 {"op": "remove", "path": "/spec/x"},
                 {"op": "add", "path": "/spec/containers/1", "value": {"name": "p"}},
                 {"op": "add", "path": "/spec/initContainers", "value": [{"name": "i"}]},
-                {"op": "add", "path": "/metadata/annotations/s.io~1x~0y", "value": "c"},
             ])
         );
         assert_eq!(
