@@ -206,6 +206,40 @@ async fn objects_are_refused_in_the_words_of_validate() {
     process.stop().await;
 }
 
+/// The second route is never reached.
+const DOUBTFUL: &str = "
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: doubtful, namespace: shop}
+spec:
+  hosts: [catalog]
+  http:
+  - route: [{destination: {host: catalog}}]
+  - route: [{destination: {host: other}}]
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doubts_are_warnings_of_the_api_server() {
+    let Some(server) = cluster().await else { return };
+    server.apply(CONFIGURATION).await;
+    let (process, _) = Process::start(&server, anywhere(), real_clock()).await;
+    is_policy(&server, "Fail").await;
+
+    let object: serde_json::Value = serde_saphyr::from_str(DOUBTFUL).unwrap();
+    let request = http::Request::post("/apis/networking.istio.io/v1/namespaces/shop/virtualservices")
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes().into())
+        .unwrap();
+    let response = server.client().send(request).await.unwrap();
+    assert_eq!(response.status().as_u16(), 201);
+    let told = response.headers().get("warning").unwrap().to_str().unwrap().to_owned();
+    let file = read("doubtful.yaml", DOUBTFUL.as_bytes(), &Limits::default());
+    let [doubt] = &file.objects[0].warnings[..] else { panic!("{file:?}") };
+    let quoted = doubt.to_string().replace('\\', "\\\\").replace('"', "\\\"");
+    assert_eq!(told, format!("299 - \"{quoted}\""));
+    process.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configuration_is_strict_only_while_somebody_answers_for_it() {
     let Some(server) = cluster().await else { return };
