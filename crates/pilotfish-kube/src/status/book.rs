@@ -18,6 +18,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
+/// The pause between two writes of one object: the status of a Gateway counts its routes, and routes come in crowds.
+const REST: Duration = Duration::from_millis(100);
+
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
@@ -55,8 +58,10 @@ struct Entry {
     curtailed: Option<(Arc<Status>, Value)>,
     /// Failures and undone writes in a row.
     troubles: u32,
-    /// Nothing is written before then.
+    /// Nothing is written before then, because something went wrong.
     not_before: Option<Instant>,
+    /// Nothing is written before then, because something just was.
+    rests_until: Option<Instant>,
 }
 
 /// See the module's description.
@@ -114,6 +119,7 @@ impl Book {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.stored = None;
             entry.written = None;
+            entry.rests_until = None;
             entry.calm();
         }
         let is_needed = |entry: &Entry| entry.busy || (entry.wanted.is_some() && !entry.of_itself);
@@ -155,6 +161,7 @@ impl Book {
                 entry.curtailed = same.filter(lacks).map(|wanted| (wanted, stored.status.clone()));
                 let object = entry.stored.take().and_then(|(object, _)| object);
                 entry.stored = Some((object, stored));
+                entry.rests_until = Some(now + REST);
             }
             Outcome::Conflict => {
                 entry.written = None;
@@ -182,7 +189,7 @@ impl Book {
         if entry.curtailed.as_ref().is_some_and(|(what, left)| what == wanted && *left == stored.status) {
             return None;
         }
-        if let Some(at) = entry.not_before.filter(|at| *at > now) {
+        if let Some(at) = entry.not_before.max(entry.rests_until).filter(|at| *at > now) {
             self.later.insert((at, key));
             return None;
         }

@@ -31,9 +31,9 @@ pub const FIELD_MANAGER: &str = "pilotfish-status";
 
 /// Writes that may be under way at a time.
 const AT_A_TIME: usize = 8;
-/// Writes that may come at once, and how soon there may be another one after that: 50 in a second.
-const BURST: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(20);
+/// Writes that may come at once, and how soon there may be another one after that: 100 in a second, as istiod has it.
+const BURST: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(10);
 /// How long one write may take.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How often it is looked which kinds there are.

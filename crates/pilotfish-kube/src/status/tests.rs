@@ -63,6 +63,8 @@ impl Case {
     fn written(&mut self, write: &Write, version: u32) -> Value {
         let status = left(write);
         self.book.ended(write, Outcome::Written(stored(version, 7, status.clone())), self.now);
+        // Longer than an object rests after it was written.
+        self.now += Duration::from_millis(100);
         status
     }
 }
@@ -173,10 +175,29 @@ fn what_a_definition_does_not_take_is_not_said_again() {
     let mut part = left(&write);
     part["conditions"][0].as_object_mut().expect("a condition").remove("observedGeneration");
     case.book.ended(&write, Outcome::Written(stored(2, 7, part.clone())), case.now);
+    case.now += Duration::from_secs(1);
     case.book.stored(key("a"), Some(object("a", 1)), stored(2, 7, part));
     assert_eq!((case.next(), case.book.due()), (None, None));
     case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))]);
     assert!(case.next().is_some(), "something new is");
+}
+
+#[test]
+fn an_object_rests_between_writes() {
+    let mut case = Case::new();
+    let began = case.now;
+    let write = case.next().expect("it differs");
+    case.written(&write, 2);
+    case.now = began;
+    for message in ["two", "three"] {
+        case.book.want(world(&[("a", 1)]), vec![(key("a"), status(message))]);
+        assert_eq!(case.next(), None, "{message} comes too soon");
+    }
+    case.now = case.book.due().expect("later");
+    assert_eq!(case.now - began, Duration::from_millis(100));
+    let write = case.next().expect("only the last one");
+    assert_eq!(write.patch["status"]["conditions"][0]["message"], "three");
+    assert_eq!(case.next(), None);
 }
 
 #[test]
