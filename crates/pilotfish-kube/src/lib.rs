@@ -10,6 +10,7 @@
 //! A source that cannot reach its API server says so and takes nothing away. When it is back, it goes on where it was; when
 //! that is no longer possible it lists anew and tells what differs, so that nobody downstream sees a gap.
 
+pub mod auto_registration;
 pub mod client;
 pub mod lease;
 pub mod remote;

@@ -61,6 +61,9 @@ pub enum ConnectError {
     /// It may not be who it says it is: answered with `PERMISSION_DENIED`.
     #[error("{0}")]
     PermissionDenied(String),
+    /// Something that it names is not there yet: answered with `FAILED_PRECONDITION`.
+    #[error("{0}")]
+    FailedPrecondition(String),
 }
 
 /// Where resources come from. The binary implements it over the translator.
@@ -83,6 +86,9 @@ pub trait ResourceSource: Send + Sync + 'static {
 
     /// The number that [`Publication::moved`] uses for the client.
     fn client_id(&self, client: &Self::Client) -> ClientId;
+
+    /// A client says how its workload is: `Some` with what is wrong, `None` when all is well.
+    fn reported_health(&self, _client: &Self::Client, _problem: Option<&str>) {}
 
     /// The newest state. It may hold a lock of the source: it never lives across an await, and nothing of this crate is
     /// locked when it is taken.

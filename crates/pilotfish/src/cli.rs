@@ -112,7 +112,7 @@ impl Cli {
                 let picture = Arc::new(Picture::default());
                 self.logging.start(Beside(picture.clone()))?;
                 drop(out);
-                run(async { demo.run(picture, stop_signal()?).await })
+                run(async { Box::pin(demo.run(picture, stop_signal()?)).await })
             }
         }
     }

@@ -162,6 +162,9 @@ impl Control {
         self.metrics.push_triggers.with_label_values(&[trigger(&changes)]).inc();
         let revision = world.revision();
         self.shared.set_world(world.clone(), &changes);
+        if let Some(gate) = self.resources.gate() {
+            gate.published(&world, &changes);
+        }
         let changes = publication(self.translator.publish(world, &changes));
         let (resources, moved) = (changes.changes.len(), changes.moved.len());
         self.fanout.publish(&changes);

@@ -18,6 +18,7 @@ pub mod lanes;
 pub mod logging;
 pub mod plane;
 pub mod recorder;
+mod registration;
 mod remote;
 pub mod resources;
 pub mod serve;

@@ -1,26 +1,50 @@
 //! The joint between translation and xDS: the translator as the source that streams are served from.
 
+use crate::registration::Gate;
+use pilotfish_kube::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate as translate;
 use pilotfish_translate::{Proxy, Translator};
 use pilotfish_xds as xds;
 use pilotfish_xds::{ConnectError, PeerInfo};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Resources out of the translator, once the first lists are complete.
 pub struct Resources {
     translator: Arc<Translator>,
     trust_nodes: bool,
     ready: AtomicBool,
+    /// Where workloads may register themselves.
+    gate: OnceLock<Gate>,
+}
+
+/// A connected proxy.
+pub struct Client {
+    proxy: translate::Client,
+    /// Where it has a WorkloadEntry.
+    registration: Option<Registration>,
 }
 
 impl Resources {
     /// Not ready yet. With `trust_nodes`, a proxy is who its node says, unless its connection proved something else.
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
-        Self { translator, trust_nodes, ready: AtomicBool::new(false) }
+        Self { translator, trust_nodes, ready: AtomicBool::new(false), gate: OnceLock::new() }
+    }
+
+    /// From now on workloads may register themselves.
+    pub fn set_gate(&self, gate: Gate) {
+        if self.gate.set(gate).is_err() {
+            tracing::error!("there is a gate for workloads already");
+        }
+    }
+
+    /// Where workloads may register themselves.
+    #[must_use]
+    pub fn gate(&self) -> Option<&Gate> {
+        self.gate.get()
     }
 
     /// From now on streams are served.
@@ -36,7 +60,7 @@ impl Resources {
 }
 
 impl xds::ResourceSource for Resources {
-    type Client = translate::Client;
+    type Client = Client;
     type Snapshot<'a> = Snapshot<'a>;
 
     fn ready(&self) -> bool {
@@ -50,11 +74,21 @@ impl xds::ResourceSource for Resources {
         if self.trust_nodes && peer.identities.is_empty() {
             proxy.identity = Some(proxy.claimed_identity());
         }
-        Ok(self.translator.connect(proxy))
+        let registration = match self.gate() {
+            Some(gate) => gate.connect(&proxy)?,
+            None => None,
+        };
+        Ok(Client { proxy: self.translator.connect(proxy), registration })
     }
 
     fn client_id(&self, client: &Self::Client) -> xds::ClientId {
-        xds::ClientId(client.id().0)
+        xds::ClientId(client.proxy.id().0)
+    }
+
+    fn reported_health(&self, client: &Self::Client, problem: Option<&str>) {
+        if let Some(registration) = &client.registration {
+            registration.report(problem.map_or(Ok(()), |problem| Err(problem.to_owned())));
+        }
     }
 
     fn snapshot(&self) -> Snapshot<'_> {
@@ -65,13 +99,13 @@ impl xds::ResourceSource for Resources {
 /// One world, as streams see it.
 pub struct Snapshot<'a>(translate::Snapshot<'a>);
 
-impl xds::Snapshot<translate::Client> for Snapshot<'_> {
+impl xds::Snapshot<Client> for Snapshot<'_> {
     fn revision(&self) -> u64 {
         self.0.revision()
     }
 
-    fn view(&self, client: &translate::Client, ty: ResourceType) -> Option<xds::ViewId> {
-        self.0.view(client, ty).map(|view| xds::ViewId(view.0))
+    fn view(&self, client: &Client, ty: ResourceType) -> Option<xds::ViewId> {
+        self.0.view(&client.proxy, ty).map(|view| xds::ViewId(view.0))
     }
 
     fn names(&self, view: xds::ViewId) -> Arc<[Arc<str>]> {

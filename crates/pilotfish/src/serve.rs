@@ -4,6 +4,7 @@ use crate::control::{Control, Said};
 use crate::lanes::Lanes;
 use crate::plane::Plane;
 use crate::recorder::Counted;
+use crate::registration::{self, Writing};
 use crate::remote::RemoteRegistries;
 use crate::resources::Resources;
 use crate::settings::Settings;
@@ -13,6 +14,7 @@ use crate::status::{self, StatusWriting};
 use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
+use pilotfish_kube::auto_registration::Registrations;
 use pilotfish_model::WorldWriter;
 use pilotfish_registry::{Hub, HubSettings};
 use pilotfish_translate::Translator;
@@ -41,6 +43,7 @@ pub struct Bound {
     metrics: Arc<Metrics>,
     webhooks: Option<Webhooks>,
     status: Option<StatusWriting>,
+    registrations: Option<Registrations>,
 }
 
 impl Bound {
@@ -79,12 +82,17 @@ impl Bound {
             remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
         };
         let status = StatusWriting::open(&settings).await?;
+        let registrations = sources.client().map(|client| {
+            let (gate, registrations) = registration::gate(&settings, client, shared.clone());
+            resources.set_gate(gate);
+            registrations
+        });
         let plane = Arc::new(Plane { shared, resources, fanout, translator });
         let webhooks = match settings.webhooks.as_ref().zip(settings.kubernetes.as_ref()) {
             Some((webhooks, cluster)) => Some(Webhooks::bind(webhooks, cluster, &metrics).await?),
             None => None,
         };
-        Ok(Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status })
+        Ok(Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status, registrations })
     }
 
     /// Where proxies connect.
@@ -117,7 +125,8 @@ impl Bound {
     /// # Errors
     /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status } = self;
+        let Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status, registrations } =
+            self;
         let (stopping, stopped) = watch::channel(false);
         let (say, said) = mpsc::channel(WAITING_BATCHES);
         let mut sources = sources.start(&say)?;
@@ -128,10 +137,12 @@ impl Bound {
         let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
         let mut webhooks = webhooks.map(|webhooks| webhooks.start(&stopped)).unwrap_or_default();
         let mut xds = tokio::spawn(xds.run(told_to_stop(stopped)));
+        let mut registrations = Writing::start(registrations);
         tokio::select! {
             () = stop => {}
             error = sources.ended() => return Err(error),
             error = ended(&mut status) => return Err(error),
+            error = registrations.ended() => return Err(error),
             _ = &mut control => anyhow::bail!("the control loop ended by itself"),
             end = &mut admin => anyhow::bail!("the admin server ended by itself: {end:?}"),
             end = &mut xds => anyhow::bail!("the xDS server ended by itself: {end:?}"),
@@ -141,7 +152,11 @@ impl Bound {
         plane.shared.drain();
         stopping.send_replace(true);
         // The server cuts streams at the deadline itself; this one is for everything else that might hang.
-        let all = async { tokio::join!(xds, admin, webhooks.join_all(), stop_status(status)) };
+        let all = async {
+            let _ = tokio::join!(xds, admin, webhooks.join_all(), stop_status(status));
+            // Only now all streams have ended: what that means for entries is written before the process goes.
+            registrations.finish().await;
+        };
         if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), all)
             .await
             .is_err()

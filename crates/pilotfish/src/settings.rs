@@ -42,6 +42,9 @@ pub struct Written {
     /// certificateAuthority, insecureSkipTLSVerify, gcp, azure, openstack [default: nothing]
     #[arg(long, env = "PILOTFISH_INSECURE_KUBECONFIG_OPTIONS", value_name = "OPTION", value_delimiter = ',')]
     pub insecure_kubeconfig_options: Vec<String>,
+    /// How long the WorkloadEntry of a workload that registered itself is kept after it disconnected [default: 10s]
+    #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_GRACE_PERIOD", value_name = "DURATION")]
+    pub workload_entry_grace_period: Option<String>,
     /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded on change
     #[arg(long, env = "PILOTFISH_MESH_CONFIG", value_name = "FILE")]
     pub mesh_config: Option<PathBuf>,
@@ -144,6 +147,8 @@ pub struct Settings {
     pub write_status: WriteStatus,
     /// How long readiness waits for a remote cluster.
     pub remote_cluster_timeout: Duration,
+    /// How long the WorkloadEntry of a workload that left is kept.
+    pub workload_entry_grace_period: Duration,
     /// What kubeconfigs of remote clusters may ask for.
     pub insecure_kubeconfig_options: InsecureOptions,
     /// Istio's MeshConfig.
@@ -214,6 +219,9 @@ impl Written {
             root_namespace: self.root_namespace.or(file.root_namespace),
             write_status: self.write_status.or(file.write_status),
             remote_cluster_timeout: self.remote_cluster_timeout.or(file.remote_cluster_timeout),
+            workload_entry_grace_period: self
+                .workload_entry_grace_period
+                .or(file.workload_entry_grace_period),
             insecure_kubeconfig_options: list(
                 self.insecure_kubeconfig_options,
                 file.insecure_kubeconfig_options,
@@ -276,6 +284,11 @@ impl Written {
                 "--remote-cluster-timeout",
                 self.remote_cluster_timeout,
                 Duration::from_secs(30),
+            ),
+            workload_entry_grace_period: check.duration(
+                "--workload-entry-grace-period",
+                self.workload_entry_grace_period,
+                Duration::from_secs(10),
             ),
             insecure_kubeconfig_options: check.insecure_options(&self.insecure_kubeconfig_options),
             registries: check.registries(self.registries),

@@ -78,6 +78,12 @@ impl Sources {
         Ok(Self { feed: feed.clone(), files, cluster, defaults })
     }
 
+    /// The client of the live cluster, where one is read.
+    #[must_use]
+    pub fn client(&self) -> Option<client::Client> {
+        self.cluster.as_ref().map(|(client, _)| client.clone())
+    }
+
     /// Starts them; what they say goes to `say`.
     ///
     /// # Errors

@@ -3,11 +3,13 @@
 mod support;
 
 use base64::Engine;
-use pilotfish_testkit::real::{ApiServer, ApiServerOptions, Authority, Pilotfish, User, eventually};
+use pilotfish_testkit::real::{
+    ApiServer, ApiServerOptions, Authority, Authorization, Pilotfish, User, eventually,
+};
 use serde_json::Value;
 use std::time::Duration;
 use support::delta::{Proxy, node};
-use support::kube::{BINARY, addresses, cluster, has_addresses};
+use support::kube::{BINARY, addresses, cluster, has_addresses, install_definitions};
 use tokio::net::TcpListener;
 
 const HOST: &str = "web.shop.svc.cluster.local";
@@ -65,15 +67,20 @@ fn serve(own: &ApiServer, more: &[&str]) -> Pilotfish {
 
 /// How the registry of that name is; null when there is none.
 async fn registry(pilotfish: &Pilotfish, name: &str) -> Value {
-    let all = pilotfish.json("/debug/registryz?registries=true").await;
+    find(&pilotfish.json("/debug/registryz?registries=true").await, name)
+}
+
+fn find(all: &Value, name: &str) -> Value {
     let mut all = all.as_array().into_iter().flatten();
     all.find(|registry| registry["name"] == name).cloned().unwrap_or_default()
 }
 
 async fn registry_is(pilotfish: &Pilotfish, name: &str, what: &str, test: impl Fn(&Value) -> bool) -> Value {
     eventually(&format!("{name} {what}"), || async {
-        let registry = registry(pilotfish, name).await;
-        if test(&registry) { Ok(registry) } else { Err(registry) }
+        // Right after the start nothing listens yet.
+        let page = pilotfish.page("/debug/registryz?registries=true").await?;
+        let registry = find(&serde_json::from_str(&page).map_err(|error| error.to_string())?, name);
+        if test(&registry) { Ok(registry) } else { Err(registry.to_string()) }
     })
     .await
 }
@@ -280,6 +287,37 @@ async fn never_below(pilotfish: &Pilotfish, count: usize) {
         assert!(found.len() >= count, "{found:?}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_of_the_manifest_are_enough() {
+    let reader = User {
+        token: "reader".into(),
+        name: "system:serviceaccount:istio-system:pilotfish-reader".into(),
+        groups: Vec::new(),
+    };
+    let options = ApiServerOptions {
+        authorization: Authorization::Rbac,
+        users: vec![reader],
+        ..ApiServerOptions::default()
+    };
+    let (own, other) = tokio::join!(cluster(), ApiServer::start(options));
+    let (Some(own), Some(other)) = (own, other) else { return };
+    install_definitions(&other).await;
+    other.apply_owned(service("web", "") + &pod("web-2", "10.2.0.1")).await;
+    own.apply(&secret("remote", &[("c2", &other.remote_kubeconfig("reader"))])).await;
+    let pilotfish = serve(&own, &[]);
+    // Nothing is granted yet.
+    let refused =
+        registry_is(&pilotfish, "Kubernetes/c2", "is refused", |status| status["failure"].is_string()).await;
+    assert!(refused["failure"].as_str().is_some_and(|reason| reason.contains("403")), "{refused}");
+    other.apply(include_str!("../../../deploy/remote-cluster/rbac.yaml")).await;
+    let status =
+        registry_is(&pilotfish, "Kubernetes/c2", "is in sync", |status| status["synced"] == true).await;
+    assert_eq!(status["givenUp"], Value::Null, "{status}");
+    registry_is(&pilotfish, "Kubernetes/c2", "is well", |status| status["failure"].is_null()).await;
+    pilotfish.ready().await;
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.2.0.1"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,7 +50,8 @@ impl LeaseSettings {
 }
 
 /// The Pod's name, else the machine's, with a random part: a process that is started again is somebody else.
-fn identity() -> Arc<str> {
+#[must_use]
+pub fn identity() -> Arc<str> {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let host =
         || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());

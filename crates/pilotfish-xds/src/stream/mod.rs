@@ -60,6 +60,9 @@ impl Default for StreamLimits {
     }
 }
 
+/// The type of requests by which Istio's agent says how its workload is.
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
 /// Why a stream ends. The text reaches the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
@@ -69,6 +72,9 @@ pub enum StreamError {
     /// The client may not be who it says it is.
     #[error("{0}")]
     PermissionDenied(String),
+    /// Something that the client names is not there yet.
+    #[error("{0}")]
+    FailedPrecondition(String),
     /// A limit.
     #[error("{0}")]
     ResourceExhausted(String),
@@ -90,6 +96,7 @@ impl StreamError {
         match self {
             Self::InvalidArgument(_) => 3,
             Self::PermissionDenied(_) => 7,
+            Self::FailedPrecondition(_) => 9,
             Self::ResourceExhausted(_) => 8,
             Self::DeadlineExceeded(_) => 4,
             Self::Unimplemented(_) => 12,
@@ -103,6 +110,7 @@ impl StreamError {
         match self {
             Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::PermissionDenied(_) => "PERMISSION_DENIED",
+            Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
             Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
             Self::DeadlineExceeded(_) => "DEADLINE_EXCEEDED",
             Self::Unimplemented(_) => "UNIMPLEMENTED",
@@ -122,6 +130,7 @@ impl From<ConnectError> for StreamError {
         match error {
             ConnectError::InvalidArgument(text) => Self::InvalidArgument(text),
             ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
+            ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
         }
     }
 }
@@ -209,6 +218,10 @@ impl<S: ResourceSource> Stream<S> {
             self.connect(&request)?;
         }
         let Some(ty) = ty else {
+            if request.type_url == HEALTH {
+                self.report_health(&request);
+                return Ok(false);
+            }
             self.fanout.recorder.unknown_type(request.type_url);
             tracing::debug!(connection = self.id(), type_url = request.type_url, "type is not served");
             return Ok(false);
@@ -218,6 +231,13 @@ impl<S: ResourceSource> Stream<S> {
             Protocol::Sotw => self.on_sotw(ty, &request, now)?,
         }
         Ok(self.has_pending())
+    }
+
+    /// An agent says how its workload is: an error detail says what is wrong.
+    fn report_health(&self, request: &Request<'_>) {
+        let Some(connected) = &self.connected else { return };
+        let problem = request.error.map(error_text);
+        self.fanout.source.reported_health(&connected.client, problem.as_deref());
     }
 
     /// Whether [`Stream::poll_response`] has something to do.

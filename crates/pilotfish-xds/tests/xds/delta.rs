@@ -453,8 +453,18 @@ fn health_before_the_first_request_and_unknown_types_are_passed_over() {
     peer.stream.lock().on_message(&health.encode_to_vec(), peer.now).unwrap();
     peer.ask(Cluster, &[]);
     assert_eq!(peer.settle().len(), 1);
-    peer.send_delta(health).unwrap();
+    peer.send_delta(health.clone()).unwrap();
     assert!(peer.settle().is_empty());
+    let problem = pilotfish_proto::google::rpc::Status { message: "too slow".into(), ..Default::default() };
+    peer.send_delta(DeltaDiscoveryRequest { error_detail: Some(problem), ..health }).unwrap();
+    peer.send_delta(DeltaDiscoveryRequest {
+        type_url: "type.googleapis.com/unknown".into(),
+        ..Default::default()
+    })
+    .unwrap();
+    assert!(peer.settle().is_empty());
+    let reported = fanout.source().reported.lock().clone();
+    assert_eq!(reported, [None, Some("too slow".to_owned())], "only after the first request");
 }
 
 #[test]

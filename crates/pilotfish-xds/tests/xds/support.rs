@@ -32,6 +32,8 @@ pub(crate) struct Memory {
     pending: Mutex<Publication>,
     clients: AtomicU64,
     pub(crate) not_ready: AtomicBool,
+    /// What clients said of their health.
+    pub(crate) reported: Mutex<Vec<Option<String>>>,
     pub(crate) gone: Arc<Mutex<Vec<ClientId>>>,
 }
 
@@ -178,6 +180,7 @@ impl ResourceSource for Memory {
     fn connect(&self, node: &Node, _: &PeerInfo) -> Result<Client, ConnectError> {
         match node.id.as_str() {
             "bad" => Err(ConnectError::InvalidArgument("node id has no namespace".into())),
+            "early" => Err(ConnectError::FailedPrecondition("its group is not there".into())),
             "foreign" => Err(ConnectError::PermissionDenied("not in its namespace".into())),
             _ => {
                 let id = ClientId(self.clients.fetch_add(1, Ordering::SeqCst));
@@ -188,6 +191,10 @@ impl ResourceSource for Memory {
 
     fn client_id(&self, client: &Client) -> ClientId {
         client.id
+    }
+
+    fn reported_health(&self, _: &Client, problem: Option<&str>) {
+        self.reported.lock().push(problem.map(str::to_owned));
     }
 
     fn snapshot(&self) -> Seen {

@@ -68,6 +68,20 @@ impl Proxy {
         assert!(done.is_ok(), "{cluster}: {last:?}, not {wanted:?}");
     }
 
+    /// Waits until the stream is ended with an error, and gives it.
+    pub(crate) async fn end(&mut self) -> anyhow::Error {
+        let until = async {
+            loop {
+                match self.connection.next().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("the stream ended well"),
+                    Err(error) => return error,
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, until).await.expect("the stream is ended")
+    }
+
     /// Sends a request, whatever it is.
     pub(crate) fn send(&mut self, request: &DeltaDiscoveryRequest) {
         self.connection.send(&request.encode_to_vec()).expect("the stream is open");

@@ -1,0 +1,158 @@
+//! The WorkloadEntry that a workload of a WorkloadGroup gets. Pure.
+
+use super::marks;
+use k8s_openapi::jiff::Timestamp;
+use pilotfish_config::networking::WorkloadGroup;
+use pilotfish_model::Typed;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+/// The API of WorkloadEntries and WorkloadGroups.
+pub(super) const API: &str = "networking.istio.io/v1";
+/// Where labels once said the locality; nothing that a workload has.
+const LOCALITY_LABEL: &str = "istio-locality";
+/// Says that a workload takes HBONE.
+const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
+/// The group that made an entry.
+pub(super) const GROUP: &str = "istio.io/autoRegistrationGroup";
+/// Says that the entry counts only while its workload says that it is healthy.
+pub(super) const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
+
+/// Which WorkloadEntry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryName {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for EntryName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What a proxy says of its workload when it connects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applicant {
+    /// `AUTO_REGISTER_GROUP`: the WorkloadGroup that it belongs to; empty for none.
+    pub group: String,
+    /// `WORKLOAD_ENTRY`: the entry that somebody made for it; empty for none.
+    pub entry: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its first address; empty when it has none.
+    pub address: String,
+    /// `NETWORK`.
+    pub network: String,
+    /// `region/zone/subzone`, as far as known.
+    pub locality: String,
+    /// `LABELS`.
+    pub labels: BTreeMap<String, String>,
+    /// Whether it takes HBONE.
+    pub hbone: bool,
+    /// Whether it has a readiness probe, so that it reports its health.
+    pub health_checks: bool,
+}
+
+impl Applicant {
+    /// The entry that it gets from its group. `None` without an address or namespace (such a workload cannot be reached), and
+    /// when what it says makes no name of an object.
+    #[must_use]
+    pub fn made_entry(&self) -> Option<EntryName> {
+        if self.address.is_empty() || self.namespace.is_empty() {
+            return None;
+        }
+        let mut name = format!("{}-{}", self.group, self.address.replace(':', "-"));
+        if !self.network.is_empty() {
+            name = format!("{name}-{}", self.network);
+        }
+        // The end tells entries of one group apart, so the beginning is what a long name loses.
+        let too_long = name.chars().count().saturating_sub(LONGEST_NAME);
+        let name: String = name.chars().skip(too_long).collect();
+        let is_name = is_object_name(&name) && is_object_name(&self.namespace);
+        is_name.then(|| EntryName { namespace: self.namespace.as_str().into(), name: name.into() })
+    }
+}
+
+/// What the API server takes as a name. What comes from outside becomes part of a path, so nothing else may pass.
+fn is_object_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.starts_with(is_plain)
+        && name.ends_with(is_plain)
+        && name.chars().all(|c| is_plain(c) || "-.".contains(c))
+}
+
+/// The WorkloadEntry of a workload that belongs to a group, connected to `controller`.
+pub(super) fn make(
+    name: &EntryName,
+    group: &Typed<WorkloadGroup>,
+    applicant: &Applicant,
+    controller: &str,
+    connected_at: Timestamp,
+) -> Value {
+    let labels = labels(group, applicant);
+    let mut annotations = BTreeMap::from([(GROUP.to_owned(), applicant.group.clone())]);
+    if let Some(metadata) = &group.metadata {
+        annotations.extend(metadata.annotations.clone());
+    }
+    if applicant.health_checks {
+        annotations.insert(HEALTH_CHECKS.to_owned(), "true".to_owned());
+    }
+    annotations.insert(marks::CONTROLLER.to_owned(), controller.to_owned());
+    annotations.insert(marks::CONNECTED_AT.to_owned(), connected_at.to_string());
+    let meta = group.meta();
+    json!({
+        "apiVersion": API,
+        "kind": "WorkloadEntry",
+        "metadata": {
+            "name": *name.name,
+            "namespace": *name.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [{
+                "apiVersion": API, "kind": "WorkloadGroup", "name": *meta.key.name, "uid": *meta.uid, "controller": true,
+            }],
+        },
+        "spec": spec(group, applicant, &labels),
+    })
+}
+
+/// Of the template, then of the group, then of the workload itself.
+fn labels(group: &Typed<WorkloadGroup>, applicant: &Applicant) -> BTreeMap<String, String> {
+    let mut labels = group.template.as_ref().map(|template| template.labels.clone()).unwrap_or_default();
+    if let Some(metadata) = &group.metadata {
+        labels.extend(metadata.labels.clone());
+    }
+    labels.extend(applicant.labels.clone());
+    labels.remove(LOCALITY_LABEL);
+    if applicant.hbone {
+        labels.entry(TUNNEL_LABEL.to_owned()).or_insert_with(|| "http".to_owned());
+    }
+    labels
+}
+
+fn spec(group: &Typed<WorkloadGroup>, applicant: &Applicant, labels: &BTreeMap<String, String>) -> Value {
+    let template = group.template.clone().unwrap_or_default();
+    let first = |own: &str, other: String| if own.is_empty() { other } else { own.to_owned() };
+    let mut spec = Map::from_iter([("address".to_owned(), json!(applicant.address))]);
+    let mut add = |field: &str, value: Value, is_set: bool| {
+        if is_set {
+            spec.insert(field.to_owned(), value);
+        }
+    };
+    let network = first(&applicant.network, template.network);
+    let locality = first(&applicant.locality, template.locality);
+    add("labels", json!(labels), !labels.is_empty());
+    add("ports", json!(template.ports), !template.ports.is_empty());
+    add("network", json!(network), !network.is_empty());
+    add("locality", json!(locality), !locality.is_empty());
+    add("weight", json!(template.weight), template.weight > 0);
+    add("serviceAccount", json!(template.service_account), !template.service_account.is_empty());
+    Value::Object(spec)
+}

@@ -1,0 +1,440 @@
+//! Workloads outside of Kubernetes register themselves by connecting: a proxy that names a WorkloadGroup gets a WorkloadEntry
+//! for as long as it is connected, and a workload with an entry says in it whether it is healthy.
+//!
+//! ```text
+//!  streams ── Event ──▶ Live ── Task ──▶ Registry ── reads, marks, writes ──▶ API server
+//!             (pure: who is connected)   (rim around the pure rules of `marks` and `entry`)
+//! ```
+//!
+//! A proxy is admitted from what is known already, without asking the API server; the entry is written while the first answers
+//! are on their way. Every replica does this for its own streams; the marks in the entries (which replica, since when) keep
+//! replicas from undoing each other's work, so none has to lead.
+
+mod entry;
+mod live;
+mod marks;
+#[cfg(test)]
+mod tests;
+
+pub use entry::{Applicant, EntryName};
+
+use crate::client::Client;
+use crate::watch::chain;
+use entry::make;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use live::{Event, Live, Outcome, Task};
+use marks::{Ages, CleanUp, Verdict};
+use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
+use pilotfish_model::{Kind, Namespace, Typed, World};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long one request may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Requests at a time.
+const AT_A_TIME: usize = 16;
+/// The sweep runs once in so many grace periods.
+const SWEEP: u32 = 10;
+/// A mark of a connection is written anew after so long, so that one that is much older is a dead replica's.
+const RENEW: Duration = Duration::from_secs(30 * 60);
+/// How much older: 1.5 times.
+const OLDEST: Duration = Duration::from_secs(45 * 60);
+
+/// The newest world.
+pub type WorldNow = Arc<dyn Fn() -> Arc<World> + Send + Sync>;
+
+/// Why a proxy is not admitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such group.
+    #[error("there is no WorkloadGroup {namespace}/{group}, which AUTO_REGISTER_GROUP names")]
+    NoGroup {
+        /// The namespace of the proxy.
+        namespace: String,
+        /// The group.
+        group: String,
+    },
+    /// There is no such entry.
+    #[error("there is no WorkloadEntry {0}, which WORKLOAD_ENTRY names")]
+    NoEntry(EntryName),
+    /// The connection does not prove that the proxy belongs to the entry.
+    #[error("not for WorkloadEntry {entry}: {reason}")]
+    NotYours {
+        /// The entry.
+        entry: EntryName,
+        /// What does not fit.
+        reason: String,
+    },
+}
+
+/// Who a connection proved to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Proof<'a> {
+    /// The namespace.
+    pub namespace: &'a str,
+    /// The service account.
+    pub service_account: &'a str,
+}
+
+/// Admits workloads and tells [`Registrations`] of them. Cheap to clone.
+#[derive(Clone)]
+pub struct Registrar {
+    events: mpsc::UnboundedSender<Event>,
+    connections: Arc<AtomicU64>,
+}
+
+/// A workload with an entry that is connected; dropping it says that it is gone.
+pub struct Registration {
+    connection: u64,
+    entry: EntryName,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+impl Registrar {
+    /// Admits a proxy. `None`: it has no entry, or one that is nobody's business here.
+    ///
+    /// # Errors
+    /// When it says that it has one and may not have it.
+    pub fn connect(
+        &self,
+        applicant: Applicant,
+        world: &World,
+        proof: Option<Proof<'_>>,
+    ) -> Result<Option<Registration>, Refused> {
+        let Some(entry) = admit(&applicant, world, proof)? else { return Ok(None) };
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        let registration = Registration { connection, entry: entry.clone(), events: self.events.clone() };
+        registration.tell(Event::Connected { connection, entry, applicant, at: Timestamp::now() });
+        Ok(Some(registration))
+    }
+
+    /// A WorkloadGroup appeared: its workloads that are connected are registered again.
+    pub fn group_added(&self, namespace: &str, name: &str) {
+        let event = Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() };
+        // Nobody listens any more only when the process ends.
+        let _ = self.events.send(event);
+    }
+}
+
+impl Registration {
+    /// The workload says how it is: `Err` with what is wrong.
+    pub fn report(&self, health: Result<(), String>) {
+        self.tell(Event::Health { entry: self.entry.clone(), at: Timestamp::now(), health });
+    }
+
+    fn tell(&self, event: Event) {
+        // Nobody listens any more only when the process ends.
+        let _ = self.events.send(event);
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let (connection, entry) = (self.connection, self.entry.clone());
+        self.tell(Event::Disconnected { connection, entry, at: Timestamp::now() });
+    }
+}
+
+/// The entry that a proxy has, or is to have.
+fn admit(
+    applicant: &Applicant,
+    world: &World,
+    proof: Option<Proof<'_>>,
+) -> Result<Option<EntryName>, Refused> {
+    if !applicant.group.is_empty() {
+        let Some(name) = applicant.made_entry() else {
+            tracing::warn!(
+                group = applicant.group,
+                "a proxy without address or namespace, or with a network that makes no name, cannot be registered"
+            );
+            return Ok(None);
+        };
+        let group = group_of(applicant, world).ok_or_else(|| Refused::NoGroup {
+            namespace: applicant.namespace.clone(),
+            group: applicant.group.clone(),
+        })?;
+        let account = group.template.as_ref().map_or("", |template| &template.service_account);
+        let known = entry_of(&name, world);
+        let account = known.as_ref().map_or(account, |entry| &entry.service_account);
+        prove(&name, account, proof)?;
+        return Ok(Some(name));
+    }
+    if applicant.entry.is_empty() {
+        return Ok(None);
+    }
+    let name =
+        EntryName { namespace: applicant.namespace.as_str().into(), name: applicant.entry.as_str().into() };
+    let entry = entry_of(&name, world).ok_or_else(|| Refused::NoEntry(name.clone()))?;
+    if !marks::asks_for_health(|key| entry.meta().annotations.get(key).map(String::as_str)) {
+        return Ok(None);
+    }
+    prove(&name, &entry.service_account, proof)?;
+    Ok(Some(name))
+}
+
+fn group_of(applicant: &Applicant, world: &World) -> Option<Typed<WorkloadGroup>> {
+    world.typed(&Namespace::from(&*applicant.namespace), &applicant.group)
+}
+
+fn entry_of(name: &EntryName, world: &World) -> Option<Typed<WorkloadEntry>> {
+    world.typed(&Namespace::from(&*name.namespace), &name.name)
+}
+
+fn prove(entry: &EntryName, account: &str, proof: Option<Proof<'_>>) -> Result<(), Refused> {
+    let refuse = |reason: String| Err(Refused::NotYours { entry: entry.clone(), reason });
+    match proof {
+        None => refuse("the connection proves no identity".into()),
+        Some(proof) if proof.namespace != &*entry.namespace => {
+            refuse(format!("the identity is of namespace {:?}", proof.namespace))
+        }
+        Some(proof) if !account.is_empty() && proof.service_account != account => {
+            refuse(format!("the identity is of service account {:?}, not {account:?}", proof.service_account))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Writes entries for as long as it runs.
+pub struct Registrations {
+    live: Live,
+    events: mpsc::UnboundedReceiver<Event>,
+    /// Keeps the channel open while nobody is connected.
+    _registrar: Registrar,
+    writer: Arc<Writer>,
+    grace: Duration,
+}
+
+/// What every task needs.
+struct Writer {
+    client: Client,
+    /// This replica.
+    me: Arc<str>,
+    ages: Ages,
+    world: WorldNow,
+    turns: Semaphore,
+}
+
+/// Makes both ends. `me` names this replica; entries are kept for `grace` after their workload is gone.
+#[must_use]
+pub fn registrations(
+    client: Client,
+    me: impl Into<Arc<str>>,
+    grace: Duration,
+    world: WorldNow,
+) -> (Registrar, Registrations) {
+    let (tell, events) = mpsc::unbounded_channel();
+    let registrar = Registrar { events: tell, connections: Arc::default() };
+    let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+    let ages = Ages { grace: signed(grace), oldest: signed(OLDEST) };
+    let turns = Semaphore::new(AT_A_TIME);
+    let writer = Arc::new(Writer { client, me: me.into(), ages, world, turns });
+    let live = Live::new(grace);
+    (registrar.clone(), Registrations { live, events, _registrar: registrar, writer, grace })
+}
+
+impl Registrations {
+    /// Runs until `stop` is done, and then until what connections brought is written.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        let mut stopping = false;
+        let every = (self.grace * SWEEP).max(Duration::from_millis(100));
+        let mut sweep = tokio::time::interval(every);
+        let mut tasks: JoinSet<(EntryName, Task, Outcome)> = JoinSet::new();
+        loop {
+            if stopping {
+                while let Ok(event) = self.events.try_recv() {
+                    self.live.take(event);
+                }
+                if tasks.is_empty() && !self.live.has_news() {
+                    return;
+                }
+            }
+            for (name, task) in self.live.due(Instant::now()) {
+                let writer = self.writer.clone();
+                tasks.spawn(async move {
+                    let outcome = writer.perform(&name, &task).await;
+                    (name, task, outcome)
+                });
+            }
+            let next = self.live.next();
+            let wait = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until(next.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(event) = self.events.recv() => self.live.take(event),
+                Some(done) = tasks.join_next() => match done {
+                    Ok((name, task, outcome)) => self.live.done(&name, &task, outcome, Instant::now()),
+                    Err(error) => tracing::error!(%error, "writing a WorkloadEntry broke down"),
+                },
+                () = wait => {}
+                () = &mut stop, if !stopping => stopping = true,
+                _ = sweep.tick() => self.sweep(),
+            }
+        }
+    }
+
+    /// Looks for entries that nobody is connected for, and for connections without an entry.
+    fn sweep(&mut self) {
+        let (world, now) = ((self.writer.world)(), Timestamp::now());
+        for object in world.objects(Kind::WorkloadEntry) {
+            let annotations = &object.meta.annotations;
+            if marks::is_abandoned(|key| annotations.get(key).map(String::as_str), now, self.writer.ages) {
+                let key = object.key();
+                let name = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
+                self.live.suspect(name, Instant::now());
+            }
+        }
+        let before = now - SignedDuration::try_from(RENEW).unwrap_or(SignedDuration::MAX);
+        self.live.renew(|name| entry_of(name, &world).is_some(), before, now);
+    }
+}
+
+/// What went wrong with a request.
+enum Failed {
+    /// There is no such object.
+    NotFound,
+    /// Somebody else wrote, or was quicker.
+    Conflict,
+    /// Anything else, in one line.
+    Other(String),
+}
+
+impl Writer {
+    async fn perform(&self, name: &EntryName, task: &Task) -> Outcome {
+        let Ok(_turn) = self.turns.acquire().await else { return Outcome::GiveUp };
+        let done = match task {
+            Task::Connect { applicant, at } => self.connect(name, applicant, *at).await,
+            Task::Disconnect { connected, at } => self.disconnect(name, *connected, *at).await,
+            Task::Report { at, health } => self.report(name, *at, health).await,
+            Task::CleanUp => self.clean_up(name).await,
+        };
+        match done {
+            Ok(outcome) => outcome,
+            Err(Failed::NotFound | Failed::Conflict) => Outcome::Retry,
+            Err(Failed::Other(reason)) => {
+                tracing::warn!(entry = %name, reason, "a WorkloadEntry cannot be written now");
+                Outcome::Retry
+            }
+        }
+    }
+
+    async fn connect(
+        &self,
+        name: &EntryName,
+        applicant: &Applicant,
+        at: Timestamp,
+    ) -> Result<Outcome, Failed> {
+        let mut object = match self.get(name).await {
+            Ok(object) => object,
+            Err(Failed::NotFound) if !applicant.group.is_empty() => {
+                let Some(group) = group_of(applicant, &(self.world)()) else {
+                    tracing::warn!(entry = %name, group = applicant.group, "the WorkloadGroup is gone, no entry is made");
+                    return Ok(Outcome::GiveUp);
+                };
+                let object = make(name, &group, applicant, &self.me, at);
+                self.send(http::Method::POST, &collection(name), &object).await?;
+                tracing::info!(entry = %name, "registered");
+                return Ok(Outcome::Done);
+            }
+            Err(failed) => return Err(failed),
+        };
+        if marks::connect(&mut object, &self.me, at) == Verdict::Write {
+            self.send(http::Method::PUT, &path(name), &object).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn disconnect(
+        &self,
+        name: &EntryName,
+        connected: Timestamp,
+        at: Timestamp,
+    ) -> Result<Outcome, Failed> {
+        let mut object = self.get(name).await?;
+        if marks::disconnect(&mut object, &self.me, connected, at) == Verdict::Write {
+            self.send(http::Method::PUT, &path(name), &object).await?;
+            tracing::info!(entry = %name, "disconnected");
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn report(
+        &self,
+        name: &EntryName,
+        at: Timestamp,
+        health: &Result<(), String>,
+    ) -> Result<Outcome, Failed> {
+        let mut object = self.get(name).await?;
+        if marks::report(&mut object, &self.me, at, health) == Verdict::Write {
+            self.send(http::Method::PUT, &format!("{}/status", path(name)), &object).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn clean_up(&self, name: &EntryName) -> Result<Outcome, Failed> {
+        let mut object = match self.get(name).await {
+            Ok(object) => object,
+            Err(Failed::NotFound) => return Ok(Outcome::Done),
+            Err(failed) => return Err(failed),
+        };
+        match marks::clean_up(&mut object, Timestamp::now(), self.ages) {
+            CleanUp::Leave => {}
+            CleanUp::ForgetHealth => {
+                self.send(http::Method::PUT, &format!("{}/status", path(name)), &object).await?;
+                tracing::info!(entry = %name, "the workload is gone, its health is unknown");
+            }
+            CleanUp::Delete => {
+                let version = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+                let options = serde_json::json!({
+                    "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"resourceVersion": version},
+                });
+                match self.send(http::Method::DELETE, &path(name), &options).await {
+                    Ok(()) | Err(Failed::NotFound) => {
+                        tracing::info!(entry = %name, "the workload is gone, and so is its entry");
+                    }
+                    Err(failed) => return Err(failed),
+                }
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn get(&self, name: &EntryName) -> Result<Value, Failed> {
+        let request = http::Request::get(path(name)).body(Vec::new());
+        self.ask(request).await
+    }
+
+    async fn send(&self, method: http::Method, path: &str, object: &Value) -> Result<(), Failed> {
+        let body = serde_json::to_vec(object).map_err(|error| Failed::Other(error.to_string()))?;
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
+        self.ask(request).await.map(drop)
+    }
+
+    async fn ask(&self, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, Failed> {
+        let request = request.map_err(|error| Failed::Other(error.to_string()))?;
+        match timeout(ANSWER, self.client.request::<Value>(request)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Failed::NotFound),
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
+            Ok(Err(error)) => Err(Failed::Other(chain(&error))),
+            Err(_) => Err(Failed::Other(format!("no answer within {} s", ANSWER.as_secs()))),
+        }
+    }
+}
+
+fn collection(name: &EntryName) -> String {
+    format!("/apis/{}/namespaces/{}/workloadentries", entry::API, name.namespace)
+}
+
+fn path(name: &EntryName) -> String {
+    format!("{}/{}", collection(name), name.name)
+}
