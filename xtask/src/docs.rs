@@ -92,9 +92,11 @@ fn named_commands(text: &str) -> BTreeSet<(String, String)> {
         {
             let start = starts.iter().rev().find_map(|start| Some((*start, find_word(code, start)?)));
             let Some((start, at)) = start else { continue };
-            let word = code.get(at + start.len()..).unwrap_or_default();
-            let word: String = word.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
-            if !word.is_empty() && !word.starts_with('-') {
+            let rest = code.get(at + start.len()..).unwrap_or_default();
+            let word: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+            // `helm install pilotfish deploy/...` names a release and a path.
+            let is_path = rest.get(word.len()..).is_some_and(|rest| rest.starts_with('/'));
+            if !word.is_empty() && !word.starts_with('-') && !is_path {
                 found.insert((program.to_owned(), word));
             }
         }
@@ -147,7 +149,7 @@ mod tests {
     #[test]
     fn commands_are_found_in_code_only() {
         let text = "Run `cargo xtask test` or:\n\n```sh\ncargo run -p pilotfish -- serve x  # pilotfish nonsense\n\
-                    target/debug/pilotfish validate x\n```\nThe pilotfish swims with `pilotfish`.\n";
+                    target/debug/pilotfish validate x\nhelm install pilotfish deploy/helm\n```\nThe pilotfish swims with `pilotfish`.\n";
         assert_eq!(commands(text), ["cargo xtask test", "pilotfish serve", "pilotfish validate"]);
     }
 
