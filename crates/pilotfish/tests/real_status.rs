@@ -293,3 +293,36 @@ async fn of_two_replicas_one_writes_and_the_other_follows_it() {
     assert_eq!(all.len(), names.len() + 2);
     assert!(all.values().all(|writes| *writes == 1), "each status is written once: {all:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_frozen_writes_nothing_when_it_goes_on() {
+    let Some(server) = cluster().await else { return };
+    let mut frozen = Replica::start(&server).await;
+    eventually("the first leads", || async { if frozen.leads().await { Ok(()) } else { Err(()) } }).await;
+    let other = Replica::start(&server).await;
+    let counts = count(&server).await;
+    let routes = routes(&server);
+
+    // It never hears of these, and would have to write all of them when it goes on.
+    frozen.program.freeze().await;
+    let names: Vec<String> = (0..10).map(|n| format!("r{n}")).collect();
+    for name in &names {
+        server.apply(&route(name)).await;
+    }
+    eventually("the other one leads", || async { if other.leads().await { Ok(()) } else { Err(()) } }).await;
+    frozen.program.thaw().await;
+    eventually("the first knows", || async { if frozen.leads().await { Err(()) } else { Ok(()) } }).await;
+    for name in &names {
+        told(&routes, name, "/status/parents/0/conditions", GOOD_ROUTE).await;
+    }
+    server.apply(&route("last")).await;
+    told(&routes, "last", "/status/parents/0/conditions", GOOD_ROUTE).await;
+    let all = eventually("every route was written", || async {
+        let counts = counts.lock().unwrap().clone();
+        if counts.contains_key("last") { Ok(counts) } else { Err(counts) }
+    })
+    .await;
+    assert_eq!(all.len(), names.len() + 1);
+    assert!(all.values().all(|writes| *writes == 1), "each status is written once: {all:?}");
+    assert!(frozen.program.is_running());
+}

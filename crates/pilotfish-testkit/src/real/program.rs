@@ -94,8 +94,28 @@ impl Program {
     /// # Panics
     /// When there is no `kill`.
     pub async fn terminate(&mut self) {
+        self.signal("-TERM").await;
+    }
+
+    /// Freezes it (SIGSTOP): it does nothing any more, and does not know.
+    ///
+    /// # Panics
+    /// When there is no `kill`.
+    pub async fn freeze(&mut self) {
+        self.signal("-STOP").await;
+    }
+
+    /// Lets it go on after [`freeze`](Self::freeze).
+    ///
+    /// # Panics
+    /// When there is no `kill`.
+    pub async fn thaw(&mut self) {
+        self.signal("-CONT").await;
+    }
+
+    async fn signal(&mut self, signal: &str) {
         if let Some(id) = self.child.id() {
-            let kill = Command::new("kill").args(["-TERM", &id.to_string()]).status().await;
+            let kill = Command::new("kill").args([signal, &id.to_string()]).status().await;
             kill.expect("a Unix has `kill`");
         }
     }
