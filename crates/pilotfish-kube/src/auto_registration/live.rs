@@ -6,7 +6,7 @@
 
 use super::entry::{Applicant, EntryName};
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How often something is tried.
@@ -59,14 +59,29 @@ struct Entry {
     connection: Option<Task>,
     report: Option<Task>,
     clean_up: Option<Instant>,
+    /// Whether the time of the clean-up is its turn among all.
+    has_turn: bool,
     /// The time of the connection that was told last.
     told: Option<Timestamp>,
     busy: bool,
     tries: u32,
     not_before: Option<Instant>,
+    /// Under which time it is filed; the inner `None` is at once.
+    filed: Option<Option<Instant>>,
 }
 
 impl Entry {
+    /// When something has to be done for it: the inner `None` is at once.
+    fn when(&self) -> Option<Option<Instant>> {
+        if self.busy {
+            None
+        } else if self.connection.is_some() || self.report.is_some() {
+            Some(self.not_before)
+        } else {
+            self.clean_up.map(Some)
+        }
+    }
+
     fn newest(&self) -> Option<&(Applicant, Timestamp)> {
         self.connections.values().max_by_key(|(_, at)| *at)
     }
@@ -74,7 +89,7 @@ impl Entry {
     fn connect(&mut self) {
         let Some((applicant, at)) = self.newest().cloned() else { return };
         self.connection = Some(Task::Connect { applicant, at });
-        self.clean_up = None;
+        (self.clean_up, self.has_turn) = (None, false);
         (self.tries, self.not_before) = (0, None);
     }
 
@@ -91,24 +106,41 @@ impl Entry {
 pub(super) struct Live {
     grace: Duration,
     entries: BTreeMap<EntryName, Entry>,
+    /// For which entries something has to be done, by time: what happens costs what it concerns, however many are connected.
+    agenda: BTreeSet<(Option<Instant>, EntryName)>,
     next_clean_up: Option<Instant>,
 }
 
 impl Live {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, entries: BTreeMap::new(), next_clean_up: None }
+        Self { grace, entries: BTreeMap::new(), agenda: BTreeSet::new(), next_clean_up: None }
+    }
+
+    /// Files an entry under the time when something has to be done for it; forgets one for which nothing is left.
+    fn file(&mut self, name: &EntryName) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let when = entry.when();
+        if let Some(old) = std::mem::replace(&mut entry.filed, when) {
+            self.agenda.remove(&(old, name.clone()));
+        }
+        if let Some(new) = when {
+            self.agenda.insert((new, name.clone()));
+        } else if entry.is_idle() {
+            self.entries.remove(name);
+        }
     }
 
     /// Takes in what happened.
     pub(super) fn take(&mut self, event: Event) {
         match event {
-            Event::Connected { connection, entry, applicant, at } => {
-                let entry = self.entries.entry(entry).or_default();
+            Event::Connected { connection, entry: name, applicant, at } => {
+                let entry = self.entries.entry(name.clone()).or_default();
                 entry.connections.insert(connection, (applicant, at));
                 entry.connect();
+                self.file(&name);
             }
-            Event::Disconnected { connection, entry, at } => {
-                let Some(entry) = self.entries.get_mut(&entry) else { return };
+            Event::Disconnected { connection, entry: name, at } => {
+                let Some(entry) = self.entries.get_mut(&name) else { return };
                 let newest = entry.newest().map(|(_, at)| *at);
                 let Some(_) = entry.connections.remove(&connection) else { return };
                 // Only the last one counts.
@@ -117,23 +149,35 @@ impl Live {
                     entry.report = None;
                     (entry.tries, entry.not_before) = (0, None);
                 }
+                self.file(&name);
             }
-            Event::Health { entry, at, health } => {
-                let Some(entry) = self.entries.get_mut(&entry) else { return };
+            Event::Health { entry: name, at, health } => {
+                let Some(entry) = self.entries.get_mut(&name) else { return };
                 if !entry.connections.is_empty() {
                     entry.report = Some(Task::Report { at, health });
                 }
+                self.file(&name);
             }
             Event::GroupAdded { namespace, name } => {
                 let of_group =
                     |applicant: &Applicant| applicant.group == name && applicant.namespace == namespace;
-                for entry in self.entries.values_mut() {
-                    if entry.newest().is_some_and(|(applicant, _)| of_group(applicant)) {
-                        entry.connect();
-                    }
-                }
+                self.connect_where(|_, entry| {
+                    entry.newest().is_some_and(|(applicant, _)| of_group(applicant))
+                });
             }
         }
+    }
+
+    /// Tells again of all connections that are like that.
+    fn connect_where(&mut self, mut wanted: impl FnMut(&EntryName, &mut Entry) -> bool) {
+        let mut found = Vec::new();
+        for (name, entry) in &mut self.entries {
+            if wanted(name, entry) {
+                entry.connect();
+                found.push(name.clone());
+            }
+        }
+        found.iter().for_each(|name| self.file(name));
     }
 
     /// Whether somebody is connected here for an entry.
@@ -147,63 +191,65 @@ impl Live {
     }
 
     /// Somebody should look whether an entry is to go.
-    pub(super) fn suspect(&mut self, entry: EntryName, now: Instant) {
-        if !self.is_connected(&entry) {
-            self.entries.entry(entry).or_default().clean_up.get_or_insert(now);
+    pub(super) fn suspect(&mut self, name: &EntryName, now: Instant) {
+        if !self.is_connected(name) {
+            self.entries.entry(name.clone()).or_default().clean_up.get_or_insert(now);
+            self.file(name);
         }
     }
 
     /// Tells of connections again whose entry is gone, or that were told of before `before`: as connected since `now`.
     pub(super) fn renew(&mut self, exists: impl Fn(&EntryName) -> bool, before: Timestamp, now: Timestamp) {
-        for (name, entry) in &mut self.entries {
+        self.connect_where(|name, entry| {
             if entry.connection.is_some() || entry.connections.is_empty() {
-                continue;
+                return false;
             }
             if exists(name) && entry.told.is_some_and(|told| told > before) {
-                continue;
+                return false;
             }
             if entry.told.is_some_and(|told| told <= before) {
                 entry.connections.values_mut().for_each(|(_, at)| *at = now);
             }
-            entry.connect();
-        }
+            true
+        });
     }
 
     /// What has to be done now. Each must be answered with [`Live::done`].
     pub(super) fn due(&mut self, now: Instant) -> Vec<(EntryName, Task)> {
         let mut tasks = Vec::new();
-        for (name, entry) in &mut self.entries {
-            if entry.busy || entry.not_before.is_some_and(|until| now < until) {
-                continue;
+        while let Some((at, name)) = self.agenda.first().cloned() {
+            if at.is_some_and(|at| at > now) {
+                break;
             }
-            let clean_up = |entry: &Entry| entry.clean_up.is_some_and(|at| at <= now);
-            let task = entry.connection.clone().or_else(|| entry.report.clone());
-            let task = match task {
-                Some(task) => task,
-                None if clean_up(entry) && self.next_clean_up.is_none_or(|next| now >= next) => {
-                    self.next_clean_up = Some(now + BETWEEN_CLEAN_UPS);
-                    Task::CleanUp
-                }
-                None => continue,
+            let Some(entry) = self.entries.get_mut(&name) else {
+                self.agenda.pop_first();
+                continue;
             };
-            entry.busy = true;
-            tasks.push((name.clone(), task));
+            if let Some(task) = entry.connection.clone().or_else(|| entry.report.clone()) {
+                entry.busy = true;
+                tasks.push((name.clone(), task));
+            } else {
+                let turn = self.next_clean_up.filter(|next| *next > now && !entry.has_turn);
+                self.next_clean_up = match turn {
+                    Some(turn) => {
+                        (entry.clean_up, entry.has_turn) = (Some(turn), true);
+                        Some(turn + BETWEEN_CLEAN_UPS)
+                    }
+                    None => {
+                        entry.busy = true;
+                        tasks.push((name.clone(), Task::CleanUp));
+                        Some(self.next_clean_up.unwrap_or(now).max(now + BETWEEN_CLEAN_UPS))
+                    }
+                };
+            }
+            self.file(&name);
         }
         tasks
     }
 
-    /// When [`Live::due`] has to be asked even if nothing happens until then.
+    /// When [`Live::due`] has to be asked again, after it was asked, even if nothing happens until then.
     pub(super) fn next(&self) -> Option<Instant> {
-        let due = |entry: &Entry| {
-            if entry.busy {
-                None
-            } else if entry.connection.is_some() || entry.report.is_some() {
-                entry.not_before
-            } else {
-                entry.clean_up.map(|at| self.next_clean_up.map_or(at, |next| next.max(at)))
-            }
-        };
-        self.entries.values().filter_map(due).min()
+        self.agenda.first().and_then(|(at, _)| *at)
     }
 
     /// How a task ended.
@@ -231,12 +277,10 @@ impl Live {
                 Task::Disconnect { .. } if entry.connections.is_empty() => {
                     entry.clean_up = Some(now + self.grace);
                 }
-                Task::CleanUp => entry.clean_up = None,
+                Task::CleanUp => (entry.clean_up, entry.has_turn) = (None, false),
                 _ => {}
             }
         }
-        if entry.is_idle() {
-            self.entries.remove(name);
-        }
+        self.file(name);
     }
 }

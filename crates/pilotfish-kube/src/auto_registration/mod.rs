@@ -289,7 +289,7 @@ impl Registrations {
             if marks::is_abandoned(|key| annotations.get(key).map(String::as_str), now, self.writer.ages) {
                 let key = object.key();
                 let name = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
-                self.live.suspect(name, Instant::now());
+                self.live.suspect(&name, Instant::now());
             }
         }
         let before = now - SignedDuration::try_from(RENEW).unwrap_or(SignedDuration::MAX);

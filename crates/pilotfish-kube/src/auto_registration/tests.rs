@@ -382,8 +382,8 @@ fn clean_ups_come_one_after_the_other_and_spare_the_connected() {
     let entry = |n: u32| EntryName { namespace: "vms".into(), name: format!("e{n}").into() };
     scene.connect(1, 0);
     scene.work();
-    scene.live.suspect(name(), scene.now);
-    (0..3).for_each(|n| scene.live.suspect(entry(n), scene.now));
+    scene.live.suspect(&name(), scene.now);
+    (0..3).for_each(|n| scene.live.suspect(&entry(n), scene.now));
     for n in 0..3 {
         assert_eq!(scene.live.due(scene.now), [(entry(n), Task::CleanUp)]);
         scene.live.done(&entry(n), &Task::CleanUp, Outcome::Done, scene.now);
