@@ -166,11 +166,18 @@ fn pods_secrets_and_imports() {
     );
     check(
         of("v1", "Secret"),
-        &[(
-            "type: kubernetes.io/tls\ndata: {tls.crt: YQ==}",
-            "data[tls.key]: must be set for type kubernetes.io/tls",
-            "type: kubernetes.io/tls\ndata: {tls.crt: YQ==}\nstringData: {tls.key: a}",
-        )],
+        &[
+            (
+                "type: kubernetes.io/tls\ndata: {tls.crt: \"\"}",
+                "data[tls.key]: must be set for type kubernetes.io/tls",
+                "type: kubernetes.io/tls\ndata: {tls.crt: \"\"}\nstringData: {tls.key: \"\"}",
+            ),
+            (
+                "type: kubernetes.io/tls\ndata: {tls.crt: YQ==, tls.key: \"\"}",
+                "data[tls.crt]: is not PEM, -----BEGIN ...----- and base64",
+                "type: kubernetes.io/tls\ndata: {tls.crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCllRPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=, tls.key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCllRPT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo=}",
+            ),
+        ],
     );
     check(
         of("multicluster.x-k8s.io/v1alpha1", "ServiceImport"),

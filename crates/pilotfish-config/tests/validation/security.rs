@@ -54,9 +54,9 @@ fn request_authentication() {
         &[
             ("jwksUri: \"https://a/b\"", "spec.jwtRules[0].issuer: must be set", "issuer: a"),
             (
-                "issuer: a, jwksUri: \"https://a/b\", jwks: '{\"keys\": []}'",
+                "issuer: a, jwksUri: \"https://a/b\", jwks: '{\"kty\": \"oct\", \"k\": \"YQ\"}'",
                 "spec.jwtRules[0]: only one of jwks, jwksUri may be set",
-                "issuer: a, jwks: '{\"keys\": [{\"kty\": \"RSA\"}]}'",
+                "issuer: a, jwks: '{\"keys\": [{\"kty\": \"RSA\", \"n\": \"YQ\", \"e\": \"AQAB\"}]}'",
             ),
             (
                 "issuer: a, jwksUri: \"ftp://a/b\"",
@@ -66,7 +66,7 @@ fn request_authentication() {
             (
                 "issuer: a, jwks: \"{}\"",
                 "spec.jwtRules[0].jwks: is not a set of JSON web keys",
-                "issuer: a, jwks: '{\"kty\": \"RSA\"}'",
+                "issuer: a, jwks: '{\"kty\": \"RSA\", \"n\": \"YQ\", \"e\": \"AQAB\"}'",
             ),
             (
                 "issuer: a, audiences: [\"\"]",

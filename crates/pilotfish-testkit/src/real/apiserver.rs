@@ -291,7 +291,12 @@ impl ApiServer {
         if api.get_opt(name).await.expect("namespaces can be read").is_none() {
             let namespace = serde_json::json!({"metadata": {"name": name}});
             let namespace = serde_json::from_value(namespace).expect("it is a namespace");
-            api.create(&Default::default(), &namespace).await.expect("namespaces can be made");
+            match api.create(&Default::default(), &namespace).await {
+                Ok(_) => {}
+                // Somebody else makes objects of it at the same time.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => panic!("making namespace {name}: {error}"),
+            }
         }
     }
 

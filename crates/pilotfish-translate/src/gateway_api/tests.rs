@@ -98,7 +98,7 @@ fn a_listener_without_its_certificate_is_left_out() {
         "{name: strange, port: 1, protocol: UDP}".to_owned(),
     ];
     let (version, kind, namespace, name, spec) = edge(&listeners.join(", "));
-    let secret = "type: kubernetes.io/tls, data: {tls.crt: YQ==, tls.key: Yg==}";
+    let secret = "type: kubernetes.io/tls, data: {tls.crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCllRPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=, tls.key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCllRPT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo=}";
     let world = world(&[
         (version, kind, namespace, name, &spec),
         ("v1", "Secret", "edge", "cert", secret),

@@ -212,7 +212,7 @@ fn listeners_say_what_is_wrong_with_them() {
             "Accepted:Accepted !Conflicted:NoConflicts Programmed:Programmed !ResolvedRefs:InvalidRouteKinds".to_owned(),
         ),
     ] {
-        let secret = "---\n{apiVersion: v1, kind: Secret, metadata: {name: cert, namespace: shop}, type: kubernetes.io/tls, data: {tls.crt: YQ==, tls.key: Yg==}}\n";
+        let secret = "---\n{apiVersion: v1, kind: Secret, metadata: {name: cert, namespace: shop}, type: kubernetes.io/tls, data: {tls.crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCllRPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=, tls.key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCllRPT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo=}}\n";
         let (_, _, listeners) = of_gateway(&with(&format!("{}{secret}", gateway(&listener))));
         assert_eq!(listeners, [format!("l 0 {expected}")], "{listener}");
     }
