@@ -180,7 +180,10 @@ impl Elector {
         let now = Instant::now();
         match answer {
             Answer::Got(lease) => {
-                self.healthy();
+                // That there is none does not say that one can be made: its namespace may be missing.
+                if lease.is_some() {
+                    self.healthy();
+                }
                 self.machine.read(lease.as_ref().map(parts), now, random());
                 self.lease = lease;
             }
@@ -274,6 +277,7 @@ async fn answer<T>(
     match timeout(limit, request).await {
         Ok(Ok(got)) => Answer::Got(got),
         Ok(Err(kube::Error::Api(status))) if refusals.contains(&status.code) => Answer::Refused,
+        Ok(Err(kube::Error::Api(status))) => Answer::Failed(format!("{}: {}", status.code, status.message)),
         Ok(Err(error)) => Answer::Failed(chain(&error)),
         Err(_) => Answer::Failed(format!("no answer within {} s", limit.as_secs_f64())),
     }
