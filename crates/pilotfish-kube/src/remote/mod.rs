@@ -36,6 +36,9 @@ use tokio::task::JoinHandle;
 pub(crate) const LABEL: &str = "istio/multiCluster";
 /// News that may wait.
 const WAITING: usize = 64;
+/// How long it must be quiet before a reading takes the place of another: what the other has heard already may still be on
+/// its way to the new one.
+const SETTLE: Duration = Duration::from_millis(500);
 /// How long after a reading broke down the next one begins.
 const AFTER_BREAKDOWN: Duration = Duration::from_secs(5);
 
@@ -212,9 +215,11 @@ impl Remotes {
     }
 
     fn task(&self, reading: Reading) -> Task {
+        let follows = self.tasks.keys().any(|known| known.cluster == reading.cluster);
         let source = KubeSourceSettings {
             cluster: reading.cluster.clone(),
             kinds: crate::Kinds::Discovery,
+            settle: if follows { SETTLE } else { Duration::ZERO },
             ..self.settings.source.clone()
         };
         let timeout = self.settings.timeout;

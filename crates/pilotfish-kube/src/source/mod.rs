@@ -45,6 +45,9 @@ pub struct KubeSourceSettings {
     pub root_namespace: Arc<str>,
     /// The ConfigMap of the mesh-wide settings: `istio`, or `istio-REVISION`.
     pub mesh_config_map: Arc<str>,
+    /// How long it must be quiet after everything was listed before that is said; at most ten times as long. For a source that
+    /// takes the place of another.
+    pub settle: Duration,
     /// More checks of each object.
     pub checks: Vec<ObjectCheck>,
     /// Who is told what happens to watches.
@@ -60,6 +63,7 @@ impl KubeSourceSettings {
             kinds: Kinds::All,
             root_namespace: "istio-system".into(),
             mesh_config_map: "istio".into(),
+            settle: Duration::ZERO,
             checks: Vec::new(),
             observer: Arc::new(Silent),
         }
@@ -99,7 +103,7 @@ impl KubeSource {
     /// A source that says what it learns to `out`.
     #[must_use]
     pub fn new(client: Client, settings: KubeSourceSettings, out: mpsc::Sender<SourceBatch>) -> Self {
-        let state = SourceState::new(&settings.cluster, settings.checks.clone());
+        let state = SourceState::new(&settings.cluster, settings.checks.clone(), settings.settle.is_zero());
         Self {
             client,
             settings,
@@ -121,6 +125,7 @@ impl KubeSource {
         self.watch_definitions(definitions);
         let mut look = Look::default();
         let mut news = Vec::new();
+        let mut quiet = Quiet::new(self.settings.settle);
         loop {
             tokio::select! {
                 count = heard.recv_many(&mut news, BATCH) => {
@@ -130,7 +135,9 @@ impl KubeSource {
                     for (kind, news) in news.drain(..) {
                         self.state.take(kind, news);
                     }
+                    quiet.heard(self.state.waits_for_quiet(), Instant::now());
                 }
+                () = tokio::time::sleep_until(quiet.at), if self.state.waits_for_quiet() => self.state.settled(),
                 Some(_) = definitions_heard.recv() => look.soon(Instant::now()),
                 () = tokio::time::sleep_until(look.at) => {
                     let found = self.look(&say).await;
@@ -287,6 +294,29 @@ async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), Stri
         }
     }
     Ok(())
+}
+
+/// When it has been quiet for long enough.
+struct Quiet {
+    settle: Duration,
+    at: Instant,
+    /// When it counts as quiet whatever is said.
+    latest: Option<Instant>,
+}
+
+impl Quiet {
+    fn new(settle: Duration) -> Self {
+        Self { settle, at: Instant::now() + settle, latest: None }
+    }
+
+    /// Something was said; `complete` says whether everything had been listed.
+    fn heard(&mut self, complete: bool, now: Instant) {
+        self.at = now + self.settle;
+        if complete {
+            let latest = *self.latest.get_or_insert(now + self.settle * 10);
+            self.at = self.at.min(latest);
+        }
+    }
 }
 
 /// When to look which kinds there are.

@@ -28,13 +28,15 @@ pub(super) struct SourceState {
     /// Whether it is known which kinds there are.
     discovered: bool,
     discovery_failing: Option<String>,
+    /// Whether it was quiet for long enough after everything was listed.
+    settled: bool,
     said_listed: bool,
     /// What was said to fail: the plural of a kind, and why.
     said_failed: Option<(&'static str, String)>,
 }
 
 impl SourceState {
-    pub(super) fn new(cluster: &str, checks: Vec<ObjectCheck>) -> Self {
+    pub(super) fn new(cluster: &str, checks: Vec<ObjectCheck>, settled: bool) -> Self {
         Self {
             origin: format!("cluster {cluster}").into(),
             checks,
@@ -44,6 +46,7 @@ impl SourceState {
             events: Vec::new(),
             discovered: false,
             discovery_failing: None,
+            settled,
             said_listed: false,
             said_failed: None,
         }
@@ -99,12 +102,22 @@ impl SourceState {
             let reports = self.problems.values().flatten().cloned().collect();
             batch.problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
         }
-        if !self.said_listed && self.is_listed() {
+        if !self.said_listed && self.settled && self.is_listed() {
             self.said_listed = true;
             batch.events.push(SourceEvent::Listed);
         }
         self.say_failure(&mut batch, now);
         batch
+    }
+
+    /// Whether everything was listed, and only quiet is missing for saying so.
+    pub(super) fn waits_for_quiet(&self) -> bool {
+        !self.settled && self.is_listed()
+    }
+
+    /// It was quiet for long enough.
+    pub(super) fn settled(&mut self) {
+        self.settled = true;
     }
 
     fn is_listed(&self) -> bool {

@@ -7,7 +7,7 @@ use pilotfish_model::{Kind, ObjectKey};
 use std::time::SystemTime;
 
 fn state() -> SourceState {
-    let mut state = SourceState::new("test", Vec::new());
+    let mut state = SourceState::new("test", Vec::new(), true);
     state.discovered(Ok(()));
     state.watches(Kind::Service);
     state.watches(Kind::Pod);
@@ -43,7 +43,7 @@ fn listed_is_said_once_when_every_kind_is() {
 
 #[test]
 fn nothing_is_listed_before_it_is_known_what_there_is() {
-    let mut state = SourceState::new("test", Vec::new());
+    let mut state = SourceState::new("test", Vec::new(), true);
     state.discovered(Err("connection refused".into()));
     assert_eq!(words(&batch(&mut state)), ["failed: API groups: connection refused"]);
     state.discovered(Ok(()));
@@ -91,4 +91,17 @@ fn problems_come_and_go_with_their_objects() {
     let said = batch(&mut state);
     assert!(said.problems.unwrap().reports.is_empty());
     assert_eq!(said.events.len(), 1);
+}
+
+#[test]
+fn a_source_that_follows_another_is_listed_when_it_is_quiet() {
+    let mut state = SourceState::new("test", Vec::new(), false);
+    state.discovered(Ok(()));
+    state.watches(Kind::Pod);
+    assert!(!state.waits_for_quiet(), "nothing was listed yet");
+    state.take(Kind::Pod, News::Listed);
+    assert!(state.waits_for_quiet());
+    assert!(batch(&mut state).is_empty());
+    state.settled();
+    assert_eq!(words(&batch(&mut state)), ["listed"]);
 }
