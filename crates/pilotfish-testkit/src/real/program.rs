@@ -4,16 +4,30 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::process::{Child, Command};
 
-/// A port of loopback that was free a moment ago.
+/// Ports that no system gives to outgoing connections: one of those could take a port between its choice and its use.
+const PORTS: std::ops::Range<u32> = 20_000..32_000;
+
+/// A port of loopback that was free a moment ago, and that this process has not given out before.
 ///
 /// # Panics
 /// When there is none.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-    listener.local_addr().expect("it is bound").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Tests of two checkouts at a time begin at different places.
+    let first = std::process::id().wrapping_mul(331);
+    let ports = PORTS.end - PORTS.start;
+    for _ in 0..ports {
+        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % ports + PORTS.start;
+        let port = u16::try_from(number).expect("the range is one of ports");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port of {PORTS:?} is free on loopback")
 }
 
 /// What `cargo xtask tools` brings.
