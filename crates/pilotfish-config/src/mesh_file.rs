@@ -34,7 +34,8 @@ impl MeshFile {
     }
 
     /// The key in a ConfigMap.
-    fn config_map_key(self) -> &'static str {
+    #[must_use]
+    pub fn config_map_key(self) -> &'static str {
         match self {
             Self::Config => "mesh",
             Self::Networks => "meshNetworks",

@@ -432,11 +432,7 @@ fn mesh_text(which: MeshFile, json: &str) -> Option<String> {
         #[serde(default)]
         data: HashMap<String, String>,
     }
-    let key = match which {
-        MeshFile::Config => "mesh",
-        MeshFile::Networks => "meshNetworks",
-    };
-    serde_json::from_str::<ConfigMap>(json).ok()?.data.remove(key)
+    serde_json::from_str::<ConfigMap>(json).ok()?.data.remove(which.config_map_key())
 }
 
 fn name_of(metadata: &HeadMetadata<'_>) -> Name {
