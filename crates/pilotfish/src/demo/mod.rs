@@ -29,7 +29,7 @@ pub struct Demo {
     #[arg(long, env = "PILOTFISH_ENVOY", value_name = "FILE")]
     envoy: Option<PathBuf>,
     /// Requests a second
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
     /// Ends after this long; otherwise at Ctrl-C
     #[arg(long, value_name = "DURATION", value_parser = duration)]
