@@ -49,7 +49,7 @@ const PORT_OR_NONE: Limit = Range(0, 65_535);
 const TARGETS: Limit = AtMostOne(&["selector", "targetRef", "targetRefs"]);
 const TARGET: Limit = Required(&["kind", "name"]);
 
-const DESTINATIONS: [(&str, Limit); 4] = [
+const DESTINATIONS: Limits = &[
     ("**.destination", Required(&["host"])),
     ("**.destination.host", NotEmpty),
     ("**.destination.port", Required(&["number"])),
@@ -57,10 +57,6 @@ const DESTINATIONS: [(&str, Limit); 4] = [
 ];
 
 const VIRTUAL_SERVICE: Limits = &[
-    DESTINATIONS[0],
-    DESTINATIONS[1],
-    DESTINATIONS[2],
-    DESTINATIONS[3],
     ("**.mirror", Required(&["host"])),
     ("**.mirror.host", NotEmpty),
     ("**.mirrors[]", Required(&["destination"])),
@@ -230,16 +226,16 @@ const KUBERNETES_GATEWAY: Limits = &[
     ("spec.listeners[].tls.certificateRefs[].name", NotEmpty),
 ];
 
-const ROUTES: [(&str, Limit); 6] = [
+const ROUTES: Limits = &[
     ("spec.parentRefs", Items(0, 32)),
     ("spec.parentRefs[]", Required(&["name"])),
     ("spec.parentRefs[].name", NotEmpty),
     ("spec.parentRefs[].port", PORT),
     ("**.backendRefs[]", Required(&["name"])),
     ("**.backendRefs[].port", PORT),
+    ("**.backendRefs[].weight", Range(0, 1_000_000)),
 ];
-const WEIGHT: (&str, Limit) = ("**.backendRefs[].weight", Range(0, 1_000_000));
-const FILTERS: [(&str, Limit); 9] = [
+const FILTERS: Limits = &[
     ("**.filters[]", Required(&["type"])),
     ("**.filters[].externalAuth", FreeObject),
     ("**.requestMirror", AtMostOne(&["percent", "fraction"])),
@@ -252,22 +248,6 @@ const FILTERS: [(&str, Limit); 9] = [
 ];
 
 const HTTP_ROUTE: Limits = &[
-    ROUTES[0],
-    ROUTES[1],
-    ROUTES[2],
-    ROUTES[3],
-    ROUTES[4],
-    ROUTES[5],
-    WEIGHT,
-    FILTERS[0],
-    FILTERS[1],
-    FILTERS[2],
-    FILTERS[3],
-    FILTERS[4],
-    FILTERS[5],
-    FILTERS[6],
-    FILTERS[7],
-    FILTERS[8],
     (
         "**.matches[].method",
         OneOf(&["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]),
@@ -278,27 +258,7 @@ const HTTP_ROUTE: Limits = &[
     ("**.retry.codes[]", Range(400, 599)),
 ];
 
-const GRPC_ROUTE: Limits = &[
-    ROUTES[0],
-    ROUTES[1],
-    ROUTES[2],
-    ROUTES[3],
-    ROUTES[4],
-    ROUTES[5],
-    WEIGHT,
-    FILTERS[0],
-    FILTERS[1],
-    FILTERS[2],
-    FILTERS[3],
-    FILTERS[4],
-    FILTERS[5],
-    FILTERS[6],
-    FILTERS[7],
-    FILTERS[8],
-    ("**.matches[].headers[]", Required(&["name"])),
-];
-
-const STREAM_ROUTE: Limits = &[ROUTES[0], ROUTES[1], ROUTES[2], ROUTES[3], ROUTES[4], ROUTES[5], WEIGHT];
+const GRPC_ROUTE: Limits = &[("**.matches[].headers[]", Required(&["name"]))];
 
 const REFERENCE_GRANT: Limits = &[
     ("", Required(&["spec"])),
@@ -311,8 +271,18 @@ const REFERENCE_GRANT: Limits = &[
     ("spec.to[].kind", NotEmpty),
 ];
 
-/// The limits on a kind's fields, by path.
-pub(super) fn limits(kind: Kind) -> Limits {
+/// The limits on a kind's fields, by path: those that it shares with others, then its own.
+pub(super) fn limits(kind: Kind) -> impl Iterator<Item = &'static (&'static str, Limit)> {
+    let shared: &[Limits] = match kind {
+        Kind::VirtualService => &[DESTINATIONS],
+        Kind::HttpRoute | Kind::GrpcRoute => &[ROUTES, FILTERS],
+        Kind::TcpRoute | Kind::TlsRoute => &[ROUTES],
+        _ => &[],
+    };
+    shared.iter().copied().chain([own(kind)]).flatten()
+}
+
+fn own(kind: Kind) -> Limits {
     match kind {
         Kind::VirtualService => VIRTUAL_SERVICE,
         Kind::DestinationRule => DESTINATION_RULE,
@@ -340,7 +310,6 @@ pub(super) fn limits(kind: Kind) -> Limits {
         Kind::KubernetesGateway => KUBERNETES_GATEWAY,
         Kind::HttpRoute => HTTP_ROUTE,
         Kind::GrpcRoute => GRPC_ROUTE,
-        Kind::TcpRoute | Kind::TlsRoute => STREAM_ROUTE,
         Kind::ReferenceGrant => REFERENCE_GRANT,
         Kind::ServiceImport => &[
             ("spec.ports[]", Required(&["port"])),

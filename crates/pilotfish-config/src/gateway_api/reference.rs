@@ -1,5 +1,6 @@
 //! References between objects, and ReferenceGrant.
 
+use super::HttpBackendRef;
 use crate::message::{kind, message};
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,34 @@ impl Default for BackendRef {
         }
     }
 }
+
+/// What all references to backends have: where one leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend<'a> {
+    pub group: &'a str,
+    pub kind: &'a str,
+    pub name: &'a str,
+    pub namespace: Option<&'a str>,
+    pub port: Option<u16>,
+}
+
+macro_rules! backend_of {
+    ($($reference:ty),*) => {$(
+        impl<'a> From<&'a $reference> for Backend<'a> {
+            fn from(reference: &'a $reference) -> Self {
+                Self {
+                    group: &reference.group,
+                    kind: &reference.kind,
+                    name: &reference.name,
+                    namespace: reference.namespace.as_deref(),
+                    port: reference.port,
+                }
+            }
+        }
+    )*};
+}
+
+backend_of!(BackendObjectReference, BackendRef, HttpBackendRef);
 
 /// A Secret, usually.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

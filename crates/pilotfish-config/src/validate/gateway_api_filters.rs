@@ -1,6 +1,6 @@
 //! Filters of the routes of the Gateway API.
 
-use super::gateway_api_routes::Backend;
+use super::gateway_api_routes::backend;
 use super::names::{self, each, is_ip, quoted, unique};
 use super::values::{at_most_one, header_value, one_line};
 use crate::gateway_api::{
@@ -96,16 +96,7 @@ pub(super) fn header_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
 }
 
 fn mirror(filter: &RequestMirrorFilter, at: &Path<'_>, checker: &mut Checker) {
-    let backend = &filter.backend_ref;
-    let reference = Backend {
-        group: &backend.group,
-        kind: &backend.kind,
-        name: &backend.name,
-        namespace: backend.namespace.as_deref(),
-        port: backend.port,
-        weight: 0,
-    };
-    reference.check(&at.field("backendRef"), checker);
+    backend((&filter.backend_ref).into(), &at.field("backendRef"), checker);
     at_most_one(
         &[("percent", filter.percent.is_some()), ("fraction", filter.fraction.is_some())],
         at,

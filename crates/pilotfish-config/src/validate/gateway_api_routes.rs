@@ -5,8 +5,9 @@ use super::names::{self, each, quoted, unique};
 use super::values;
 use super::{gateway_api_filters, regex};
 use crate::gateway_api::{
-    BackendRef, GrpcMethodMatch, GrpcRoute, HttpBackendRef, HttpRoute, HttpRouteMatch, HttpRouteRule,
-    MatchType, PathMatchType, RouteFilterType, StreamRouteRule, TcpRoute, TlsRoute, ValueMatch,
+    Backend, BackendRef, GrpcMethodMatch, GrpcRoute, HttpBackendRef, HttpRoute, HttpRouteMatch,
+    HttpRouteRule, MatchType, PathMatchType, RouteFilterType, StreamRouteRule, TcpRoute, TlsRoute,
+    ValueMatch,
 };
 use crate::path::Path;
 use crate::problem::Checker;
@@ -106,59 +107,36 @@ fn expression(text: &str, at: &Path<'_>, checker: &mut Checker) {
 
 fn backends(backends: &[HttpBackendRef], at: &Path<'_>, checker: &mut Checker) {
     each(backends, at, checker, |backend, at, checker| {
-        let reference = Backend {
-            group: &backend.group,
-            kind: &backend.kind,
-            name: &backend.name,
-            namespace: backend.namespace.as_deref(),
-            port: backend.port,
-            weight: backend.weight,
-        };
-        reference.check(at, checker);
+        weighted(backend.into(), backend.weight, at, checker);
         gateway_api_filters::check(&backend.filters, true, &at.field("filters"), checker);
     });
 }
 
 fn stream_backend(backend: &BackendRef, at: &Path<'_>, checker: &mut Checker) {
-    let reference = Backend {
-        group: &backend.group,
-        kind: &backend.kind,
-        name: &backend.name,
-        namespace: backend.namespace.as_deref(),
-        port: backend.port,
-        weight: backend.weight,
-    };
-    reference.check(at, checker);
+    weighted(backend.into(), backend.weight, at, checker);
+}
+
+fn weighted(to: Backend<'_>, weight: u32, at: &Path<'_>, checker: &mut Checker) {
+    backend(to, at, checker);
+    if weight > HEAVIEST {
+        checker.error(&at.field("weight"), format!("{weight} is above {HEAVIEST}"));
+    }
 }
 
 /// Where a route leads.
-pub(super) struct Backend<'a> {
-    pub(super) group: &'a str,
-    pub(super) kind: &'a str,
-    pub(super) name: &'a str,
-    pub(super) namespace: Option<&'a str>,
-    pub(super) port: Option<u16>,
-    pub(super) weight: u32,
-}
-
-impl Backend<'_> {
-    pub(super) fn check(&self, at: &Path<'_>, checker: &mut Checker) {
-        if self.name.is_empty() {
-            checker.error(&at.field("name"), "must be set");
-        }
-        match self.port {
-            Some(port) => names::port(port, &at.field("port"), checker),
-            None if self.group.is_empty() && self.kind == "Service" => {
-                // Istio serves the rest of such a route, and says so in its status.
-                checker.warning(&at.field("port"), "is not set, a Service needs it");
-            }
-            None => {}
-        }
-        if self.weight > HEAVIEST {
-            checker.error(&at.field("weight"), format!("{} is above {HEAVIEST}", self.weight));
-        }
-        namespace(self.namespace, &at.field("namespace"), checker);
+pub(super) fn backend(backend: Backend<'_>, at: &Path<'_>, checker: &mut Checker) {
+    if backend.name.is_empty() {
+        checker.error(&at.field("name"), "must be set");
     }
+    match backend.port {
+        Some(port) => names::port(port, &at.field("port"), checker),
+        None if backend.group.is_empty() && backend.kind == "Service" => {
+            // Istio serves the rest of such a route, and says so in its status.
+            checker.warning(&at.field("port"), "is not set, a Service needs it");
+        }
+        None => {}
+    }
+    namespace(backend.namespace, &at.field("namespace"), checker);
 }
 
 pub(super) fn grpc(route: &GrpcRoute, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {

@@ -2,7 +2,7 @@
 
 use super::names::quoted;
 use super::values::{self, at_most_one, fine_percent, percent};
-use crate::networking::{Abort, Delay, HttpFaultInjection};
+use crate::networking::{Abort, Delay, GRPC_STATUSES, HttpFaultInjection};
 use crate::path::Path;
 use crate::problem::Checker;
 
@@ -59,23 +59,3 @@ fn share(whole: i32, fine: Option<f64>, at: &Path<'_>, checker: &mut Checker) {
         fine_percent(value, &at.field("percentage").field("value"), checker);
     }
 }
-
-const GRPC_STATUSES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];

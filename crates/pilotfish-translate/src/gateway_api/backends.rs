@@ -2,7 +2,7 @@
 
 use super::{REF_NOT_PERMITTED, grants};
 use crate::Cx;
-use pilotfish_config::gateway_api::{BackendObjectReference, BackendRef, HttpBackendRef};
+use pilotfish_config::gateway_api::{Backend, BackendRef};
 use pilotfish_config::networking::{Destination, PortSelector, RouteDestination};
 use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
 
@@ -47,25 +47,7 @@ pub(super) struct Referrer<'a> {
     pub(super) needs_grant: bool,
 }
 
-impl From<&HttpBackendRef> for BackendView {
-    fn from(backend: &HttpBackendRef) -> Self {
-        Self::new(&backend.group, &backend.kind, &backend.name, backend.namespace.as_deref(), backend.port)
-    }
-}
-
-impl From<&BackendRef> for BackendView {
-    fn from(backend: &BackendRef) -> Self {
-        Self::new(&backend.group, &backend.kind, &backend.name, backend.namespace.as_deref(), backend.port)
-    }
-}
-
-impl From<&BackendObjectReference> for BackendView {
-    fn from(backend: &BackendObjectReference) -> Self {
-        Self::new(&backend.group, &backend.kind, &backend.name, backend.namespace.as_deref(), backend.port)
-    }
-}
-
-/// What all kinds of references to backends have.
+/// A backend that outlives the object which names it.
 pub(super) struct BackendView {
     group: String,
     kind: String,
@@ -74,14 +56,18 @@ pub(super) struct BackendView {
     port: Option<u16>,
 }
 
-impl BackendView {
-    fn new(group: &str, kind: &str, name: &str, namespace: Option<&str>, port: Option<u16>) -> Self {
+impl<'a, T> From<&'a T> for BackendView
+where
+    Backend<'a>: From<&'a T>,
+{
+    fn from(reference: &'a T) -> Self {
+        let backend = Backend::from(reference);
         Self {
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            namespace: namespace.map(Namespace::from),
-            port,
+            group: backend.group.to_owned(),
+            kind: backend.kind.to_owned(),
+            name: backend.name.to_owned(),
+            namespace: backend.namespace.map(Namespace::from),
+            port: backend.port,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Faults on purpose.
 
 use super::convert::{duration, percent, whole_percent};
-use pilotfish_config::networking::{Abort, Delay, HttpFaultInjection};
+use pilotfish_config::networking::{Abort, Delay, GRPC_STATUSES, HttpFaultInjection};
 use pilotfish_proto::envoy::extensions::filters::common::fault::v3::FaultDelay;
 use pilotfish_proto::envoy::extensions::filters::common::fault::v3::fault_delay::FaultDelaySecifier;
 use pilotfish_proto::envoy::extensions::filters::http::fault::v3::fault_abort::ErrorType;
@@ -44,24 +44,5 @@ fn abort(abort: &Abort) -> Option<FaultAbort> {
 
 /// The number of a gRPC status.
 fn grpc_status(name: &str) -> Option<u32> {
-    let names = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    names.iter().position(|known| *known == name).and_then(|number| u32::try_from(number).ok())
+    GRPC_STATUSES.iter().position(|known| *known == name).and_then(|number| u32::try_from(number).ok())
 }
