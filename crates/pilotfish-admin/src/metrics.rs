@@ -65,7 +65,7 @@ pub struct Metrics {
 
 /// The metrics of live clusters.
 pub struct KubeMetrics {
-    /// What happened to watches, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`.
+    /// What happened to watches, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`, `slow`.
     pub watches: IntCounterVec,
     /// Remote clusters that are read.
     pub remote_clusters: IntGauge,

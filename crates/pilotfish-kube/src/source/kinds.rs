@@ -69,6 +69,23 @@ pub(crate) fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BT
     kinds.iter().filter_map(|kind| Some((*kind, wanted.resource(groups, *kind)?))).collect()
 }
 
+/// Every path under which a kind may be served everywhere, the preferred version first.
+pub(super) fn paths(kind: Kind) -> Vec<String> {
+    let versions = served(kind).map_or(&[][..], |served| served.versions);
+    versions.iter().map(|version| path(kind, version)).collect()
+}
+
+fn base(kind: Kind, version: &str) -> String {
+    match kind.group() {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    }
+}
+
+fn path(kind: Kind, version: &str) -> String {
+    format!("{}/{}", base(kind, version), kind.plural())
+}
+
 impl Wanted<'_> {
     /// What the API server has of the wanted kinds: the request for each.
     pub(super) fn resources(&self, groups: &APIGroupDiscoveryList) -> BTreeMap<Kind, Resource> {
@@ -82,11 +99,8 @@ impl Wanted<'_> {
             "" => "v1",
             _ => served(kind)?.versions.iter().find(|version| has(groups, kind, version))?,
         };
-        let base = match kind.group() {
-            "" => format!("/api/{version}"),
-            group => format!("/apis/{group}/{version}"),
-        };
-        let everywhere = format!("{base}/{}", kind.plural());
+        let everywhere = path(kind, version);
+        let base = base(kind, version);
         let in_root = format!("{base}/namespaces/{}/{}", self.root_namespace, kind.plural());
         let (path, fields) = match kind {
             MESH => (in_root, format!("metadata.name={}", self.mesh_config_map)),

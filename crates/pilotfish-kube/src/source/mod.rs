@@ -1,5 +1,6 @@
 //! The objects of one cluster, as a source.
 
+mod discovery;
 mod kinds;
 mod state;
 #[cfg(test)]
@@ -9,7 +10,8 @@ pub use kinds::Kinds;
 pub(crate) use kinds::resources_of;
 
 use crate::watch::{Backoff, News, Observer, Place, Resource, Silent, Watch, chain};
-use kinds::{Wanted, reader};
+use discovery::{Found, Question, SecretRights};
+use kinds::reader;
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use pilotfish_model::Kind;
@@ -31,8 +33,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const LOOK_SOON: Duration = Duration::from_millis(250);
 /// Until the wait is as long as this.
 const SOON: Duration = Duration::from_secs(10);
-/// How long finding out which kinds there are may take.
-const DISCOVERY: Duration = Duration::from_secs(20);
+/// A watch of CustomResourceDefinitions that says nothing for longer is dead: the API server ends it sooner.
+const SILENCE: Duration = Duration::from_secs(320);
 
 /// How a cluster is read.
 #[derive(Clone)]
@@ -83,7 +85,9 @@ pub struct KubeSource {
     state: SourceState,
     running: BTreeMap<Kind, Running>,
     /// Whether Secrets are read in every namespace.
-    all_secrets: bool,
+    secrets: SecretRights,
+    /// Whether it was found out which kinds there are.
+    looked: bool,
     tasks: JoinSet<()>,
     out: mpsc::Sender<SourceBatch>,
 }
@@ -109,7 +113,8 @@ impl KubeSource {
             settings,
             state,
             running: BTreeMap::new(),
-            all_secrets: true,
+            secrets: SecretRights::default(),
+            looked: false,
             tasks: JoinSet::new(),
             out,
         }
@@ -124,6 +129,7 @@ impl KubeSource {
         let (definitions, mut definitions_heard) = mpsc::channel(WAITING);
         self.watch_definitions(definitions);
         let mut look = Look::default();
+        let mut looking = JoinSet::new();
         let mut news = Vec::new();
         let mut quiet = Quiet::new(self.settings.settle);
         loop {
@@ -139,9 +145,12 @@ impl KubeSource {
                 }
                 () = tokio::time::sleep_until(quiet.at), if self.state.waits_for_quiet() => self.state.settled(),
                 Some(_) = definitions_heard.recv() => look.soon(Instant::now()),
-                () = tokio::time::sleep_until(look.at) => {
-                    let found = self.look(&say).await;
-                    look.done(found, Instant::now());
+                () = tokio::time::sleep_until(look.at), if looking.is_empty() => {
+                    looking.spawn(self.look());
+                }
+                Some(found) = looking.join_next() => {
+                    let found = found.map_err(|error| self.broken(&error))?;
+                    look.done(self.found(found, &say), Instant::now());
                 }
                 Some(ended) = self.tasks.join_next() => self.ended(ended)?,
                 () = self.out.closed() => return Ok(()),
@@ -153,70 +162,49 @@ impl KubeSource {
         }
     }
 
-    /// Finds out which kinds there are, and starts and stops watches accordingly.
-    async fn look(&mut self, say: &mpsc::Sender<(Kind, News)>) -> bool {
-        let groups = match timeout(DISCOVERY, self.client.list_api_groups_aggregated()).await {
-            Ok(Ok(groups)) => groups,
-            Ok(Err(error)) => {
-                self.state.discovered(Err(chain(&error)));
-                return false;
-            }
-            Err(_) => {
-                self.state.discovered(Err(format!("no answer within {} s", DISCOVERY.as_secs())));
-                return false;
-            }
-        };
-        self.all_secrets = self.may_list_all_secrets().await;
-        let wanted = Wanted {
+    /// Begins to find out which kinds there are. An API server that is slow to say holds up nothing else.
+    fn look(&self) -> impl Future<Output = Result<Found, String>> + Send + 'static {
+        let known = |running: &Running| running.resource.clone();
+        let known = self.running.iter().map(|(kind, running)| (*kind, known(running))).collect();
+        let question = Question {
+            client: self.client.clone(),
             kinds: self.settings.kinds,
-            root_namespace: &self.settings.root_namespace,
-            mesh_config_map: &self.settings.mesh_config_map,
-            all_secrets: self.all_secrets,
+            root_namespace: self.settings.root_namespace.clone(),
+            mesh_config_map: self.settings.mesh_config_map.clone(),
+            secrets: self.secrets,
+            known: self.looked.then_some(known),
         };
-        let found = wanted.resources(&groups);
-        let gone: Vec<Kind> = self.running.keys().filter(|kind| !found.contains_key(kind)).copied().collect();
-        for kind in gone {
-            tracing::info!(cluster = %self.settings.cluster, %kind, "the cluster has this kind no longer");
-            if let Some(running) = self.running.remove(&kind) {
-                running.tell.send_replace(None);
-            }
-            self.state.forgets(kind);
-        }
-        for (kind, resource) in found {
-            self.watch(kind, resource, say);
-        }
-        self.state.discovered(Ok(()));
-        true
+        question.ask()
     }
 
-    /// Whether Secrets of all namespaces may be read. The right is given by a role of its own that can be left out.
-    async fn may_list_all_secrets(&self) -> bool {
-        use k8s_openapi::api::authorization::v1::{
-            ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    /// Starts and stops watches after what was found out; says whether it could be.
+    fn found(&mut self, found: Result<Found, String>, say: &mpsc::Sender<(Kind, News)>) -> bool {
+        let found = match found {
+            Ok(found) => found,
+            Err(reason) => {
+                self.state.discovered(Err(reason));
+                return false;
+            }
         };
-        if !self.settings.kinds.includes(Kind::Secret) {
-            return false;
+        let before = self.secrets.all();
+        self.secrets.answered(found.all_secrets, !self.looked, Instant::now());
+        let cluster = &self.settings.cluster;
+        if before && !self.secrets.all() && self.settings.kinds.includes(Kind::Secret) {
+            tracing::info!(%cluster, "Secrets are read in the root namespace alone: more is not allowed");
         }
-        let attributes = ResourceAttributes {
-            resource: Some("secrets".into()),
-            verb: Some("list".into()),
-            ..ResourceAttributes::default()
-        };
-        let spec =
-            SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
-        let review = SelfSubjectAccessReview { spec, ..Default::default() };
-        let reviews: kube::Api<SelfSubjectAccessReview> = kube::Api::all(self.client.clone());
-        let asked = timeout(DISCOVERY, reviews.create(&kube::api::PostParams::default(), &review)).await;
-        let Ok(Ok(answer)) = asked else {
-            // What was last known; at first the watch itself says what is wrong.
-            return self.all_secrets;
-        };
-        let allowed = answer.status.is_some_and(|status| status.allowed);
-        if !allowed {
-            let cluster = &self.settings.cluster;
-            tracing::debug!(%cluster, "Secrets are read in the root namespace alone: more is not allowed");
+        for kind in found.gone {
+            if let Some(running) = self.running.remove(&kind) {
+                tracing::info!(%cluster, %kind, "the cluster has this kind no longer");
+                running.tell.send_replace(None);
+                self.state.forgets(kind);
+            }
         }
-        allowed
+        for (kind, resource) in found.resources {
+            self.watch(kind, resource, say);
+        }
+        self.looked = true;
+        self.state.discovered(Ok(()));
+        true
     }
 
     fn watch(&mut self, kind: Kind, resource: Resource, say: &mpsc::Sender<(Kind, News)>) {
@@ -265,7 +253,11 @@ impl KubeSource {
 
     /// A task ended: right when its kind is gone, an error otherwise.
     fn ended(&self, ended: Result<(), tokio::task::JoinError>) -> Result<(), Broken> {
-        ended.map_err(|error| Broken(self.settings.cluster.clone(), error.to_string()))
+        ended.map_err(|error| self.broken(&error))
+    }
+
+    fn broken(&self, error: &tokio::task::JoinError) -> Broken {
+        Broken(self.settings.cluster.clone(), error.to_string())
     }
 }
 
@@ -285,7 +277,11 @@ async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), Stri
     >;
     let events = client.request_events::<Definition>(request).await.map_err(|error| chain(&error))?;
     let mut events = std::pin::pin!(events);
-    while let Some(event) = events.try_next().await.map_err(|error| chain(&error))? {
+    while let Some(event) = timeout(SILENCE, events.try_next())
+        .await
+        .map_err(|_| format!("silent for {} s", SILENCE.as_secs()))?
+        .map_err(|error| chain(&error))?
+    {
         if let WatchEvent::Error(status) = event {
             return Err(status.message);
         }

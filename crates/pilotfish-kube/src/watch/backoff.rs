@@ -18,6 +18,12 @@ impl Backoff {
         self.failures = 0;
     }
 
+    /// How often it failed since it worked.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// The wait after a further failure; at least `least`, which a busy server may name.
     pub fn next(&mut self, least: Duration) -> Duration {
         self.next_with(least, random())

@@ -5,6 +5,8 @@ mod reflector;
 mod request;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;
 
 pub use backoff::Backoff;
 pub(crate) use backoff::random;
@@ -28,6 +30,11 @@ const PAGE: Duration = Duration::from_secs(120);
 const SILENCE: Duration = Duration::from_secs(180);
 /// A watch that ends sooner than this is not asked for anew at once.
 const TOO_SHORT: Duration = Duration::from_millis(500);
+
+/// An answer that takes longer than this is counted as slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// So many refusals to resume in a row are no accident any more.
+const REFUSALS: u32 = 2;
 
 /// What a watch has to say.
 #[derive(Debug)]
@@ -59,6 +66,8 @@ pub enum Watched {
     Failed,
     /// The API server no longer had the version, so everything is listed anew.
     Expired,
+    /// An answer began only after a second or more.
+    Slow,
 }
 
 impl Watched {
@@ -70,6 +79,7 @@ impl Watched {
             Self::Resumed => "resumed",
             Self::Failed => "failed",
             Self::Expired => "expired",
+            Self::Slow => "slow",
         }
     }
 }
@@ -137,12 +147,16 @@ impl Watch {
     async fn follow(&mut self, resource: &Resource) -> Over {
         loop {
             let began = Instant::now();
-            let wait = match self.turn(resource).await {
-                Ok(Ok(()))
-                    if began.elapsed() < TOO_SHORT && matches!(self.reflector.step(), Step::Watch { .. }) =>
-                {
-                    self.backoff.next(Duration::ZERO).min(TOO_SHORT)
-                }
+            let watched = matches!(self.reflector.step(), Step::Watch { .. });
+            let turn = self.turn(resource).await;
+            let lasted = began.elapsed() >= TOO_SHORT;
+            if watched && lasted {
+                // It works, however it ends. That a list was read says nothing yet: the watch after it may be refused again and
+                // again, and reading everything several times in a second is what a troubled API server needs least.
+                self.backoff.reset();
+            }
+            let wait = match turn {
+                Ok(Ok(())) if watched && !lasted => self.backoff.next(Duration::ZERO).min(TOO_SHORT),
                 Ok(Ok(())) => continue,
                 Ok(Err(trouble)) => match self.troubled(&trouble).await {
                     Ok(wait) => wait,
@@ -163,13 +177,16 @@ impl Watch {
             Failure::Gone => {
                 observer.watched(cluster, kind.plural(), Watched::Expired);
                 tracing::info!(%cluster, %kind, reason = %trouble, "listing anew");
-                // Normal once in a while; when it comes again and again it must not become a loop without pause.
-                return Ok(self.backoff.next(trouble.after));
+                // Normal once in a while, and a fault when no watch works in between.
+                if self.backoff.failures() < REFUSALS {
+                    return Ok(self.backoff.next(trouble.after));
+                }
             }
-            Failure::Other => {}
+            Failure::Other => {
+                observer.watched(cluster, kind.plural(), Watched::Failed);
+                tracing::debug!(%cluster, %kind, reason = %trouble, "a watch failed");
+            }
         }
-        observer.watched(cluster, kind.plural(), Watched::Failed);
-        tracing::debug!(%cluster, %kind, reason = %trouble, "a watch failed");
         self.failing = true;
         self.say(News::Failed(trouble.reason.clone())).await?;
         Ok(self.backoff.next(trouble.after))
@@ -202,12 +219,14 @@ impl Watch {
         if first {
             self.reflector.list_begins();
         }
-        let text = match timeout(PAGE, self.client.request_text(request)).await {
+        let began = Instant::now();
+        let answer = timeout(PAGE, self.client.request_text(request)).await;
+        self.answered(began);
+        let text = match answer {
             Ok(Ok(text)) => text,
             Ok(Err(error)) => return Ok(Err(error.into())),
             Err(_) => return Ok(Err(Trouble::other(format!("no list within {} s", PAGE.as_secs())))),
         };
-        self.healthy().await?;
         match self.reflector.page(&text) {
             Ok((changes, complete)) => {
                 self.say(News::Changes(changes)).await?;
@@ -224,11 +243,15 @@ impl Watch {
     }
 
     async fn stream(&mut self, request: http::Request<Vec<u8>>) -> Result<Result<(), Trouble>, Over> {
-        let mut stream = match timeout(ANSWER, self.client.request_stream(request)).await {
+        let began = Instant::now();
+        let answer = timeout(ANSWER, self.client.request_stream(request)).await;
+        self.answered(began);
+        let mut stream = match answer {
             Ok(Ok(stream)) => Box::pin(stream),
             Ok(Err(error)) => return Ok(Err(error.into())),
             Err(_) => return Ok(Err(Trouble::other(format!("no answer within {} s", ANSWER.as_secs())))),
         };
+        // The end of a failure: what changes is heard of again. A list alone would not be that.
         self.healthy().await?;
         let mut line = Vec::new();
         loop {
@@ -245,9 +268,21 @@ impl Watch {
                 return Ok(Err(trouble));
             }
         }
+        if self.reflector.step() == Step::StreamList {
+            // To ask again at once could go on for ever, a whole list each time.
+            return Ok(Err(Trouble::other("the list ended before it was complete")));
+        }
         let Place { cluster, kind, observer } = &self.place;
         observer.watched(cluster, kind.plural(), Watched::Resumed);
         Ok(Ok(()))
+    }
+
+    /// There is an answer, or will be none, to what was asked at `began`.
+    fn answered(&self, began: Instant) {
+        let Place { cluster, kind, observer } = &self.place;
+        if began.elapsed() >= SLOW {
+            observer.watched(cluster, kind.plural(), Watched::Slow);
+        }
     }
 
     async fn hear(&mut self, line: &[u8]) -> Result<Result<(), Trouble>, Over> {
@@ -256,7 +291,6 @@ impl Watch {
         };
         match self.reflector.line(text) {
             Ok(Heard::Changes { changes, listed }) => {
-                self.backoff.reset();
                 self.say(News::Changes(changes)).await?;
                 if listed {
                     self.list_is_complete().await?;
@@ -275,16 +309,18 @@ impl Watch {
         let Place { cluster, kind, observer } = &self.place;
         observer.watched(cluster, kind.plural(), Watched::Listed);
         tracing::debug!(%cluster, %kind, objects = self.reflector.len(), "listed");
-        self.backoff.reset();
-        if !std::mem::replace(&mut self.listed, true) {
+        // This may be given up at any await when the kind moves: what was not told is told the next time.
+        if !self.listed {
             self.say(News::Listed).await?;
+            self.listed = true;
         }
         Ok(())
     }
 
     async fn healthy(&mut self) -> Result<(), Over> {
-        if std::mem::take(&mut self.failing) {
+        if self.failing {
             self.say(News::Healthy).await?;
+            self.failing = false;
         }
         Ok(())
     }

@@ -96,7 +96,12 @@ impl Trouble {
             410 => Failure::Gone,
             // What was there is older than what was seen: the cluster was restored from a backup.
             504 | 500 if too_large => Failure::Gone,
-            400 | 422 if message.contains("sendInitialEvents") => Failure::NoStreams,
+            // Older ones do not know the first, and refuse the second for watches.
+            400 | 422
+                if message.contains("sendInitialEvents") || message.contains("resourceVersionMatch") =>
+            {
+                Failure::NoStreams
+            }
             // The API server could, but its etcd is too old for it.
             500 if message.contains("RequestWatchProgress") => Failure::NoStreams,
             _ => Failure::Other,
@@ -196,6 +201,8 @@ mod tests {
         assert_eq!(failure(410, "too old resource version"), Failure::Gone);
         assert_eq!(failure(504, "Too large resource version: 9, current: 3"), Failure::Gone);
         assert_eq!(failure(422, "sendInitialEvents: Forbidden"), Failure::NoStreams);
+        let old = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch";
+        assert_eq!(failure(422, old), Failure::NoStreams);
         let old_etcd = "the required storage feature RequestWatchProgress is disabled";
         assert_eq!(failure(500, old_etcd), Failure::NoStreams);
         assert_eq!(failure(500, "etcdserver: leader changed"), Failure::Other);

@@ -1,0 +1,191 @@
+//! Finding out which kinds an API server has, and where.
+//!
+//! An API server that has just started answers before it knows all that it has: for a moment its list of groups is short, with a
+//! status of 200, and the right to something is denied because no role was read yet. Taking that at its word would take away every
+//! object of the missing kinds. So what is missing from the list is believed only when the kind's own path answers 404, which an
+//! API server says no earlier than when all its paths are known (503 until then).
+
+use super::kinds::{Kinds, Wanted, paths};
+use crate::watch::{Resource, chain};
+use futures::future::join_all;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use pilotfish_model::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(20);
+/// How long a right must have been denied before it counts as taken away.
+const CERTAIN: Duration = Duration::from_secs(30);
+
+/// What was found out.
+pub(super) struct Found {
+    /// Where each kind is served.
+    pub(super) resources: BTreeMap<Kind, Resource>,
+    /// The kinds of `known` that are served no longer.
+    pub(super) gone: BTreeSet<Kind>,
+    /// Whether Secrets of all namespaces may be read; `None` when that could not be asked.
+    pub(super) all_secrets: Option<bool>,
+}
+
+/// What to find out.
+pub(super) struct Question {
+    pub(super) client: Client,
+    pub(super) kinds: Kinds,
+    pub(super) root_namespace: Arc<str>,
+    pub(super) mesh_config_map: Arc<str>,
+    pub(super) secrets: SecretRights,
+    /// Where kinds are read now; `None` when nothing was found out yet.
+    pub(super) known: Option<BTreeMap<Kind, Resource>>,
+}
+
+/// What is known of the right to read Secrets of all namespaces. It is given by a role of its own that can be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SecretRights {
+    /// Whether it was given when it was asked last; before, the watch itself says what is wrong.
+    denied: bool,
+    /// Since when it has been denied although it was given before.
+    doubted: Option<Instant>,
+}
+
+impl SecretRights {
+    pub(super) fn all(self) -> bool {
+        !self.denied
+    }
+
+    /// Takes in an answer. A right that was there is gone when it was denied for a while: an API server that starts denies
+    /// everything until it has read its roles. `first`: nothing is read yet that could be taken away.
+    pub(super) fn answered(&mut self, allowed: Option<bool>, first: bool, now: Instant) {
+        match allowed {
+            None => {}
+            Some(true) => *self = Self::default(),
+            Some(false) if self.denied => {}
+            Some(false) => {
+                let since = *self.doubted.get_or_insert(now);
+                self.denied = first || now.duration_since(since) >= CERTAIN;
+            }
+        }
+    }
+}
+
+impl Question {
+    /// Asks.
+    ///
+    /// # Errors
+    /// Why it cannot be told now.
+    pub(super) async fn ask(mut self) -> Result<Found, String> {
+        let groups = match timeout(ANSWER, self.client.list_api_groups_aggregated()).await {
+            Ok(Ok(groups)) => groups,
+            Ok(Err(error)) => return Err(chain(&error)),
+            Err(_) => return Err(format!("no answer within {} s", ANSWER.as_secs())),
+        };
+        let all_secrets = self.may_list_all_secrets().await;
+        let first = self.known.is_none();
+        self.secrets.answered(all_secrets, first, Instant::now());
+        let wanted = Wanted {
+            kinds: self.kinds,
+            root_namespace: &self.root_namespace,
+            mesh_config_map: &self.mesh_config_map,
+            all_secrets: self.secrets.all(),
+        };
+        let mut resources = wanted.resources(&groups);
+        let missing: Vec<(Kind, Vec<String>)> = match &self.known {
+            Some(known) => {
+                let missing = known.iter().filter(|(kind, _)| !resources.contains_key(kind));
+                missing.map(|(kind, resource)| (*kind, vec![resource.path.clone()])).collect()
+            }
+            None => {
+                let all = Kind::ALL.iter().copied().filter(|kind| self.kinds.includes(*kind));
+                all.filter(|kind| !resources.contains_key(kind)).map(|kind| (kind, paths(kind))).collect()
+            }
+        };
+        let verdicts = join_all(missing.iter().map(|(kind, paths)| self.is_gone(*kind, paths))).await;
+        let mut gone = BTreeSet::new();
+        for ((kind, _), verdict) in missing.iter().zip(verdicts) {
+            match (verdict, self.known.as_ref().and_then(|known| known.get(kind))) {
+                (Ok(()), _) => drop(gone.insert(*kind)),
+                // It stays as it is until the API server is sure.
+                (Err(reason), Some(resource)) => {
+                    tracing::info!(%kind, reason, "a kind is missing from the list of groups, and read on");
+                    resources.insert(*kind, resource.clone());
+                }
+                (Err(reason), None) => return Err(reason),
+            }
+        }
+        Ok(Found { resources, gone, all_secrets })
+    }
+
+    /// Whether the API server says at the kind's own paths that there is nothing.
+    async fn is_gone(&self, kind: Kind, paths: &[String]) -> Result<(), String> {
+        for path in paths {
+            let request = http::Request::get(format!("{path}?limit=1")).body(Vec::new());
+            let request = request.map_err(|error| error.to_string())?;
+            match timeout(ANSWER, self.client.request_text(request)).await {
+                // Who may not look has only the list to go by.
+                Ok(Err(kube::Error::Api(status))) if [403, 404].contains(&status.code) => {}
+                Ok(Ok(_)) => return Err(format!("{kind} is served, and missing from the list of groups")),
+                Ok(Err(error)) => return Err(format!("whether there is {kind}: {}", chain(&error))),
+                Err(_) => return Err(format!("whether there is {kind}: no answer")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn may_list_all_secrets(&self) -> Option<bool> {
+        if !self.kinds.includes(Kind::Secret) {
+            return Some(false);
+        }
+        let attributes = ResourceAttributes {
+            resource: Some("secrets".into()),
+            verb: Some("list".into()),
+            ..ResourceAttributes::default()
+        };
+        let spec =
+            SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..Default::default() };
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+        let asked = timeout(ANSWER, reviews.create(&PostParams::default(), &review)).await;
+        let answer = asked.ok()?.ok()?;
+        Some(answer.status.is_some_and(|status| status.allowed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_is_gone_when_it_was_denied_for_a_while() {
+        let mut rights = SecretRights::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        rights.answered(Some(true), true, at(0));
+        rights.answered(Some(false), false, at(1));
+        assert!(rights.all(), "an API server that starts denies everything");
+        rights.answered(Some(true), false, at(2));
+        rights.answered(Some(false), false, at(60));
+        rights.answered(None, false, at(85));
+        rights.answered(Some(false), false, at(89));
+        assert!(rights.all());
+        rights.answered(Some(false), false, at(90));
+        assert!(!rights.all());
+        rights.answered(None, false, at(91));
+        assert!(!rights.all(), "no answer is no right");
+        rights.answered(Some(true), false, at(92));
+        assert!(rights.all());
+    }
+
+    #[test]
+    fn what_was_never_given_is_not_waited_for() {
+        let mut rights = SecretRights::default();
+        assert!(rights.all(), "before it is known, the watch says what is wrong");
+        rights.answered(Some(false), true, Instant::now());
+        assert!(!rights.all());
+    }
+}

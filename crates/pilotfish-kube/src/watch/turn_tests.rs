@@ -1,0 +1,153 @@
+//! What a watch asks, and when, of API servers that do the same wrong thing for ever. Time is virtual.
+
+use super::{News, Place, Reader, Resource, Silent, Watch};
+use futures::StreamExt;
+use futures::stream;
+use http_body_util::StreamBody;
+use kube::Client;
+use kube::client::Body;
+use pilotfish_model::Kind;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// An answer: the status, the text, and how long the stream stays open after it.
+type Answer = (u16, String, Duration);
+
+/// An API server of a function, and what it was asked.
+fn server(answer: impl Fn(&str) -> Answer + Clone + Send + 'static) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let query = request.uri().to_string();
+        let (status, text, open) = answer(&query);
+        log.lock().unwrap().push(query);
+        let rest = stream::once(async move {
+            sleep(open).await;
+            None
+        });
+        let first = stream::once(async { Some(text) });
+        let frames = first.chain(rest).filter_map(async |text: Option<String>| text);
+        let frames = frames.map(|text| Ok::<_, Infallible>(http_body::Frame::data(bytes::Bytes::from(text))));
+        let answer = http::Response::builder().status(status).body(StreamBody::new(Box::pin(frames)));
+        async move { answer }
+    });
+    (Client::new(service, "default"), asked)
+}
+
+fn resource(path: &str) -> Resource {
+    Resource { path: path.into(), labels: String::new(), fields: String::new() }
+}
+
+fn start(client: Client, waiting: usize) -> (watch::Sender<Option<Resource>>, mpsc::Receiver<(Kind, News)>) {
+    let (out, heard) = mpsc::channel(waiting);
+    let place = Place { cluster: "test".into(), kind: Kind::Service, observer: Arc::new(Silent) };
+    let (tell, told) = watch::channel(Some(resource("/api/v1/services")));
+    tokio::spawn(Watch::new(client, place, Reader::Object(Kind::Service), out).run(told));
+    (tell, heard)
+}
+
+/// What is said within a long time, in short.
+async fn said(heard: &mut mpsc::Receiver<(Kind, News)>) -> Vec<String> {
+    let end = Instant::now() + LONG;
+    let mut said = Vec::new();
+    while let Ok(Some((_, news))) = tokio::time::timeout_at(end, heard.recv()).await {
+        said.push(match news {
+            News::Changes(changes) => format!("{} changes", changes.len()),
+            News::Failed(reason) => format!("failed: {reason}"),
+            News::Listed => "listed".into(),
+            News::Healthy => "healthy".into(),
+        });
+    }
+    said
+}
+
+const ADDED: &str =
+    r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","resourceVersion":"1"}}}"#;
+const COMPLETE: &str = concat!(
+    r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5","#,
+    r#""annotations":{"k8s.io/initial-events-end":"true"}}}}"#
+);
+
+fn is_list(query: &str) -> bool {
+    query.contains("sendInitialEvents")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_again_and_again_is_a_fault_and_no_loop() {
+    let gone = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"message":"too old","reason":"Expired"}"#;
+    let (client, asked) = server(move |query| match is_list(query) {
+        true => (200, format!("{ADDED}\n{COMPLETE}\n"), Duration::ZERO),
+        false => (410, gone.into(), Duration::ZERO),
+    });
+    let (_tell, mut heard) = start(client, 16);
+    let said = said(&mut heard).await;
+    let lists = asked.lock().unwrap().iter().filter(|query| is_list(query)).count();
+    assert!((20..120).contains(&lists), "{lists} lists within 10 minutes");
+    assert_eq!(said[..2], ["1 changes", "listed"]);
+    assert!(said.iter().any(|said| said.starts_with("failed: 410")), "{said:?}");
+    assert!(
+        !said.contains(&"0 changes".to_owned()) && said.iter().filter(|said| *said == "listed").count() == 1
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_never_ends_well_is_a_fault_and_no_loop() {
+    let (client, asked) = server(|_| (200, format!("{ADDED}\n"), Duration::ZERO));
+    let (_tell, mut heard) = start(client, 16);
+    let said = said(&mut heard).await;
+    let lists = asked.lock().unwrap().len();
+    assert!((20..120).contains(&lists), "{lists} lists within 10 minutes");
+    assert!(said.contains(&"failed: the list ended before it was complete".to_owned()), "{said:?}");
+    assert!(!said.contains(&"listed".to_owned()), "{said:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_cut_every_second_goes_on_at_once() {
+    let (client, asked) = server(|query| match is_list(query) {
+        true => (200, format!("{ADDED}\n{COMPLETE}\n"), Duration::ZERO),
+        false => (200, String::new(), Duration::from_secs(1)),
+    });
+    let (_tell, mut heard) = start(client, 16);
+    assert_eq!(said(&mut heard).await, ["1 changes", "listed"], "it is no failure");
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.iter().filter(|query| is_list(query)).count(), 1);
+    assert!(asked.len() > 500, "{} watches within 10 minutes", asked.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_once_pauses() {
+    let (client, asked) = server(|query| match is_list(query) {
+        true => (200, format!("{COMPLETE}\n"), Duration::ZERO),
+        false => (200, String::new(), Duration::ZERO),
+    });
+    let (_tell, mut heard) = start(client, 16);
+    said(&mut heard).await;
+    let asked = asked.lock().unwrap().len();
+    assert!((600..2500).contains(&asked), "{asked} watches within 10 minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_away_is_asked_with_growing_pauses() {
+    let (client, asked) = server(|_| (503, "{}".into(), Duration::ZERO));
+    let (_tell, mut heard) = start(client, 16);
+    said(&mut heard).await;
+    let asked = asked.lock().unwrap().len();
+    assert!((40..120).contains(&asked), "{asked} requests within 10 minutes");
+}
+
+/// The list is complete, and nobody has taken in the changes yet when the kind moves to another version.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_moves_while_its_list_is_told_is_still_listed() {
+    let (client, _) = server(|_| (200, format!("{ADDED}\n{COMPLETE}\n"), LONG));
+    let (tell, mut heard) = start(client, 1);
+    sleep(Duration::from_secs(1)).await;
+    tell.send_replace(Some(resource("/api/v2/services")));
+    sleep(Duration::from_secs(1)).await;
+    let said = timeout(LONG * 2, said(&mut heard)).await.unwrap();
+    assert!(said.contains(&"listed".to_owned()), "{said:?}");
+}
