@@ -54,6 +54,8 @@ pub struct Metrics {
     pub rejected_configs: IntGauge,
     /// Of live clusters.
     pub kube: KubeMetrics,
+    /// Of xDS over TLS.
+    pub secure: SecureMetrics,
     /// Reviews of webhooks, by webhook and result: `allowed`, `refused`, `error`.
     pub webhook_reviews: IntCounterVec,
     services: IntGauge,
@@ -96,6 +98,41 @@ impl KubeMetrics {
                 &["kind", "result"],
             )?,
             status_leader: gauge(r, "pilotfish_status_leader", "1 while this replica writes status")?,
+        })
+    }
+}
+
+/// The metrics of xDS over TLS. Clients that prove no identity are counted by [`Metrics::stream_errors`] as `UNAUTHENTICATED`, those
+/// that prove another than their node's as `PERMISSION_DENIED`.
+pub struct SecureMetrics {
+    /// TLS handshakes, by result: `completed`, `failed`, `timed_out`.
+    pub handshakes: IntCounterVec,
+    /// Streams whose client proved who it is, by how: `certificate`, `token`.
+    pub authenticated: IntCounterVec,
+    /// 1 while the files with certificates cannot be used and older ones are in force.
+    pub files_refused: IntGauge,
+}
+
+impl SecureMetrics {
+    fn new(r: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            handshakes: counters(
+                r,
+                "pilotfish_xds_tls_handshakes",
+                "TLS handshakes of xDS, by result",
+                "result",
+            )?,
+            authenticated: counters(
+                r,
+                "pilotfish_xds_authenticated",
+                "xDS streams over TLS whose client proved who it is, by how",
+                "method",
+            )?,
+            files_refused: gauge(
+                r,
+                "pilotfish_xds_tls_files_refused",
+                "1 while TLS files of xDS cannot be used and those before stay in force",
+            )?,
         })
     }
 }
@@ -156,6 +193,7 @@ impl Metrics {
                 "Objects whose newest version is refused",
             )?,
             kube: KubeMetrics::new(r)?,
+            secure: SecureMetrics::new(r)?,
             webhook_reviews: webhook_reviews(r)?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,

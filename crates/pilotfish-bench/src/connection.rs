@@ -33,12 +33,30 @@ impl Connection {
     /// # Errors
     /// When the server cannot be reached in time or refuses.
     pub async fn open(target: SocketAddr, path: &str, first: Vec<Bytes>) -> Result<Self> {
-        tokio::time::timeout(CONNECT_LIMIT, Self::dial(target, path, first))
+        Self::open_with(target, path, &[], first).await
+    }
+
+    /// The same with further headers.
+    ///
+    /// # Errors
+    /// When the server cannot be reached in time or refuses.
+    pub async fn open_with(
+        target: SocketAddr,
+        path: &str,
+        headers: &[(&str, &str)],
+        first: Vec<Bytes>,
+    ) -> Result<Self> {
+        tokio::time::timeout(CONNECT_LIMIT, Self::dial(target, path, headers, first))
             .await
             .map_err(|_| anyhow!("no answer within {CONNECT_LIMIT:?}"))?
     }
 
-    async fn dial(target: SocketAddr, path: &str, first: Vec<Bytes>) -> Result<Self> {
+    async fn dial(
+        target: SocketAddr,
+        path: &str,
+        headers: &[(&str, &str)],
+        first: Vec<Bytes>,
+    ) -> Result<Self> {
         let socket = tokio::net::TcpStream::connect(target).await.context("cannot connect")?;
         socket.set_nodelay(true).context("cannot set TCP_NODELAY")?;
         let (client, driver) = h2::client::Builder::new()
@@ -51,7 +69,9 @@ impl Connection {
         // Ends with its connection; how it ended shows on the stream.
         tokio::spawn(async move { drop(driver.await) });
         let mut client = client.ready().await.context("the connection ended at once")?;
-        let request = http::Request::builder()
+        let request = headers
+            .iter()
+            .fold(http::Request::builder(), |request, (name, value)| request.header(*name, *value))
             .method(http::Method::POST)
             .uri(format!("http://{target}{path}"))
             .version(http::Version::HTTP_2)

@@ -16,6 +16,7 @@ pub mod lease;
 pub mod remote;
 mod source;
 pub mod status;
+pub mod token_review;
 mod watch;
 
 pub use source::{Broken, Kinds, KubeSource, KubeSourceSettings};

@@ -121,6 +121,22 @@ pub enum NodeError {
     NoAddress(String),
 }
 
+/// A connection proved somebody else than its node says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "node {node:?} is of namespace {namespace}, service account {service_account:?}, and its connection proves {proven}"
+)]
+pub struct NotItsIdentity {
+    /// The node's id.
+    pub node: String,
+    /// The namespace that it names.
+    pub namespace: Namespace,
+    /// The service account that it names; empty for any.
+    pub service_account: String,
+    /// What was proven.
+    pub proven: String,
+}
+
 /// A name that only Istio's build of Envoy has among its extensions.
 const ISTIO_EXTENSION: &str = "istio.stats";
 
@@ -187,11 +203,40 @@ impl Proxy {
         })
     }
 
-    /// The proxy with what its connection proved: the first of these SPIFFE ids that is a workload's.
-    #[must_use]
-    pub fn with_identities<'a>(mut self, ids: impl IntoIterator<Item = &'a str>) -> Self {
-        self.identity = ids.into_iter().find_map(Identity::parse);
-        self
+    /// The proxy with what its connection proved: the first of these SPIFFE ids that is a workload's of the proxy's namespace and, where
+    /// its node names one (`SERVICE_ACCOUNT`), of its service account.
+    ///
+    /// # Errors
+    /// When there are ids and none is.
+    pub fn with_identities<'a>(
+        mut self,
+        ids: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, NotItsIdentity> {
+        let mut others = Vec::new();
+        for id in ids {
+            match Identity::parse(id) {
+                Some(identity) if self.may_be(&identity) => {
+                    self.identity = Some(identity);
+                    return Ok(self);
+                }
+                _ => others.push(id.to_owned()),
+            }
+        }
+        if others.is_empty() {
+            return Ok(self);
+        }
+        let (namespace, service_account) = (self.namespace.clone(), self.meta("SERVICE_ACCOUNT").to_owned());
+        Err(NotItsIdentity {
+            node: self.id.to_string(),
+            namespace,
+            service_account,
+            proven: others.join(", "),
+        })
+    }
+
+    fn may_be(&self, identity: &Identity) -> bool {
+        let claimed = self.meta("SERVICE_ACCOUNT");
+        identity.namespace == self.namespace && (claimed.is_empty() || *identity.service_account == *claimed)
     }
 
     /// Who its node says that it is.
@@ -317,6 +362,25 @@ mod tests {
         {
             assert_eq!(Identity::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn one_identity_must_be_the_nodes() {
+        let mut proxy =
+            Proxy::from_node(&node("sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local")).unwrap();
+        let (web, other) = ("spiffe://td/ns/shop/sa/web", "spiffe://td/ns/other/sa/web");
+        let proven = |proxy: &Proxy, ids: &[&str]| {
+            let proxy = proxy.clone().with_identities(ids.iter().copied()).map_err(|error| error.to_string());
+            proxy.map(|proxy| proxy.identity.map(|identity| identity.service_account.to_string()))
+        };
+        assert_eq!(proven(&proxy, &[]), Ok(None), "a connection that proves nothing has no identity");
+        assert_eq!(proven(&proxy, &["nobody", other, web]), Ok(Some("web".to_owned())));
+        for wrong in [&["nobody"][..], &[other], &["spiffe://td/shop/web"]] {
+            assert!(proven(&proxy, wrong).unwrap_err().contains(wrong[0]), "{wrong:?}");
+        }
+        proxy.metadata = Arc::new(BTreeMap::from([("SERVICE_ACCOUNT".to_owned(), "cart".to_owned())]));
+        assert!(proven(&proxy, &[web]).unwrap_err().contains("service account \"cart\""));
+        assert_eq!(proven(&proxy, &[web, "spiffe://td/ns/shop/sa/cart"]), Ok(Some("cart".to_owned())));
     }
 
     fn node(id: &str) -> Node {

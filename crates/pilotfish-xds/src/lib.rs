@@ -28,7 +28,7 @@ mod stream;
 mod wire;
 
 pub use fanout::{Fanout, Mark};
-pub use recorder::{NoRecorder, Push, Recorder};
+pub use recorder::{Handshake, NoRecorder, Push, Recorder};
 pub use server::{Bound, Server, ServerConfig, ServerError};
 pub use source::{
     Change, ChangeKind, ClientId, ConnectError, PeerInfo, Publication, Resource, ResourceSource, Snapshot,

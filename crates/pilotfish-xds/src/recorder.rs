@@ -16,6 +16,29 @@ pub struct Push {
     pub removed: usize,
 }
 
+/// How a TLS handshake ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// Well.
+    Completed,
+    /// The client's certificate or its TLS is not taken, or it does not take ours.
+    Failed,
+    /// Not in time.
+    TimedOut,
+}
+
+impl Handshake {
+    /// The word for metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+        }
+    }
+}
+
 /// Hears of events; a metrics registry implements it. Every method does nothing by default. Called from the streams' tasks:
 /// implementations are quick and never block.
 #[allow(unused_variables)]
@@ -26,6 +49,11 @@ pub trait Recorder: Send + Sync + 'static {
     fn disconnected(&self) {}
     /// A stream was refused or ended with an error: the gRPC status code's name.
     fn stream_error(&self, code: &'static str) {}
+    /// A TLS handshake of the secure listener ended.
+    fn handshake(&self, how: Handshake) {}
+    /// A client of the secure listener proved who it is, by what the authenticator of that name checks. Those that do not are
+    /// counted by [`Self::stream_error`] as `UNAUTHENTICATED`.
+    fn authenticated(&self, by: &'static str) {}
     /// A request came in (`pilot_xds_recv_max` is the largest).
     fn received(&self, bytes: usize) {}
     /// A response was handed to the connection (`pilot_xds_pushes{type}`, `pilot_xds_config_size_bytes{type}`).

@@ -1,7 +1,10 @@
 //! Bootstraps that connect a stock Envoy or a gRPC client.
 
+mod control_plane;
+
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use control_plane::{ControlPlane, Target};
 use pilotfish_webhook::inject::Workload;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -20,7 +23,13 @@ pub enum Bootstrap {
 
 const ENVOY_EXAMPLES: &str = "Examples:
   pilotfish bootstrap envoy --name client-1 --namespace shop > envoy.json && envoy -c envoy.json
-  pilotfish bootstrap envoy --interception none --label app=client    # listeners bind their ports; no iptables needed";
+  pilotfish bootstrap envoy --interception none --label app=client    # listeners bind their ports; no iptables needed
+
+  # Over TLS, with a certificate that has the SPIFFE identity of the namespace (read at the start), or with a token
+  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+    --xds-cert-file cert-chain.pem --xds-key-file key.pem > envoy.json
+  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+    --xds-token-file /var/run/secrets/tokens/istio-token > envoy.json";
 
 const GRPC_EXAMPLES: &str = "Examples:
   pilotfish bootstrap grpc --namespace shop > grpc.json
@@ -30,7 +39,11 @@ const GRPC_EXAMPLES: &str = "Examples:
   pilotfish bootstrap grpc --namespace shop --ip 10.0.0.71 --label app=catalog > grpc.json
 
   # Mutual TLS, for clients and servers: a folder with cert-chain.pem, key.pem and root-cert.pem
-  pilotfish bootstrap grpc --namespace shop --certificates ./certificates > grpc.json";
+  pilotfish bootstrap grpc --namespace shop --certificates ./certificates > grpc.json
+
+  # To Pilotfish over TLS, with a certificate or a token
+  pilotfish bootstrap grpc --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+    --xds-cert-file cert-chain.pem --xds-key-file key.pem > grpc.json";
 
 /// The certificate provider that clusters and listeners name.
 const PROVIDER: &str = "default";
@@ -49,9 +62,8 @@ pub struct Identity {
     /// The client's address: that of its workload in the registry
     #[arg(long, default_value = "127.0.0.1")]
     ip: std::net::IpAddr,
-    /// Where Pilotfish is
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15010")]
-    xds_address: String,
+    #[command(flatten)]
+    control_plane: ControlPlane,
     /// Labels of the workload; may repeat
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
@@ -203,7 +215,7 @@ fn host_port(name: &str, text: &str) -> anyhow::Result<(String, u16)> {
 
 impl Envoy {
     fn json(&self) -> anyhow::Result<Value> {
-        let (host, port) = host_port("--xds-address", &self.identity.xds_address)?;
+        let target = self.identity.control_plane.target()?;
         let (admin_host, admin_port) = host_port("--envoy-admin-address", &self.envoy_admin_address)?;
         let kind = match self.kind {
             EnvoyKind::Sidecar => "sidecar",
@@ -219,11 +231,16 @@ impl Envoy {
             XdsProtocol::Sotw => "GRPC",
         };
         let node = self.identity.node(kind, &[("INTERCEPTION_MODE", interception)]);
-        Ok(envoy(&node, (&admin_host, admin_port), api_type, &xds_cluster(&host, port)))
+        Ok(envoy(&node, (&admin_host, admin_port), api_type, (&target, &self.identity.cluster_id)))
     }
 }
 
-fn envoy(node: &Value, (admin_host, admin_port): (&str, u16), api_type: &str, xds: &Value) -> Value {
+fn envoy(
+    node: &Value,
+    (admin_host, admin_port): (&str, u16),
+    api_type: &str,
+    (target, cluster_id): (&Target, &str),
+) -> Value {
     let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
     json!({
         "node": node,
@@ -231,11 +248,11 @@ fn envoy(node: &Value, (admin_host, admin_port): (&str, u16), api_type: &str, xd
         "dynamic_resources": {
             "ads_config": {
                 "api_type": api_type, "transport_api_version": "V3", "set_node_on_first_message_only": true,
-                "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+                "grpc_services": [target.grpc_service(cluster_id)],
             },
             "cds_config": over_ads, "lds_config": over_ads,
         },
-        "static_resources": {"clusters": [xds]},
+        "static_resources": {"clusters": [xds_cluster(target)]},
     })
 }
 
@@ -285,8 +302,9 @@ impl PodTarget {
             ("WORKLOAD_NAME", workload.name),
         ];
         let node = node.json(more.into_iter().filter(|(_, value)| !value.is_empty()));
-        let mut bootstrap =
-            envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", &xds_cluster(&self.host, self.port));
+        let target = Target::plain(&self.host, self.port);
+        let target = (&target, self.cluster_id.as_str());
+        let mut bootstrap = envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", target);
         bootstrap["static_resources"]["listeners"] = json!([
             page("/healthz/ready", 15021, "/ready"),
             page("/stats/prometheus", 15090, "/stats/prometheus")
@@ -333,33 +351,32 @@ fn page(path: &str, port: u16, of_admin: &str) -> Value {
     })
 }
 
-fn xds_cluster(host: &str, port: u16) -> Value {
+fn xds_cluster(target: &Target) -> Value {
     let options = json!({
         "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         "explicit_http_config": {"http2_protocol_options": {
             "connection_keepalive": {"interval": "30s", "timeout": "5s"},
         }},
     });
-    let endpoint = json!({"address": {"socket_address": {"address": host, "port_value": port}}});
-    json!({
+    let endpoint = json!({"address": address(&target.host, target.port)});
+    let mut cluster = json!({
         "name": "xds-grpc", "type": "STRICT_DNS", "connect_timeout": "1s",
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
         "load_assignment": {
             "cluster_name": "xds-grpc",
             "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}],
         },
-    })
+    });
+    if let Some(socket) = target.transport_socket() {
+        cluster["transport_socket"] = socket;
+    }
+    cluster
 }
 
 impl Grpc {
     fn json(&self) -> anyhow::Result<Value> {
-        host_port("--xds-address", &self.identity.xds_address)?;
         let mut json = json!({
-            "xds_servers": [{
-                "server_uri": self.identity.xds_address,
-                "channel_creds": [{"type": "insecure"}],
-                "server_features": ["xds_v3"],
-            }],
+            "xds_servers": [self.identity.control_plane.target()?.xds_server()?],
             "node": self.identity.node("sidecar", &[("GENERATOR", "grpc")]),
             "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s",
         });

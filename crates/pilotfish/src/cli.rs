@@ -152,7 +152,9 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Beside {
 async fn serve(written: Written) -> Result<()> {
     let bound = Bound::bind(written.with_file()?.check()?).await?;
     let webhooks = bound.webhook_address().map(tracing::field::display);
-    tracing::info!(xds = %bound.xds_address(), admin = %bound.admin_address(), webhooks, "listening");
+    let secure_xds = bound.secure_xds_address().map(tracing::field::display);
+    let (xds, admin) = (bound.xds_address(), bound.admin_address());
+    tracing::info!(%xds, secure_xds, %admin, webhooks, "listening");
     bound.run(stop_signal()?).await
 }
 

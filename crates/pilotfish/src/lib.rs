@@ -21,6 +21,7 @@ pub mod recorder;
 mod registration;
 mod remote;
 pub mod resources;
+mod secure;
 pub mod serve;
 pub mod settings;
 pub mod shared;

@@ -2,7 +2,7 @@
 
 use pilotfish_admin::Metrics;
 use pilotfish_proto::ResourceType;
-use pilotfish_xds::{Push, Recorder};
+use pilotfish_xds::{Handshake, Push, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,14 @@ impl Recorder for Counted {
 
     fn disconnected(&self) {
         self.0.clients.dec();
+    }
+
+    fn handshake(&self, how: Handshake) {
+        self.0.secure.handshakes.with_label_values(&[how.word()]).inc();
+    }
+
+    fn authenticated(&self, by: &'static str) {
+        self.0.secure.authenticated.with_label_values(&[by]).inc();
     }
 
     fn pushed(&self, push: Push) {

@@ -70,7 +70,8 @@ impl xds::ResourceSource for Resources {
     fn connect(&self, node: &Node, peer: &PeerInfo) -> Result<Self::Client, ConnectError> {
         let proxy =
             Proxy::from_node(node).map_err(|error| ConnectError::InvalidArgument(error.to_string()))?;
-        let mut proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
+        let proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
+        let mut proxy = proxy.map_err(|error| ConnectError::PermissionDenied(error.to_string()))?;
         if self.trust_nodes && peer.identities.is_empty() {
             proxy.identity = Some(proxy.claimed_identity());
         }
@@ -144,24 +145,25 @@ mod tests {
     use super::*;
     use pilotfish_xds::{ResourceSource, Snapshot as _};
 
-    fn is_served_secrets(trust_nodes: bool, identities: &[&str]) -> bool {
+    fn is_served_secrets(trust_nodes: bool, identities: &[&str]) -> Result<bool, ConnectError> {
         let resources = Resources::new(Arc::new(Translator::new()), trust_nodes);
         let id = "router~10.0.0.1~gateway-0.edge~edge.svc.cluster.local".to_owned();
         let identities = identities.iter().map(|id| (*id).to_owned()).collect();
         let peer = PeerInfo { identities, ..PeerInfo::default() };
-        let client = resources.connect(&Node { id, ..Node::default() }, &peer).unwrap();
+        let client = resources.connect(&Node { id, ..Node::default() }, &peer)?;
         let view = resources.snapshot().view(&client, ResourceType::Secret);
-        view.is_some()
+        Ok(view.is_some())
     }
 
     #[test]
     fn secrets_need_an_identity() {
-        assert!(!is_served_secrets(false, &[]));
-        assert!(is_served_secrets(false, &["spiffe://cluster.local/ns/edge/sa/gateway"]));
-        assert!(is_served_secrets(true, &[]));
-        assert!(
-            !is_served_secrets(true, &["somebody else"]),
-            "a proof that is no workload's is not made up for"
-        );
+        assert_eq!(is_served_secrets(false, &[]), Ok(false));
+        assert_eq!(is_served_secrets(false, &["spiffe://cluster.local/ns/edge/sa/gateway"]), Ok(true));
+        assert_eq!(is_served_secrets(true, &[]), Ok(true));
+        for other in ["somebody else", "spiffe://cluster.local/ns/other/sa/gateway"] {
+            // A proof of somebody else is not made up for by what the node says.
+            let refused = is_served_secrets(true, &[other]);
+            assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{other}");
+        }
     }
 }

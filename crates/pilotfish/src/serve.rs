@@ -7,6 +7,7 @@ use crate::recorder::Counted;
 use crate::registration::{self, Writing};
 use crate::remote::RemoteRegistries;
 use crate::resources::Resources;
+use crate::secure::{self, Renewal};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::sources::Sources;
@@ -19,7 +20,7 @@ use pilotfish_model::WorldWriter;
 use pilotfish_registry::{Hub, HubSettings};
 use pilotfish_translate::Translator;
 use pilotfish_translate::short_name::Domain;
-use pilotfish_xds::server::{Server, ServerConfig};
+use pilotfish_xds::server::{Secure, Server, ServerConfig};
 use pilotfish_xds::{Fanout, StreamLimits};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -39,6 +40,7 @@ pub struct Bound {
     control: Control,
     sources: Sources,
     xds: pilotfish_xds::server::Bound<Resources>,
+    renewal: Option<Renewal>,
     admin: pilotfish_admin::Bound,
     metrics: Arc<Metrics>,
     webhooks: Option<Webhooks>,
@@ -59,14 +61,6 @@ impl Bound {
         let resources = Arc::new(Resources::new(translator.clone(), settings.trust_nodes));
         let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), Arc::new(Counted(metrics.clone())), limits);
-        let config = ServerConfig {
-            max_message: settings.max_request_bytes,
-            max_connections: settings.max_streams,
-            drain_timeout: settings.drain_deadline,
-            ..ServerConfig::default()
-        };
-        let xds =
-            Server::new(fanout.clone(), config).bind(settings.xds_address).context("hint: --xds-address")?;
         let shared = Arc::new(Shared::default());
         let (mut hub, feed) = hub(&settings)?;
         let sources = Sources::open(&settings, &mut hub, &feed, &metrics).await?;
@@ -87,18 +81,39 @@ impl Bound {
             resources.set_gate(gate);
             registrations
         });
-        let plane = Arc::new(Plane { shared, resources, fanout, translator });
         let webhooks = match settings.webhooks.as_ref().zip(settings.kubernetes.as_ref()) {
             Some((webhooks, cluster)) => Some(Webhooks::bind(webhooks, cluster, &metrics).await?),
             None => None,
         };
-        Ok(Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status, registrations })
+        let secure = secure::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?;
+        let (secure, renewal) = secure.unzip();
+        let xds = server(&settings, fanout.clone(), secure)?;
+        let plane = Arc::new(Plane { shared, resources, fanout, translator });
+        Ok(Self {
+            settings,
+            plane,
+            control,
+            sources,
+            xds,
+            renewal,
+            admin,
+            metrics,
+            webhooks,
+            status,
+            registrations,
+        })
     }
 
     /// Where proxies connect.
     #[must_use]
     pub fn xds_address(&self) -> SocketAddr {
         self.xds.local_addr()
+    }
+
+    /// Where they connect over TLS, where that is wanted.
+    #[must_use]
+    pub fn secure_xds_address(&self) -> Option<SocketAddr> {
+        self.xds.secure_addr()
     }
 
     /// Where the admin API is.
@@ -125,8 +140,19 @@ impl Bound {
     /// # Errors
     /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let Self { settings, plane, control, sources, xds, admin, metrics, webhooks, status, registrations } =
-            self;
+        let Self {
+            settings,
+            plane,
+            control,
+            sources,
+            xds,
+            renewal,
+            admin,
+            metrics,
+            webhooks,
+            status,
+            registrations,
+        } = self;
         let (stopping, stopped) = watch::channel(false);
         let (say, said) = mpsc::channel(WAITING_BATCHES);
         let mut sources = sources.start(&say)?;
@@ -143,6 +169,7 @@ impl Bound {
             error = sources.ended() => return Err(error),
             error = ended(&mut status) => return Err(error),
             error = registrations.ended() => return Err(error),
+            () = renewed(renewal) => anyhow::bail!("nobody looks at TLS files any longer"),
             _ = &mut control => anyhow::bail!("the control loop ended by itself"),
             end = &mut admin => anyhow::bail!("the admin server ended by itself: {end:?}"),
             end = &mut xds => anyhow::bail!("the xDS server ended by itself: {end:?}"),
@@ -168,6 +195,14 @@ impl Bound {
     }
 }
 
+/// Keeps TLS up to date, where there is some; does not end.
+async fn renewed(renewal: Option<Renewal>) {
+    match renewal {
+        Some(renewal) => renewal.run().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits until writing status ends, which it should not; for ever where nobody writes.
 async fn ended(status: &mut Option<status::Running>) -> anyhow::Error {
     match status {
@@ -185,6 +220,22 @@ async fn stop_status(status: Option<status::Running>) {
 async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
     // An error says that the sender is gone, which means the same.
     let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// The xDS server, with its addresses.
+fn server(
+    settings: &Settings,
+    fanout: Arc<Fanout<Resources>>,
+    secure: Option<Secure>,
+) -> Result<pilotfish_xds::server::Bound<Resources>> {
+    let config = ServerConfig {
+        max_message: settings.max_request_bytes,
+        max_connections: settings.max_streams,
+        drain_timeout: settings.drain_deadline,
+        ..ServerConfig::default()
+    };
+    let server = Server::new(fanout, config).with_secure(secure);
+    server.bind(settings.xds_address).context("hint: --xds-address, --secure-xds-address")
 }
 
 /// The registries that were asked for, fed by one feed.

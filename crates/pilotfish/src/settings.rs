@@ -1,6 +1,7 @@
 //! Settings of `serve`, in two stages: what was written (flags, environment, file), and the checked parts that
 //! components get. All mistakes are reported at once.
 
+mod secure;
 mod webhooks;
 
 use crate::lanes::{Window, Windows};
@@ -9,6 +10,7 @@ use clap::Args;
 use pilotfish_kube::client::ClientSettings;
 use pilotfish_kube::remote::InsecureOptions;
 use pilotfish_registry::{MultiClusterServices, RegistrySettings};
+pub use secure::{CertificateSource, SecureSettings};
 use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
@@ -54,6 +56,23 @@ pub struct Written {
     /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
     #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub xds_address: Option<String>,
+    /// Where proxies connect over TLS, usually on port 15012, and prove who they are by a certificate or a token of their service
+    /// account; without it there is no such port
+    #[arg(long, env = "PILOTFISH_SECURE_XDS_ADDRESS", value_name = "HOST:PORT")]
+    pub secure_xds_address: Option<String>,
+    /// The certificate that is shown there, a chain in PEM; read again when it changes [default: the one that the webhooks keep]
+    #[arg(long, env = "PILOTFISH_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its key in PEM; read again when it changes
+    #[arg(long, env = "PILOTFISH_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Authorities of proxies' certificates in PEM, read again when they change; may repeat. Whoever has a certificate of them is
+    /// believed the SPIFFE identity in it
+    #[arg(long = "ca-cert-file", env = "PILOTFISH_CA_CERT_FILE", value_name = "FILE", value_delimiter = ',')]
+    pub ca_cert_files: Vec<PathBuf>,
+    /// Whom tokens of proxies must be for, with --kubernetes [default: istio-ca]
+    #[arg(long, env = "PILOTFISH_TOKEN_AUDIENCES", value_name = "AUDIENCE", value_delimiter = ',')]
+    pub token_audiences: Vec<String>,
     /// Where health, metrics and debug pages are [default: 127.0.0.1:15014]
     #[arg(long, env = "PILOTFISH_ADMIN_ADDRESS", value_name = "HOST:PORT")]
     pub admin_address: Option<String>,
@@ -157,6 +176,8 @@ pub struct Settings {
     pub mesh_networks: Option<PathBuf>,
     /// Where proxies connect.
     pub xds_address: SocketAddr,
+    /// Where they connect over TLS.
+    pub secure: Option<SecureSettings>,
     /// Where the admin API is.
     pub admin_address: SocketAddr,
     /// For the registries.
@@ -211,9 +232,11 @@ impl Written {
     }
 
     fn or(self, file: Self) -> Self {
-        let list = |own: Vec<String>, file| if own.is_empty() { file } else { own };
+        fn list<T>(own: Vec<T>, file: Vec<T>) -> Vec<T> {
+            if own.is_empty() { file } else { own }
+        }
         Self {
-            paths: if self.paths.is_empty() { file.paths } else { self.paths },
+            paths: list(self.paths, file.paths),
             kubernetes: self.kubernetes || file.kubernetes,
             kubeconfig: self.kubeconfig.or(file.kubeconfig),
             root_namespace: self.root_namespace.or(file.root_namespace),
@@ -235,6 +258,11 @@ impl Written {
             mesh_config: self.mesh_config.or(file.mesh_config),
             mesh_networks: self.mesh_networks.or(file.mesh_networks),
             xds_address: self.xds_address.or(file.xds_address),
+            secure_xds_address: self.secure_xds_address.or(file.secure_xds_address),
+            tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
+            tls_key_file: self.tls_key_file.or(file.tls_key_file),
+            ca_cert_files: list(self.ca_cert_files, file.ca_cert_files),
+            token_audiences: list(self.token_audiences, file.token_audiences),
             admin_address: self.admin_address.or(file.admin_address),
             cluster_id: self.cluster_id.or(file.cluster_id),
             domain: self.domain.or(file.domain),
@@ -266,8 +294,10 @@ impl Written {
         );
         let windows = Windows::default();
         let webhooks = check.webhooks(&self, &root_namespace);
+        let secure = check.secure(&self);
         let settings = Settings {
             webhooks,
+            secure,
             xds_address: check.address("--xds-address", self.xds_address, "127.0.0.1:15010"),
             admin_address: check.address("--admin-address", self.admin_address, "127.0.0.1:15014"),
             registry: RegistrySettings {

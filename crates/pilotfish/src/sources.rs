@@ -12,7 +12,7 @@ use pilotfish_admin::Metrics;
 use pilotfish_config::file::{FileSource, FileSourceSettings, RunningFileSource};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::{MeshFile, SourceBatch, SourceEvent};
-use pilotfish_kube::remote::{RemoteEvent, RemoteSettings, Remotes};
+use pilotfish_kube::remote::{RemoteClients, RemoteEvent, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings, client};
 use pilotfish_model::{Object, ObjectMeta};
 use pilotfish_registry::Hub;
@@ -82,6 +82,12 @@ impl Sources {
     #[must_use]
     pub fn client(&self) -> Option<client::Client> {
         self.cluster.as_ref().map(|(client, _)| client.clone())
+    }
+
+    /// The clients of remote clusters, where some may be read.
+    #[must_use]
+    pub fn remote_clients(&self) -> Option<RemoteClients> {
+        self.cluster.as_ref().map(|(_, settings)| settings.clients.clone())
     }
 
     /// Starts them; what they say goes to `say`.
@@ -158,7 +164,7 @@ fn kube_settings(settings: &Settings, cluster: &str, metrics: &Arc<Metrics>) -> 
         ..KubeSourceSettings::new(cluster)
     };
     let (timeout, allowed) = (settings.remote_cluster_timeout, settings.insecure_kubeconfig_options.clone());
-    RemoteSettings { source, timeout, allowed }
+    RemoteSettings { source, timeout, allowed, clients: RemoteClients::default() }
 }
 
 /// The mesh config that holds when none is written: only needed where it differs from Istio's.

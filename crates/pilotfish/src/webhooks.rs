@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::client::{self, ClientSettings};
 use pilotfish_webhook::inject::Injector;
-use pilotfish_webhook::{Bound, Keeper, KeeperSettings, Observer, Terms, Validator};
+use pilotfish_webhook::{Bound, Certificates, Keeper, KeeperSettings, Observer, Terms, Validator};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -105,6 +105,12 @@ impl Webhooks {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.bound.address()
+    }
+
+    /// The certificate that is kept for the Service's names.
+    #[must_use]
+    pub fn certificates(&self) -> Arc<Certificates> {
+        self.bound.certificates()
     }
 
     /// Runs until told to stop. The tasks end when they are done; none ends before.

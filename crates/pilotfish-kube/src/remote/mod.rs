@@ -10,11 +10,13 @@
 //! Each cluster is a failure domain of its own. One that does not answer delays readiness until its time is over; one that dies
 //! keeps everything that it said.
 
+mod clients;
 mod clusters;
 mod kubeconfig;
 #[cfg(test)]
 mod tests;
 
+pub use clients::RemoteClients;
 pub use clusters::Reading;
 pub use kubeconfig::{InsecureOptions, Refusal, UnknownOption};
 
@@ -51,6 +53,8 @@ pub struct RemoteSettings {
     pub timeout: Duration,
     /// What kubeconfigs may ask for although it is dangerous.
     pub allowed: InsecureOptions,
+    /// Where the clients of the clusters are kept, for others.
+    pub clients: RemoteClients,
 }
 
 /// What happens to remote clusters, in an order that makes sense: a reading is opened before it says something, and says nothing
@@ -222,15 +226,17 @@ impl Remotes {
             settle: if follows { SETTLE } else { Duration::ZERO },
             ..self.settings.source.clone()
         };
-        let timeout = self.settings.timeout;
-        Task { reading, source, timeout, out: self.out.clone(), happened: self.happened.clone() }
+        let (timeout, clients) = (self.settings.timeout, self.settings.clients.clone());
+        Task { reading, source, timeout, clients, out: self.out.clone(), happened: self.happened.clone() }
     }
 
     /// Stops a reading; when this returns it says nothing more.
     async fn stop(&mut self, reading: &Reading) {
         let Some(task) = self.tasks.remove(reading) else { return };
         task.abort();
-        if let Err(error) = task.await
+        let ended = task.await;
+        self.settings.clients.remove(reading);
+        if let Err(error) = ended
             && error.is_panic()
         {
             tracing::error!(%reading, %error, "the task of a remote cluster broke down");
@@ -253,6 +259,7 @@ struct Task {
     reading: Reading,
     source: KubeSourceSettings,
     timeout: Duration,
+    clients: RemoteClients,
     out: mpsc::Sender<RemoteEvent>,
     happened: mpsc::Sender<(Reading, Happened)>,
 }
@@ -273,6 +280,7 @@ impl Task {
                 return self.give_up(reason).await;
             }
         };
+        self.clients.insert(self.reading.clone(), client.clone());
         let (say, mut told) = mpsc::channel(WAITING);
         let mut source = std::pin::pin!(KubeSource::new(client, self.source.clone(), say).run());
         let mut patience = std::pin::pin!(tokio::time::sleep(self.timeout));

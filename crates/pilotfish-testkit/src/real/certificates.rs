@@ -38,39 +38,82 @@ impl Authority {
     /// When the machine has no randomness.
     #[must_use]
     pub fn client(&self, name: &str) -> (String, String) {
-        let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&key, &self.issuer).expect("it can be signed");
-        (certificate.pem(), key.serialize_pem())
+        self.sign(params)
+    }
+
+    /// The certificate and the key of a server on loopback, in PEM.
+    ///
+    /// # Panics
+    /// When the machine has no randomness.
+    #[must_use]
+    pub fn server(&self) -> (String, String) {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).expect("they are names");
+        params.distinguished_name = named("server");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// The certificate and the key of a workload with this SPIFFE identity, in PEM: good for both ends of a connection.
+    ///
+    /// # Panics
+    /// When the identity is no URI.
+    #[must_use]
+    pub fn workload(&self, identity: &str) -> (String, String) {
+        self.sign(workload(identity))
+    }
+
+    /// The same, but its time is over.
+    ///
+    /// # Panics
+    /// When the identity is no URI.
+    #[must_use]
+    pub fn expired(&self, identity: &str) -> (String, String) {
+        let mut params = workload(identity);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2020, 1, 2);
+        self.sign(params)
     }
 
     /// Writes `cert-chain.pem`, `key.pem` and `root-cert.pem` for a workload with this SPIFFE identity, as Istio's
-    /// agent does: good for both ends of a connection.
+    /// agent does.
     ///
     /// # Panics
     /// When the folder cannot be written, or the identity is no URI.
     pub fn issue(&self, identity: &str, folder: &Path) {
-        let key = KeyPair::generate().expect("a key can be made");
-        let mut params = CertificateParams::default();
-        params.distinguished_name = named("workload");
-        params.subject_alt_names = vec![SanType::URI(identity.try_into().expect("ASCII"))];
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&key, &self.issuer).expect("it can be signed");
+        self.write(self.workload(identity), folder);
+    }
+
+    /// Writes these files for a certificate and its key.
+    ///
+    /// # Panics
+    /// When the folder cannot be written.
+    pub fn write(&self, (certificate, key): (String, String), folder: &Path) {
         std::fs::create_dir_all(folder).expect("the folder can be made");
-        let files = [
-            ("cert-chain.pem", certificate.pem()),
-            ("key.pem", key.serialize_pem()),
-            ("root-cert.pem", self.root.clone()),
-        ];
+        let files = [("cert-chain.pem", certificate), ("key.pem", key), ("root-cert.pem", self.root.clone())];
         for (name, text) in files {
             std::fs::write(folder.join(name), text).expect("the folder can be written");
         }
     }
+
+    fn sign(&self, mut params: CertificateParams) -> (String, String) {
+        let key = KeyPair::generate().expect("a key can be made");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        let certificate = params.signed_by(&key, &self.issuer).expect("it can be signed");
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+fn workload(identity: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named("workload");
+    params.subject_alt_names = vec![SanType::URI(identity.try_into().expect("ASCII"))];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params
 }
 
 /// OpenSSL takes a certificate for self-signed when its subject has the same name as its issuer.

@@ -12,6 +12,8 @@ pub struct EnvoyOptions {
     pub protocol: &'static str,
     /// More arguments of `pilotfish bootstrap envoy`.
     pub arguments: Vec<String>,
+    /// The port of xDS; `None` for the plaintext one.
+    pub xds_port: Option<u16>,
 }
 
 impl EnvoyOptions {
@@ -19,7 +21,7 @@ impl EnvoyOptions {
     #[must_use]
     pub fn sidecar(protocol: &'static str) -> Self {
         let arguments = ["--name", "client", "--namespace", "shop", "--label", "app=client"];
-        Self { protocol, arguments: arguments.map(str::to_owned).to_vec() }
+        Self { protocol, arguments: arguments.map(str::to_owned).to_vec(), xds_port: None }
     }
 }
 
@@ -82,7 +84,7 @@ impl Envoy {
 }
 
 async fn bootstrap(pilotfish: &Pilotfish, options: &EnvoyOptions, admin: u16) -> PathBuf {
-    let xds = format!("127.0.0.1:{}", pilotfish.xds_port());
+    let xds = format!("127.0.0.1:{}", options.xds_port.unwrap_or(pilotfish.xds_port()));
     let mut command = Command::new(pilotfish.binary());
     command.args(["bootstrap", "envoy", "--xds-address", &xds, "--protocol", options.protocol]);
     command.args(["--envoy-admin-address", &format!("127.0.0.1:{admin}")]).args(&options.arguments);

@@ -10,6 +10,7 @@ mod fault_proxy;
 mod load;
 mod pilotfish;
 mod program;
+mod tunnel;
 mod wait;
 
 pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
@@ -20,4 +21,5 @@ pub use fault_proxy::{Fault, FaultProxy};
 pub use load::{Load, Tally, fetch, get};
 pub use pilotfish::Pilotfish;
 pub use program::{Program, Tool, free_port};
+pub use tunnel::Tunnel;
 pub use wait::{LIMIT, eventually};

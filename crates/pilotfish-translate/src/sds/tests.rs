@@ -50,7 +50,7 @@ fn get(proxy: &Proxy, name: &str) -> Option<String> {
 
 fn known(namespace: &str) -> Proxy {
     let id = format!("spiffe://cluster.local/ns/{namespace}/sa/gateway");
-    sidecar("gateway", "edge").with_identities([id.as_str()])
+    sidecar("gateway", namespace).with_identities([id.as_str()]).unwrap()
 }
 
 #[test]

@@ -38,7 +38,9 @@ fn names(resource_type: ResourceType) -> &'static [&'static str] {
 
 fn base(kind: ProxyKind) -> Proxy {
     let proxy = sidecar("client-0", "shop");
-    Proxy { kind, proxy_config: "{}".into(), ..proxy }.with_identities(["spiffe://td/ns/shop/sa/web"])
+    Proxy { kind, proxy_config: "{}".into(), ..proxy }
+        .with_identities(["spiffe://td/ns/shop/sa/web"])
+        .unwrap()
 }
 
 fn meta(pairs: &[(&str, &str)]) -> Arc<BTreeMap<String, String>> {

@@ -1,9 +1,11 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
 use super::Shared;
+use super::authentication::{CERTIFICATE, Call};
 use super::gate::Gate;
 use super::grpc::{self, Decoder};
 use super::others::{self, ADS};
+use super::secure::Client;
 use crate::fanout::Mark;
 use crate::source::{PeerInfo, ResourceSource};
 use crate::stream::{Protocol, Stream, StreamError};
@@ -55,11 +57,22 @@ struct AdsStream<S: ResourceSource> {
     started: bool,
 }
 
+/// A stream that a client asked for.
+struct Asked {
+    protocol: Protocol,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+}
+
 /// See the module.
 pub(super) struct Connection<S: ResourceSource, I> {
     shared: Arc<Shared<S>>,
     h2: H2<I, Bytes>,
     peer: PeerInfo,
+    /// On the secure listener: what is known of the client.
+    client: Option<Client>,
+    /// Streams of which nobody knows yet who wants them.
+    strangers: JoinSet<(Asked, Result<Vec<String>, StreamError>)>,
     streams: Slab<AdsStream<S>>,
     /// Health and reflection.
     others: JoinSet<()>,
@@ -77,7 +90,12 @@ pub(super) struct Connection<S: ResourceSource, I> {
 }
 
 impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
-    pub(super) fn new(shared: Arc<Shared<S>>, mut h2: H2<I, Bytes>, peer: PeerInfo) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared<S>>,
+        mut h2: H2<I, Bytes>,
+        peer: PeerInfo,
+        client: Option<Client>,
+    ) -> Self {
         let now = Instant::now();
         let next_ping = now + shared.config.keepalive_interval;
         Self {
@@ -85,6 +103,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             shared,
             h2,
             peer,
+            client,
+            strangers: JoinSet::new(),
             streams: Slab::new(),
             others: JoinSet::new(),
             next_ping,
@@ -127,6 +147,9 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 None => return Poll::Ready(Ok(())),
             }
         }
+        if !self.strangers.is_empty() {
+            self.meet_strangers(cx, now);
+        }
         self.each_stream(|stream, shared| {
             stream.receive(shared, now)?;
             stream.push(shared, cx, now)
@@ -161,7 +184,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     fn open(
         &mut self,
         request: Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
+        respond: SendResponse<Bytes>,
         cx: &Context<'_>,
         now: Instant,
     ) {
@@ -171,20 +194,63 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             _ => None,
         };
         if let Err(refusal) = self.check(&request, protocol) {
-            self.shared.fanout.recorder.stream_error(refusal.code_name());
-            // The client may be gone already; then nobody wants to know.
-            let _ = respond.send_response(grpc::refusal(&refusal), true);
+            self.refuse(&refusal, respond);
             return;
         }
         let Some(protocol) = protocol else { return self.open_other(request, respond) };
+        let asked = Asked { protocol, request, respond };
+        match &self.client {
+            None => self.admit(asked, Vec::new(), cx, now),
+            Some(Client { certificate: Ok(identities), .. }) => {
+                let identities = identities.clone();
+                self.shared.fanout.recorder.authenticated(CERTIFICATE);
+                self.admit(asked, identities, cx, now);
+            }
+            Some(Client { certificate: Err(why), authentication }) => {
+                let (why, authentication) = (why.clone(), authentication.clone());
+                let recorder = self.shared.fanout.recorder.clone();
+                let call = Call::new(self.peer.address.clone(), metadata(&asked.request));
+                self.strangers.spawn(async move {
+                    let who = authentication.run(&why, &call).await;
+                    match &who {
+                        Ok((name, _)) => recorder.authenticated(name),
+                        Err(error) => authentication.tell(&call.address, error),
+                    }
+                    (asked, who.map(|(_, identities)| identities))
+                });
+            }
+        }
+    }
+
+    fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
+        self.shared.fanout.recorder.stream_error(refusal.code_name());
+        // The client may be gone already; then nobody wants to know.
+        let _ = respond.send_response(grpc::refusal(refusal), true);
+    }
+
+    /// Takes in those of whom it is known by now who they are.
+    fn meet_strangers(&mut self, cx: &mut Context<'_>, now: Instant) {
+        while let Poll::Ready(Some(met)) = self.strangers.poll_join_next(cx) {
+            match met {
+                Ok((asked, Ok(identities))) => self.admit(asked, identities, cx, now),
+                Ok((asked, Err(refusal))) => self.refuse(&refusal, asked.respond),
+                // Its stream is reset, as nobody holds it any more.
+                Err(error) if error.is_panic() => tracing::error!(%error, "an authenticator broke down"),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Opens the stream of a client with these identities.
+    fn admit(&mut self, asked: Asked, identities: Vec<String>, cx: &Context<'_>, now: Instant) {
+        let Asked { protocol, request, mut respond } = asked;
         let Ok(mut responses) = respond.send_response(grpc::head(), false) else { return };
         // One byte of capacity is always asked for: without any, the client takes nothing more.
         responses.reserve_capacity(1);
-        let metadata = request
-            .headers()
-            .iter()
-            .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
-        let peer = PeerInfo { metadata: metadata.collect(), ..self.peer.clone() };
+        let mut metadata = metadata(&request);
+        // It has been looked at, or nobody needs it.
+        metadata.retain(|(name, _)| name != http::header::AUTHORIZATION.as_str());
+        let peer = PeerInfo { metadata, identities, ..self.peer.clone() };
         let stream = self.shared.fanout.open(protocol, peer);
         let mark = Arc::clone(stream.lock().mark());
         mark.wake_with(cx.waker().clone());
@@ -243,6 +309,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
         self.draining = true;
         self.others.abort_all();
+        self.strangers.abort_all();
         self.each_stream(|_, _| Err(StreamError::Unavailable("the server is shutting down".into()).into()));
         self.h2.graceful_shutdown();
     }
@@ -265,8 +332,10 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             self.ping_until = Some(now + config.keepalive_timeout);
             self.next_ping = now + config.keepalive_interval;
         }
-        let idle =
-            self.idle_since.filter(|_| self.others.is_empty()).map(|since| since + config.idle_timeout);
+        let idle = self
+            .idle_since
+            .filter(|_| self.others.is_empty() && self.strangers.is_empty())
+            .map(|since| since + config.idle_timeout);
         if idle.is_some_and(|until| now >= until) {
             return Err(ConnectionError::Idle);
         }
@@ -402,6 +471,14 @@ impl<S: ResourceSource> AdsStream<S> {
         // A client that hung up is told nothing.
         let _ = self.responses.send_trailers(trailers);
     }
+}
+
+/// The request's metadata that is text.
+fn metadata(request: &Request<RecvStream>) -> Vec<(String, String)> {
+    let headers = request.headers().iter();
+    headers
+        .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())))
+        .collect()
 }
 
 /// Whether the client took enough of what it was sent to be sent more.

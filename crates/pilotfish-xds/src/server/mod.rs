@@ -2,17 +2,27 @@
 //!
 //! It stands on the h2 crate directly. One task holds a connection with all of its streams; a push is one wake-up, one
 //! small header at most and one write of shared bytes. Health and reflection are served beside ADS by tonic's services.
+//!
+//! There is a plaintext listener, whose clients have no identity, and where it is asked for a [`Secure`] one with TLS, whose clients
+//! have to prove one. Behind the handshake both are the same.
 
+mod authentication;
 mod connection;
 mod gate;
 mod grpc;
+mod log_limit;
 mod others;
+mod secure;
+pub mod tls;
 
 use crate::fanout::Fanout;
 use crate::source::{PeerInfo, ResourceSource};
+pub use authentication::{Authenticated, Authenticator, Call};
 use connection::Connection;
 use others::Others;
 use parking_lot::Mutex;
+pub use secure::Secure;
+use secure::{Client, Door};
 use slab::Slab;
 use std::future::Future;
 use std::io;
@@ -38,8 +48,12 @@ pub struct ServerConfig {
     pub max_headers: u32,
     /// Bytes that one stream may have waiting for a slow client before nothing more is made for it.
     pub send_buffer: usize,
-    /// How long a connection may take for HTTP/2's preface.
+    /// How long a connection may take for TLS, and then for HTTP/2's preface.
     pub handshake_timeout: Duration,
+    /// TLS handshakes that are computed at a time; more wait, as long as the handshake may take.
+    pub max_handshakes: usize,
+    /// How long it may take to find out who a client is.
+    pub authentication_timeout: Duration,
     /// How long a stream may take for its first request.
     pub first_request_timeout: Duration,
     /// How long a connection may be without streams.
@@ -61,6 +75,8 @@ impl Default for ServerConfig {
             max_headers: 32 << 10,
             send_buffer: 1 << 20,
             handshake_timeout: Duration::from_secs(10),
+            max_handshakes: 256,
+            authentication_timeout: Duration::from_secs(10),
             first_request_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(300),
             keepalive_interval: Duration::from_secs(30),
@@ -81,6 +97,14 @@ pub enum ServerError {
         /// What the system says.
         source: io::Error,
     },
+    /// The same for the secure listener.
+    #[error("cannot listen on {address} for xDS over TLS")]
+    BindSecure {
+        /// What was to be bound.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Health or reflection cannot be set up.
     #[error("cannot set up gRPC reflection: {0}")]
     Reflection(String),
@@ -90,6 +114,7 @@ pub enum ServerError {
 pub struct Server<S: ResourceSource> {
     fanout: Arc<Fanout<S>>,
     config: ServerConfig,
+    secure: Option<Secure>,
 }
 
 /// What all connections share.
@@ -105,23 +130,22 @@ pub(crate) struct Shared<S: ResourceSource> {
 impl<S: ResourceSource> Server<S> {
     /// A server of that fan-out's streams.
     pub fn new(fanout: Arc<Fanout<S>>, config: ServerConfig) -> Self {
-        Self { fanout, config }
+        Self { fanout, config, secure: None }
+    }
+
+    /// Also listens there.
+    #[must_use]
+    pub fn with_secure(self, secure: Option<Secure>) -> Self {
+        Self { secure, ..self }
     }
 
     /// Binds, so that a port conflict is an error at start.
     ///
     /// # Errors
-    /// When the address cannot be bound.
+    /// When an address cannot be bound.
     pub fn bind(self, address: SocketAddr) -> Result<Bound<S>, ServerError> {
-        let listen = || {
-            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            socket.set_reuseaddr(true)?;
-            socket.bind(address)?;
-            let listener = socket.listen(4096)?;
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        };
-        let (listener, local) = listen().map_err(|source| ServerError::Bind { address, source })?;
+        let (listener, local) = listen(address).map_err(|source| ServerError::Bind { address, source })?;
+        let secure = self.secure.map(|secure| Door::bind(secure, &self.config)).transpose()?;
         let shared = Shared {
             fanout: self.fanout,
             config: self.config,
@@ -129,14 +153,24 @@ impl<S: ResourceSource> Server<S> {
             draining: AtomicBool::new(false),
             tasks: Mutex::default(),
         };
-        Ok(Bound { listener, local, shared: Arc::new(shared) })
+        Ok(Bound { listener, local, secure, shared: Arc::new(shared) })
     }
+}
+
+fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(4096)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 /// A server that listens and does not serve yet.
 pub struct Bound<S: ResourceSource> {
     listener: TcpListener,
     local: SocketAddr,
+    secure: Option<Door>,
     shared: Arc<Shared<S>>,
 }
 
@@ -146,10 +180,15 @@ impl<S: ResourceSource> Bound<S> {
         self.local
     }
 
+    /// The address of the secure listener, where there is one.
+    pub fn secure_addr(&self) -> Option<SocketAddr> {
+        self.secure.as_ref().map(|door| door.local)
+    }
+
     /// Serves until `shutdown` resolves, then drains: no new connections, GOAWAY, streams end with `UNAVAILABLE`, and what is
     /// left after [`ServerConfig::drain_timeout`] is cut off.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, shared, .. } = self;
+        let Self { listener, secure, shared, .. } = self;
         let mut connections = JoinSet::new();
         let mut health = tokio::time::interval(Duration::from_millis(250));
         tokio::pin!(shutdown);
@@ -162,41 +201,60 @@ impl<S: ResourceSource> Bound<S> {
                     tracing::error!(%error, "a connection's task ended early");
                 },
                 accepted = listener.accept() => match accepted {
-                    Ok((io, peer)) => shared.accept(io, peer, &mut connections),
-                    Err(error) => {
-                        // Out of file descriptors, mostly: others end in the meantime.
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
+                    Ok((io, peer)) => if let Some(peer) = shared.admit(&io, peer, connections.len()) {
+                        connections.spawn(Arc::clone(&shared).serve(io, peer, None));
+                    },
+                    Err(error) => cannot_accept(&error).await,
+                },
+                Some((way, accepted)) = accept_secure(secure.as_ref()) => match accepted {
+                    Ok((io, peer)) => if let Some(peer) = shared.admit(&io, peer, connections.len()) {
+                        connections.spawn(Arc::clone(&shared).serve_secure(io, peer, Arc::clone(way)));
+                    },
+                    Err(error) => cannot_accept(&error).await,
                 },
             }
         }
-        drop(listener);
+        drop((listener, secure));
         shared.others.report(false).await;
         shared.drain(connections).await;
     }
 }
 
+/// The next connection of the secure listener; `None` where there is none.
+async fn accept_secure(
+    door: Option<&Door>,
+) -> Option<(&Arc<secure::Way>, io::Result<(tokio::net::TcpStream, SocketAddr)>)> {
+    let door = door?;
+    Some((&door.way, door.listener.accept().await))
+}
+
+/// Out of file descriptors, mostly: others end in the meantime.
+async fn cannot_accept(error: &io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
 impl<S: ResourceSource> Shared<S> {
-    fn accept(self: &Arc<Self>, io: tokio::net::TcpStream, peer: SocketAddr, connections: &mut JoinSet<()>) {
-        if connections.len() >= self.config.max_connections {
+    /// Whether a connection is taken beside those that are open.
+    fn admit(&self, io: &tokio::net::TcpStream, peer: SocketAddr, open: usize) -> Option<PeerInfo> {
+        if open >= self.config.max_connections {
             tracing::warn!(%peer, limit = self.config.max_connections, "too many connections: closed");
-            return;
+            return None;
         }
         // Without it, a stream's first exchanges wait 40 ms for a delayed TCP ACK.
         if let Err(error) = io.set_nodelay(true) {
             tracing::debug!(%peer, %error, "connection is gone already");
-            return;
+            return None;
         }
-        let peer = PeerInfo { address: peer.to_string(), ..PeerInfo::default() };
-        connections.spawn(Arc::clone(self).serve(io, peer));
+        Some(PeerInfo { address: peer.to_string(), ..PeerInfo::default() })
     }
 
-    /// Serves one connection until it ends.
+    /// Serves one connection until it ends; `client` is there where clients have to prove who they are.
     async fn serve<I: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         self: Arc<Self>,
         io: I,
         peer: PeerInfo,
+        client: Option<Client>,
     ) {
         let config = self.config;
         let handshake = h2::server::Builder::new()
@@ -218,7 +276,7 @@ impl<S: ResourceSource> Shared<S> {
                 return;
             }
         };
-        if let Err(error) = Connection::new(self, h2, peer).await {
+        if let Err(error) = Connection::new(self, h2, peer, client).await {
             tracing::debug!(peer = address, %error, "connection ended");
         }
     }

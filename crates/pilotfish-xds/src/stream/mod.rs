@@ -69,6 +69,9 @@ pub enum StreamError {
     /// A message or a node that cannot be understood.
     #[error("{0}")]
     InvalidArgument(String),
+    /// The client does not prove who it is, where it has to.
+    #[error("{0}")]
+    Unauthenticated(String),
     /// The client may not be who it says it is.
     #[error("{0}")]
     PermissionDenied(String),
@@ -96,6 +99,7 @@ impl StreamError {
         match self {
             Self::InvalidArgument(_) => 3,
             Self::PermissionDenied(_) => 7,
+            Self::Unauthenticated(_) => 16,
             Self::FailedPrecondition(_) => 9,
             Self::ResourceExhausted(_) => 8,
             Self::DeadlineExceeded(_) => 4,
@@ -110,6 +114,7 @@ impl StreamError {
         match self {
             Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::PermissionDenied(_) => "PERMISSION_DENIED",
+            Self::Unauthenticated(_) => "UNAUTHENTICATED",
             Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
             Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
             Self::DeadlineExceeded(_) => "DEADLINE_EXCEEDED",

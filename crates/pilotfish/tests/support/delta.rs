@@ -35,14 +35,25 @@ impl Proxy {
         node: Node,
         clusters: &[&str],
     ) -> anyhow::Result<Self> {
+        Self::connect_to(pilotfish.xds_port(), node, clusters, &[]).await
+    }
+
+    /// The same at a port of loopback, with further headers.
+    pub(crate) async fn connect_to(
+        port: u16,
+        node: Node,
+        clusters: &[&str],
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let first = DeltaDiscoveryRequest {
             node: Some(node),
             type_url: ENDPOINTS.to_owned(),
             resource_names_subscribe: clusters.iter().map(|&name| name.to_owned()).collect(),
             ..DeltaDiscoveryRequest::default()
         };
-        let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
-        let connection = Connection::open(target, PATH, vec![Bytes::from(first.encode_to_vec())]).await?;
+        let target = SocketAddr::from(([127, 0, 0, 1], port));
+        let first = vec![Bytes::from(first.encode_to_vec())];
+        let connection = Connection::open_with(target, PATH, headers, first).await?;
         Ok(Self { connection })
     }
 

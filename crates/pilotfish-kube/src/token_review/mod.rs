@@ -1,0 +1,144 @@
+//! Who a bearer token belongs to, as the API server that issued it says (TokenReview).
+//!
+//! What it says is remembered for a moment, so that a client that comes back does not cost a request. An API server that cannot
+//! answer lets nobody in.
+
+mod cache;
+mod review;
+
+use crate::client::Client;
+use crate::remote::RemoteClients;
+use cache::{Cache, Key, Outcome};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Requests to API servers at a time.
+const AT_A_TIME: usize = 64;
+/// How long one may take, with the wait for its turn.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The longest token, in bytes. Those of service accounts have about 1,000.
+const LONGEST: usize = 16 << 10;
+
+/// A Kubernetes service account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceAccount {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Why a token proves nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReviewError {
+    /// The client names a cluster that is not read.
+    #[error("no cluster {0:?} is read here, whose API server could check the token")]
+    NoCluster(String),
+    /// It is no token at all.
+    #[error("the token is empty or too long")]
+    NoToken,
+    /// The API server says so.
+    #[error("the token is not accepted: {0}")]
+    Refused(String),
+    /// It is good, but for somebody else.
+    #[error("the token is not for {0}")]
+    Audience(String),
+    /// It is good, but not a workload's.
+    #[error("the token is not one of a service account")]
+    NoServiceAccount,
+    /// Nobody knows.
+    #[error("the API server of cluster {cluster} cannot check the token now: {reason}")]
+    Unavailable {
+        /// The cluster.
+        cluster: String,
+        /// What it says.
+        reason: String,
+    },
+}
+
+impl ReviewError {
+    /// Whether an API server said that the token is bad.
+    fn is_verdict(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Audience(_) | Self::NoServiceAccount)
+    }
+}
+
+/// Asks API servers about tokens.
+pub struct TokenReviewer {
+    own: (Arc<str>, Client),
+    remote: RemoteClients,
+    audiences: Vec<String>,
+    turns: Semaphore,
+    cache: Mutex<Cache>,
+}
+
+impl TokenReviewer {
+    /// Asks `own`, the cluster of that id, and the remote clusters. Tokens must be for one of the audiences.
+    #[must_use]
+    pub fn new(own: (Arc<str>, Client), remote: RemoteClients, audiences: Vec<String>) -> Self {
+        Self { own, remote, audiences, turns: Semaphore::new(AT_A_TIME), cache: Mutex::default() }
+    }
+
+    /// Who the token of a client in that cluster belongs to; an empty cluster is the own one.
+    ///
+    /// # Errors
+    /// Says why it proves nothing.
+    pub async fn review(&self, cluster: &str, token: &str) -> Result<ServiceAccount, ReviewError> {
+        let (own, client) = &self.own;
+        let (cluster, client) = match cluster {
+            "" => (&**own, client.clone()),
+            cluster if *cluster == **own => (cluster, client.clone()),
+            other => (other, self.remote.of(other).ok_or_else(|| no_cluster(other))?),
+        };
+        if token.is_empty() || token.len() > LONGEST {
+            return Err(ReviewError::NoToken);
+        }
+        let key = Key::of(cluster, token);
+        if let Some(known) = self.cache.lock().get(key, Instant::now()) {
+            return known;
+        }
+        let outcome = self.ask(cluster, &client, token).await;
+        self.cache.lock().put(key, &outcome, Instant::now());
+        outcome
+    }
+
+    async fn ask(&self, cluster: &str, client: &Client, token: &str) -> Outcome {
+        let unavailable = |reason: String| ReviewError::Unavailable { cluster: cluster.to_owned(), reason };
+        let ask = async {
+            let _turn = self.turns.acquire().await.map_err(|error| unavailable(error.to_string()))?;
+            let request =
+                review::request(token, &self.audiences).map_err(|error| unavailable(error.to_string()))?;
+            let answer = client.request_text(request).await;
+            answer.map_err(|error| unavailable(crate::watch::chain(&error)))
+        };
+        let late = || unavailable(format!("no answer within {} s", LIMIT.as_secs()));
+        let answer = timeout(LIMIT, ask).await.map_err(|_| late())??;
+        review::outcome(&answer, &self.audiences, cluster)
+    }
+}
+
+/// The client chose the name: not all of a long one is told.
+fn no_cluster(name: &str) -> ReviewError {
+    ReviewError::NoCluster(name.chars().take(64).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_cannot_be_checked_is_refused_without_a_request() {
+        // Nobody listens there.
+        let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
+        let client = crate::client::of_config(config).unwrap();
+        let reviewer = TokenReviewer::new(("own".into(), client), RemoteClients::default(), vec!["a".into()]);
+        assert_eq!(reviewer.review("west", "t").await, Err(ReviewError::NoCluster("west".into())));
+        assert_eq!(reviewer.review("own", "").await, Err(ReviewError::NoToken));
+        assert_eq!(reviewer.review("", &"t".repeat(LONGEST + 1)).await, Err(ReviewError::NoToken));
+        let down = reviewer.review("", "t").await.unwrap_err();
+        assert!(matches!(&down, ReviewError::Unavailable { cluster, .. } if cluster == "own"), "{down}");
+    }
+}

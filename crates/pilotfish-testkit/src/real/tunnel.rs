@@ -1,0 +1,97 @@
+//! A port of loopback behind which a TLS server is, for clients that speak no TLS.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+/// See the module; ends when dropped.
+pub struct Tunnel {
+    port: u16,
+    errors: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Tunnel {
+    /// To the TLS server on that port of loopback, which must have a certificate of the authority `root`. `client` is the chain and the key
+    /// that are shown to it.
+    ///
+    /// # Panics
+    /// When the certificates are none.
+    pub async fn start(server: u16, root: &str, client: Option<&(String, String)>) -> Self {
+        let connector = TlsConnector::from(Arc::new(config(root, client)));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = errors.clone();
+        let task = tokio::spawn(async move {
+            // Ends its connections with itself.
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((plain, _)) = listener.accept().await {
+                let (connector, told) = (connector.clone(), told.clone());
+                connections.spawn(async move {
+                    if let Err(error) = carry(plain, server, &connector).await {
+                        told.lock().expect("nobody panics with it").push(error.to_string());
+                    }
+                });
+            }
+        });
+        Self { port, errors, task }
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How connections ended badly so far.
+    ///
+    /// # Panics
+    /// Never.
+    #[must_use]
+    pub fn errors(&self) -> Vec<String> {
+        self.errors.lock().expect("nobody panics with it").clone()
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn carry(mut plain: TcpStream, server: u16, connector: &TlsConnector) -> io::Result<()> {
+    let socket = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], server))).await?;
+    socket.set_nodelay(true)?;
+    plain.set_nodelay(true)?;
+    let name = ServerName::try_from("localhost").expect("it is a name");
+    let mut secret = connector.connect(name, socket).await?;
+    tokio::io::copy_bidirectional(&mut plain, &mut secret).await.map(|_| ())
+}
+
+fn config(root: &str, client: Option<&(String, String)>) -> ClientConfig {
+    let certificates = |pem: &str| -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().expect("it is PEM")
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(root));
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has them")
+        .with_root_certificates(roots);
+    let mut config = match client {
+        Some((chain, key)) => {
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("it is a key");
+            builder.with_client_auth_cert(certificates(chain), key).expect("they belong together")
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}

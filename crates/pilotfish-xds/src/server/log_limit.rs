@@ -1,0 +1,51 @@
+//! Lines of the log that a stranger can cause are not as many as he likes.
+
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
+
+/// How many lines are written in one [`SPAN`].
+const LINES: u32 = 10;
+const SPAN: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct LogLimit(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    since: Option<Instant>,
+    lines: u32,
+    left_out: u64,
+}
+
+impl LogLimit {
+    /// Whether a line may be written now: with how many were left out since the last one.
+    pub(super) fn allow(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock();
+        if state.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
+            state.since = Some(now);
+            state.lines = 0;
+        }
+        if state.lines >= LINES {
+            state.left_out += 1;
+            return None;
+        }
+        state.lines += 1;
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_written_up_to_the_limit_and_the_others_counted() {
+        let limit = LogLimit::default();
+        let start = Instant::now();
+        let allowed: Vec<_> = (0..LINES + 3).map(|_| limit.allow(start)).collect();
+        assert_eq!(allowed.iter().flatten().count(), LINES as usize);
+        assert_eq!(limit.allow(start + SPAN), Some(3), "the next one tells how many were left out");
+        assert_eq!(limit.allow(start + SPAN), Some(0));
+    }
+}

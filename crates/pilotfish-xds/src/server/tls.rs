@@ -1,0 +1,231 @@
+//! TLS of the secure listener: the certificate that is shown, and the authorities that clients' certificates are held against.
+//! Both can be replaced while connections go on; every handshake uses what is in force when it begins.
+
+use parking_lot::RwLock;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{RootCertStore, ServerConfig};
+use std::sync::Arc;
+
+/// Why TLS material cannot be used. No message holds a part of a key.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// There is no certificate in the text.
+    #[error("{0}: no certificate in PEM")]
+    NoCertificate(String),
+    /// A certificate is broken.
+    #[error("{origin}: {reason}")]
+    Certificate {
+        /// Where it comes from.
+        origin: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The key cannot be read or used.
+    #[error("{origin}: no private key that can be used: {reason}")]
+    Key {
+        /// Where it comes from.
+        origin: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Certificate and key are each good.
+    #[error("{certificate} and {key} do not belong together")]
+    Mismatch {
+        /// Where the certificate comes from.
+        certificate: String,
+        /// Where the key comes from.
+        key: String,
+    },
+    /// What the TLS library says of the whole.
+    #[error("these TLS settings cannot be used: {0}")]
+    Settings(String),
+}
+
+/// A PEM text, and where it comes from: the path that messages name.
+#[derive(Clone, Copy, Debug)]
+pub struct Pem<'a> {
+    /// Where it comes from.
+    pub origin: &'a str,
+    /// The text.
+    pub text: &'a [u8],
+}
+
+/// Where the server's certificate comes from.
+#[derive(Clone, Debug)]
+pub struct ServerCertificate(Arc<dyn ResolvesServerCert>);
+
+impl ServerCertificate {
+    /// A chain, the server's own certificate first, and its key.
+    ///
+    /// # Errors
+    /// When one of them is broken or they do not belong together.
+    pub fn from_pem(chain: Pem<'_>, key: Pem<'_>) -> Result<Self, TlsError> {
+        let certificates = certificates(chain)?;
+        let fail = |reason: String| TlsError::Key { origin: key.origin.to_owned(), reason };
+        let private = PrivateKeyDer::from_pem_slice(key.text).map_err(|error| fail(error.to_string()))?;
+        let provider = rustls::crypto::ring::default_provider();
+        let certified =
+            CertifiedKey::from_der(certificates, private, &provider).map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => {
+                    TlsError::Mismatch { certificate: chain.origin.to_owned(), key: key.origin.to_owned() }
+                }
+                rustls::Error::General(reason) => fail(reason),
+                other => TlsError::Certificate { origin: chain.origin.to_owned(), reason: other.to_string() },
+            })?;
+        Ok(Self(Arc::new(SingleCertAndKey::from(certified))))
+    }
+
+    /// From somebody who keeps it: asked at every handshake.
+    #[must_use]
+    pub fn kept(by: Arc<dyn ResolvesServerCert>) -> Self {
+        Self(by)
+    }
+}
+
+/// The authorities of clients' certificates. Without any, clients are not asked for certificates.
+#[derive(Clone, Debug)]
+pub struct Authorities(RootCertStore);
+
+impl Default for Authorities {
+    fn default() -> Self {
+        Self(RootCertStore::empty())
+    }
+}
+
+impl Authorities {
+    /// All certificates of these texts.
+    ///
+    /// # Errors
+    /// When a text has none, or one that cannot be an authority.
+    pub fn from_pem(texts: &[Pem<'_>]) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for text in texts {
+            for certificate in certificates(*text)? {
+                roots.add(certificate).map_err(|error| TlsError::Certificate {
+                    origin: text.origin.to_owned(),
+                    reason: error.to_string(),
+                })?;
+            }
+        }
+        Ok(Self(roots))
+    }
+}
+
+fn certificates(pem: Pem<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.text).collect();
+    let fail = |reason| TlsError::Certificate { origin: pem.origin.to_owned(), reason };
+    let found = found.map_err(|error| fail(error.to_string()))?;
+    if found.is_empty() {
+        return Err(TlsError::NoCertificate(pem.origin.to_owned()));
+    }
+    Ok(found)
+}
+
+/// What is in force.
+#[derive(Debug)]
+pub struct Tls(RwLock<Arc<ServerConfig>>);
+
+impl Tls {
+    /// TLS with that certificate and those authorities.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn new(certificate: ServerCertificate, authorities: Authorities) -> Result<Self, TlsError> {
+        Ok(Self(RwLock::new(config(certificate, authorities)?)))
+    }
+
+    /// From now on handshakes use these; connections that stand are left alone.
+    ///
+    /// # Errors
+    /// When they cannot be used: what was in force stays so.
+    pub fn replace(&self, certificate: ServerCertificate, authorities: Authorities) -> Result<(), TlsError> {
+        let config = config(certificate, authorities)?;
+        *self.0.write() = config;
+        Ok(())
+    }
+
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        self.0.read().clone()
+    }
+}
+
+fn config(certificate: ServerCertificate, authorities: Authorities) -> Result<Arc<ServerConfig>, TlsError> {
+    let fail = |error: String| TlsError::Settings(error);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| fail(error.to_string()))?;
+    let builder = if authorities.0.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities.0), provider)
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| fail(error.to_string()))?;
+        builder.with_client_cert_verifier(verifier)
+    };
+    let mut config = builder.with_cert_resolver(certificate.0);
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    // A resumed session would carry a client's certificate past its end, and past the authority's.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    fn pair() -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["xds.test".to_owned()]).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn pem<'a>(origin: &'a str, text: &'a str) -> Pem<'a> {
+        Pem { origin, text: text.as_bytes() }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_file_and_without_the_key() {
+        let ((chain, key), (_, other)) = (pair(), pair());
+        let broken = chain.replace("MII", "AAA");
+        for (chain, key, told) in [
+            ("", key.as_str(), "c.pem: no certificate in PEM"),
+            (key.as_str(), key.as_str(), "c.pem: no certificate in PEM"),
+            (broken.as_str(), key.as_str(), "c.pem: "),
+            (chain.as_str(), "", "k.pem: no private key that can be used"),
+            (chain.as_str(), chain.as_str(), "k.pem: no private key that can be used"),
+            (chain.as_str(), other.as_str(), "c.pem and k.pem do not belong together"),
+        ] {
+            let error = ServerCertificate::from_pem(pem("c.pem", chain), pem("k.pem", key)).unwrap_err();
+            assert!(error.to_string().starts_with(told), "{error}");
+            assert!(!error.to_string().contains(other.lines().nth(1).unwrap()), "{error}");
+        }
+        assert!(ServerCertificate::from_pem(pem("c.pem", &chain), pem("k.pem", &key)).is_ok());
+    }
+
+    #[test]
+    fn authorities_are_certificates() {
+        let (chain, key) = pair();
+        assert!(Authorities::from_pem(&[pem("a", &chain), pem("b", &chain)]).is_ok());
+        for wrong in ["", "nothing", key.as_str()] {
+            let error = Authorities::from_pem(&[pem("a", &chain), pem("b", wrong)]).unwrap_err();
+            assert_eq!(error.to_string(), "b: no certificate in PEM");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_replaces_nothing() {
+        let (chain, key) = pair();
+        let good = ServerCertificate::from_pem(pem("c", &chain), pem("k", &key)).unwrap();
+        let tls = Tls::new(good.clone(), Authorities::default()).unwrap();
+        let before = tls.config();
+        tls.replace(good, Authorities::from_pem(&[pem("a", &chain)]).unwrap()).unwrap();
+        assert!(!Arc::ptr_eq(&before, &tls.config()), "handshakes use the new one");
+    }
+}

@@ -1,0 +1,224 @@
+//! xDS over TLS: who is let in, with which certificates, while those of the server and the authorities change; and an Envoy that gets
+//! its gateway's secrets.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use pilotfish_testkit::real::{Authority, Envoy, EnvoyOptions, Pilotfish, Tunnel, eventually, free_port};
+use std::path::PathBuf;
+use support::delta::{Proxy, node};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pilotfish");
+const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
+const SHOP_WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+
+fn entry(address: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: web, namespace: shop}}\nspec:\n  hosts: \
+         [web.shop.svc.cluster.local]\n  location: MESH_INTERNAL\n  resolution: STATIC\n  ports: [{{name: http, number: 80, \
+         protocol: HTTP}}]\n  endpoints: [{{address: {address}, ports: {{http: 8080}}}}]\n"
+    )
+}
+
+/// Pilotfish on files, with a secure port whose certificates are those of an authority.
+struct Served {
+    folder: tempfile::TempDir,
+    pilotfish: Pilotfish,
+    port: u16,
+}
+
+impl Served {
+    async fn start(authority: &Authority, files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mesh = folder.path().join("mesh");
+        std::fs::create_dir(&mesh).unwrap();
+        for (name, text) in files {
+            std::fs::write(mesh.join(name), text).unwrap();
+        }
+        let server = folder.path().join("server");
+        authority.write(authority.server(), &server);
+        let port = free_port();
+        let file = |name: &str| server.join(name).to_str().unwrap().to_owned();
+        let pilotfish = Pilotfish::launch(
+            BINARY,
+            &[
+                mesh.to_str().unwrap(),
+                "--secure-xds-address",
+                &format!("127.0.0.1:{port}"),
+                "--tls-cert-file",
+                &file("cert-chain.pem"),
+                "--tls-key-file",
+                &file("key.pem"),
+                "--ca-cert-file",
+                &file("root-cert.pem"),
+            ],
+        );
+        pilotfish.ready().await;
+        Self { folder, pilotfish, port }
+    }
+
+    /// The folder of the server's certificate.
+    fn certificates(&self) -> PathBuf {
+        self.folder.path().join("server")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let new = self.folder.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, self.folder.path().join("mesh").join(name)).unwrap();
+    }
+}
+
+/// A proxy of the service account shop/web behind a tunnel.
+async fn connect(tunnel: &Tunnel, account: &str) -> anyhow::Result<Proxy> {
+    let metadata = [("NAMESPACE", "shop"), ("SERVICE_ACCOUNT", account)];
+    let node = node("sidecar~10.0.0.9~client-1.shop~shop.svc.cluster.local", &metadata);
+    Proxy::connect_to(tunnel.port(), node, &[WEB], &[]).await
+}
+
+/// How it is refused.
+async fn refused(tunnel: &Tunnel, account: &str) -> String {
+    match connect(tunnel, account).await {
+        Ok(mut proxy) => format!("{:#}", proxy.end().await),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_who_proves_the_nodes_identity_is_served() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let served = Served::start(&authority, &[("web.yaml", &entry("192.0.2.1"))]).await;
+    let to = async |client: Option<(String, String)>| {
+        Tunnel::start(served.port, authority.root(), client.as_ref()).await
+    };
+    let good = to(Some(authority.workload(SHOP_WEB))).await;
+    connect(&good, "web").await.unwrap().has_endpoints(WEB, &["192.0.2.1:8080 1"]).await;
+    connect(&good, "").await.unwrap().has_endpoints(WEB, &["192.0.2.1:8080 1"]).await;
+
+    let told = refused(&good, "cart").await;
+    assert!(told.contains("grpc-status 7") && told.contains("service account \"cart\""), "{told}");
+    let other = to(Some(authority.workload("spiffe://cluster.local/ns/other/sa/web"))).await;
+    let told = refused(&other, "web").await;
+    assert!(told.contains("grpc-status 7") && told.contains("proves spiffe://"), "{told}");
+    let nobody = to(None).await;
+    let told = refused(&nobody, "web").await;
+    assert!(told.contains("grpc-status 16") && told.contains("certificate: none was presented"), "{told}");
+    let nameless = to(Some(authority.client("web"))).await;
+    let told = refused(&nameless, "web").await;
+    assert!(told.contains("grpc-status 16") && told.contains("no SPIFFE identity"), "{told}");
+
+    // Both authorities have one name and different keys.
+    for (client, alert) in
+        [(stranger.workload(SHOP_WEB), "decrypterror"), (authority.expired(SHOP_WEB), "certificateexpired")]
+    {
+        let tunnel = to(Some(client)).await;
+        assert!(!refused(&tunnel, "web").await.contains("grpc-status"), "there is no gRPC");
+        eventually("the handshake fails", || async {
+            let errors = tunnel.errors();
+            let found = errors.iter().any(|error| error.to_ascii_lowercase().contains(alert));
+            if found { Ok(()) } else { Err(errors) }
+        })
+        .await;
+    }
+    // A client that trusts somebody else finds nobody.
+    let elsewhere = Tunnel::start(served.port, stranger.root(), Some(&authority.workload(SHOP_WEB))).await;
+    assert!(!refused(&elsewhere, "web").await.contains("grpc-status"));
+
+    let metrics = served.pilotfish.page("/metrics").await.unwrap();
+    for line in [
+        "pilotfish_xds_authenticated{method=\"certificate\"} 4",
+        "pilotfish_xds_tls_handshakes{result=\"failed\"} 3",
+        "pilot_total_xds_internal_errors{code=\"PERMISSION_DENIED\"} 2",
+        "pilot_total_xds_internal_errors{code=\"UNAUTHENTICATED\"} 2",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}:\n{metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_replaced_while_streams_go_on() {
+    let (first, second) = (Authority::new(), Authority::new());
+    let served = Served::start(&first, &[("web.yaml", &entry("192.0.2.1"))]).await;
+    let old = Tunnel::start(served.port, first.root(), Some(&first.workload(SHOP_WEB))).await;
+    let mut stream = connect(&old, "web").await.unwrap();
+    stream.has_endpoints(WEB, &["192.0.2.1:8080 1"]).await;
+
+    second.write(second.server(), &served.certificates());
+    let new = Tunnel::start(served.port, second.root(), Some(&second.workload(SHOP_WEB))).await;
+    eventually("the new certificates are in force", || async { connect(&new, "web").await.map(drop) }).await;
+    assert!(!refused(&old, "web").await.contains("grpc-status"), "the old authority counts no longer");
+
+    // A certificate without its key: it is told, and the last good pair stays.
+    std::fs::write(served.certificates().join("cert-chain.pem"), first.server().0).unwrap();
+    eventually("the broken files are told", || async {
+        let refused = served.pilotfish.metric("pilotfish_xds_tls_files_refused").await;
+        if refused == 1.0 { Ok(()) } else { Err(refused) }
+    })
+    .await;
+    connect(&new, "web").await.unwrap().has_endpoints(WEB, &["192.0.2.1:8080 1"]).await;
+
+    // The first stream has seen nothing of all this.
+    served.write("web.yaml", &entry("192.0.2.2"));
+    stream.has_endpoints(WEB, &["192.0.2.2:8080 1"]).await;
+    second.write(second.server(), &served.certificates());
+    eventually("the mended files are in force", || async {
+        let refused = served.pilotfish.metric("pilotfish_xds_tls_files_refused").await;
+        if refused == 0.0 { Ok(()) } else { Err(refused) }
+    })
+    .await;
+}
+
+fn gateway(port: u16, authority: &Authority) -> String {
+    use base64::Engine;
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let (chain, key) = authority.server();
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: web, namespace: edge}}\nspec:\n  selector: \
+         {{istio: edge}}\n  servers:\n  - port: {{number: {port}, name: https, protocol: HTTPS}}\n    hosts: ['*']\n    tls: \
+         {{mode: SIMPLE, credentialName: web}}\n---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: \
+         {{name: web, namespace: edge}}\nspec: {{hosts: ['*'], gateways: [web], http: [{{directResponse: {{status: 200, body: \
+         {{string: hello}}}}}}]}}\n---\napiVersion: v1\nkind: Secret\nmetadata: {{name: web, namespace: edge}}\ntype: \
+         kubernetes.io/tls\ndata: {{tls.crt: {}, tls.key: {}}}\n",
+        encode(&chain),
+        encode(&key)
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_envoy_gets_the_secrets_of_its_gateway() {
+    let authority = Authority::new();
+    let port = free_port();
+    let served = Served::start(&authority, &[("edge.yaml", &gateway(port, &authority))]).await;
+    for protocol in ["delta", "sotw"] {
+        let client = served.folder.path().join(protocol);
+        authority.issue("spiffe://cluster.local/ns/edge/sa/gateway", &client);
+        let file = |name: &str| client.join(name).to_str().unwrap().to_owned();
+        let arguments =
+            ["--kind", "router", "--name", "gateway", "--namespace", "edge", "--label", "istio=edge"];
+        let files = [
+            "--xds-ca-file",
+            "root-cert.pem",
+            "--xds-cert-file",
+            "cert-chain.pem",
+            "--xds-key-file",
+            "key.pem",
+        ];
+        let files =
+            files.iter().map(|part| if part.starts_with("--") { (*part).to_owned() } else { file(part) });
+        let arguments = arguments.iter().map(|part| (*part).to_owned()).chain(files).collect();
+        let options = EnvoyOptions { protocol, arguments, xds_port: Some(served.port) };
+        let Some(envoy) = Envoy::start(&served.pilotfish, &options).await else { return };
+        eventually("the secret is there", || async {
+            let secrets = envoy.page("/config_dump?resource=dynamic_active_secrets").await?;
+            let page = envoy.page("/certs").await?;
+            if secrets.contains("kubernetes://web") {
+                Ok(())
+            } else {
+                Err(format!("{secrets}\n{page}\n{}", envoy.printed()))
+            }
+        })
+        .await;
+        assert!(envoy.stat("cluster.xds-grpc.ssl.handshake").await > 0);
+    }
+}
