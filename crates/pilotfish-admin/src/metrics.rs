@@ -1,6 +1,8 @@
 //! Metrics, under istiod's names where it measures the same thing.
 
 use pilotfish_model::{Kind, World};
+use prometheus::core::Collector;
+use prometheus::proto::{LabelPair, MetricFamily};
 use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
@@ -77,6 +79,37 @@ pub struct KubeMetrics {
     pub status_writes: IntCounterVec,
     /// 1 while this replica writes status.
     pub status_leader: IntGauge,
+    /// What became of WorkloadEntries of workloads that connect.
+    pub registrations: RegistrationMetrics,
+}
+
+/// What became of WorkloadEntries of workloads that connect.
+pub struct RegistrationMetrics {
+    /// Entries made.
+    pub registered: IntCounter,
+    /// Connections noted in entries that were there.
+    pub updated: IntCounter,
+    /// Disconnections noted.
+    pub unregistered: IntCounter,
+    /// Entries deleted.
+    pub deleted: IntCounter,
+    /// What could not be written, each time that it was tried.
+    pub failed: IntCounter,
+}
+
+impl RegistrationMetrics {
+    fn new(r: &Registry) -> Result<Self, prometheus::Error> {
+        let counter = |name: &str, help: &str| {
+            register(r, IntCounter::new(format!("auto_registration_{name}_total"), help))
+        };
+        Ok(Self {
+            registered: counter("success", "WorkloadEntries made for workloads that connected")?,
+            updated: counter("updates", "Connections noted in WorkloadEntries that were there")?,
+            unregistered: counter("unregister", "Disconnections noted in WorkloadEntries")?,
+            deleted: counter("deletes", "WorkloadEntries deleted because their workload is gone")?,
+            failed: counter("errors", "Failed tries to write a WorkloadEntry")?,
+        })
+    }
 }
 
 impl KubeMetrics {
@@ -98,7 +131,22 @@ impl KubeMetrics {
                 &["kind", "result"],
             )?,
             status_leader: gauge(r, "pilotfish_status_leader", "1 while this replica writes status")?,
+            registrations: RegistrationMetrics::new(r)?,
         })
+    }
+
+    /// Forgets what was counted of a cluster that is read no longer: there is no end to ids of clusters that come and go.
+    pub fn forget_cluster(&self, cluster: &str) {
+        let families = self.watches.collect();
+        for metric in families.iter().flat_map(MetricFamily::get_metric) {
+            let label = |name: &str| {
+                metric.get_label().iter().find(|label| label.name() == name).map_or("", LabelPair::value)
+            };
+            if label("cluster") == cluster {
+                // An error says that somebody else has forgotten it already.
+                let _ = self.watches.remove_label_values(&[cluster, label("kind"), label("event")]);
+            }
+        }
     }
 }
 
@@ -343,5 +391,21 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         assert!(text.contains("pilot_info{version=\"1.2.3\"} 1"));
+    }
+
+    #[test]
+    fn a_cluster_that_is_gone_leaves_no_counters() {
+        let metrics = Metrics::new("1").unwrap();
+        for cluster in ["c1", "c2", "c\"3"] {
+            for event in ["listed", "failed"] {
+                metrics.kube.watches.with_label_values(&[cluster, "pods", event]).inc();
+            }
+        }
+        metrics.kube.forget_cluster("c1");
+        metrics.kube.forget_cluster("c\"3");
+        metrics.kube.forget_cluster("never seen");
+        use prometheus::core::Collector;
+        let families = metrics.kube.watches.collect();
+        assert_eq!(families[0].get_metric().len(), 2, "those of c2 are left");
     }
 }

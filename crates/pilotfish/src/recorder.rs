@@ -86,3 +86,17 @@ impl pilotfish_kube::status::WriteObserver for Counted {
         self.0.kube.status_writes.with_label_values(&[kind, what.word()]).inc();
     }
 }
+
+impl pilotfish_kube::auto_registration::EntryObserver for Counted {
+    fn entry(&self, what: pilotfish_kube::auto_registration::Written) {
+        use pilotfish_kube::auto_registration::Written;
+        let counters = &self.0.kube.registrations;
+        match what {
+            Written::Registered => counters.registered.inc(),
+            Written::Updated => counters.updated.inc(),
+            Written::Unregistered => counters.unregistered.inc(),
+            Written::Deleted => counters.deleted.inc(),
+            Written::Failed => counters.failed.inc(),
+        }
+    }
+}

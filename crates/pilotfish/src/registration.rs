@@ -3,7 +3,8 @@
 use crate::settings::Settings;
 use crate::shared::Shared;
 use pilotfish_kube::auto_registration::{
-    Applicant, Proof, Refused, Registrar, Registration, Registrations, WorldNow, registrations,
+    Applicant, EntryObserver, Proof, Refused, Registrar, Registration, RegistrationSettings, Registrations,
+    WorldNow, registrations,
 };
 use pilotfish_kube::client::Client;
 use pilotfish_kube::lease;
@@ -20,12 +21,19 @@ pub struct Gate {
     world: WorldNow,
 }
 
-/// Makes the gate, and what writes the entries of those that pass.
-pub(crate) fn gate(settings: &Settings, client: Client, shared: Arc<Shared>) -> (Gate, Registrations) {
+/// Makes the gate, and what writes the entries of those that pass. `None` where nobody wants that.
+pub(crate) fn gate(
+    settings: &Settings,
+    client: Client,
+    shared: Arc<Shared>,
+    observer: Arc<dyn EntryObserver>,
+) -> Option<(Gate, Registrations)> {
+    let wanted = settings.workload_entries?;
     let world: WorldNow = Arc::new(move || shared.world());
     let grace = settings.workload_entry_grace_period;
-    let (registrar, registrations) = registrations(client, lease::identity(), grace, world.clone());
-    (Gate { registrar, world }, registrations)
+    let settings = RegistrationSettings { me: lease::identity(), wanted, grace, observer };
+    let (registrar, registrations) = registrations(client, settings, world.clone());
+    Some((Gate { registrar, world }, registrations))
 }
 
 /// Entries are written for as long as this runs; nothing runs where no cluster is read.
@@ -85,14 +93,16 @@ impl Gate {
         })
     }
 
-    /// Registers the workloads of groups again that are new or different.
+    /// Registers workloads again whose groups are new or different, and whose entries others took away or gave up.
     pub fn published(&self, world: &World, changes: &ChangeSet) {
         for fact in &changes.facts {
-            if let Fact::Object(key) = fact
-                && key.kind == Kind::WorkloadGroup
-                && world.object(key).is_some()
-            {
-                self.registrar.group_added(key.namespace.as_str(), &key.name);
+            let Fact::Object(key) = fact else { continue };
+            match (key.kind, world.object(key)) {
+                (Kind::WorkloadGroup, Some(_)) => {
+                    self.registrar.group_added(key.namespace.as_str(), &key.name);
+                }
+                (Kind::WorkloadEntry, object) => self.registrar.entry_changed(key, object),
+                _ => {}
             }
         }
     }

@@ -141,3 +141,37 @@ async fn who_may_not_have_an_entry_is_refused() {
     assert!(told.contains("grpc-status 9") && told.contains("no WorkloadEntry vms/nobody"), "{told}");
     assert!(entries(&server).list(&Default::default()).await.is_ok_and(|all| all.items.is_empty()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_while_the_api_server_is_away_is_written_later() {
+    let Some(mut server) = cluster().await else { return };
+    server.apply(GROUP).await;
+    let pilotfish = replica(&server);
+    pilotfish.ready().await;
+    let machine = [("AUTO_REGISTER_GROUP", "machines")];
+    let mut proxy = connect(&pilotfish, &machine).await.expect("it is admitted");
+    let first = entry_is(&server, "is made", |entry| !entry.is_null()).await;
+    proxy.send(&health(None));
+    entry_is(&server, "is healthy", |entry| entry["status"]["conditions"][0]["status"] == "True").await;
+
+    // Somebody takes the entry away: it is made again, with the health of the workload.
+    entries(&server).delete(ENTRY, &Default::default()).await.expect("it is there");
+    let again = entry_is(&server, "is made again", |entry| {
+        !entry.is_null() && entry["metadata"]["uid"] != first["metadata"]["uid"]
+    })
+    .await;
+    assert_eq!(again["metadata"]["annotations"]["istio.io/autoRegistrationGroup"], "machines");
+    entry_is(&server, "is healthy again", |entry| entry["status"]["conditions"][0]["status"] == "True").await;
+
+    server.kill().await;
+    drop(proxy);
+    // Longer than a few quick tries take.
+    eventually("it is tried", || async {
+        let failed = pilotfish.metric("auto_registration_errors_total").await;
+        if failed >= 6.0 { Ok(()) } else { Err(failed.to_string()) }
+    })
+    .await;
+    server.restart().await;
+    entry_is(&server, "is gone", Value::is_null).await;
+    assert!(pilotfish.metric("auto_registration_deletes_total").await >= 1.0);
+}

@@ -75,7 +75,8 @@ impl Applicant {
         // The end tells entries of one group apart, so the beginning is what a long name loses.
         let too_long = name.chars().count().saturating_sub(LONGEST_NAME);
         let name: String = name.chars().skip(too_long).collect();
-        let is_name = is_object_name(&name) && is_object_name(&self.namespace);
+        let name = if too_long > 0 { name.trim_start_matches(['-', '.']) } else { &name };
+        let is_name = is_object_name(name) && is_object_name(&self.namespace);
         is_name.then(|| EntryName { namespace: self.namespace.as_str().into(), name: name.into() })
     }
 }
@@ -107,6 +108,13 @@ pub(super) fn make(
     annotations.insert(marks::CONTROLLER.to_owned(), controller.to_owned());
     annotations.insert(marks::CONNECTED_AT.to_owned(), connected_at.to_string());
     let meta = group.meta();
+    let owners = match &*meta.uid {
+        // A group out of a file: no object of the API server owns the entry.
+        "" => json!([]),
+        uid => json!([{
+            "apiVersion": API, "kind": "WorkloadGroup", "name": *meta.key.name, "uid": uid, "controller": true,
+        }]),
+    };
     json!({
         "apiVersion": API,
         "kind": "WorkloadEntry",
@@ -115,9 +123,7 @@ pub(super) fn make(
             "namespace": *name.namespace,
             "labels": labels,
             "annotations": annotations,
-            "ownerReferences": [{
-                "apiVersion": API, "kind": "WorkloadGroup", "name": *meta.key.name, "uid": *meta.uid, "controller": true,
-            }],
+            "ownerReferences": owners,
         },
         "spec": spec(group, applicant, &labels),
     })

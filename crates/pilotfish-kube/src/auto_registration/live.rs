@@ -1,18 +1,26 @@
 //! Who is connected here, and what the API server has to be told of it: a state machine without IO.
 //!
 //! For each entry one thing is done at a time, and only the newest matters: a workload that connects, leaves and connects
-//! again while something is under way is told of once. What fails is tried again, a limited number of times; the sweep
-//! that runs now and then finds what was lost.
+//! again while something is under way is told of once, and one that does so without end is told of once in a second. What
+//! fails is tried again, ever more seldom, for as long as it is true; the sweep that runs now and then finds what was lost.
 
 use super::entry::{Applicant, EntryName};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How often something is tried.
+/// How often something is tried that may be hopeless.
 const TRIES: u32 = 5;
 /// The pause before the second try; twice as long before each further one.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// So many requests for one entry are made at once; each comes back after [`REGAIN`].
+const BURST: u32 = 5;
+/// How long a request of the burst takes to come back.
+const REGAIN: Duration = Duration::from_secs(1);
+/// How long an entry stays gone that somebody took away from a connected workload.
+const MAKE_AGAIN: Duration = Duration::from_secs(1);
 /// The pause between two clean-ups: 20 in a second.
 const BETWEEN_CLEAN_UPS: Duration = Duration::from_millis(50);
 
@@ -27,6 +35,10 @@ pub(super) enum Event {
     Health { entry: EntryName, at: Timestamp, health: Result<(), String> },
     /// A group appeared.
     GroupAdded { namespace: String, name: String },
+    /// The entry says that nobody is connected: another replica wrote so after its own connection had ended.
+    Left { entry: EntryName },
+    /// The entry is gone.
+    Gone { entry: EntryName, at: Instant },
 }
 
 /// What has to be done for an entry.
@@ -46,8 +58,10 @@ pub(super) enum Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// It failed in a way that may pass.
+    /// It failed in a way that passes.
     Retry,
+    /// There is no such entry, or not yet.
+    Missing,
     /// It will not succeed.
     GiveUp,
 }
@@ -58,6 +72,8 @@ struct Entry {
     /// What has to be told, the newest of each.
     connection: Option<Task>,
     report: Option<Task>,
+    /// What the connected workload said last of its health.
+    health: Option<Task>,
     clean_up: Option<Instant>,
     /// Whether the time of the clean-up is its turn among all.
     has_turn: bool,
@@ -66,6 +82,8 @@ struct Entry {
     busy: bool,
     tries: u32,
     not_before: Option<Instant>,
+    /// When all requests of the burst will have come back.
+    rested: Option<Instant>,
     /// Under which time it is filed; the inner `None` is at once.
     filed: Option<Option<Instant>>,
 }
@@ -76,7 +94,8 @@ impl Entry {
         if self.busy {
             None
         } else if self.connection.is_some() || self.report.is_some() {
-            Some(self.not_before)
+            let turn = self.rested.and_then(|rested| rested.checked_sub(REGAIN * (BURST - 1)));
+            Some(self.not_before.max(turn))
         } else {
             self.clean_up.map(Some)
         }
@@ -91,6 +110,16 @@ impl Entry {
         self.connection = Some(Task::Connect { applicant, at });
         (self.clean_up, self.has_turn) = (None, false);
         (self.tries, self.not_before) = (0, None);
+    }
+
+    /// A request is made.
+    fn spend(&mut self, now: Instant) {
+        self.rested = Some(self.rested.map_or(now, |rested| rested.max(now)) + REGAIN);
+    }
+
+    /// How long to wait after so many failures.
+    fn pause(&self) -> Duration {
+        PAUSE.saturating_mul(1 << (self.tries - 1).min(16)).min(LONGEST_PAUSE)
     }
 
     fn is_idle(&self) -> bool {
@@ -109,11 +138,26 @@ pub(super) struct Live {
     /// For which entries something has to be done, by time: what happens costs what it concerns, however many are connected.
     agenda: BTreeSet<(Option<Instant>, EntryName)>,
     next_clean_up: Option<Instant>,
+    /// Whether all of this ends soon.
+    is_ending: bool,
 }
 
 impl Live {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, entries: BTreeMap::new(), agenda: BTreeSet::new(), next_clean_up: None }
+        let (entries, agenda) = (BTreeMap::new(), BTreeSet::new());
+        Self { grace, entries, agenda, next_clean_up: None, is_ending: false }
+    }
+
+    /// All of this ends soon: what waits is tried at once, and nothing for ever.
+    pub(super) fn end(&mut self) {
+        self.is_ending = true;
+        let names: Vec<EntryName> = self.entries.keys().cloned().collect();
+        for name in names {
+            if let Some(entry) = self.entries.get_mut(&name) {
+                (entry.tries, entry.not_before, entry.rested) = (0, None, None);
+            }
+            self.file(&name);
+        }
     }
 
     /// Files an entry under the time when something has to be done for it; forgets one for which nothing is left.
@@ -146,7 +190,7 @@ impl Live {
                 // Only the last one counts.
                 if let (true, Some(connected)) = (entry.connections.is_empty(), newest) {
                     entry.connection = Some(Task::Disconnect { connected, at });
-                    entry.report = None;
+                    (entry.report, entry.health) = (None, None);
                     (entry.tries, entry.not_before) = (0, None);
                 }
                 self.file(&name);
@@ -155,9 +199,12 @@ impl Live {
                 let Some(entry) = self.entries.get_mut(&name) else { return };
                 if !entry.connections.is_empty() {
                     entry.report = Some(Task::Report { at, health });
+                    entry.health.clone_from(&entry.report);
                 }
                 self.file(&name);
             }
+            Event::Left { entry } => self.connect_again(&entry, None),
+            Event::Gone { entry, at } => self.connect_again(&entry, Some(at + MAKE_AGAIN)),
             Event::GroupAdded { namespace, name } => {
                 let of_group =
                     |applicant: &Applicant| applicant.group == name && applicant.namespace == namespace;
@@ -168,12 +215,25 @@ impl Live {
         }
     }
 
+    /// Tells again of a connection that the entry does not show any more.
+    fn connect_again(&mut self, name: &EntryName, not_before: Option<Instant>) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if entry.connections.is_empty() || entry.connection.is_some() {
+            return;
+        }
+        entry.connect();
+        entry.report.clone_from(&entry.health);
+        entry.not_before = not_before;
+        self.file(name);
+    }
+
     /// Tells again of all connections that are like that.
     fn connect_where(&mut self, mut wanted: impl FnMut(&EntryName, &mut Entry) -> bool) {
         let mut found = Vec::new();
         for (name, entry) in &mut self.entries {
             if wanted(name, entry) {
                 entry.connect();
+                entry.report.clone_from(&entry.health);
                 found.push(name.clone());
             }
         }
@@ -227,6 +287,7 @@ impl Live {
             };
             if let Some(task) = entry.connection.clone().or_else(|| entry.report.clone()) {
                 entry.busy = true;
+                entry.spend(now);
                 tasks.push((name.clone(), task));
             } else {
                 let turn = self.next_clean_up.filter(|next| *next > now && !entry.has_turn);
@@ -256,14 +317,15 @@ impl Live {
     pub(super) fn done(&mut self, name: &EntryName, task: &Task, outcome: Outcome, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.busy = false;
-        entry.tries += 1;
-        let again = outcome == Outcome::Retry && entry.tries < TRIES;
+        entry.tries = entry.tries.saturating_add(1);
+        let again = match outcome {
+            Outcome::Retry => entry.tries < TRIES || !self.is_ending,
+            Outcome::Missing => entry.tries < TRIES,
+            Outcome::Done | Outcome::GiveUp => false,
+        };
         if again {
-            entry.not_before = Some(now + PAUSE * 2u32.pow(entry.tries - 1));
+            entry.not_before = Some(now + entry.pause());
         } else {
-            if outcome == Outcome::Retry {
-                tracing::warn!(entry = %name, ?task, "given up after {TRIES} tries; the next sweep looks again");
-            }
             (entry.tries, entry.not_before) = (0, None);
             let is_newest = |newest: &Option<Task>| newest.as_ref() == Some(task);
             if is_newest(&entry.connection) {

@@ -76,9 +76,9 @@ fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
 
 /// The workload connected to `me` at that time.
 pub(super) fn connect(object: &mut Value, me: &str, at: Timestamp) -> Verdict {
-    let later = |name| time(object, name).is_some_and(|time| time > at);
-    // It has left, or connected elsewhere, since.
-    if later(DISCONNECTED_AT) || later(CONNECTED_AT) {
+    // It connected elsewhere since. That it left another replica since says nothing: it may well have come here before that one
+    // saw it leave.
+    if time(object, CONNECTED_AT).is_some_and(|since| since > at) {
         return Verdict::Skip;
     }
     if annotation(object, CONTROLLER) == Some(me) && time(object, CONNECTED_AT) == Some(at) {
@@ -136,6 +136,11 @@ pub(super) fn clean_up(object: &mut Value, now: Timestamp, ages: Ages) -> CleanU
     CleanUp::ForgetHealth
 }
 
+/// Whether the marks say that nobody is connected.
+pub(super) fn says_left<'a>(get: impl Fn(&str) -> Option<&'a str>) -> bool {
+    get(DISCONNECTED_AT).is_some() && get(CONNECTED_AT).is_none()
+}
+
 fn is_health(condition: &Value) -> bool {
     condition["type"] == HEALTHY
 }
@@ -143,6 +148,10 @@ fn is_health(condition: &Value) -> bool {
 /// Whether an entry that somebody made asks that its health counts. Any value asks for it, also `false`.
 pub(super) fn asks_for_health<'a>(get: impl Fn(&str) -> Option<&'a str>) -> bool {
     get(HEALTH_CHECKS).is_some()
+}
+
+fn status_of(health: &Result<(), String>) -> &'static str {
+    if health.is_ok() { "True" } else { "False" }
 }
 
 /// The workload said at that time how it is; `Err` with what is wrong.
@@ -156,9 +165,14 @@ pub(super) fn report(object: &mut Value, me: &str, at: Timestamp, health: &Resul
     if probed.is_some_and(|probed| probed > at) {
         return Verdict::Skip;
     }
+    let says = |field: &str| stored.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    let message = health.as_ref().err().map_or("", String::as_str);
+    if says("status") == status_of(health) && says("message") == message {
+        return Verdict::Skip;
+    }
     let mut condition = json!({
         "type": HEALTHY,
-        "status": if health.is_ok() { "True" } else { "False" },
+        "status": status_of(health),
         "lastProbeTime": at.to_string(),
         "lastTransitionTime": at.to_string(),
     });

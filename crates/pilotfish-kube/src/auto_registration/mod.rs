@@ -21,14 +21,16 @@ pub use entry::{Applicant, EntryName};
 use crate::client::Client;
 use crate::watch::chain;
 use entry::make;
+use futures::FutureExt;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use live::{Event, Live, Outcome, Task};
 use marks::{Ages, CleanUp, Verdict};
 use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
-use pilotfish_model::{Kind, Namespace, Typed, World};
+use pilotfish_model::{Kind, Namespace, Object, ObjectKey, Typed, World};
 use serde_json::Value;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -42,6 +44,8 @@ const AT_A_TIME: usize = 16;
 const SWEEP: u32 = 10;
 /// A mark of a connection is written anew after so long, so that one that is much older is a dead replica's.
 const RENEW: Duration = Duration::from_secs(30 * 60);
+/// How often a failure that lasts is told.
+const TELL_AGAIN: Duration = Duration::from_secs(30);
 /// How much older: 1.5 times.
 const OLDEST: Duration = Duration::from_secs(45 * 60);
 
@@ -81,9 +85,40 @@ pub struct Proof<'a> {
     pub service_account: &'a str,
 }
 
+/// What is done for workloads that connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whether workloads of WorkloadGroups get entries.
+    pub registration: bool,
+    /// Whether workloads may say in their entry how they are.
+    pub health_checks: bool,
+}
+
+/// What was written, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// A workload got an entry.
+    Registered,
+    /// An entry says that its workload connected again, or elsewhere.
+    Updated,
+    /// An entry says that its workload left.
+    Unregistered,
+    /// An entry was taken away.
+    Deleted,
+    /// Something could not be written.
+    Failed,
+}
+
+/// Who is told what was written.
+pub trait EntryObserver: Send + Sync {
+    /// Something was written, or not.
+    fn entry(&self, what: Written);
+}
+
 /// Admits workloads and tells [`Registrations`] of them. Cheap to clone.
 #[derive(Clone)]
 pub struct Registrar {
+    wanted: Wanted,
     events: mpsc::UnboundedSender<Event>,
     connections: Arc<AtomicU64>,
 }
@@ -93,6 +128,7 @@ pub struct Registration {
     connection: u64,
     entry: EntryName,
     events: mpsc::UnboundedSender<Event>,
+    takes_health: bool,
 }
 
 impl Registrar {
@@ -102,28 +138,54 @@ impl Registrar {
     /// When it says that it has one and may not have it.
     pub fn connect(
         &self,
-        applicant: Applicant,
+        mut applicant: Applicant,
         world: &World,
         proof: Option<Proof<'_>>,
     ) -> Result<Option<Registration>, Refused> {
-        let Some(entry) = admit(&applicant, world, proof)? else { return Ok(None) };
+        let Some(entry) = admit(self.wanted, &applicant, world, proof)? else { return Ok(None) };
+        // An entry that asks for reports which nobody takes would count as unhealthy for ever.
+        applicant.health_checks &= self.wanted.health_checks;
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-        let registration = Registration { connection, entry: entry.clone(), events: self.events.clone() };
+        let (entry_of_it, events) = (entry.clone(), self.events.clone());
+        let takes_health = self.wanted.health_checks;
+        let registration = Registration { connection, entry: entry_of_it, events, takes_health };
         registration.tell(Event::Connected { connection, entry, applicant, at: Timestamp::now() });
         Ok(Some(registration))
     }
 
     /// A WorkloadGroup appeared: its workloads that are connected are registered again.
     pub fn group_added(&self, namespace: &str, name: &str) {
-        let event = Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() };
+        self.tell(Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() });
+    }
+
+    /// An entry changed; `None`: it is gone. Where its workload is connected here, it has to say so.
+    pub fn entry_changed(&self, key: &ObjectKey, object: Option<&Object>) {
+        let entry = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
+        match object {
+            None => self.tell(Event::Gone { entry, at: Instant::now() }),
+            Some(object) if marks::says_left(|name| annotation(object, name)) => {
+                self.tell(Event::Left { entry });
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn tell(&self, event: Event) {
         // Nobody listens any more only when the process ends.
         let _ = self.events.send(event);
     }
 }
 
+fn annotation<'a>(object: &'a Object, name: &str) -> Option<&'a str> {
+    object.meta.annotations.get(name).map(String::as_str)
+}
+
 impl Registration {
     /// The workload says how it is: `Err` with what is wrong.
     pub fn report(&self, health: Result<(), String>) {
+        if !self.takes_health {
+            return;
+        }
         self.tell(Event::Health { entry: self.entry.clone(), at: Timestamp::now(), health });
     }
 
@@ -142,11 +204,12 @@ impl Drop for Registration {
 
 /// The entry that a proxy has, or is to have.
 fn admit(
+    wanted: Wanted,
     applicant: &Applicant,
     world: &World,
     proof: Option<Proof<'_>>,
 ) -> Result<Option<EntryName>, Refused> {
-    if !applicant.group.is_empty() {
+    if !applicant.group.is_empty() && wanted.registration {
         let Some(name) = applicant.made_entry() else {
             tracing::warn!(
                 group = applicant.group,
@@ -164,7 +227,7 @@ fn admit(
         prove(&name, account, proof)?;
         return Ok(Some(name));
     }
-    if applicant.entry.is_empty() {
+    if applicant.entry.is_empty() || !wanted.health_checks {
         return Ok(None);
     }
     let name =
@@ -216,23 +279,38 @@ struct Writer {
     me: Arc<str>,
     ages: Ages,
     world: WorldNow,
+    observer: Arc<dyn EntryObserver>,
+    /// With which status writing failed when it was told last, and when that was.
+    told: Mutex<Option<(u16, Instant)>>,
     turns: Semaphore,
 }
 
-/// Makes both ends. `me` names this replica; entries are kept for `grace` after their workload is gone.
+/// How workloads are registered.
+pub struct RegistrationSettings {
+    /// What names this replica.
+    pub me: Arc<str>,
+    /// What is done.
+    pub wanted: Wanted,
+    /// How long entries are kept after their workload is gone.
+    pub grace: Duration,
+    /// Who is told what was written.
+    pub observer: Arc<dyn EntryObserver>,
+}
+
+/// Makes both ends.
 #[must_use]
 pub fn registrations(
     client: Client,
-    me: impl Into<Arc<str>>,
-    grace: Duration,
+    settings: RegistrationSettings,
     world: WorldNow,
 ) -> (Registrar, Registrations) {
+    let RegistrationSettings { me, wanted, grace, observer } = settings;
     let (tell, events) = mpsc::unbounded_channel();
-    let registrar = Registrar { events: tell, connections: Arc::default() };
+    let registrar = Registrar { wanted, events: tell, connections: Arc::default() };
     let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     let ages = Ages { grace: signed(grace), oldest: signed(OLDEST) };
     let turns = Semaphore::new(AT_A_TIME);
-    let writer = Arc::new(Writer { client, me: me.into(), ages, world, turns });
+    let writer = Arc::new(Writer { client, me, ages, world, observer, told: Mutex::default(), turns });
     let live = Live::new(grace);
     (registrar.clone(), Registrations { live, events, _registrar: registrar, writer, grace })
 }
@@ -244,6 +322,7 @@ impl Registrations {
         let mut stopping = false;
         let every = (self.grace * SWEEP).max(Duration::from_millis(100));
         let mut sweep = tokio::time::interval(every);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut tasks: JoinSet<(EntryName, Task, Outcome)> = JoinSet::new();
         loop {
             if stopping {
@@ -255,11 +334,7 @@ impl Registrations {
                 }
             }
             for (name, task) in self.live.due(Instant::now()) {
-                let writer = self.writer.clone();
-                tasks.spawn(async move {
-                    let outcome = writer.perform(&name, &task).await;
-                    (name, task, outcome)
-                });
+                tasks.spawn(perform(self.writer.clone(), name, task));
             }
             let next = self.live.next();
             let wait = async {
@@ -275,7 +350,10 @@ impl Registrations {
                     Err(error) => tracing::error!(%error, "writing a WorkloadEntry broke down"),
                 },
                 () = wait => {}
-                () = &mut stop, if !stopping => stopping = true,
+                () = &mut stop, if !stopping => {
+                    stopping = true;
+                    self.live.end();
+                }
                 _ = sweep.tick() => self.sweep(),
             }
         }
@@ -297,17 +375,53 @@ impl Registrations {
     }
 }
 
+/// Does what has to be done for an entry.
+async fn perform(writer: Arc<Writer>, name: EntryName, task: Task) -> (EntryName, Task, Outcome) {
+    // An entry for which something broke down must not be waited for for ever.
+    let outcome = match AssertUnwindSafe(writer.perform(&name, &task)).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            tracing::error!(entry = %name, "writing a WorkloadEntry broke down");
+            Outcome::GiveUp
+        }
+    };
+    if matches!(outcome, Outcome::Retry | Outcome::GiveUp) {
+        writer.observer.entry(Written::Failed);
+    }
+    (name, task, outcome)
+}
+
 /// What went wrong with a request.
 enum Failed {
     /// There is no such object.
     NotFound,
     /// Somebody else wrote, or was quicker.
     Conflict,
-    /// Anything else, in one line.
-    Other(String),
+    /// The API server does not take this object, and will not take it next time. In one line.
+    Refused(String),
+    /// Anything else: the status, or 0, and why in one line.
+    Other(u16, String),
+}
+
+impl Failed {
+    fn other(reason: impl std::fmt::Display) -> Self {
+        Self::Other(0, reason.to_string())
+    }
 }
 
 impl Writer {
+    /// Says that writing fails: when an API server dies, a thousand entries fail for one reason.
+    fn tell_failure(&self, name: &EntryName, code: u16, reason: &str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = told.is_none_or(|(before, at)| {
+            at.elapsed() > if before == code { TELL_AGAIN } else { Duration::from_secs(1) }
+        });
+        if is_news {
+            *told = Some((code, Instant::now()));
+            tracing::warn!(entry = %name, reason, "WorkloadEntries cannot be written now, it is tried again");
+        }
+    }
+
     async fn perform(&self, name: &EntryName, task: &Task) -> Outcome {
         let Ok(_turn) = self.turns.acquire().await else { return Outcome::GiveUp };
         let done = match task {
@@ -318,9 +432,14 @@ impl Writer {
         };
         match done {
             Ok(outcome) => outcome,
-            Err(Failed::NotFound | Failed::Conflict) => Outcome::Retry,
-            Err(Failed::Other(reason)) => {
-                tracing::warn!(entry = %name, reason, "a WorkloadEntry cannot be written now");
+            Err(Failed::NotFound) => Outcome::Missing,
+            Err(Failed::Conflict) => Outcome::Retry,
+            Err(Failed::Refused(reason)) => {
+                tracing::warn!(entry = %name, reason, "the API server refuses a WorkloadEntry; the next sweep tries again");
+                Outcome::GiveUp
+            }
+            Err(Failed::Other(code, reason)) => {
+                self.tell_failure(name, code, &reason);
                 Outcome::Retry
             }
         }
@@ -342,12 +461,14 @@ impl Writer {
                 let object = make(name, &group, applicant, &self.me, at);
                 self.send(http::Method::POST, &collection(name), &object).await?;
                 tracing::info!(entry = %name, "registered");
+                self.observer.entry(Written::Registered);
                 return Ok(Outcome::Done);
             }
             Err(failed) => return Err(failed),
         };
         if marks::connect(&mut object, &self.me, at) == Verdict::Write {
             self.send(http::Method::PUT, &path(name), &object).await?;
+            self.observer.entry(Written::Updated);
         }
         Ok(Outcome::Done)
     }
@@ -362,6 +483,7 @@ impl Writer {
         if marks::disconnect(&mut object, &self.me, connected, at) == Verdict::Write {
             self.send(http::Method::PUT, &path(name), &object).await?;
             tracing::info!(entry = %name, "disconnected");
+            self.observer.entry(Written::Unregistered);
         }
         Ok(Outcome::Done)
     }
@@ -399,6 +521,7 @@ impl Writer {
                 match self.send(http::Method::DELETE, &path(name), &options).await {
                     Ok(()) | Err(Failed::NotFound) => {
                         tracing::info!(entry = %name, "the workload is gone, and so is its entry");
+                        self.observer.entry(Written::Deleted);
                     }
                     Err(failed) => return Err(failed),
                 }
@@ -413,22 +536,31 @@ impl Writer {
     }
 
     async fn send(&self, method: http::Method, path: &str, object: &Value) -> Result<(), Failed> {
-        let body = serde_json::to_vec(object).map_err(|error| Failed::Other(error.to_string()))?;
+        let body = serde_json::to_vec(object).map_err(Failed::other)?;
         let request = http::Request::builder().method(method).uri(path);
         let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
         self.ask(request).await.map(drop)
     }
 
     async fn ask(&self, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, Failed> {
-        let request = request.map_err(|error| Failed::Other(error.to_string()))?;
+        let request = request.map_err(Failed::other)?;
         match timeout(ANSWER, self.client.request::<Value>(request)).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Failed::NotFound),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
-            Ok(Err(error)) => Err(Failed::Other(chain(&error))),
-            Err(_) => Err(Failed::Other(format!("no answer within {} s", ANSWER.as_secs()))),
+            Ok(Err(kube::Error::Api(status))) if is_final(status.code) => {
+                Err(Failed::Refused(status.message))
+            }
+            Ok(Err(kube::Error::Api(status))) => Err(Failed::Other(status.code, status.message)),
+            Ok(Err(error)) => Err(Failed::other(chain(&error))),
+            Err(_) => Err(Failed::other(format_args!("no answer within {} s", ANSWER.as_secs()))),
         }
     }
+}
+
+/// Whether an answer stays the same however often is asked.
+fn is_final(code: u16) -> bool {
+    matches!(code, 400 | 405 | 413 | 415 | 422)
 }
 
 fn collection(name: &EntryName) -> String {

@@ -3,7 +3,7 @@
 use super::entry::{Applicant, EntryName, make};
 use super::live::{Event, Live, Outcome, Task};
 use super::marks::{self, Ages, CleanUp, Verdict};
-use super::{Proof, Refused, admit};
+use super::{Proof, Refused, Wanted, admit};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use pilotfish_config::networking::WorkloadGroup;
 use pilotfish_config::read_live;
@@ -60,6 +60,7 @@ fn name() -> EntryName {
     applicant().made_entry().unwrap()
 }
 
+const ALL: Wanted = Wanted { registration: true, health_checks: true };
 const PROOF: Proof<'_> = Proof { namespace: "vms", service_account: "db" };
 
 #[test]
@@ -73,6 +74,8 @@ fn names_tell_workloads_of_a_group_apart() {
     assert_eq!(of("fd00::1", "").unwrap(), "vms/machines-fd00--1");
     let long = of("10.0.0.1", &"n".repeat(300)).unwrap();
     assert_eq!(long, format!("vms/{}", "n".repeat(253)), "the end stays");
+    let cut = of("10.0.0.1", &"n".repeat(252)).unwrap();
+    assert_eq!(cut, format!("vms/{}", "n".repeat(252)), "no name begins with a dash");
     for (address, network) in
         [("", ""), ("10.0.0.1", "../secrets/x"), ("10.0.0.1", "A"), ("10.0.0.1", "n?x=1")]
     {
@@ -84,12 +87,12 @@ fn names_tell_workloads_of_a_group_apart() {
 #[test]
 fn who_may_have_an_entry() {
     let all = world(vec![group("db")]);
-    assert_eq!(admit(&applicant(), &all, Some(PROOF)), Ok(Some(name())));
-    assert_eq!(admit(&Applicant::default(), &all, None), Ok(None), "an ordinary proxy");
+    assert_eq!(admit(ALL, &applicant(), &all, Some(PROOF)), Ok(Some(name())));
+    assert_eq!(admit(ALL, &Applicant::default(), &all, None), Ok(None), "an ordinary proxy");
     let nowhere = Applicant { address: String::new(), ..applicant() };
-    assert_eq!(admit(&nowhere, &all, Some(PROOF)), Ok(None), "goes on without an entry");
+    assert_eq!(admit(ALL, &nowhere, &all, Some(PROOF)), Ok(None), "goes on without an entry");
     let unknown = Applicant { group: "other".into(), ..applicant() };
-    assert!(matches!(admit(&unknown, &all, Some(PROOF)), Err(Refused::NoGroup { .. })));
+    assert!(matches!(admit(ALL, &unknown, &all, Some(PROOF)), Err(Refused::NoGroup { .. })));
     let reasons = [
         (None, "the connection proves no identity"),
         (Some(Proof { namespace: "else", ..PROOF }), "the identity is of namespace \"else\""),
@@ -99,12 +102,16 @@ fn who_may_have_an_entry() {
         ),
     ];
     for (proof, why) in reasons {
-        let refused = admit(&applicant(), &all, proof).unwrap_err();
+        let refused = admit(ALL, &applicant(), &all, proof).unwrap_err();
         assert_eq!(refused.to_string(), format!("not for WorkloadEntry vms/machines-10.0.0.1: {why}"));
     }
     let any = world(vec![group("")]);
     let web = Proof { service_account: "web", ..PROOF };
-    assert_eq!(admit(&applicant(), &any, Some(web)), Ok(Some(name())), "a group without account takes any");
+    assert_eq!(
+        admit(ALL, &applicant(), &any, Some(web)),
+        Ok(Some(name())),
+        "a group without account takes any"
+    );
 }
 
 #[test]
@@ -116,13 +123,46 @@ fn an_entry_that_somebody_made_needs_its_annotation() {
             json!({"metadata": {"name": "vm", "annotations": annotations}, "spec": {"address": "10.0.0.1"}}),
         )])
     };
-    assert!(matches!(admit(&named, &world(vec![]), Some(PROOF)), Err(Refused::NoEntry(_))));
-    assert_eq!(admit(&named, &with(json!({})), None), Ok(None));
+    assert!(matches!(admit(ALL, &named, &world(vec![]), Some(PROOF)), Err(Refused::NoEntry(_))));
+    assert_eq!(admit(ALL, &named, &with(json!({})), None), Ok(None));
     for value in ["", "false", "true"] {
         let all = with(json!({"proxy.istio.io/health-checks-enabled": value}));
-        assert_eq!(admit(&named, &all, Some(PROOF)).unwrap().unwrap().to_string(), "vms/vm", "{value:?}");
-        assert!(admit(&named, &all, None).is_err());
+        assert_eq!(
+            admit(ALL, &named, &all, Some(PROOF)).unwrap().unwrap().to_string(),
+            "vms/vm",
+            "{value:?}"
+        );
+        assert!(admit(ALL, &named, &all, None).is_err());
     }
+}
+
+#[test]
+fn what_is_switched_off_is_as_if_nobody_asked() {
+    let all = world(vec![object(
+        Kind::WorkloadEntry,
+        json!({
+            "metadata": {"name": "vm", "annotations": {"proxy.istio.io/health-checks-enabled": "true"}},
+            "spec": {"address": "10.0.0.1"},
+        }),
+    )]);
+    let named = Applicant { entry: "vm".into(), group: String::new(), ..applicant() };
+    let only = |registration, health_checks| Wanted { registration, health_checks };
+    assert!(admit(only(true, false), &named, &all, None).unwrap().is_none());
+    assert!(admit(only(false, true), &named, &all, Some(PROOF)).unwrap().is_some());
+    let grouped = Applicant { group: "unknown".into(), ..named };
+    assert!(admit(only(false, false), &grouped, &all, None).unwrap().is_none());
+    assert!(
+        admit(only(false, true), &grouped, &all, Some(PROOF)).unwrap().is_some(),
+        "it has an entry anyhow"
+    );
+}
+
+#[test]
+fn a_group_out_of_a_file_owns_nothing() {
+    let mut group = group("db");
+    std::sync::Arc::make_mut(&mut group.meta).uid = "".into();
+    let entry = make(&name(), &group.typed().unwrap(), &applicant(), "replica-a", at(0));
+    assert_eq!(entry["metadata"]["ownerReferences"], json!([]));
 }
 
 fn made(applicant: &Applicant) -> Value {
@@ -186,9 +226,8 @@ fn the_last_one_to_connect_keeps_the_entry() {
     let left = at(8).to_string();
     assert_eq!(marks_of(&entry), [Some("replica-b"), None, Some(&*left)]);
     assert_eq!(marks::disconnect(&mut entry, "replica-b", at(5), at(8)), Verdict::Skip, "said already");
-    assert_eq!(marks::connect(&mut entry, "replica-a", at(7)), Verdict::Skip, "it has left since");
-    assert_eq!(marks::connect(&mut entry, "replica-a", at(9)), Verdict::Write);
-    let back = at(9).to_string();
+    assert_eq!(marks::connect(&mut entry, "replica-a", at(7)), Verdict::Write, "it came before it left");
+    let back = at(7).to_string();
     assert_eq!(marks_of(&entry), [Some("replica-a"), Some(&*back), None]);
 }
 
@@ -216,6 +255,7 @@ fn health_is_told_by_the_replica_in_charge_and_forgotten_with_the_workload() {
         "type": "Healthy", "status": "False", "message": "down", "lastProbeTime": probed, "lastTransitionTime": probed,
     }]);
     assert_eq!(entry["status"]["conditions"], want);
+    assert_eq!(marks::report(&mut entry, "a", at(3), &Err("down".into())), Verdict::Skip, "said already");
     assert_eq!(marks::report(&mut entry, "a", at(3), &Ok(())), Verdict::Write);
     assert_eq!(entry["status"]["conditions"][0]["status"], "True");
     assert!(entry["status"]["conditions"][0].get("message").is_none());
@@ -257,6 +297,7 @@ impl Scene {
 
     /// What is due is done; as words.
     fn work(&mut self) -> String {
+        self.now += Duration::from_millis(1);
         let Some(task) = self.due() else { return String::new() };
         self.done(&task, Outcome::Done);
         match task {
@@ -286,8 +327,9 @@ fn only_the_last_connection_counts_and_the_grace_time_follows() {
     scene.disconnect(2, 7);
     assert_eq!(scene.work(), "disconnected at 7, connected at 5");
     assert_eq!(scene.work(), "");
-    assert_eq!(scene.live.next(), Some(scene.now + Duration::from_secs(10)));
-    scene.now += Duration::from_secs(10);
+    scene.now += Duration::from_secs(9);
+    assert_eq!(scene.work(), "");
+    scene.now += Duration::from_secs(1);
     assert_eq!(scene.work(), "clean up");
     assert_eq!(scene.live.next(), None, "nothing is left");
 }
@@ -321,19 +363,45 @@ fn what_happens_meanwhile_is_told_once() {
 }
 
 #[test]
-fn what_fails_is_tried_five_times_and_again_at_the_sweep() {
+fn what_fails_is_tried_on_ever_more_seldom() {
     let mut scene = Scene::new();
+    let fail = |scene: &mut Scene, outcome| {
+        let task = scene.due().unwrap();
+        scene.done(&task, outcome);
+        assert_eq!(scene.due(), None);
+        let next = scene.live.next()?;
+        let pause = next.duration_since(scene.now).as_millis();
+        scene.now = next;
+        Some(pause)
+    };
     scene.connect(1, 0);
     for pause in [5, 10, 20, 40] {
-        let task = scene.due().unwrap();
-        scene.done(&task, Outcome::Retry);
-        assert_eq!(scene.live.next(), Some(scene.now + Duration::from_millis(pause)));
-        assert_eq!(scene.due(), None);
-        scene.now += Duration::from_millis(pause);
+        assert_eq!(fail(&mut scene, Outcome::Retry), Some(pause));
     }
-    let task = scene.due().unwrap();
-    scene.done(&task, Outcome::Retry);
+    for _ in 0..100 {
+        let pause = fail(&mut scene, Outcome::Retry).unwrap();
+        assert!((80..=15_000).contains(&pause), "{pause}");
+    }
+    assert_eq!(fail(&mut scene, Outcome::Retry), Some(15_000), "a connection is not forgotten");
+    assert_eq!(scene.work(), "connected at 0");
+    scene.disconnect(1, 1);
+    for _ in 0..20 {
+        fail(&mut scene, Outcome::Retry);
+    }
+    assert_eq!(scene.work(), "disconnected at 1, connected at 0", "nor is a workload that left");
+}
+
+#[test]
+fn what_may_be_hopeless_is_tried_five_times_and_again_at_the_sweep() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    for _ in 0..5 {
+        scene.now += Duration::from_secs(1);
+        let task = scene.due().unwrap();
+        scene.done(&task, Outcome::Missing);
+    }
     assert_eq!((scene.due(), scene.live.next()), (None, None));
+    scene.now += Duration::from_secs(10);
     scene.live.renew(|_| false, at(-1800), at(100));
     assert_eq!(scene.work(), "connected at 0");
     scene.live.renew(|_| true, at(-1800), at(100));
@@ -342,6 +410,62 @@ fn what_fails_is_tried_five_times_and_again_at_the_sweep() {
     assert_eq!(scene.work(), "connected at 1800", "an old mark is written anew");
     scene.disconnect(1, 1900);
     assert_eq!(scene.work(), "disconnected at 1900, connected at 1800");
+}
+
+#[test]
+fn at_the_end_nothing_is_tried_for_ever() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    for _ in 0..20 {
+        scene.now += Duration::from_secs(15);
+        let task = scene.due().unwrap();
+        scene.done(&task, Outcome::Retry);
+    }
+    scene.disconnect(1, 1);
+    let task = scene.due().unwrap();
+    scene.done(&task, Outcome::Retry);
+    scene.live.end();
+    for _ in 0..5 {
+        assert!(scene.live.has_news());
+        let task = scene.due().unwrap();
+        scene.done(&task, Outcome::Retry);
+        scene.now += Duration::from_millis(500);
+    }
+    assert!(!scene.live.has_news());
+}
+
+#[test]
+fn a_workload_that_comes_and_goes_without_end_is_told_of_once_in_a_second() {
+    let mut scene = Scene::new();
+    let mut told = 0;
+    for n in 0..1000 {
+        scene.connect(n, n as i64);
+        told += usize::from(!scene.work().is_empty());
+        scene.live.take(Event::Health { entry: name(), at: at(n as i64), health: Ok(()) });
+        told += usize::from(!scene.work().is_empty());
+        scene.disconnect(n, n as i64);
+        told += usize::from(!scene.work().is_empty());
+        scene.now += Duration::from_millis(7);
+    }
+    assert!((14..=16).contains(&told), "{told} in 10 s, 5 of them at once");
+    scene.now += Duration::from_secs(1);
+    assert_eq!(scene.work(), "disconnected at 999, connected at 999", "the last word is told");
+}
+
+#[test]
+fn what_others_did_to_the_entry_of_a_connected_workload_is_mended() {
+    let mut scene = Scene::new();
+    scene.live.take(Event::Left { entry: name() });
+    assert_eq!(scene.work(), "", "nobody is connected here");
+    scene.connect(1, 0);
+    scene.live.take(Event::Health { entry: name(), at: at(1), health: Err("down".into()) });
+    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
+    scene.live.take(Event::Left { entry: name() });
+    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
+    scene.live.take(Event::Gone { entry: name(), at: scene.now });
+    assert_eq!(scene.work(), "", "not at once: somebody may take it away again and again");
+    scene.now += Duration::from_secs(1);
+    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
 }
 
 #[test]
@@ -416,6 +540,7 @@ proptest! {
         let mut connected: Option<(usize, u64)> = None;
         let mut time = 0;
         let mut work = |replica: &mut Scene, at_replica: usize| {
+            replica.now += Duration::from_secs(1);
             let Some(task) = replica.due() else { return false };
             match &task {
                 Task::Connect { at, .. } => marks::connect(&mut entry, names[at_replica], *at),
@@ -436,12 +561,12 @@ proptest! {
             time += 1;
             match next {
                 Move::Connect(replica) => {
-                    if let Some((old, number)) = connected.take() {
-                        replicas[old].disconnect(number, time);
-                        time += 1;
-                    }
+                    // It connects before the other replica sees that it left.
                     replicas[replica].connect(number as u64, time);
-                    connected = Some((replica, number as u64));
+                    time += 1;
+                    if let Some((old, number)) = connected.replace((replica, number as u64)) {
+                        replicas[old].disconnect(number, time);
+                    }
                 }
                 Move::Disconnect(replica) => {
                     if let Some((_, number)) = connected.take_if(|(at, _)| *at == replica) {
