@@ -63,13 +63,16 @@ pub struct Mesh {
     pub config: Option<Typed<MeshConfig>>,
     /// Istio's MeshNetworks.
     pub networks: Option<Typed<MeshNetworks>>,
+    /// The trust domain of a cluster that has one of its own; empty stands for the default.
+    pub own_trust_domain: Option<Arc<str>>,
 }
 
 impl Mesh {
     /// The trust domain of identities.
     #[must_use]
     pub fn trust_domain(&self) -> Arc<str> {
-        let written = self.config.as_ref().map_or("", |config| &config.trust_domain);
+        let of_all = || self.config.as_ref().map_or("", |config| &config.trust_domain);
+        let written = self.own_trust_domain.as_deref().unwrap_or_else(of_all);
         if written.is_empty() { "cluster.local".into() } else { written.into() }
     }
 }

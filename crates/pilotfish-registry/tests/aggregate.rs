@@ -205,12 +205,79 @@ fn a_feed_that_is_read_stays() {
     mesh.apply("c2", &web_at("10.2.0.1"));
     mesh.hub.remove_feed("c2");
     assert_eq!(services(&mesh.world(), "web.ns").len(), 1);
+    assert!(mesh.hub.source_event("c2", "s", SourceEvent::Synced).is_ok());
     for provider in [Provider::Kubernetes, Provider::External] {
         mesh.hub.remove_registry(&ShardKey { provider, cluster: "c2".into() });
     }
-    mesh.hub.remove_feed("c2");
     assert!(services(&mesh.world(), "web.ns").is_empty());
-    assert!(mesh.hub.source_event("c2", "s", SourceEvent::Synced).is_err());
+    assert!(mesh.hub.source_event("c2", "s", SourceEvent::Synced).is_err(), "it goes with its last registry");
+}
+
+#[test]
+fn a_cluster_may_have_a_trust_domain_of_its_own() {
+    let mut mesh = Mesh::new(&["c1", "c2"]);
+    let identities = |mesh: &mut Mesh| -> Vec<String> {
+        mesh.world().workloads().map(|workload| workload.identity.to_string()).collect()
+    };
+    let of = |domains: [&str; 2]| domains.map(|domain| format!("spiffe://{domain}/ns/ns/sa/sa")).to_vec();
+    let set = |mesh: &mut Mesh, feed: &str, domain: Option<&str>| {
+        let config = mesh_config(domain.unwrap_or_default());
+        let event = match domain {
+            Some(_) => ObjectEvent::Applied(config),
+            None => ObjectEvent::Deleted(config.key().clone()),
+        };
+        mesh.send(feed, SourceEvent::Object(event));
+    };
+    mesh.apply("c1", &pod("p1", "1.1.1.1", "{app: web}", "True"));
+    mesh.apply("c2", &pod("p2", "1.1.1.2", "{app: web}", "True"));
+    set(&mut mesh, "c1", Some("one"));
+    assert_eq!(identities(&mut mesh), of(["one", "one"]), "one that says nothing has that of the others");
+    set(&mut mesh, "c2", Some("two"));
+    assert_eq!(identities(&mut mesh), of(["one", "two"]));
+    set(&mut mesh, "c1", Some("three"));
+    assert_eq!(identities(&mut mesh), of(["three", "two"]));
+    mesh.hub.replace_registry(Box::new(KubernetesRegistry::new(settings("c2"))), Some("c2"));
+    assert_eq!(identities(&mut mesh), of(["three", "two"]), "who comes later is told");
+    set(&mut mesh, "c2", Some(""));
+    assert_eq!(identities(&mut mesh), of(["three", "cluster.local"]));
+    set(&mut mesh, "c2", None);
+    assert_eq!(identities(&mut mesh), of(["three", "three"]));
+}
+
+fn mesh_config(domain: &str) -> pilotfish_model::Object {
+    use pilotfish_config::mesh::MeshConfig;
+    use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta};
+    let config = MeshConfig { trust_domain: domain.into(), ..MeshConfig::default() };
+    Object::new(ObjectMeta::of(ObjectKey::new(MeshConfig::KIND, "istio-system", "default")), config)
+}
+
+#[test]
+fn clusters_that_come_and_go_leave_nothing() {
+    let mut mesh = Mesh::new(&["c1"]);
+    mesh.apply("c1", &web_at("10.1.0.1"));
+    let before = mesh.world();
+    for round in 0..50 {
+        for reading in 0..2 {
+            let feed = format!("c2#{round}.{reading}");
+            mesh.hub.add_source(&feed, "s");
+            mesh.hub.replace_registry(Box::new(KubernetesRegistry::new(settings("c2"))), Some(&feed));
+            mesh.apply(&feed, &web_at("10.2.0.1"));
+            mesh.apply(&feed, &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
+            mesh.apply(&feed, &pod("p", "1.2.3.4", "{app: web}", "True"));
+            mesh.send(&feed, SourceEvent::Synced);
+            assert_eq!(endpoints(&mesh.world(), "web.ns"), ["http 1.2.3.4:80"]);
+        }
+        mesh.hub.remove_feed(&format!("c2#{round}.0"));
+        mesh.hub.remove_registry(&shard("c2"));
+        mesh.hub.remove_feed(&format!("c2#{round}.1"));
+        let world = mesh.world();
+        assert!(same(&world, &before) && world.endpoints().all(|(_, all)| all.shards.len() <= 1));
+        for reading in 0..2 {
+            let feed = format!("c2#{round}.{reading}");
+            assert!(mesh.hub.source_event(&feed, "s", SourceEvent::Synced).is_err(), "{feed} is still there");
+        }
+    }
+    assert_eq!(mesh.hub.status().len(), 2);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::crds::Crds;
 use crate::demo::{Demo, Picture};
 use crate::inject::Inject;
 use crate::logging::Logging;
+use crate::remote_secret::RemoteSecret;
 use crate::serve::Bound;
 use crate::settings::Written;
 use crate::validate::Validate;
@@ -48,6 +49,9 @@ enum Command {
     /// Adds an Envoy to what makes Pods, in files
     #[command(after_help = INJECT_EXAMPLES)]
     Inject(Inject),
+    /// Prints the Secret with which Pilotfish reads another cluster
+    #[command(after_help = REMOTE_SECRET_EXAMPLES)]
+    RemoteSecret(RemoteSecret),
     /// Prints a bootstrap that connects a client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
@@ -72,6 +76,12 @@ const CRDS_EXAMPLES: &str = "Examples:
   pilotfish crds -o json | jq '.items[].metadata.name'
 
 Where Istio or the Gateway API is installed already, keep their definitions: Pilotfish reads those as well.";
+
+const REMOTE_SECRET_EXAMPLES: &str = "Examples:
+  pilotfish remote-secret --context west --name west | kubectl apply -f -
+  pilotfish remote-secret --context west --name west --expires 720h --server https://west.example.com:6443
+
+The cluster has to have the service account first: kubectl --context west apply -f deploy/remote-cluster/rbac.yaml";
 
 const INJECT_EXAMPLES: &str = "Examples:
   pilotfish inject -f shop.yaml | kubectl apply -f -
@@ -99,6 +109,7 @@ impl Cli {
                 inject.run(&mut out)?;
                 Ok(ExitCode::SUCCESS)
             }
+            Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
             Command::Validate(validate) => {
                 let ok = validate.run(&mut out)?;
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -12,7 +12,7 @@ use crate::resources::{Resources, publication};
 use crate::shared::Shared;
 use pilotfish_admin::Metrics;
 use pilotfish_config::{SourceBatch, SourceEvent as Told};
-use pilotfish_kube::remote::RemoteEvent;
+use pilotfish_kube::remote::{Reading, RemoteEvent};
 use pilotfish_model::{ChangeSet, Fact, Update, WorldWriter};
 use pilotfish_registry::{Hub, ObjectEvent, SourceEvent};
 use pilotfish_translate::Translator;
@@ -85,7 +85,10 @@ impl Control {
     /// Takes in what a source says.
     fn take(&mut self, said: Said, now: Instant) {
         match said {
-            Said::Batch { feed, source, batch } => self.take_batch(&feed, &source, batch),
+            Said::Batch { feed, source, batch } => {
+                self.take_problems(&source, &batch);
+                self.take_batch(&feed, &source, batch);
+            }
             Said::Remote(event) => self.take_remote(event),
         }
         let updates = self.hub.settle();
@@ -93,11 +96,20 @@ impl Control {
         self.shared.set_registries(&self.hub);
     }
 
-    fn take_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
-        if let Some(problems) = batch.problems {
-            self.shared.set_problems(source, &problems);
+    /// Takes in what is wrong with objects, under the name of whoever read them.
+    fn take_problems(&self, reader: &str, batch: &SourceBatch) {
+        if let Some(problems) = &batch.problems {
+            self.shared.set_problems(reader, problems);
             self.metrics.rejected_configs.set(self.shared.rejected());
         }
+    }
+
+    fn forget_problems(&self, reading: &Reading) {
+        self.shared.remove_problems(&feed_of(reading));
+        self.metrics.rejected_configs.set(self.shared.rejected());
+    }
+
+    fn take_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
         for event in batch.events {
             self.metrics.inbound_updates.with_label_values(&[inbound(&event)]).inc();
             if let Told::Failed { reason, .. } = &event {
@@ -113,9 +125,12 @@ impl Control {
         match event {
             RemoteEvent::Secrets(batch) => {
                 let feed = self.remote.config_feed.clone();
+                self.take_problems(REMOTE_SECRETS, &batch);
                 self.take_batch(&feed, REMOTE_SECRETS, batch);
             }
             RemoteEvent::Said(reading, batch) => {
+                // Two readings of a cluster know of different problems, and those of one go with it.
+                self.take_problems(&feed_of(&reading), &batch);
                 self.take_batch(&feed_of(&reading), &cluster_source(&reading.cluster), batch);
             }
             RemoteEvent::Opened(reading) => self.remote.open(&mut self.hub, &reading),
@@ -123,11 +138,14 @@ impl Control {
                 self.metrics.kube.remote_timeouts.inc();
                 self.remote.give_up(&mut self.hub, &reading, &reason);
             }
-            RemoteEvent::Closed(reading) => self.hub.remove_feed(&feed_of(&reading)),
+            RemoteEvent::Closed(reading) => {
+                self.hub.remove_feed(&feed_of(&reading));
+                self.forget_problems(&reading);
+            }
             RemoteEvent::Removed(cluster, readings) => {
                 self.remote.remove(&mut self.hub, &cluster, &readings);
-                self.shared.remove_problems(&cluster_source(&cluster));
-                self.metrics.rejected_configs.set(self.shared.rejected());
+                readings.iter().for_each(|reading| self.forget_problems(reading));
+                self.metrics.kube.forget_cluster(&cluster);
             }
         }
         self.metrics.kube.remote_clusters.set(i64::try_from(self.remote.count()).unwrap_or(i64::MAX));

@@ -20,6 +20,7 @@ pub mod plane;
 pub mod recorder;
 mod registration;
 mod remote;
+pub mod remote_secret;
 pub mod resources;
 mod secure;
 pub mod serve;

@@ -76,10 +76,11 @@ impl Bound {
             remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
         };
         let status = StatusWriting::open(&settings).await?;
-        let registrations = sources.client().map(|client| {
-            let (gate, registrations) = registration::gate(&settings, client, shared.clone());
+        let registrations = sources.client().and_then(|client| {
+            let observer = Arc::new(Counted(metrics.clone()));
+            let (gate, registrations) = registration::gate(&settings, client, shared.clone(), observer)?;
             resources.set_gate(gate);
-            registrations
+            Some(registrations)
         });
         let webhooks = match settings.webhooks.as_ref().zip(settings.kubernetes.as_ref()) {
             Some((webhooks, cluster)) => Some(Webhooks::bind(webhooks, cluster, &metrics).await?),

@@ -7,8 +7,9 @@ mod webhooks;
 use crate::lanes::{Window, Windows};
 use crate::webhooks::WebhookSettings;
 use clap::Args;
+use pilotfish_kube::auto_registration::Wanted;
 use pilotfish_kube::client::ClientSettings;
-use pilotfish_kube::remote::InsecureOptions;
+use pilotfish_kube::remote::{InsecureOptions, KubeconfigsIn};
 use pilotfish_registry::{MultiClusterServices, RegistrySettings};
 pub use secure::{CertificateSource, SecureSettings};
 use serde::Deserialize;
@@ -40,10 +41,18 @@ pub struct Written {
     /// How long readiness waits for a remote cluster [default: 30s]
     #[arg(long, env = "PILOTFISH_REMOTE_CLUSTER_TIMEOUT", value_name = "DURATION")]
     pub remote_cluster_timeout: Option<String>,
+    /// A folder with kubeconfigs of remote clusters, ID.yaml or ID.yml each, instead of Secrets with the label
+    /// istio/multiCluster; changes are picked up
+    #[arg(long, env = "PILOTFISH_REMOTE_KUBECONFIGS", value_name = "FOLDER", requires = "kubernetes")]
+    pub remote_kubeconfigs: Option<PathBuf>,
     /// What kubeconfigs of remote clusters may ask for although it is dangerous: exec, clientKey, clientCertificate, tokenFile,
     /// certificateAuthority, insecureSkipTLSVerify, gcp, azure, openstack [default: nothing]
     #[arg(long, env = "PILOTFISH_INSECURE_KUBECONFIG_OPTIONS", value_name = "OPTION", value_delimiter = ',')]
     pub insecure_kubeconfig_options: Vec<String>,
+    /// What is done with WorkloadEntries of workloads that connect: auto-registration (they are made from WorkloadGroups),
+    /// health-checks (they say how the workload is), all, off [default: all]
+    #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRIES", value_name = "MODE")]
+    pub workload_entries: Option<String>,
     /// How long the WorkloadEntry of a workload that registered itself is kept after it disconnected [default: 10s]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_GRACE_PERIOD", value_name = "DURATION")]
     pub workload_entry_grace_period: Option<String>,
@@ -168,6 +177,10 @@ pub struct Settings {
     pub remote_cluster_timeout: Duration,
     /// How long the WorkloadEntry of a workload that left is kept.
     pub workload_entry_grace_period: Duration,
+    /// Where kubeconfigs of remote clusters are.
+    pub remote_kubeconfigs: KubeconfigsIn,
+    /// What is done with WorkloadEntries of workloads that connect; `None` for nothing.
+    pub workload_entries: Option<Wanted>,
     /// What kubeconfigs of remote clusters may ask for.
     pub insecure_kubeconfig_options: InsecureOptions,
     /// Istio's MeshConfig.
@@ -242,6 +255,8 @@ impl Written {
             root_namespace: self.root_namespace.or(file.root_namespace),
             write_status: self.write_status.or(file.write_status),
             remote_cluster_timeout: self.remote_cluster_timeout.or(file.remote_cluster_timeout),
+            workload_entries: self.workload_entries.or(file.workload_entries),
+            remote_kubeconfigs: self.remote_kubeconfigs.or(file.remote_kubeconfigs),
             workload_entry_grace_period: self
                 .workload_entry_grace_period
                 .or(file.workload_entry_grace_period),
@@ -293,6 +308,7 @@ impl Written {
             defaults.system_namespace.as_str(),
         );
         let windows = Windows::default();
+        let workload_entries = check.workload_entries(self.workload_entries.as_deref());
         let webhooks = check.webhooks(&self, &root_namespace);
         let secure = check.secure(&self);
         let settings = Settings {
@@ -305,6 +321,7 @@ impl Written {
                 domain: check.domain(self.domain),
                 multi_cluster_services: check.multi_cluster_services(self.multi_cluster_services),
                 system_namespace: root_namespace.as_str().into(),
+                workload_entry_health_checks: workload_entries.is_some_and(|wanted| wanted.health_checks),
                 ..RegistrySettings::default()
             },
             kubernetes: self.kubernetes.then_some(ClientSettings { kubeconfig: self.kubeconfig }),
@@ -315,6 +332,8 @@ impl Written {
                 self.remote_cluster_timeout,
                 Duration::from_secs(30),
             ),
+            remote_kubeconfigs: self.remote_kubeconfigs.map_or(KubeconfigsIn::Secrets, KubeconfigsIn::Folder),
+            workload_entries,
             workload_entry_grace_period: check.duration(
                 "--workload-entry-grace-period",
                 self.workload_entry_grace_period,
@@ -359,6 +378,7 @@ impl Check {
             ("--mesh-config", &written.mesh_config),
             ("--mesh-networks", &written.mesh_networks),
             ("--kubeconfig", &written.kubeconfig),
+            ("--remote-kubeconfigs", &written.remote_kubeconfigs),
         ];
         for (name, path) in files.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?))) {
             self.exists(name, path);
@@ -459,6 +479,21 @@ impl Check {
         }
     }
 
+    fn workload_entries(&mut self, text: Option<&str>) -> Option<Wanted> {
+        let (registration, health_checks) = match text.unwrap_or("all") {
+            "all" => (true, true),
+            "auto-registration" => (true, false),
+            "health-checks" => (false, true),
+            "off" => return None,
+            other => {
+                let known = "not one of auto-registration, health-checks, all and off";
+                self.wrong("--workload-entries", other, known);
+                return None;
+            }
+        };
+        Some(Wanted { registration, health_checks })
+    }
+
     fn multi_cluster_services(&mut self, text: Option<String>) -> MultiClusterServices {
         let Some(text) = text else { return MultiClusterServices::default() };
         MultiClusterServices::parse(&text).unwrap_or_else(|| {
@@ -515,13 +550,14 @@ mod tests {
             registries: vec!["Eureka".into()],
             multi_cluster_services: Some("some".into()),
             write_status: Some("sometimes".into()),
+            workload_entries: Some("some".into()),
             remote_cluster_timeout: Some("soon".into()),
             insecure_kubeconfig_options: vec!["exec".into(), "all".into()],
             ..Written::default()
         };
         let mistakes = written.check().unwrap_err();
-        assert_eq!(mistakes.0.len(), 10, "{mistakes}");
-        assert!(mistakes.to_string().starts_with("10 settings are wrong:\n  PATH: name at least one"));
+        assert_eq!(mistakes.0.len(), 11, "{mistakes}");
+        assert!(mistakes.to_string().starts_with("11 settings are wrong:\n  PATH: name at least one"));
         assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
     }
 

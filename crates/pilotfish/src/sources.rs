@@ -164,7 +164,8 @@ fn kube_settings(settings: &Settings, cluster: &str, metrics: &Arc<Metrics>) -> 
         ..KubeSourceSettings::new(cluster)
     };
     let (timeout, allowed) = (settings.remote_cluster_timeout, settings.insecure_kubeconfig_options.clone());
-    RemoteSettings { source, timeout, allowed, clients: RemoteClients::default() }
+    let kubeconfigs = settings.remote_kubeconfigs.clone();
+    RemoteSettings { kubeconfigs, source, timeout, allowed, clients: RemoteClients::default() }
 }
 
 /// The mesh config that holds when none is written: only needed where it differs from Istio's.

@@ -345,3 +345,86 @@ async fn a_cluster_that_never_answers_delays_readiness_by_its_timeout_only() {
     assert!(pilotfish.metric("remote_cluster_sync_timeouts_total").await >= 1.0);
     silent.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_printed_secret_and_files_of_its_kubeconfig_bring_a_cluster() {
+    let options = ApiServerOptions { authorization: Authorization::Rbac, ..ApiServerOptions::default() };
+    let (own, other) = tokio::join!(cluster(), ApiServer::start(options));
+    let (Some(own), Some(other)) = (own, other) else { return };
+    install_definitions(&other).await;
+    other.apply_owned(service("web", "") + &pod("web-2", "10.2.0.1")).await;
+    other.apply(include_str!("../../../deploy/remote-cluster/rbac.yaml")).await;
+    let mesh = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n\
+                data: {mesh: 'trustDomain: west.example.com'}\n";
+    other.apply(mesh).await;
+    let printed = tokio::process::Command::new(BINARY)
+        .args(["remote-secret", "--name", "c2", "--expires", "1h", "--kubeconfig"])
+        .arg(other.kubeconfig())
+        .output()
+        .await
+        .expect("it runs");
+    let secret = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    own.apply(&secret).await;
+    let pilotfish = serve(&own, &[]);
+    pilotfish.ready().await;
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.2.0.1"]);
+    assert!(registry(&pilotfish, "Kubernetes/c2").await["failure"].is_null(), "its rights are enough");
+    let endpoints = pilotfish.page("/debug/endpointz").await.unwrap_or_default();
+    assert!(endpoints.contains("spiffe://west.example.com/ns/shop/sa/"), "its own trust domain: {endpoints}");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("c3.yaml");
+    let secret: Value = serde_saphyr::from_str(&secret).expect("it is YAML");
+    let kubeconfig = secret["stringData"]["c2"].as_str().expect("it has a kubeconfig");
+    std::fs::write(&file, kubeconfig).expect("the folder can be written");
+    let pilotfish = serve(&own, &["--remote-kubeconfigs", &folder.path().to_string_lossy()]);
+    pilotfish.ready().await;
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.2.0.1"]);
+    assert!(registry(&pilotfish, "Kubernetes/c2").await.is_null(), "Secrets do not count then");
+    assert_eq!(registry(&pilotfish, "Kubernetes/c3").await["synced"], true);
+    std::fs::remove_file(&file).expect("it is there");
+    has_addresses(&pilotfish, HOST, 0).await;
+    std::fs::write(&file, kubeconfig).expect("the folder can be written");
+    has_addresses(&pilotfish, HOST, 1).await;
+}
+
+/// Many clusters that come, change and go at once leave nothing behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clusters_that_come_and_go_leave_nothing() {
+    let Some((own, other)) = two().await else { return };
+    let pilotfish = serve(&own, &[]);
+    pilotfish.ready().await;
+    let before = pilotfish.open_files();
+    let (good, dead) = (admin(&other), admin(&other).replace(&other.url(), "https://127.0.0.1:9"));
+    let ids: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
+    let all = |config: &str| {
+        let pairs: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), config)).collect();
+        secret("many", &pairs)
+    };
+    for round in 0..3 {
+        own.apply(&all(&good)).await;
+        if round > 0 {
+            has_addresses(&pilotfish, HOST, 21).await;
+            own.apply(&all(&dead)).await;
+            own.apply(&all(&good.replace("current-context", "# again\ncurrent-context"))).await;
+        }
+        own.delete(&secret("many", &[])).await;
+    }
+    eventually("all of them are gone", || async {
+        let all = pilotfish.json("/debug/registryz?registries=true").await;
+        let left = all.as_array().map_or(0, Vec::len);
+        if left == 2 { Ok(()) } else { Err(all.to_string()) }
+    })
+    .await;
+    assert_eq!(addresses(&pilotfish, HOST).await, ["10.1.0.1"]);
+    eventually("their connections are closed", || async {
+        let now = pilotfish.open_files();
+        if now <= before + 20 { Ok(()) } else { Err(format!("{now} files are open, {before} were")) }
+    })
+    .await;
+    let metrics = pilotfish.page("/metrics").await.unwrap_or_default();
+    assert!(!metrics.contains("cluster=\"c1\""), "their counters are forgotten");
+    let ready = pilotfish.page("/ready").await.expect("it is ready");
+    assert!(!ready.contains("many"), "{ready}");
+}

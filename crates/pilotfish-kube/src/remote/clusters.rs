@@ -1,11 +1,12 @@
 //! Which remote clusters there are, and what must happen so that they are read: a state machine without IO.
 //!
 //! Inputs are only noted; [`RemoteClusters::settle`] then says what to do about all of them at once. A cluster belongs to one
-//! Secret: to the one that it belongs to already, else to the oldest that claims it with a kubeconfig that can be used.
+//! Secret, or one file: to the one that it belongs to already, else to the oldest that claims it with a kubeconfig that can be used.
 //!
 //! Each way of reading a cluster is a [`Reading`] with a number of its own. A changed kubeconfig makes a second one beside the
 //! first, which serves on until the second has a complete list.
 
+use super::folder::{File, Files};
 use super::kubeconfig::{self, InsecureOptions, Refusal};
 use kube::config::Kubeconfig;
 use pilotfish_config::kubernetes::Secret;
@@ -47,14 +48,33 @@ struct Claim {
     kubeconfig: Result<Arc<Kubeconfig>, Refusal>,
 }
 
-struct RemoteSecret {
+/// Where a kubeconfig comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// A Secret.
+    Secret(ObjectKey),
+    /// A file, by its path.
+    File(Arc<str>),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Secret(key) => key.fmt(f),
+            Self::File(path) => path.fmt(f),
+        }
+    }
+}
+
+/// What one Secret or file says.
+struct Claims {
     created: i64,
     claims: BTreeMap<Arc<str>, Claim>,
 }
 
 /// A cluster that is read.
 struct Cluster {
-    owner: ObjectKey,
+    owner: Origin,
     text: Arc<[u8]>,
     /// The reading that is in force.
     serving: u64,
@@ -67,7 +87,7 @@ pub(super) struct RemoteClusters {
     /// The id of the cluster that holds the Secrets.
     own: Arc<str>,
     allowed: InsecureOptions,
-    secrets: BTreeMap<ObjectKey, RemoteSecret>,
+    claims: BTreeMap<Origin, Claims>,
     /// Problems of Secrets that are not even that.
     unreadable: BTreeMap<ObjectKey, (Vec<Problem>, InForce)>,
     clusters: BTreeMap<Arc<str>, Cluster>,
@@ -80,7 +100,7 @@ impl RemoteClusters {
         Self {
             own,
             allowed,
-            secrets: BTreeMap::new(),
+            claims: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             clusters: BTreeMap::new(),
             dirty: BTreeSet::new(),
@@ -90,21 +110,46 @@ impl RemoteClusters {
 
     /// A Secret appeared or changed.
     pub(super) fn apply(&mut self, secret: &Typed<Secret>) {
-        let key = secret.key().clone();
-        self.unreadable.remove(&key);
-        let mut before = self.forget(&key);
+        self.unreadable.remove(secret.key());
+        let origin = Origin::Secret(secret.key().clone());
+        let data = secret.data.iter().map(|(id, value)| (id.as_str().into(), Ok(value.0.as_slice())));
+        self.claim(origin, secret.meta().created, data);
+    }
+
+    /// These are all files with kubeconfigs.
+    pub(super) fn set_files(&mut self, files: &Files) {
+        let is_gone = |origin: &Origin| matches!(origin, Origin::File(path) if !files.contains_key(path));
+        let gone: Vec<Origin> = self.claims.keys().filter(|origin| is_gone(origin)).cloned().collect();
+        gone.iter().for_each(|origin| drop(self.forget(origin)));
+        for (path, File { cluster, content }) in files {
+            let content = content.as_deref().map_err(|reason| Refusal::Unreadable(reason.clone()));
+            self.claim(Origin::File(path.clone()), 0, [(cluster.clone(), content)].into_iter());
+        }
+    }
+
+    fn claim<'a>(
+        &mut self,
+        origin: Origin,
+        created: i64,
+        kubeconfigs: impl Iterator<Item = (Arc<str>, Result<&'a [u8], Refusal>)>,
+    ) {
+        let mut before = self.forget(&origin);
         let mut claims = BTreeMap::new();
-        for (id, value) in secret.data.iter().filter(|(id, _)| **id != *self.own) {
-            let id: Arc<str> = id.as_str().into();
+        for (id, text) in kubeconfigs.filter(|(id, _)| **id != *self.own) {
             let known = before.as_mut().and_then(|before| before.claims.remove(&id));
-            let claim = known.filter(|known| *known.text == *value.0).unwrap_or_else(|| Claim {
-                text: value.0.as_slice().into(),
-                kubeconfig: kubeconfig::read(&value.0, &self.allowed).map(Arc::new),
-            });
+            let claim = match text {
+                Ok(text) => known
+                    .filter(|known| *known.text == *text && known.kubeconfig.is_ok())
+                    .unwrap_or_else(|| Claim {
+                        text: text.into(),
+                        kubeconfig: kubeconfig::read(text, &self.allowed).map(Arc::new),
+                    }),
+                Err(refusal) => Claim { text: Arc::default(), kubeconfig: Err(refusal) },
+            };
             self.dirty.insert(id.clone());
             claims.insert(id, claim);
         }
-        self.secrets.insert(key, RemoteSecret { created: secret.meta().created, claims });
+        self.claims.insert(origin, Claims { created, claims });
     }
 
     /// A Secret cannot be read; what it said before stays.
@@ -116,13 +161,19 @@ impl RemoteClusters {
     /// A Secret is gone.
     pub(super) fn delete(&mut self, key: &ObjectKey) {
         self.unreadable.remove(key);
-        self.forget(key);
+        self.forget(&Origin::Secret(key.clone()));
     }
 
-    fn forget(&mut self, key: &ObjectKey) -> Option<RemoteSecret> {
-        let before = self.secrets.remove(key)?;
+    fn forget(&mut self, origin: &Origin) -> Option<Claims> {
+        let before = self.claims.remove(origin)?;
         self.dirty.extend(before.claims.keys().cloned());
         Some(before)
+    }
+
+    /// Whether a reading is in force, or will be.
+    pub(super) fn is_current(&self, reading: &Reading) -> bool {
+        let cluster = self.clusters.get(&reading.cluster);
+        cluster.is_some_and(|cluster| [Some(cluster.serving), cluster.coming].contains(&Some(reading.number)))
     }
 
     /// A reading has its first complete list: the one that it was to replace is over.
@@ -140,7 +191,7 @@ impl RemoteClusters {
     pub(super) fn broke(&mut self, reading: &Reading) -> Vec<Step> {
         let Some(cluster) = self.clusters.get(&reading.cluster) else { return Vec::new() };
         let newest = cluster.coming.unwrap_or(cluster.serving);
-        let claim = self.secrets.get(&cluster.owner).and_then(|secret| secret.claims.get(&reading.cluster));
+        let claim = self.claims.get(&cluster.owner).and_then(|all| all.claims.get(&reading.cluster));
         match claim.map(|claim| claim.kubeconfig.clone()) {
             Some(Ok(kubeconfig)) if newest == reading.number => self.open(&reading.cluster, kubeconfig),
             _ => Vec::new(),
@@ -190,11 +241,11 @@ impl RemoteClusters {
         std::iter::once(open).chain(given_up).collect()
     }
 
-    /// The Secret that a cluster belongs to. `None` when none claims it, or none with a kubeconfig that can be used.
-    fn owner(&self, id: &Arc<str>) -> Option<(&ObjectKey, &Claim)> {
-        let claims = self.secrets.iter().filter_map(|(key, secret)| {
-            let claim = secret.claims.get(id)?;
-            Some((key, secret.created, claim))
+    /// What a cluster belongs to. `None` when nothing claims it, or nothing with a kubeconfig that can be used.
+    fn owner(&self, id: &Arc<str>) -> Option<(&Origin, &Claim)> {
+        let claims = self.claims.iter().filter_map(|(origin, all)| {
+            let claim = all.claims.get(id)?;
+            Some((origin, all.created, claim))
         });
         let current = self.clusters.get(id).map(|cluster| &cluster.owner);
         let best = claims
@@ -203,27 +254,24 @@ impl RemoteClusters {
         best.map(|(key, _, claim)| (key, claim))
     }
 
-    /// Everything that is wrong with the Secrets now. `origin` is where they come from.
-    pub(super) fn problems(&self, origin: &Arc<str>) -> Vec<ProblemReport> {
-        let report = |key: &ObjectKey, severity, path: String, message, hint, in_force| ProblemReport {
-            severity,
-            file: origin.clone(),
-            document: 0,
-            line: 0,
-            object: Some(key.clone()),
-            path,
-            message,
-            hint,
-            in_force,
+    /// Everything that is wrong with the Secrets or files now. `cluster` is where Secrets come from.
+    pub(super) fn problems(&self, cluster: &Arc<str>) -> Vec<ProblemReport> {
+        let report = |origin: &Origin, severity, path: String, message, hint, in_force| {
+            let (file, object, path) = match origin {
+                Origin::Secret(key) => (cluster.clone(), Some(key.clone()), path),
+                Origin::File(path) => (path.clone(), None, String::new()),
+            };
+            ProblemReport { severity, file, document: 0, line: 0, object, path, message, hint, in_force }
         };
         let mut reports = Vec::new();
         for (key, (problems, in_force)) in &self.unreadable {
             reports.extend(problems.iter().map(|problem| {
                 let (path, message) = (problem.path.to_string(), problem.message.clone());
-                report(key, problem.severity, path, message, problem.hint.clone(), *in_force)
+                let origin = Origin::Secret(key.clone());
+                report(&origin, problem.severity, path, message, problem.hint.clone(), *in_force)
             }));
         }
-        for (key, id, claim) in self.claims() {
+        for (key, id, claim) in self.all_claims() {
             let path = format!("data[{id}]");
             let owner = self.clusters.get(id).map(|cluster| &cluster.owner);
             if let Err(refusal) = &claim.kubeconfig {
@@ -238,10 +286,10 @@ impl RemoteClusters {
         reports
     }
 
-    fn claims(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<str>, &Claim)> {
-        self.secrets
+    fn all_claims(&self) -> impl Iterator<Item = (&Origin, &Arc<str>, &Claim)> {
+        self.claims
             .iter()
-            .flat_map(|(key, secret)| secret.claims.iter().map(move |(id, claim)| (key, id, claim)))
+            .flat_map(|(origin, all)| all.claims.iter().map(move |(id, claim)| (origin, id, claim)))
     }
 }
 

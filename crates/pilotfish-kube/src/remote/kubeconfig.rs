@@ -50,6 +50,9 @@ impl InsecureOptions {
 /// Why a kubeconfig is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// It cannot be read.
+    #[error("the kubeconfig cannot be read: {0}")]
+    Unreadable(String),
     /// There is nothing in it.
     #[error("the kubeconfig is empty")]
     Empty,
@@ -68,7 +71,7 @@ pub enum Refusal {
         name: String,
     },
     /// It asks for something that is not allowed.
-    #[error("{what} is not allowed in a kubeconfig from a Secret")]
+    #[error("{what} is not allowed in the kubeconfig of a remote cluster")]
     Insecure {
         /// What it asks for, and where.
         what: String,
@@ -214,7 +217,10 @@ mod tests {
         for (cluster, user, option, what) in cases {
             let text = config(cluster, user);
             let refused = read(text.as_bytes(), &InsecureOptions::default()).unwrap_err();
-            assert_eq!(refused.to_string(), format!("{what} is not allowed in a kubeconfig from a Secret"));
+            assert_eq!(
+                refused.to_string(),
+                format!("{what} is not allowed in the kubeconfig of a remote cluster")
+            );
             assert!(refused.hint().unwrap().contains(&format!("--insecure-kubeconfig-options {option} ")));
             let others: Vec<&str> = OPTIONS.iter().copied().filter(|other| *other != option).collect();
             assert!(read(text.as_bytes(), &InsecureOptions::of(&others).unwrap()).is_err(), "{option}");
@@ -256,8 +262,18 @@ mod tests {
 
     #[test]
     fn a_mistake_in_the_text_shows_nothing_of_it() {
-        let text = config("server: 'https://c'", "token: [verysecret]");
-        let told = read(text.as_bytes(), &InsecureOptions::default()).unwrap_err().to_string();
-        assert!(!told.contains("verysecret"), "{told}");
+        let told = |text: &str| read(text.as_bytes(), &InsecureOptions::default()).unwrap_err().to_string();
+        for text in [
+            "verysecret",
+            "users: verysecret",
+            "users: [verysecret]",
+            "users: [{name: u, user: {token: [verysecret]}}]",
+            "users: [{name: u, user: {token: verysecret, token: b}}]",
+            "clusters: [{name: k, cluster: {insecure-skip-tls-verify: verysecret}}]",
+            "a: b: verysecret",
+            "token: *verysecret",
+        ] {
+            assert!(!told(text).contains("verysecret"), "{}", told(text));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Remote clusters: Secrets with kubeconfigs in the root namespace say which there are.
+//! Remote clusters: Secrets with kubeconfigs in the root namespace say which there are, or files in a folder.
 //!
 //! ```text
 //!  Secrets ──▶ RemoteClusters ── Step ──▶ Remotes ── one task per reading: KubeSource ──▶ RemoteEvent ──▶ control loop
@@ -12,12 +12,15 @@
 
 mod clients;
 mod clusters;
+mod credentials;
+mod folder;
 mod kubeconfig;
 #[cfg(test)]
 mod tests;
 
 pub use clients::RemoteClients;
 pub use clusters::Reading;
+pub use credentials::{CredentialError, CredentialSettings, remote_kubeconfig};
 pub use kubeconfig::{InsecureOptions, Refusal, UnknownOption};
 
 use crate::client::{Client, of_config};
@@ -29,10 +32,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use pilotfish_config::{SourceBatch, SourceEvent, SourceProblems};
 use pilotfish_model::Kind;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// The label of Secrets with kubeconfigs of remote clusters.
 pub(crate) const LABEL: &str = "istio/multiCluster";
@@ -44,9 +49,21 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// How long after a reading broke down the next one begins.
 const AFTER_BREAKDOWN: Duration = Duration::from_secs(5);
 
+/// Where kubeconfigs of remote clusters are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KubeconfigsIn {
+    /// In Secrets with the label `istio/multiCluster` in the root namespace.
+    #[default]
+    Secrets,
+    /// In a folder.
+    Folder(PathBuf),
+}
+
 /// How remote clusters are found and read.
 #[derive(Clone)]
 pub struct RemoteSettings {
+    /// Where kubeconfigs are.
+    pub kubeconfigs: KubeconfigsIn,
     /// How each cluster is read; its `cluster` is the one that holds the Secrets, in its `root_namespace`.
     pub source: KubeSourceSettings,
     /// How long readiness waits for a cluster.
@@ -77,7 +94,8 @@ pub enum RemoteEvent {
 
 /// What a task says about its reading.
 enum Happened {
-    Listed,
+    /// It has a complete list, and waits until it may say so: from then on it counts, however many others come.
+    Listed(oneshot::Sender<()>),
     Broke,
 }
 
@@ -112,7 +130,59 @@ impl Remotes {
     ///
     /// # Errors
     /// When the watch of Secrets ends by itself.
-    pub async fn run(mut self) -> Result<(), Broken> {
+    pub async fn run(self) -> Result<(), Broken> {
+        match self.settings.kubeconfigs.clone() {
+            KubeconfigsIn::Secrets => self.follow_secrets().await,
+            KubeconfigsIn::Folder(folder) => {
+                // Nobody listens any more only when all of this ends anyway.
+                let _ = self.follow_folder(folder).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn follow_folder(mut self, folder: PathBuf) -> Result<(), Over> {
+        let mut again = tokio::time::interval(folder::AGAIN);
+        again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut before = None;
+        let out = self.out.clone();
+        loop {
+            tokio::select! {
+                _ = again.tick() => {
+                    let files = folder::read(folder.clone()).await;
+                    if before.as_ref() != Some(&files) {
+                        self.take_files(&files).await?;
+                        before = Some(files);
+                    }
+                }
+                Some((reading, happened)) = self.told.recv() => self.happened(&reading, happened).await?,
+                () = out.closed() => return Err(Over),
+            }
+        }
+    }
+
+    /// Takes in what there is in the folder.
+    async fn take_files(&mut self, files: &Result<folder::Files, String>) -> Result<(), Over> {
+        match files {
+            Ok(files) => {
+                self.clusters.set_files(files);
+                let steps = self.clusters.settle();
+                self.execute(steps).await?;
+                let first = !std::mem::replace(&mut self.complete, true);
+                let again = std::mem::take(&mut self.failing);
+                let event =
+                    if first { Some(SourceEvent::Listed) } else { again.then_some(SourceEvent::Recovered) };
+                self.say_how_it_is(event.into_iter().collect()).await
+            }
+            Err(reason) => {
+                self.failing = true;
+                let reason = format!("kubeconfigs of remote clusters: {reason}").into();
+                self.say_how_it_is(vec![SourceEvent::Failed { at: SystemTime::now(), reason }]).await
+            }
+        }
+    }
+
+    async fn follow_secrets(mut self) -> Result<(), Broken> {
         let (say, mut secrets) = mpsc::channel(WAITING);
         let (_tell, told) = watch::channel(Some(self.resource()));
         let KubeSourceSettings { cluster, observer, .. } = &self.settings.source;
@@ -123,7 +193,7 @@ impl Remotes {
         loop {
             let next = tokio::select! {
                 Some((_, news)) = secrets.recv() => self.take(news).await,
-                Some((reading, happened)) = self.told.recv() => self.happened(&reading, &happened).await,
+                Some((reading, happened)) = self.told.recv() => self.happened(&reading, happened).await,
                 () = &mut watch => {
                     let cluster = self.settings.source.cluster.clone();
                     return Err(Broken::new(cluster, "Secrets of remote clusters are not watched"));
@@ -165,6 +235,11 @@ impl Remotes {
             let steps = self.clusters.settle();
             self.execute(steps).await?;
         }
+        self.say_how_it_is(events).await
+    }
+
+    /// Says what happened to the Secrets or files as a whole, and what is wrong with them.
+    async fn say_how_it_is(&self, events: Vec<SourceEvent>) -> Result<(), Over> {
         let origin = format!("cluster {}", self.settings.source.cluster).into();
         let reports = self.clusters.problems(&origin);
         let problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
@@ -185,9 +260,16 @@ impl Remotes {
         }
     }
 
-    async fn happened(&mut self, reading: &Reading, happened: &Happened) -> Result<(), Over> {
+    async fn happened(&mut self, reading: &Reading, happened: Happened) -> Result<(), Over> {
         let steps = match happened {
-            Happened::Listed => self.clusters.listed(reading).into_iter().collect(),
+            Happened::Listed(may_say) => {
+                if !self.clusters.is_current(reading) {
+                    return Ok(());
+                }
+                // An error says that the task was stopped meanwhile.
+                let _ = may_say.send(());
+                self.clusters.listed(reading).into_iter().collect()
+            }
             Happened::Broke => self.clusters.broke(reading),
         };
         self.execute(steps).await
@@ -272,7 +354,9 @@ impl Task {
     }
 
     async fn follow(&self, kubeconfig: Arc<Kubeconfig>) -> Result<(), Over> {
-        let client = match connect(kubeconfig).await {
+        let made = timeout(self.timeout, connect(kubeconfig)).await;
+        let too_long = || Err(format!("making a client took longer than {:?}", self.timeout));
+        let client = match made.unwrap_or_else(|_| too_long()) {
             Ok(client) => client,
             Err(reason) => {
                 // The same kubeconfig will not do better next time.
@@ -288,12 +372,11 @@ impl Task {
         loop {
             tokio::select! {
                 Some(batch) = told.recv() => {
-                    let listed = batch.events.contains(&SourceEvent::Listed);
-                    self.say(RemoteEvent::Said(self.reading.clone(), batch)).await?;
-                    if listed {
+                    if batch.events.contains(&SourceEvent::Listed) {
                         waiting = false;
-                        self.tell(Happened::Listed).await?;
+                        self.ask_to_take_over().await?;
                     }
+                    self.say(RemoteEvent::Said(self.reading.clone(), batch)).await?;
                 }
                 ended = &mut source => {
                     let reason = match ended {
@@ -310,6 +393,17 @@ impl Task {
                     self.give_up(format!("no complete list within {:?}", self.timeout)).await?;
                 }
             }
+        }
+    }
+
+    /// Waits until nothing that is decided already takes this reading out of force again.
+    async fn ask_to_take_over(&self) -> Result<(), Over> {
+        let (may_say, answer) = oneshot::channel();
+        self.tell(Happened::Listed(may_say)).await?;
+        match answer.await {
+            Ok(()) => Ok(()),
+            // Another one has taken its place, and this task is about to be stopped.
+            Err(_) => std::future::pending().await,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Secrets in, what happens to clusters out.
 
 use super::clusters::{Reading, RemoteClusters, Step};
+use super::folder::File;
 use super::kubeconfig::InsecureOptions;
 use pilotfish_config::kubernetes::Secret;
 use pilotfish_config::read_live;
@@ -94,6 +95,51 @@ fn a_new_kubeconfig_is_read_beside_the_old_one_until_it_is_complete() {
     assert_eq!(apply(&mut all, "s", 1, &[("a", "4")]), ["open a#4"]);
     assert_eq!(delete(&mut all, "s"), ["remove a: a#3 a#4"], "both go");
     assert!(all.listed(&reading("a", 4)).is_none());
+}
+
+#[test]
+fn files_bring_clusters_as_secrets_do() {
+    let mut all = clusters();
+    let set = |all: &mut RemoteClusters, files: &[(&str, &str, Option<&str>)]| {
+        let file = |cluster: &str, token: &Option<&str>| File {
+            cluster: cluster.into(),
+            content: token.map(|token| kubeconfig(token).into_bytes()).ok_or_else(|| "denied".to_owned()),
+        };
+        let files = files.iter().map(|(path, cluster, token)| ((*path).into(), file(cluster, token)));
+        all.set_files(&files.collect());
+        words(all.settle())
+    };
+    assert_eq!(
+        set(&mut all, &[("/f/own.yaml", "own", Some("1")), ("/f/a.yaml", "a", Some("1"))]),
+        ["open a#1"]
+    );
+    assert_eq!(set(&mut all, &[("/f/a.yaml", "a", Some("1")), ("/f/a.yml", "a", Some("2"))]), NOTHING);
+    assert_eq!(
+        problems(&all),
+        ["/f/a.yml: the cluster belongs to /f/a.yaml already; this kubeconfig is ignored"]
+    );
+    assert_eq!(set(&mut all, &[("/f/a.yaml", "a", None)]), NOTHING, "what cannot be read changes nothing");
+    assert_eq!(
+        problems(&all),
+        ["/f/a.yaml: the kubeconfig cannot be read: denied; last good version in force"]
+    );
+    assert_eq!(set(&mut all, &[("/f/a.yaml", "a", Some("2"))]), ["open a#2"]);
+    assert_eq!(problems(&all), NOTHING);
+    assert_eq!(set(&mut all, &[]), ["remove a: a#1 a#2"]);
+}
+
+#[test]
+fn only_readings_that_are_wanted_may_take_over() {
+    let mut all = clusters();
+    apply(&mut all, "s", 1, &[("a", "1")]);
+    apply(&mut all, "s", 1, &[("a", "2")]);
+    assert!(all.is_current(&reading("a", 1)) && all.is_current(&reading("a", 2)));
+    apply(&mut all, "s", 1, &[("a", "3")]);
+    assert!(!all.is_current(&reading("a", 2)), "another came before it was complete");
+    all.listed(&reading("a", 3));
+    assert!(!all.is_current(&reading("a", 1)) && all.is_current(&reading("a", 3)));
+    delete(&mut all, "s");
+    assert!(!all.is_current(&reading("a", 3)));
 }
 
 #[test]

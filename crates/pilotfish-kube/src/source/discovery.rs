@@ -32,6 +32,8 @@ pub(super) struct Found {
     pub(super) gone: BTreeSet<Kind>,
     /// Whether Secrets of all namespaces may be read; `None` when that could not be asked.
     pub(super) all_secrets: Option<bool>,
+    /// Whether the mesh-wide settings are read.
+    pub(super) mesh: bool,
 }
 
 /// What to find out.
@@ -41,6 +43,8 @@ pub(super) struct Question {
     pub(super) root_namespace: Arc<str>,
     pub(super) mesh_config_map: Arc<str>,
     pub(super) secrets: SecretRights,
+    /// Whether the mesh-wide settings are read already, or have to be.
+    pub(super) mesh: bool,
     /// Where kinds are read now; `None` when nothing was found out yet.
     pub(super) known: Option<BTreeMap<Kind, Resource>>,
 }
@@ -85,7 +89,12 @@ impl Question {
             Ok(Err(error)) => return Err(chain(&error)),
             Err(_) => return Err(format!("no answer within {} s", ANSWER.as_secs())),
         };
-        let all_secrets = self.may_list_all_secrets().await;
+        let all_secrets = match self.kinds.includes(Kind::Secret) {
+            true => self.may_list("secrets", None).await,
+            false => Some(false),
+        };
+        // Readers of remote clusters that were made for other control planes may not read them; they are not waited for.
+        let mesh = self.mesh || self.may_list("configmaps", Some(&self.mesh_config_map)).await == Some(true);
         let first = self.known.is_none();
         self.secrets.answered(all_secrets, first, Instant::now());
         let wanted = Wanted {
@@ -93,6 +102,7 @@ impl Question {
             root_namespace: &self.root_namespace,
             mesh_config_map: &self.mesh_config_map,
             all_secrets: self.secrets.all(),
+            mesh,
         };
         let mut resources = wanted.resources(&groups);
         let missing: Vec<(Kind, Vec<String>)> = match &self.known {
@@ -118,7 +128,7 @@ impl Question {
                 (Err(reason), None) => return Err(reason),
             }
         }
-        Ok(Found { resources, gone, all_secrets })
+        Ok(Found { resources, gone, all_secrets, mesh })
     }
 
     /// Whether the API server says at the kind's own paths that there is nothing.
@@ -137,12 +147,13 @@ impl Question {
         Ok(())
     }
 
-    async fn may_list_all_secrets(&self) -> Option<bool> {
-        if !self.kinds.includes(Kind::Secret) {
-            return Some(false);
-        }
+    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `None` when that could
+    /// not be asked.
+    async fn may_list(&self, resource: &str, name: Option<&str>) -> Option<bool> {
         let attributes = ResourceAttributes {
-            resource: Some("secrets".into()),
+            resource: Some(resource.into()),
+            name: name.map(str::to_owned),
+            namespace: name.map(|_| self.root_namespace.to_string()),
             verb: Some("list".into()),
             ..ResourceAttributes::default()
         };

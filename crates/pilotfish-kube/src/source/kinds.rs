@@ -12,7 +12,7 @@ pub enum Kinds {
     /// Everything: the cluster whose configuration is in force.
     #[default]
     All,
-    /// What services and endpoints are made of: a remote cluster.
+    /// What services and endpoints are made of, and where it may be read the trust domain: a remote cluster.
     Discovery,
 }
 
@@ -61,11 +61,14 @@ pub(super) struct Wanted<'a> {
     pub(super) mesh_config_map: &'a str,
     /// Whether Secrets may be read in every namespace, or in the root namespace alone.
     pub(super) all_secrets: bool,
+    /// Whether the mesh-wide settings are read.
+    pub(super) mesh: bool,
 }
 
 /// What the API server has of kinds that are read everywhere: where each is served.
 pub(crate) fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<Kind, Resource> {
-    let wanted = Wanted { kinds: Kinds::All, root_namespace: "", mesh_config_map: "", all_secrets: false };
+    let wanted =
+        Wanted { kinds: Kinds::All, root_namespace: "", mesh_config_map: "", all_secrets: false, mesh: true };
     kinds.iter().filter_map(|kind| Some((*kind, wanted.resource(groups, *kind)?))).collect()
 }
 
@@ -89,7 +92,8 @@ fn path(kind: Kind, version: &str) -> String {
 impl Wanted<'_> {
     /// What the API server has of the wanted kinds: the request for each.
     pub(super) fn resources(&self, groups: &APIGroupDiscoveryList) -> BTreeMap<Kind, Resource> {
-        let wanted = Kind::ALL.iter().copied().filter(|kind| self.kinds.includes(*kind));
+        let includes = |kind: Kind| if kind == MESH { self.mesh } else { self.kinds.includes(kind) };
+        let wanted = Kind::ALL.iter().copied().filter(|kind| includes(*kind));
         wanted.filter_map(|kind| Some((kind, self.resource(groups, kind)?))).collect()
     }
 

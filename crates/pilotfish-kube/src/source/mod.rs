@@ -11,7 +11,7 @@ pub(crate) use kinds::resources_of;
 
 use crate::watch::{Backoff, News, Observer, Place, Resource, Silent, Watch, chain};
 use discovery::{Found, Question, SecretRights};
-use kinds::reader;
+use kinds::{MESH, reader};
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use pilotfish_model::Kind;
@@ -86,6 +86,8 @@ pub struct KubeSource {
     running: BTreeMap<Kind, Running>,
     /// Whether Secrets are read in every namespace.
     secrets: SecretRights,
+    /// Whether the mesh-wide settings are read.
+    mesh: bool,
     /// Whether it was found out which kinds there are.
     looked: bool,
     tasks: JoinSet<()>,
@@ -107,6 +109,7 @@ impl KubeSource {
     /// A source that says what it learns to `out`.
     #[must_use]
     pub fn new(client: Client, settings: KubeSourceSettings, out: mpsc::Sender<SourceBatch>) -> Self {
+        let mesh = settings.kinds.includes(MESH);
         let state = SourceState::new(&settings.cluster, settings.checks.clone(), settings.settle.is_zero());
         Self {
             client,
@@ -114,6 +117,7 @@ impl KubeSource {
             state,
             running: BTreeMap::new(),
             secrets: SecretRights::default(),
+            mesh,
             looked: false,
             tasks: JoinSet::new(),
             out,
@@ -172,6 +176,7 @@ impl KubeSource {
             root_namespace: self.settings.root_namespace.clone(),
             mesh_config_map: self.settings.mesh_config_map.clone(),
             secrets: self.secrets,
+            mesh: self.mesh,
             known: self.looked.then_some(known),
         };
         question.ask()
@@ -186,6 +191,7 @@ impl KubeSource {
                 return false;
             }
         };
+        self.mesh = found.mesh;
         let before = self.secrets.all();
         self.secrets.answered(found.all_secrets, !self.looked, Instant::now());
         let cluster = &self.settings.cluster;

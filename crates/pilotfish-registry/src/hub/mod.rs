@@ -86,6 +86,8 @@ pub struct Hub {
     slots: BTreeMap<Rank, Slot>,
     /// Registries that take the place of the one of their rank as soon as they are in sync.
     replacements: BTreeMap<Rank, Slot>,
+    /// Feeds that go as soon as no registry reads them.
+    leaving: BTreeSet<Arc<str>>,
     mesh: Mesh,
     clusterset: ClusterSet,
     touched: Touched,
@@ -102,6 +104,7 @@ impl Hub {
             feeds,
             slots: BTreeMap::new(),
             replacements: BTreeMap::new(),
+            leaving: BTreeSet::new(),
             mesh: Mesh::default(),
             clusterset: ClusterSet::default(),
             touched: Touched::default(),
@@ -125,14 +128,26 @@ impl Hub {
         self.route(feed, &events);
     }
 
-    /// Takes a feed away that no registry reads any more: the one of a registry that left or was replaced.
+    /// Takes a feed away: the one of a registry that left or was replaced. One that a registry still reads goes with the last of
+    /// its registries.
     pub fn remove_feed(&mut self, feed: &str) {
-        let is_read = |slot: &Slot| slot.feed.as_deref() == Some(feed);
-        if self.slots.values().chain(self.replacements.values()).any(is_read) {
-            tracing::error!(feed, "a feed stays, since a registry reads it");
+        self.leaving.insert(feed.into());
+        self.forget_feeds();
+    }
+
+    fn forget_feeds(&mut self) {
+        if self.leaving.is_empty() {
             return;
         }
-        self.feeds.remove(feed);
+        let read: BTreeSet<Arc<str>> = self
+            .slots
+            .values()
+            .chain(self.replacements.values())
+            .filter_map(|slot| slot.feed.clone())
+            .collect();
+        for feed in self.leaving.extract_if(.., |feed| !read.contains(feed)) {
+            self.feeds.remove(&feed);
+        }
     }
 
     /// Nobody shall wait for the first list of a feed any longer: [`Hub::synced`] goes on without it. What it says later
@@ -263,6 +278,7 @@ impl Hub {
         }
         self.touched.workloads = crossing;
         self.emit();
+        self.forget_feeds();
         std::mem::take(&mut self.updates)
     }
 
@@ -282,7 +298,7 @@ impl Hub {
 
     /// Tells a new registry everything that it would know if it had been there from the start.
     fn introduce(&self, mut registry: Box<dyn Registry>, feed: Option<&str>) -> Slot {
-        registry.mesh(&self.mesh);
+        registry.mesh(&self.mesh_of(feed));
         if let Some(feed) = feed.and_then(|feed| self.feeds.get(feed)) {
             for object in feed.visible(registry.kinds()) {
                 registry.apply(&ObjectEvent::Applied(object.clone()));
@@ -349,6 +365,8 @@ impl Hub {
             }
             if *feed == *self.settings.config_feed {
                 self.configure(event);
+            } else if kind == Kind::MeshConfig {
+                self.tell_mesh(|slot| slot.feed.as_deref() == Some(feed));
             }
         }
     }
@@ -381,11 +399,33 @@ impl Hub {
         }
         self.mesh = mesh;
         self.touched.gateways = true;
-        for slot in self.slots.values_mut().chain(self.replacements.values_mut()) {
-            slot.registry.mesh(&self.mesh);
-            slot.dirty = true;
-        }
+        self.tell_mesh(|_| true);
         self.select_namespaces();
+    }
+
+    /// The mesh-wide settings for registries that read a feed. Other clusters may have a trust domain of their own; nothing else
+    /// of their settings counts.
+    fn mesh_of(&self, feed: Option<&str>) -> Mesh {
+        let other = feed.filter(|feed| **feed != *self.settings.config_feed);
+        let own = other.and_then(|feed| self.feeds.get(feed)).and_then(|feed| {
+            let config = feed.visible(&[Kind::MeshConfig]).next()?.typed::<MeshConfig>()?;
+            Some(config.trust_domain.as_str().into())
+        });
+        Mesh { own_trust_domain: own, ..self.mesh.clone() }
+    }
+
+    /// Tells registries of the mesh-wide settings as they are now.
+    fn tell_mesh(&mut self, to: impl Fn(&Slot) -> bool) {
+        let feeds: BTreeSet<Option<Arc<str>>> =
+            self.slots.values().chain(self.replacements.values()).map(|slot| slot.feed.clone()).collect();
+        let meshes: BTreeMap<Option<Arc<str>>, Mesh> =
+            feeds.into_iter().map(|feed| (feed.clone(), self.mesh_of(feed.as_deref()))).collect();
+        for slot in self.slots.values_mut().chain(self.replacements.values_mut()).filter(|slot| to(slot)) {
+            if let Some(mesh) = meshes.get(&slot.feed) {
+                slot.registry.mesh(mesh);
+                slot.dirty = true;
+            }
+        }
     }
 
     /// Brings the discovery selectors of the mesh into force.

@@ -50,6 +50,16 @@ impl Pilotfish {
         Self { binary, folder, arguments, xds, admin, program }
     }
 
+    /// How many files and connections the process has open.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        let all = std::fs::read_dir(format!("/proc/{}/fd", self.program.id()));
+        all.expect("it runs").count()
+    }
+
     /// The port for xDS.
     #[must_use]
     pub fn xds_port(&self) -> u16 {

@@ -97,6 +97,12 @@ impl Program {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its process id; 0 when it has ended.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id().unwrap_or_default()
+    }
+
     /// Kills it at once, as a crash would, and waits until it is gone.
     pub async fn kill(&mut self) {
         // It may have ended already, which is what was wanted.

@@ -1,0 +1,107 @@
+//! Kubeconfigs of remote clusters in a folder: `ID.yaml` or `ID.yml` for each cluster. It is read again and again, which also
+//! finds what links bring, as those of a mounted Secret.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the folder is read.
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
+/// The largest kubeconfig in bytes, as of a Secret.
+const LARGEST: u64 = 1 << 20;
+/// Most files.
+const MOST: usize = 1000;
+
+/// A file with a kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    /// The cluster that it stands for.
+    pub(super) cluster: Arc<str>,
+    /// What is in it, or why it cannot be read.
+    pub(super) content: Result<Vec<u8>, String>,
+}
+
+/// All kubeconfigs of a folder, by their paths.
+pub(super) type Files = BTreeMap<Arc<str>, File>;
+
+/// Reads the folder.
+///
+/// # Errors
+/// When it cannot be listed: that says nothing about what is in it.
+pub(super) async fn read(folder: PathBuf) -> Result<Files, String> {
+    let failed = folder.display().to_string();
+    let read = tokio::task::spawn_blocking(move || list(&folder)).await;
+    match read {
+        Ok(Ok(files)) => Ok(files),
+        Ok(Err(error)) => Err(format!("{failed}: {error}")),
+        Err(error) => Err(format!("{failed}: {error}")),
+    }
+}
+
+fn list(folder: &Path) -> std::io::Result<Files> {
+    let mut files = Files::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let Some(cluster) = cluster_of(&path) else { continue };
+        if files.len() == MOST {
+            return Err(std::io::Error::other(format!("more than {MOST} kubeconfigs")));
+        }
+        let content = content(&path);
+        files.insert(path.display().to_string().into(), File { cluster, content });
+    }
+    Ok(files)
+}
+
+/// The cluster that a file stands for.
+fn cluster_of(path: &Path) -> Option<Arc<str>> {
+    let extension = path.extension()?.to_str()?;
+    let name = path.file_stem()?.to_str()?;
+    (["yaml", "yml"].contains(&extension) && !name.starts_with('.')).then(|| name.into())
+}
+
+fn content(path: &Path) -> Result<Vec<u8>, String> {
+    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("not a file".into());
+    }
+    if metadata.len() > LARGEST {
+        return Err(format!("larger than {LARGEST} bytes"));
+    }
+    fs::read(path).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails this way")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_stand_for_clusters() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["west.yaml", "east.eu.yml", "README.md", ".hidden.yaml"] {
+            fs::write(at(name), name).unwrap();
+        }
+        fs::create_dir(at("..data")).unwrap();
+        fs::write(at("..data/north.yaml"), "linked").unwrap();
+        std::os::unix::fs::symlink("..data/north.yaml", at("north.yaml")).unwrap();
+        std::os::unix::fs::symlink("..data/nothing.yaml", at("broken.yaml")).unwrap();
+        fs::create_dir(at("folder.yaml")).unwrap();
+        fs::write(at("large.yaml"), vec![b'x'; (1 << 20) + 1]).unwrap();
+        let files = list(folder.path()).unwrap();
+        let told: Vec<(&str, Option<&[u8]>)> =
+            files.values().map(|file| (&*file.cluster, file.content.as_deref().ok())).collect();
+        let want: [(&str, Option<&[u8]>); 6] = [
+            ("broken", None),
+            ("east.eu", Some(b"east.eu.yml")),
+            ("folder", None),
+            ("large", None),
+            ("north", Some(b"linked")),
+            ("west", Some(b"west.yaml")),
+        ];
+        assert_eq!(told, want);
+        assert!(list(&at("nowhere")).is_err());
+    }
+}
