@@ -2,13 +2,17 @@
 //! is never refused anything, and has no right to read that it does not use.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod support;
+
 use pilotfish_config::crd;
 use pilotfish_testkit::real::{
-    ApiServer, ApiServerOptions, Authorization, Program, User, eventually, fetch, free_port,
+    ApiServer, ApiServerOptions, Authorization, Program, Tunnel, User, eventually, fetch, free_port,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use support::delta::{Proxy, node};
+use support::kube::{kept_authority, token};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -64,6 +68,7 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
         pilotfish.ready().await;
         pilotfish.knows_the_shop().await;
         pilotfish.validates().await;
+        pilotfish.takes_tokens().await;
         used.extend(cluster.audited(&pilotfish).await);
         cluster.has_what_is_granted().await;
     }
@@ -244,6 +249,7 @@ fn granted_reads(files: &[&str]) -> BTreeSet<Right> {
 struct Serving<'a> {
     cluster: &'a Cluster,
     admin: u16,
+    secure: u16,
     program: Program,
 }
 
@@ -252,12 +258,13 @@ impl<'a> Serving<'a> {
         let folder = cluster.folder.path();
         let kubeconfig = folder.join("pilotfish.kubeconfig");
         std::fs::write(&kubeconfig, cluster.server.kubeconfig_of(TOKEN)).unwrap();
-        let (admin, webhooks) = (free_port(), free_port());
+        let (admin, secure, webhooks) = (free_port(), free_port(), free_port());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
         for argument in strings(&deployment()["spec"]["template"]["spec"]["containers"][0]["args"]) {
             let port = match argument.split_once('=') {
                 Some(("--admin-address", _)) => admin,
                 Some(("--webhook-address", _)) => webhooks,
+                Some(("--secure-xds-address", _)) => secure,
                 _ => free_port(),
             };
             command.arg(match argument.split_once("=0.0.0.0:") {
@@ -269,7 +276,7 @@ impl<'a> Serving<'a> {
         // No network of Services leads here.
         command.arg(format!("--webhook-url=https://127.0.0.1:{webhooks}"));
         let program = Program::start(&mut command, folder.join("pilotfish.log"));
-        Self { cluster, admin, program }
+        Self { cluster, admin, secure, program }
     }
 
     async fn page(&self, path: &str) -> Result<String, String> {
@@ -296,6 +303,21 @@ impl<'a> Serving<'a> {
             if strict { Ok(()) } else { Err(format!("{validator:#}\n{}", self.program.printed())) }
         })
         .await;
+    }
+
+    /// A proxy with the token of its service account is served over TLS.
+    async fn takes_tokens(&self) {
+        const CATALOG: &str = "outbound|80||catalog.shop.svc.cluster.local";
+        let root = kept_authority(&self.cluster.server).await;
+        let tunnel = Tunnel::start(self.secure, &root, None).await;
+        let bearer = format!("Bearer {}", token(&self.cluster.server, "shop", "web", "istio-ca").await);
+        let id = "sidecar~10.0.0.9~web-0.shop~shop.svc.cluster.local";
+        let headers = [("authorization", bearer.as_str())];
+        let connect = || {
+            Proxy::connect_to(tunnel.port(), node(id, &[("SERVICE_ACCOUNT", "web")]), &[CATALOG], &headers)
+        };
+        let mut proxy = eventually("the token is taken", connect).await;
+        proxy.has_endpoints(CATALOG, &["10.1.0.1:8080 1"]).await;
     }
 
     /// The shop of the cluster is served.

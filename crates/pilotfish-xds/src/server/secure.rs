@@ -72,7 +72,7 @@ impl<S: ResourceSource> Shared<S> {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 // Probes of load balancers connect and leave.
-                if error.kind() == io::ErrorKind::UnexpectedEof {
+                if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
                     tracing::debug!(peer = peer.address, %error, "no TLS handshake");
                 } else {
                     way.authentication.tell(&peer.address, &format!("TLS handshake: {error}"));

@@ -5,6 +5,7 @@
 mod delta;
 mod order;
 mod properties;
+mod secure;
 mod server;
 mod sotw;
 mod support;

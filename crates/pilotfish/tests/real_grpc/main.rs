@@ -7,4 +7,5 @@ mod document;
 mod mesh;
 mod peer;
 mod rules;
+mod secure;
 mod servers;

@@ -71,13 +71,12 @@ impl Peer {
         arguments: &[&str],
     ) -> Option<Self> {
         let mut command = library.command()?;
-        let bootstrap = Command::new(pilotfish.binary())
-            .args(["bootstrap", "grpc", "--name", name, "--namespace", "shop", "--xds-address"])
-            .arg(format!("127.0.0.1:{}", pilotfish.xds_port()))
-            .args(arguments)
-            .output()
-            .await
-            .unwrap();
+        let mut bootstrap = Command::new(pilotfish.binary());
+        bootstrap.args(["bootstrap", "grpc", "--name", name, "--namespace", "shop"]).args(arguments);
+        if !arguments.contains(&"--xds-address") {
+            bootstrap.arg("--xds-address").arg(format!("127.0.0.1:{}", pilotfish.xds_port()));
+        }
+        let bootstrap = bootstrap.output().await.unwrap();
         assert!(bootstrap.status.success(), "{}", String::from_utf8_lossy(&bootstrap.stderr));
         let file = pilotfish.folder().join(format!("{name}.json"));
         std::fs::write(&file, bootstrap.stdout).unwrap();

@@ -26,6 +26,36 @@ pub(crate) async fn definitions() -> String {
     String::from_utf8(output.stdout).expect("YAML is text")
 }
 
+/// A token of a service account, which is made where there is none, for an audience.
+pub(crate) async fn token(server: &ApiServer, namespace: &str, account: &str, audience: &str) -> String {
+    let object = format!(
+        "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: {account}, namespace: {namespace}}}}}"
+    );
+    server.apply(&object).await;
+    let request = serde_json::json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]},
+    });
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(request.to_string().into_bytes())
+        .expect("it is a request");
+    let answer: serde_json::Value = server.client().request(request).await.expect("a token is given");
+    answer["status"]["token"].as_str().expect("there is a token").to_owned()
+}
+
+/// The authority of the certificate that Pilotfish keeps for its webhooks in the root namespace.
+pub(crate) async fn kept_authority(server: &ApiServer) -> String {
+    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(server.client(), "istio-system");
+    eventually("the authority is there", || async {
+        let secret = api.get("pilotfish-webhook-certificate").await.map_err(|error| error.to_string())?;
+        let pem = secret.data.and_then(|mut data| data.remove("ca.crt")).ok_or("no ca.crt")?;
+        String::from_utf8(pem.0).map_err(|error| error.to_string())
+    })
+    .await
+}
+
 /// Starts Pilotfish on a cluster, without waiting until it is ready.
 pub(crate) fn launch(kubeconfig: &Path) -> Pilotfish {
     let kubeconfig = kubeconfig.to_string_lossy();
