@@ -85,20 +85,21 @@ fn asset(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+/// A program of the machine.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|folder| folder.join(name))
         .find(|path| path.exists())
 }
 
 #[cfg(unix)]
-fn link(found: &Path, place: &Path) -> Result<()> {
+pub(crate) fn link(found: &Path, place: &Path) -> Result<()> {
     let _ = fs::remove_file(place);
     std::os::unix::fs::symlink(found, place)
         .with_context(|| format!("cannot link {} to {}", place.display(), found.display()))
 }
 
 #[cfg(not(unix))]
-fn link(found: &Path, place: &Path) -> Result<()> {
+pub(crate) fn link(found: &Path, place: &Path) -> Result<()> {
     fs::copy(found, place).map(drop).with_context(|| format!("cannot copy {}", found.display()))
 }

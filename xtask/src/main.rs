@@ -11,6 +11,7 @@ mod bench;
 mod demo;
 mod docs;
 mod kubernetes;
+mod netfilter;
 mod node;
 mod oracle;
 mod process;

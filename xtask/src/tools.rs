@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{kubernetes, node, process, workspace};
+use crate::{kubernetes, netfilter, node, process, workspace};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -78,6 +78,12 @@ fn all() -> Vec<Tool> {
             version: kubernetes::HELM_VERSION.into(),
             file: "helm",
             bring: kubernetes::bring_helm,
+        },
+        Tool {
+            name: "iptables",
+            version: "1".into(),
+            file: "iptables/iptables-restore",
+            bring: netfilter::bring,
         },
     ]
 }

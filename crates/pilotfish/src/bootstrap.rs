@@ -325,11 +325,12 @@ impl PodTarget {
 /// Where the Envoys of Pods have their admin page.
 const ADMIN_PORT: u16 = 15000;
 
-/// A listener that shows one page of Envoy's admin API.
+/// A listener of a Pod that shows one page of Envoy's admin API.
 fn page(path: &str, port: u16, of_admin: &str) -> Value {
     let name = format!("page-{port}");
     json!({
-        "name": name, "address": address("0.0.0.0", port),
+        // The Pod's own address: nobody knows before it runs whether that is of IPv4 or IPv6.
+        "name": name, "address": address("$(POD_IP)", port),
         "filter_chains": [{"filters": [{
             "name": "envoy.filters.network.http_connection_manager",
             "typed_config": {

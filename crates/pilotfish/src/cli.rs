@@ -4,6 +4,7 @@ use crate::bootstrap::Bootstrap;
 use crate::crds::Crds;
 use crate::demo::{Demo, Picture};
 use crate::inject::Inject;
+use crate::interception::IstioIptables;
 use crate::logging::Logging;
 use crate::remote_secret::RemoteSecret;
 use crate::serve::Bound;
@@ -52,6 +53,8 @@ enum Command {
     /// Prints the Secret with which Pilotfish reads another cluster
     #[command(after_help = REMOTE_SECRET_EXAMPLES)]
     RemoteSecret(RemoteSecret),
+    /// Leads a Pod's connections to its Envoy; the init container of a sidecar runs it
+    IstioIptables(Box<IstioIptables>),
     /// Prints a bootstrap that connects a client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
@@ -110,6 +113,10 @@ impl Cli {
                 Ok(ExitCode::SUCCESS)
             }
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
+            Command::IstioIptables(iptables) => {
+                iptables.run(&mut out)?;
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Validate(validate) => {
                 let ok = validate.run(&mut out)?;
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })

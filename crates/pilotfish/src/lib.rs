@@ -14,6 +14,7 @@ pub mod control;
 pub mod crds;
 pub mod demo;
 pub mod inject;
+pub mod interception;
 pub mod lanes;
 pub mod logging;
 pub mod plane;

@@ -103,3 +103,21 @@ fn a_file_that_is_no_yaml_is_told_with_its_document() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("document 2"), "{told}");
 }
+
+#[test]
+fn images_are_of_this_version() {
+    let deploy = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let read = |name: &str| std::fs::read_to_string(deploy.join(name)).unwrap();
+    let texts = [injected(&["--print-template"], ""), read("Dockerfile"), read("kubernetes/deployment.yaml")];
+    for text in &texts {
+        for (_, image) in text.match_indices("ghcr.io/pilotfish-io/").map(|(at, _)| text.split_at(at)) {
+            let image = image.split(['"', ' ', '\n']).next().unwrap();
+            assert!(image.ends_with(concat!(":", env!("CARGO_PKG_VERSION"))), "{image}");
+        }
+    }
+    assert!(read("helm/pilotfish/Chart.yaml").contains(concat!("appVersion: ", env!("CARGO_PKG_VERSION"))));
+    // What the images are made of is where a release build leaves it, and is let into the build.
+    let copied: Vec<_> = texts[1].lines().filter_map(|line| line.strip_prefix("COPY ")).collect();
+    assert_eq!(copied, ["target/release/pilotfish /usr/local/bin/pilotfish"; 2]);
+    assert!(read("Dockerfile.dockerignore").contains("!target/release/pilotfish"));
+}

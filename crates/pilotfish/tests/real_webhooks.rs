@@ -173,6 +173,68 @@ async fn pods_of_namespaces_that_ask_get_a_sidecar() {
     envoy_takes(&pod).await;
 }
 
+async fn try_pod(server: &ApiServer, namespace: &str, pod: serde_json::Value) -> Result<Pod, String> {
+    let api: Api<Pod> = Api::namespaced(server.client(), namespace);
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let pod = serde_json::from_value(pod).unwrap();
+    api.create(&params, &pod).await.map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_without_pilotfish_can_start_it_again() {
+    let Some(server) = cluster().await else { return };
+    for name in ["asks", "istio-system", "kube-system"] {
+        let labels =
+            "labels: {istio-injection: enabled, kubernetes.io/metadata.name: NAME}".replace("NAME", name);
+        server
+            .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, {labels}}}}}"))
+            .await;
+    }
+    // Nobody answers, and the configuration is strict.
+    let pod: serde_json::Value = serde_json::from_str(POD).unwrap();
+    let refusal = try_pod(&server, "asks", pod.clone()).await.unwrap_err();
+    assert!(refusal.contains("failed calling webhook"), "{refusal}");
+    try_pod(&server, "kube-system", pod).await.unwrap();
+    let deployment: serde_json::Value =
+        serde_saphyr::from_multiple(&manifest("deployment.yaml")).unwrap().remove(0);
+    let mut pilotfish = deployment["spec"]["template"].clone();
+    pilotfish["metadata"]["generateName"] = "pilotfish-".into();
+    try_pod(&server, "istio-system", pilotfish).await.unwrap();
+}
+
+/// As strict as namespaces can be: the rest is what the sidecar says of itself.
+const STRICT: &str = r#"{"metadata": {"name": "strict"}, "spec": {"containers": [{"name": "app", "image": "a", "securityContext": {
+    "allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"}}}]}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sidecars_keep_the_restricted_standard_and_their_revision() {
+    let Some(server) = cluster().await else { return };
+    let labels = "{istio-injection: enabled, pod-security.kubernetes.io/enforce: restricted}";
+    server
+        .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: strict, labels: {labels}}}}}"))
+        .await;
+    let _pilotfish = serve(&server);
+    let strict = eventually("a strict Pod can be made", || async {
+        try_pod(&server, "strict", serde_json::from_str(STRICT).unwrap()).await
+    })
+    .await;
+    assert_eq!(containers(&strict), ["istio-proxy", "app"]);
+    let labelled = async |labels: serde_json::Value| {
+        let mut pod: serde_json::Value = serde_json::from_str(STRICT).unwrap();
+        pod["metadata"]["labels"] = labels;
+        containers(&try_pod(&server, "shop", pod).await.unwrap()).len()
+    };
+    use serde_json::json;
+    assert_eq!(labelled(json!({"istio.io/rev": "pilotfish"})).await, 2);
+    assert_eq!(labelled(json!({"istio.io/rev": "pilotfish", "sidecar.istio.io/inject": "false"})).await, 1);
+    assert_eq!(labelled(json!({"istio.io/rev": "other", "sidecar.istio.io/inject": "true"})).await, 1);
+    let mut wrong: serde_json::Value = serde_json::from_str(STRICT).unwrap();
+    wrong["metadata"]["annotations"] = json!({"traffic.sidecar.istio.io/excludeInboundPorts": "http"});
+    let refusal = try_pod(&server, "strict", wrong).await.unwrap_err();
+    assert!(refusal.contains("traffic.sidecar.istio.io/excludeInboundPorts"), "{refusal}");
+}
+
 /// Does what a kubelet does with the arguments of the sidecar, and lets a real Envoy check what comes of it.
 async fn envoy_takes(pod: &Pod) {
     let sidecar = &pod.spec.as_ref().unwrap().init_containers.as_ref().unwrap()[0];

@@ -24,18 +24,24 @@ impl Backend {
     /// # Panics
     /// When there is no free port.
     pub async fn start(ip: &str, name: &str) -> Self {
-        let listener = TcpListener::bind((ip, 0)).await.expect("loopback has a free port");
+        Self::listen((ip, 0), name).await
+    }
+
+    /// Starts one on that address.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    pub async fn listen(address: (&str, u16), name: &str) -> Self {
+        let listener = TcpListener::bind(address).await.expect("the address is free");
         let address = listener.local_addr().expect("it is bound");
         let name: Arc<str> = name.into();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
-            while let Ok((io, _)) = listener.accept().await {
+            while let Ok((io, peer)) = listener.accept().await {
                 let name = name.clone();
                 let answer = move |_: Request<Incoming>| {
                     let name = name.clone();
-                    async move {
-                        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(name.as_bytes().to_vec()))))
-                    }
+                    async move { Ok::<_, Infallible>(answer(&name, peer)) }
                 };
                 connections
                     .spawn(http1::Builder::new().serve_connection(TokioIo::new(io), service_fn(answer)));
@@ -55,4 +61,13 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The name, and in a header who asked.
+fn answer(name: &str, peer: SocketAddr) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(Bytes::from(name.as_bytes().to_vec())));
+    if let Ok(peer) = peer.ip().to_string().parse() {
+        answer.headers_mut().insert("x-peer", peer);
+    }
+    answer
 }

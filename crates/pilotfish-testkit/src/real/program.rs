@@ -45,6 +45,8 @@ pub enum Tool {
     NodePackages,
     /// Helm, which renders the chart.
     Helm,
+    /// A folder with iptables and iproute2.
+    Iptables,
 }
 
 impl Tool {
@@ -63,6 +65,7 @@ impl Tool {
             Self::KubeApiserver => tools.join("kube-apiserver"),
             Self::NodePackages => tools.join("node/node_modules"),
             Self::Helm => tools.join("helm"),
+            Self::Iptables => tools.join("iptables"),
         };
         if path.exists() {
             return Some(path);

@@ -13,6 +13,7 @@ mod merge;
 mod patch;
 mod rules;
 mod template;
+pub mod traffic;
 
 pub use document::{InjectError, inject_documents};
 pub use json::{Fields, Json};
@@ -59,6 +60,11 @@ impl Injector {
         values: BTreeMap<String, String>,
         bootstrap: BootstrapOf,
     ) -> Result<Self, TemplateError> {
+        if let Some((name, why)) =
+            traffic::wrong(|name| values.get(traffic::value_of(name)).map(String::as_str))
+        {
+            return Err(TemplateError::Value { name: traffic::value_of(name), why });
+        }
         let this = Self { template: Template::new(template)?, values, bootstrap };
         this.addition(&Json::Map(Fields::new()), "", "example")?;
         Ok(this)
@@ -86,6 +92,9 @@ impl Injector {
 
     fn addition(&self, pod: &Json, namespace: &str, owner: &str) -> Result<Json, TemplateError> {
         let (labels, annotations) = (texts(pod, "labels"), texts(pod, "annotations"));
+        if let Some((name, why)) = traffic::wrong(|name| annotations.get(name).copied()) {
+            return Err(TemplateError::Annotation { name, why });
+        }
         let wanted = annotations.get(INTERCEPTION).copied();
         let wanted = wanted.or_else(|| self.values.get("interception").map(String::as_str));
         let interception = match wanted.unwrap_or_default().to_ascii_uppercase().as_str() {
@@ -103,6 +112,12 @@ impl Injector {
             values: &self.values,
         };
         self.template.render(&known)
+    }
+
+    /// The template.
+    #[must_use]
+    pub fn template(&self) -> &str {
+        self.template.text()
     }
 
     /// Answers a question of the API server: the patch that adds a sidecar. A template that fails is told, and nothing added
@@ -127,17 +142,31 @@ impl Injector {
     }
 }
 
-/// What made a Pod, so far as the Pod knows: its owner without the hash that ReplicaSets have in their names, or the Pod itself.
+/// What made a Pod, so far as the Pod knows: its owner without what ReplicaSets and Jobs have behind the name of what made them, or the
+/// Pod itself.
 fn owner(pod: &Json) -> &str {
+    let own = |field| pod.at(&["metadata", field]).and_then(Json::text);
     let owners = pod.at(&["metadata", "ownerReferences"]).map(Json::items).unwrap_or_default();
     let controller = owners.iter().find(|owner| owner.get("controller") == Some(&Json::Bool(true)));
     let Some(controller) = controller else {
-        return pod.at(&["metadata", "name"]).and_then(Json::text).unwrap_or("");
+        let generated = || own("generateName").map(|name| name.trim_end_matches('-'));
+        return own("name").filter(|name| !name.is_empty()).or_else(generated).unwrap_or_default();
     };
     let name = controller.word("name");
-    let hash = pod.at(&["metadata", "labels", "pod-template-hash"]).and_then(Json::text).unwrap_or_default();
-    let deployment = name.strip_suffix(hash).and_then(|name| name.strip_suffix('-'));
-    deployment.filter(|_| controller.word("kind") == "ReplicaSet" && !hash.is_empty()).unwrap_or(name)
+    let maker = match controller.word("kind") {
+        "ReplicaSet" => {
+            let hash = pod.at(&["metadata", "labels", "pod-template-hash"]).and_then(Json::text);
+            hash.filter(|hash| !hash.is_empty()).and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'))
+        }
+        // CronJobs name their Jobs by the minute.
+        "Job" => name.rsplit_once('-').filter(|(_, minute)| is_minute(minute)).map(|(maker, _)| maker),
+        _ => None,
+    };
+    maker.unwrap_or(name)
+}
+
+fn is_minute(text: &str) -> bool {
+    (8..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A map of texts in the metadata.
@@ -214,6 +243,10 @@ mod tests {
         assert_eq!(owner_of(owned("StatefulSet", "store")), "store");
         assert_eq!(owner_of(json!({"metadata": {"name": "p"}})), "p");
         assert_eq!(owner_of(json!([])), "");
+        assert_eq!(owner_of(owned("Job", "report-29384716")), "report");
+        assert_eq!(owner_of(owned("Job", "report-2024")), "report-2024");
+        assert_eq!(owner_of(json!({"metadata": {"generateName": "catalog-"}})), "catalog");
+        assert_eq!(owner_of(json!({"metadata": {"name": "", "generateName": "catalog-"}})), "catalog");
     }
 
     #[test]
@@ -225,6 +258,27 @@ mod tests {
         let response = injector.review(&crate::review::parse(body).unwrap());
         assert!(!response.allowed);
         assert!(response.status.unwrap().message.contains("no part of a Pod"));
+    }
+
+    #[test]
+    fn what_would_never_start_is_refused() {
+        let pod =
+            r#"{"metadata": {"annotations": {"traffic.sidecar.istio.io/excludeInboundPorts": "http"}}}"#;
+        let message = review("CREATE", "Pod", pod).status.unwrap().message;
+        assert!(
+            message.contains("traffic.sidecar.istio.io/excludeInboundPorts") && message.contains("no port"),
+            "{message}"
+        );
+        let declined = pod.replace("{\"traffic", "{\"sidecar.istio.io/inject\": \"false\", \"traffic");
+        assert!(review("CREATE", "Pod", &declined).allowed);
+        let new = |name: &str, value: &str| {
+            let values = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            Injector::new(DEFAULT_TEMPLATE, values, Arc::new(|_| json!({}))).map(drop)
+        };
+        new("interception", "tproxy").unwrap();
+        let wrong = new("interception", "REDIRCT").unwrap_err().to_string();
+        assert!(wrong.starts_with("the value interception: "), "{wrong}");
+        new("excludeOutboundIPRanges", "10.0.0.1").unwrap_err();
     }
 
     proptest! {

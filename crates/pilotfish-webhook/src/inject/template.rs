@@ -25,10 +25,29 @@ pub enum TemplateError {
         "the template of sidecars makes no part of a Pod: it needs `spec` or `metadata` and nothing else"
     )]
     NoPod,
+    /// A value that was given for all Pods is wrong.
+    #[error("the value {name}: {why}")]
+    Value {
+        /// Its name.
+        name: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// An annotation of the Pod is wrong.
+    #[error("metadata.annotations[{name:?}]: {why}")]
+    Annotation {
+        /// Its name.
+        name: &'static str,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 /// A template that was read.
-pub(crate) struct Template(Environment<'static>);
+pub(crate) struct Template {
+    environment: Environment<'static>,
+    text: String,
+}
 
 /// What a template knows.
 pub(crate) struct Known<'a> {
@@ -47,15 +66,22 @@ impl Template {
         environment
             .add_template_owned("template", text.to_owned())
             .map_err(|error| TemplateError::Template(chain(&error)))?;
-        Ok(Self(environment))
+        Ok(Self { environment, text: text.to_owned() })
+    }
+
+    /// As it was written.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Makes a part of a Pod.
     pub(crate) fn render(&self, known: &Known<'_>) -> Result<Json, TemplateError> {
         let Known { bootstrap, interception, namespace, annotations, labels, values } = known;
         let context = context! { bootstrap, interception, namespace, annotations, labels, values };
-        let template =
-            self.0.get_template("template").map_err(|error| TemplateError::Template(chain(&error)))?;
+        let template = self
+            .environment
+            .get_template("template")
+            .map_err(|error| TemplateError::Template(chain(&error)))?;
         let text = template.render(context).map_err(|error| TemplateError::Template(chain(&error)))?;
         if text.len() > LARGEST {
             return Err(TemplateError::Yaml(format!("more than {LARGEST} bytes")));

@@ -1,0 +1,143 @@
+//! Hosts with networks of their own: network namespaces that this process makes, and that vanish with it. Nothing leaves them.
+
+use super::{Program, Tool};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+/// A host.
+pub struct Host {
+    /// Keeps the namespace: it ends when it has nothing more to read.
+    holder: Child,
+    /// Its threads are in the namespace.
+    runtime: Option<Runtime>,
+}
+
+impl Host {
+    /// A host without any network but its loopback. `None` where it may not be made and nobody insists; in CI that is a failure.
+    ///
+    /// # Panics
+    /// When it cannot be made although `CI` is set.
+    #[must_use]
+    pub fn new() -> Option<Self> {
+        Tool::Iptables.find()?;
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--net", "--", "sh", "-c", "ip link set lo up && echo made && exec cat"]);
+        let spawned = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut holder = spawned.expect("util-linux has `unshare`");
+        let mut said = String::new();
+        let out = holder.stdout.take().expect("it is piped");
+        // Nothing more to read means that it ended.
+        let _ = BufReader::new(out).read_line(&mut said);
+        if said != "made\n" {
+            let _ = holder.wait();
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "network namespaces may not be made here: root with CAP_NET_ADMIN and CAP_SYS_ADMIN can"
+            );
+            return None;
+        }
+        let path = format!("/proc/{}/ns/net", holder.id());
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .on_thread_start(move || {
+                let namespace = File::open(&path).expect("the namespace is held");
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(namespace.as_fd(), kind).expect("who made it may enter it");
+            })
+            .build();
+        Some(Self { holder, runtime: Some(runtime.expect("threads can be had")) })
+    }
+
+    /// A command that will run on this host, with iptables and iproute2 on its path.
+    ///
+    /// # Panics
+    /// When the tools are gone since the host was made.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let tools = Tool::Iptables.find().expect("they were there before");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.holder.id())).arg("--").arg(program);
+        command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", tools.display()));
+        command
+    }
+
+    /// Runs a command line to its end and gives what it printed.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[must_use]
+    pub fn run(&self, line: &str) -> String {
+        let mut words = line.split_whitespace();
+        let output = self.command(words.next().unwrap_or("true")).args(words).output().expect("it runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Connects it with another host by a cable, and gives each its address, as in `10.77.0.1/24`.
+    pub fn connect(&self, address: &str, other: &Self, others: &str) {
+        let _ = self.run(&format!("ip link add eth0 type veth peer name eth0 netns {}", other.holder.id()));
+        for (host, address) in [(self, address), (other, others)] {
+            // Without the time in which an IPv6 address is looked for elsewhere.
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            let _ = host.run(&format!("ip address add {address} dev eth0{nodad}"));
+            let _ = host.run("ip link set eth0 up");
+        }
+    }
+
+    /// Starts a program on this host, its output in a file.
+    #[must_use]
+    pub fn start(&self, program: &str, arguments: &[String], log: PathBuf) -> Program {
+        let mut command = self.command(program);
+        command.args(arguments);
+        Program::start(&mut command.into(), log)
+    }
+
+    /// Does something with the network of this host.
+    ///
+    /// # Panics
+    /// When it panics.
+    pub async fn here<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        let runtime = self.runtime.as_ref().expect("it is there until the end");
+        runtime.spawn(work).await.expect("it does not panic")
+    }
+
+    /// Asks for `/path` of a URL's host with a connection of this host, and gives the whole answer with its head.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn ask(&self, address: &str, path: &str) -> Result<String, String> {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        let address = address.to_owned();
+        let exchange = async move {
+            let mut stream = TcpStream::connect(&address).await?;
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await?;
+            Ok::<_, std::io::Error>(String::from_utf8_lossy(&answer).into_owned())
+        };
+        let answer = self.here(timeout(Duration::from_secs(5), exchange)).await;
+        answer.map_err(|_| "no answer within 5 s".to_owned())?.map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+        // It may have ended already, which is what is wanted.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}

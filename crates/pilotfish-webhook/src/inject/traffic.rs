@@ -1,0 +1,186 @@
+//! Which traffic of a Pod goes through its sidecar: the words of annotations, and of what writes the rules.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The most ports or blocks that a list may have: each is a rule.
+const MOST: usize = 256;
+
+/// Something that is all, or a list: `*`, or texts between commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed<T> {
+    /// `*`.
+    All,
+    /// These; nothing for an empty text.
+    These(BTreeSet<T>),
+}
+
+/// A block of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Block {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Block {
+    /// Whether it is of IPv6.
+    #[must_use]
+    pub fn is_ipv6(&self) -> bool {
+        self.address.is_ipv6()
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl FromStr for Block {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no block of addresses, as 10.0.0.0/8 is");
+        let (address, length) = text.split_once('/').ok_or_else(wrong)?;
+        let (address, length) = (address.parse().map_err(|_| wrong())?, length.parse().map_err(|_| wrong())?);
+        let longest = if matches!(address, IpAddr::V4(_)) { 32 } else { 128 };
+        if length > longest { Err(wrong()) } else { Ok(Self { address, length }) }
+    }
+}
+
+/// A port; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port(u16);
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = text.parse().ok().filter(|port| *port != 0);
+        port.map(Self).ok_or_else(|| format!("{text:?} is no port"))
+    }
+}
+
+impl<T: FromStr<Err = String> + Ord> FromStr for Listed<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "*" => Ok(Self::All),
+            text => Ok(Self::These(list(text)?)),
+        }
+    }
+}
+
+/// The entries between commas. Empty ones do not count.
+///
+/// # Errors
+/// When one is wrong, or they are too many.
+pub fn list<T: FromStr<Err = String> + Ord>(text: &str) -> Result<BTreeSet<T>, String> {
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let entries: BTreeSet<T> = entries.map(str::parse).collect::<Result<_, _>>()?;
+    match entries.len() {
+        0..=MOST => Ok(entries),
+        many => Err(format!("{many} entries, {MOST} at most")),
+    }
+}
+
+/// An annotation of a Pod, and what is wrong with a value of it.
+type Annotation = (&'static str, fn(&str) -> Option<String>);
+
+const ANNOTATIONS: [Annotation; 8] = [
+    ("sidecar.istio.io/interceptionMode", |text| {
+        let known = ["NONE", "REDIRECT", "TPROXY"].iter().any(|mode| text.eq_ignore_ascii_case(mode));
+        (!known).then(|| "neither NONE, REDIRECT nor TPROXY".to_owned())
+    }),
+    ("traffic.sidecar.istio.io/includeOutboundIPRanges", |text| text.parse::<Listed<Block>>().err()),
+    ("traffic.sidecar.istio.io/excludeOutboundIPRanges", |text| list::<Block>(text).err()),
+    ("traffic.sidecar.istio.io/includeOutboundPorts", |text| list::<Port>(text).err()),
+    ("traffic.sidecar.istio.io/excludeOutboundPorts", |text| list::<Port>(text).err()),
+    ("traffic.sidecar.istio.io/includeInboundPorts", |text| text.parse::<Listed<Port>>().err()),
+    ("traffic.sidecar.istio.io/excludeInboundPorts", |text| list::<Port>(text).err()),
+    ("traffic.sidecar.istio.io/excludeInterfaces", |text| list::<Interface>(text).err()),
+];
+
+/// The name of the value that stands in for an annotation.
+pub(crate) fn value_of(annotation: &str) -> &str {
+    match annotation.rsplit_once('/').map_or(annotation, |(_, name)| name) {
+        "interceptionMode" => "interception",
+        name => name,
+    }
+}
+
+/// What is wrong with an annotation: its name, and why. A Pod whose rules cannot be written would never start.
+pub(crate) fn wrong<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(&'static str, String)> {
+    ANNOTATIONS.iter().find_map(|(name, check)| Some((*name, check(annotation(name)?)?)))
+}
+
+/// A network interface, or the beginning of a name of some, with a `+`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Interface(String);
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Interface {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
+        let good = (1..16).contains(&text.len()) && text.chars().all(known) && !text.starts_with('-');
+        if good { Ok(Self(text.to_owned())) } else { Err(format!("{text:?} is no network interface")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_as_istio_writes_them() {
+        let ports = |text: &str| text.parse::<Listed<Port>>();
+        assert_eq!(ports("*"), Ok(Listed::All));
+        assert_eq!(ports(""), Ok(Listed::These(BTreeSet::new())));
+        assert_eq!(ports("90, 80,,90"), Ok(Listed::These([Port(80), Port(90)].into())));
+        for wrong in ["0", "65536", "a", "80-90", "80;90", "-1", "*,80"] {
+            assert!(ports(wrong).is_err(), "{wrong}");
+        }
+        let blocks = list::<Block>("10.0.0.0/8,fd00::/16").unwrap();
+        let texts: Vec<_> = blocks.iter().map(|block| (block.to_string(), block.is_ipv6())).collect();
+        assert_eq!(texts, [("10.0.0.0/8".to_owned(), false), ("fd00::/16".to_owned(), true)]);
+        for wrong in ["10.0.0.0", "10.0.0.0/33", "10.0.0/8", "::/129", "a/8", "10.0.0.0/-1"] {
+            assert!(wrong.parse::<Block>().is_err(), "{wrong}");
+        }
+        for wrong in ["-j ACCEPT", "a b", "an-interface-that-is-too-long", "$(reboot)"] {
+            assert!(wrong.parse::<Interface>().is_err(), "{wrong}");
+        }
+        let many: Vec<_> = (1..=MOST + 1).map(|port| port.to_string()).collect();
+        assert!(list::<Port>(&many.join(",")).unwrap_err().contains("257 entries"));
+    }
+
+    #[test]
+    fn the_annotation_that_is_wrong_is_named() {
+        let said = |name: &'static str, value: &'static str| wrong(|asked| (asked == name).then_some(value));
+        assert_eq!(said("traffic.sidecar.istio.io/excludeInboundPorts", "80,443"), None);
+        assert_eq!(said("sidecar.istio.io/interceptionMode", "redirect"), None);
+        for (name, value) in [
+            ("sidecar.istio.io/interceptionMode", "TPROXI"),
+            ("traffic.sidecar.istio.io/excludeInboundPorts", "http"),
+            ("traffic.sidecar.istio.io/includeOutboundIPRanges", "10.0.0.0"),
+            ("traffic.sidecar.istio.io/excludeOutboundIPRanges", "*"),
+        ] {
+            assert_eq!(said(name, value).map(|(name, _)| name), Some(name), "{name} {value}");
+        }
+    }
+}
