@@ -9,6 +9,7 @@ use axum::{Json, Router};
 use pilotfish_api as api;
 use pilotfish_model::{Kind, Object, World};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the admin API is served from.
@@ -23,6 +24,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn spec(&self, object: &Object) -> serde_json::Value;
     /// Objects whose newest version is not in force, or that are doubtful.
     fn problems(&self) -> Vec<api::Problem>;
+    /// The templates of sidecars by name; `None` where none are added to Pods.
+    fn injection_templates(&self) -> Option<BTreeMap<String, String>>;
     /// The connected proxies.
     fn ads(&self) -> api::Ads;
     /// The connected proxies in the form that istioctl and Kiali read.
@@ -39,6 +42,7 @@ pub const ENDPOINTS: &[(&str, &str)] = &[
     ("configz", "Configuration objects in force: [?kind=VirtualService] [&namespace=shop]"),
     ("endpointShardz", "The same as endpointz"),
     ("endpointz", "Endpoints by host, namespace and registry: [?host=PART]"),
+    ("inject", "The template of the sidecars that are added to Pods"),
     ("list", "The names of these paths as JSON"),
     ("networkz", "Gateways between networks"),
     ("problemz", "Objects whose newest version is not in force, and why"),
@@ -69,6 +73,7 @@ pub fn router<C: ControlPlane>(plane: Arc<C>, metrics: Arc<Metrics>, version: &'
         .route("/debug/endpointShardz", get(endpointz::<C>))
         .route("/debug/configz", get(configz::<C>))
         .route("/debug/problemz", get(problemz::<C>))
+        .route("/debug/inject", get(inject::<C>))
         .route("/debug/networkz", get(networkz::<C>))
         .route("/debug/adsz", get(adsz::<C>))
         .route("/debug/syncz", get(syncz::<C>))
@@ -171,6 +176,14 @@ async fn networkz<C: ControlPlane>(State(admin): Shared<C>) -> Response {
         })
     });
     Json(gateways.collect::<Vec<_>>()).into_response()
+}
+
+async fn inject<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    match admin.plane.injection_templates() {
+        Some(templates) => Json(templates).into_response(),
+        None => (StatusCode::NOT_FOUND, "No sidecars are added to Pods: --webhook-address turns it on\n")
+            .into_response(),
+    }
 }
 
 async fn adsz<C: ControlPlane>(State(admin): Shared<C>) -> Json<api::Ads> {

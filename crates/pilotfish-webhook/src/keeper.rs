@@ -11,6 +11,7 @@
 //! replicas that do the same at a time find each other's work done.
 
 use crate::certificate::{Material, Need, Terms, certified, make, need};
+use crate::pace::Pace;
 use crate::probe;
 use crate::registration::{
     INJECTOR, Policy, VALIDATOR, Wanted, Webhook, all_fail, mutating, patch, validating,
@@ -29,7 +30,7 @@ use pilotfish_kube::Backoff;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -70,6 +71,10 @@ pub struct Keeper {
     serving: Option<Material>,
     /// The trouble that was told last.
     told: Option<String>,
+    /// How fast is written.
+    pace: Pace,
+    /// Whether it was told that somebody writes against us.
+    slowed: bool,
 }
 
 /// What a round came to.
@@ -84,7 +89,15 @@ impl Keeper {
     /// A keeper that gives certificates to `certificates`.
     #[must_use]
     pub fn new(client: Client, settings: KeeperSettings, certificates: Arc<Certificates>) -> Self {
-        Self { client, settings, certificates, serving: None, told: None }
+        Self {
+            client,
+            settings,
+            certificates,
+            serving: None,
+            told: None,
+            pace: Pace::default(),
+            slowed: false,
+        }
     }
 
     /// Runs until it is told to stop, and then lets go: with an address of its own, objects pass from then on.
@@ -98,6 +111,10 @@ impl Keeper {
         let mut backoff = Backoff::default();
         let mut at_once = 0;
         loop {
+            tokio::select! {
+                () = sleep(self.hold()) => {}
+                () = told_to_stop(&mut stop) => break,
+            }
             let wait = match self.round().await {
                 Ok(Round::Again) if at_once < AT_ONCE => {
                     at_once += 1;
@@ -122,6 +139,20 @@ impl Keeper {
         }
         drop(watches);
         self.let_go().await;
+    }
+
+    /// How long nothing is written because too much was.
+    fn hold(&mut self) -> Duration {
+        let hold = self.pace.wait(Instant::now());
+        if !hold.is_zero() && !self.slowed {
+            tracing::warn!(
+                secret = SECRET,
+                configurations = ?[VALIDATOR, INJECTOR],
+                "somebody else writes what webhooks need as well, and otherwise; it is put right more slowly from now on"
+            );
+        }
+        self.slowed = !hold.is_zero();
+        hold
     }
 
     async fn round(&mut self) -> Result<Round, Trouble> {
@@ -163,8 +194,8 @@ impl Keeper {
     }
 
     /// What the Secret holds, when that is good; otherwise it is written.
-    async fn material(&self) -> Result<Option<Material>, Trouble> {
-        let KeeperSettings { namespace, names, terms, clock, .. } = &self.settings;
+    async fn material(&mut self) -> Result<Option<Material>, Trouble> {
+        let KeeperSettings { namespace, names, terms, clock, .. } = &self.settings.clone();
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let fail = |error: &kube::Error| Trouble::new("reading Secret pilotfish-webhook-certificate", error);
         let secret = api.get_opt(SECRET).await.map_err(|error| fail(&error))?;
@@ -182,6 +213,7 @@ impl Keeper {
         tracing::info!(what, reason = why, "making certificates of webhooks anew");
         let made = make(before.as_ref(), &need, names, terms, now);
         let made = made.map_err(|error| Trouble::other("making certificates", error.to_string()))?;
+        self.pace.wrote(Instant::now());
         store::write(&api, secret, &made).await?;
         Ok(None)
     }
@@ -198,14 +230,15 @@ impl Keeper {
     }
 
     /// Makes the configurations as they ought to be. A configuration that does not exist is nobody's fault: it may come.
-    async fn register(&self, material: &Material, policy: Policy) -> Result<Round, Trouble> {
-        let injector = self.injectors().get_opt(INJECTOR).await;
+    async fn register(&mut self, material: &Material, policy: Policy) -> Result<Round, Trouble> {
+        let injectors = self.injectors();
+        let injector = injectors.get_opt(INJECTOR).await;
         let injector =
             injector.map_err(|error| Trouble::new("reading pilotfish-sidecar-injector", &error))?;
         if let Some(injector) = injector {
             // Whether Pods may start without a sidecar is for those to say who write the configuration.
             let wanted = (material, "/inject", Policy::Written);
-            self.amend(&self.injectors(), INJECTOR, &injector, &mutating(&injector), wanted).await?;
+            self.amend(&injectors, INJECTOR, &injector, &mutating(&injector), wanted).await?;
         }
         let validator = self.validators().get_opt(VALIDATOR).await;
         let validator = validator.map_err(|error| Trouble::new("reading pilotfish-validator", &error))?;
@@ -232,7 +265,7 @@ impl Keeper {
 
     /// Patches a configuration where it is not as wanted.
     async fn amend<K>(
-        &self,
+        &mut self,
         api: &Api<K>,
         name: &str,
         configuration: &K,
@@ -246,6 +279,7 @@ impl Keeper {
         let wanted = Wanted { authorities: &material.authorities, url: url.as_deref(), policy };
         let version = configuration.meta().resource_version.as_deref();
         let Some(patch) = patch(webhooks, version, &wanted) else { return Ok(false) };
+        self.pace.wrote(Instant::now());
         api.patch(name, &PatchParams::default(), &Patch::Strategic(&patch))
             .await
             .map_err(|error| Trouble::new("writing a webhook configuration", &error))?;
@@ -255,9 +289,9 @@ impl Keeper {
 
     /// With an address of our own there is no other replica that could answer. Behind a Service others may, and whoever takes the last
     /// one away takes the configuration away as well.
-    async fn let_go(&self) {
-        let (Some(_), Some(material)) = (&self.settings.url, &self.serving) else { return };
-        match timeout(ROUND, self.register(material, Policy::Ignore)).await {
+    async fn let_go(&mut self) {
+        let (Some(_), Some(material)) = (&self.settings.url, self.serving.clone()) else { return };
+        match timeout(ROUND, self.register(&material, Policy::Ignore)).await {
             Ok(Ok(_)) => tracing::info!("objects pass unchecked until a webhook answers again"),
             Ok(Err(trouble)) => tracing::warn!(%trouble, "objects are refused until a webhook answers again"),
             Err(_) => {

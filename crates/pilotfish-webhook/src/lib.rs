@@ -12,6 +12,7 @@
 mod certificate;
 pub mod inject;
 mod keeper;
+mod pace;
 mod probe;
 mod registration;
 pub mod review;

@@ -39,6 +39,12 @@ impl Certificates {
     pub fn set(&self, certified: CertifiedKey) {
         self.0.store(Some(Arc::new(certified)));
     }
+
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.0.load().is_some()
+    }
 }
 
 impl ResolvesServerCert for Certificates {

@@ -240,6 +240,85 @@ async fn doubts_are_warnings_of_the_api_server() {
     process.stop().await;
 }
 
+/// VirtualServices as the API server has them in a version.
+fn virtual_services(server: &ApiServer, version: &str) -> Api<DynamicObject> {
+    let kind = Kind::VirtualService;
+    let gvk = GroupVersionKind::gvk(kind.group(), version, kind.name());
+    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+    Api::namespaced_with(server.client(), "shop", &resource)
+}
+
+fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
+    match answer {
+        Err(kube::Error::Api(status)) => status.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_version_is_checked_and_what_goes_may_go() {
+    let Some(server) = cluster().await else { return };
+    // Stored while nobody checked.
+    let finalized = BAD.replace("name: NAME,", "name: NAME, finalizers: [example.com/keeps],");
+    assert_eq!(create(&server, &finalized, "stored").await, Ok(()));
+    server.apply(CONFIGURATION).await;
+    let (process, _) = Process::start(&server, anywhere(), real_clock()).await;
+    is_policy(&server, "Fail").await;
+
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let words = create(&server, BAD, "bad").await.unwrap_err();
+    for version in ["v1alpha3", "v1beta1", "v1"] {
+        let bad = BAD.replace("NAME", "bad").replace("istio.io/v1", &format!("istio.io/{version}"));
+        let bad: DynamicObject = serde_saphyr::from_str(&bad).unwrap();
+        let api = virtual_services(&server, version);
+        assert_eq!(refusal(api.create(&dry_run, &bad).await), words, "{version}");
+        // Many at once get the same.
+        let many = (0..40).map(|_| api.create(&dry_run, &bad));
+        for answer in futures::future::join_all(many).await {
+            assert_eq!(refusal(answer), words, "{version}");
+        }
+    }
+
+    let api = virtual_services(&server, "v1");
+    let label = Patch::Merge(serde_json::json!({"metadata": {"labels": {"a": "b"}}}));
+    assert!(
+        refusal(api.patch("stored", &PatchParams::default(), &label).await).contains("denied the request")
+    );
+    let status = Patch::Merge(serde_json::json!({"status": {"observedGeneration": 1}}));
+    api.patch_status("stored", &PatchParams::default(), &status).await.unwrap();
+    api.delete("stored", &Default::default()).await.unwrap();
+    let free = Patch::Merge(serde_json::json!({"metadata": {"finalizers": null}}));
+    api.patch("stored", &PatchParams::default(), &free).await.unwrap();
+    assert!(api.get_opt("stored").await.unwrap().is_none(), "a mistake in it does not keep it");
+    process.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_writes_the_opposite_is_not_fought() {
+    let Some(server) = cluster().await else { return };
+    server.apply(CONFIGURATION).await;
+    // Two processes with addresses of their own, which there must not be: each writes its own.
+    let (first, _) = Process::start(&server, anywhere(), real_clock()).await;
+    let (second, _) = Process::start(&server, anywhere(), real_clock()).await;
+    let generation = async || configuration(&server).await.metadata.generation.unwrap();
+    // Both have spent what they may write at once.
+    eventually("they write against each other", || async {
+        let now = generation().await;
+        if now >= 30 { Ok(()) } else { Err(now) }
+    })
+    .await;
+    // From then on each writes once in ten seconds.
+    eventually("they become slow", || async {
+        let before = generation().await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let wrote = generation().await - before;
+        if wrote <= 3 { Ok(()) } else { Err(wrote) }
+    })
+    .await;
+    first.kill().await;
+    second.kill().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configuration_is_strict_only_while_somebody_answers_for_it() {
     let Some(server) = cluster().await else { return };

@@ -3,6 +3,7 @@
 use crate::config_dump::config_dump;
 use crate::resources::Resources;
 use crate::shared::{self, Shared};
+use crate::webhooks::WebhookView;
 use pilotfish_admin::ControlPlane;
 use pilotfish_api as api;
 use pilotfish_config::{ProblemReport, Severity};
@@ -24,6 +25,8 @@ pub struct Plane {
     pub fanout: Arc<Fanout<Resources>>,
     /// What makes resources.
     pub translator: Arc<Translator>,
+    /// The webhooks, where there are any.
+    pub webhooks: Option<WebhookView>,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.
@@ -35,10 +38,14 @@ impl ControlPlane for Plane {
         if self.shared.is_draining() {
             waiting_for.push("the process is stopping".into());
         }
+        let starting = self.webhooks.as_ref().is_some_and(WebhookView::is_starting);
+        if starting {
+            waiting_for.push("a certificate for webhooks".into());
+        }
         let problems = self.shared.problems();
         let errors = problems.iter().filter(|report| report.severity == Severity::Error);
         api::Readiness {
-            ready: self.resources.is_ready() && !self.shared.is_draining(),
+            ready: self.resources.is_ready() && !self.shared.is_draining() && !starting,
             waiting_for,
             problems: errors.map(ToString::to_string).collect(),
         }
@@ -58,6 +65,11 @@ impl ControlPlane for Plane {
 
     fn problems(&self) -> Vec<api::Problem> {
         self.shared.problems().iter().map(problem).collect()
+    }
+
+    fn injection_templates(&self) -> Option<BTreeMap<String, String>> {
+        let view = self.webhooks.as_ref()?;
+        Some(BTreeMap::from([("sidecar".to_owned(), view.template().to_owned())]))
     }
 
     fn ads(&self) -> api::Ads {

@@ -89,7 +89,8 @@ impl Bound {
         let secure = secure::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?;
         let (secure, renewal) = secure.unzip();
         let xds = server(&settings, fanout.clone(), secure)?;
-        let plane = Arc::new(Plane { shared, resources, fanout, translator });
+        let view = webhooks.as_ref().map(Webhooks::view);
+        let plane = Arc::new(Plane { shared, resources, fanout, translator, webhooks: view });
         Ok(Self {
             settings,
             plane,

@@ -12,12 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// How long the webhooks of a Service answer after they were told to stop: so long may API servers still be sent here.
 const LAST_CALL: Duration = Duration::from_secs(3);
+
+/// How long a process that has no certificate yet is not ready because of that. Without a right to have one it serves proxies all the same.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What webhooks get.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +69,27 @@ pub fn url_host(url: &str) -> Option<&str> {
     (port_is_good && !host.is_empty() && host.chars().all(known)).then_some(host)
 }
 
+/// What the admin API tells of webhooks.
+pub struct WebhookView {
+    certificates: Arc<Certificates>,
+    patient_until: Instant,
+    template: String,
+}
+
+impl WebhookView {
+    /// Whether API servers that are sent here would meet a door without a certificate, which passes soon.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        !self.certificates.is_served() && Instant::now() < self.patient_until
+    }
+
+    /// The template of sidecars.
+    #[must_use]
+    pub fn template(&self) -> &str {
+        &self.template
+    }
+}
+
 /// Webhooks that have their address and do not answer yet.
 pub struct Webhooks {
     bound: Bound,
@@ -99,6 +123,16 @@ impl Webhooks {
         };
         let keeper = Keeper::new(client, keeper, bound.certificates());
         Ok(Self { bound, keeper, injector, observer: Arc::new(Counted(metrics.clone())), last_call })
+    }
+
+    /// What the admin API tells of them.
+    #[must_use]
+    pub fn view(&self) -> WebhookView {
+        WebhookView {
+            certificates: self.bound.certificates(),
+            patient_until: Instant::now() + PATIENCE,
+            template: self.injector.template().to_owned(),
+        }
     }
 
     /// Where API servers ask.
@@ -151,6 +185,17 @@ mod tests {
         ] {
             assert_eq!(url_host(url), host, "{url}");
         }
+    }
+
+    #[test]
+    fn a_door_without_a_certificate_is_not_waited_for_for_ever() {
+        let view = |patience| WebhookView {
+            certificates: Arc::default(),
+            patient_until: Instant::now() + patience,
+            template: String::new(),
+        };
+        assert!(view(PATIENCE).is_starting());
+        assert!(!view(Duration::ZERO).is_starting());
     }
 
     #[test]
