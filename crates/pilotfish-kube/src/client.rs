@@ -55,6 +55,9 @@ pub fn of_config(mut config: Config) -> Result<Client, ClientError> {
     config.connect_timeout = Some(CONNECT);
     // Watches are quiet for minutes; how long is too long is decided where they are read.
     config.read_timeout = None;
+    // Whoever asks decides when it asks again, and tells of the failure. The client's own retries would do both in silence: 15 times,
+    // for minutes, and for as long as a `Retry-After` says.
+    config.default_retry = false;
     Client::try_from(config).map_err(|error| ClientError::Client(Box::new(error)))
 }
 

@@ -116,17 +116,24 @@ impl Question {
             }
         };
         let verdicts = join_all(missing.iter().map(|(kind, paths)| self.is_gone(*kind, paths))).await;
-        let mut gone = BTreeSet::new();
+        let (mut gone, mut kept) = (BTreeSet::new(), Vec::new());
         for ((kind, _), verdict) in missing.iter().zip(verdicts) {
             match (verdict, self.known.as_ref().and_then(|known| known.get(kind))) {
                 (Ok(()), _) => drop(gone.insert(*kind)),
                 // It stays as it is until the API server is sure.
                 (Err(reason), Some(resource)) => {
-                    tracing::info!(%kind, reason, "a kind is missing from the list of groups, and read on");
+                    kept.push(reason);
                     resources.insert(*kind, resource.clone());
                 }
                 (Err(reason), None) => return Err(reason),
             }
+        }
+        if let Some(reason) = kept.first() {
+            tracing::info!(
+                kinds = kept.len(),
+                reason,
+                "kinds are missing from the list of groups, and read on"
+            );
         }
         Ok(Found { resources, gone, all_secrets, mesh })
     }
@@ -140,6 +147,9 @@ impl Question {
                 // Who may not look has only the list to go by.
                 Ok(Err(kube::Error::Api(status))) if [403, 404].contains(&status.code) => {}
                 Ok(Ok(_)) => return Err(format!("{kind} is served, and missing from the list of groups")),
+                Ok(Err(kube::Error::Api(status))) => {
+                    return Err(format!("whether there is {kind}: {}: {}", status.code, status.message));
+                }
                 Ok(Err(error)) => return Err(format!("whether there is {kind}: {}", chain(&error))),
                 Err(_) => return Err(format!("whether there is {kind}: no answer")),
             }

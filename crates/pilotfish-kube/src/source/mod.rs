@@ -272,8 +272,9 @@ async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), Stri
     use futures::TryStreamExt;
     use kube::core::{PartialObjectMeta, WatchEvent};
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    // From whatever is known (0): the newest, which is what no version asks for, an API server with an old etcd cannot promise.
     let request = http::Request::get(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&timeoutSeconds=300",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&resourceVersion=0&timeoutSeconds=300",
     )
     .header(http::header::ACCEPT, METADATA)
     .body(Vec::new())
