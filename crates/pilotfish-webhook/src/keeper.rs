@@ -11,6 +11,7 @@
 //! replicas that do the same at a time find each other's work done.
 
 use crate::certificate::{Material, Need, Terms, certified, make, need};
+use crate::clock;
 use crate::pace::Pace;
 use crate::probe;
 use crate::registration::{
@@ -44,8 +45,8 @@ const GATHER: Duration = Duration::from_millis(100);
 /// How long a round may take.
 const ROUND: Duration = Duration::from_secs(30);
 
-/// The time, as the process sees it.
-pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+/// The time for certificates, out of that of the API server.
+pub type Clock = Arc<dyn Fn(SystemTime) -> SystemTime + Send + Sync>;
 
 /// How webhooks are registered.
 #[derive(Clone)]
@@ -58,7 +59,7 @@ pub struct KeeperSettings {
     pub url: Option<String>,
     /// How long certificates hold.
     pub terms: Terms,
-    /// The time.
+    /// The time, out of that of the API server.
     pub clock: Clock,
 }
 
@@ -185,6 +186,12 @@ impl Keeper {
         }
     }
 
+    /// The time for certificates.
+    async fn now(&self) -> SystemTime {
+        let theirs = clock::of_api_server(&self.client).await;
+        (self.settings.clock)(theirs.unwrap_or_else(SystemTime::now))
+    }
+
     fn validators(&self) -> Api<ValidatingWebhookConfiguration> {
         Api::all(self.client.clone())
     }
@@ -195,11 +202,11 @@ impl Keeper {
 
     /// What the Secret holds, when that is good; otherwise it is written.
     async fn material(&mut self) -> Result<Option<Material>, Trouble> {
-        let KeeperSettings { namespace, names, terms, clock, .. } = &self.settings.clone();
+        let KeeperSettings { namespace, names, terms, .. } = &self.settings.clone();
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let fail = |error: &kube::Error| Trouble::new("reading Secret pilotfish-webhook-certificate", error);
         let secret = api.get_opt(SECRET).await.map_err(|error| fail(&error))?;
-        let (now, before) = (clock(), secret.as_ref().map(store::material));
+        let (now, before) = (self.now().await, secret.as_ref().map(store::material));
         let need = match &before {
             Some(before) => need(before, names, terms, now),
             None => Need::Everything("there is none yet".into()),

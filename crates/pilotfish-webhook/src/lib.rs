@@ -10,6 +10,7 @@
 //! The certificates are made here, by an authority of their own: nothing else has to be installed for webhooks.
 
 mod certificate;
+mod clock;
 pub mod inject;
 mod keeper;
 mod pace;

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -186,7 +186,7 @@ fn anywhere() -> SocketAddr {
 }
 
 fn real_clock() -> Clock {
-    Arc::new(SystemTime::now)
+    Arc::new(|now| now)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -390,7 +390,7 @@ async fn certificates_follow_each_other_while_objects_are_checked() {
     let ago = Arc::new(AtomicU64::new(65 * DAY));
     let clock: Clock = {
         let ago = ago.clone();
-        Arc::new(move || SystemTime::now() - Duration::from_secs(ago.load(Ordering::SeqCst)))
+        Arc::new(move |now| now - Duration::from_secs(ago.load(Ordering::SeqCst)))
     };
     let (process, address) = Process::start(&server, anywhere(), clock).await;
     is_policy(&server, "Fail").await;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -119,7 +119,7 @@ impl Webhooks {
             names: settings.names(),
             url: settings.url.clone(),
             terms: Terms::default(),
-            clock: Arc::new(SystemTime::now),
+            clock: Arc::new(|now| now),
         };
         let keeper = Keeper::new(client, keeper, bound.certificates());
         Ok(Self { bound, keeper, injector, observer: Arc::new(Counted(metrics.clone())), last_call })
