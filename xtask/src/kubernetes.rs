@@ -1,5 +1,5 @@
 //! The parts of `cargo xtask tools` that make a Kubernetes API server: etcd, and kube-apiserver built from its module. And
-//! Helm, built likewise, which renders the chart.
+//! Helm, built likewise, which renders the chart, and a library that gives programs other clocks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,28 @@ pub(crate) fn bring_etcd(folder: &Path) -> Result<()> {
     if let Some(found) = asset("etcd").or_else(|| on_path("etcd")) {
         return link(&found, &executable);
     }
-    let package = folder.join("etcd-package");
+    bring_from_debian(folder, "etcd-server", "bin/etcd", &executable)?;
+    make_executable(&executable)
+}
+
+/// Brings a library that gives a program another clock: Debian's package, unpacked and not installed.
+pub(crate) fn bring_faketime(folder: &Path) -> Result<()> {
+    let library = folder.join("libfaketime.so.1");
+    let installed = fs::read_dir("/usr/lib").into_iter().flatten().filter_map(Result::ok);
+    let installed = installed.map(|entry| entry.path().join("faketime/libfaketime.so.1"));
+    match installed.into_iter().find(|path| path.exists()) {
+        Some(found) => link(&found, &library),
+        None => bring_from_debian(folder, "libfaketime", "faketime/libfaketime.so.1", &library),
+    }
+}
+
+/// Brings one file of one of Debian's packages, which is not installed. `end` is how the file's path ends.
+fn bring_from_debian(folder: &Path, name: &str, end: &str, place: &Path) -> Result<()> {
+    let package = folder.join(format!("{name}-package"));
     let _ = fs::remove_dir_all(&package);
     fs::create_dir_all(&package).context("cannot make a folder for the package")?;
     let mut download = process::command("apt-get");
-    download.args(["download", "--quiet", "etcd-server"]).current_dir(&package);
+    download.args(["download", "--quiet", name]).current_dir(&package);
     if process::output(&mut download).is_err() {
         // A machine that never asked for its package lists knows no package.
         retry(process::command("apt-get").args(["update", "--quiet"]), APT_HINT)?;
@@ -39,13 +56,24 @@ pub(crate) fn bring_etcd(folder: &Path) -> Result<()> {
         bail!("apt-get downloaded no package");
     };
     process::output(process::command("dpkg-deb").arg("-x").arg(&file).arg(&package))?;
-    fs::rename(package.join("usr/bin/etcd"), &executable).context("the package holds no usr/bin/etcd")?;
-    make_executable(&executable)?;
+    let Some(found) = find(&package, end) else { bail!("the package {name} holds no {end}") };
+    fs::rename(found, place).with_context(|| format!("cannot make {}", place.display()))?;
     fs::remove_dir_all(&package).context("cannot remove the unpacked package")
 }
 
-const APT_HINT: &str =
-    "hint: on a machine without apt, put an etcd on the PATH or name a folder with one by KUBEBUILDER_ASSETS";
+/// The first file below a folder whose path ends so.
+fn find(folder: &Path, end: &str) -> Option<PathBuf> {
+    fs::read_dir(folder).ok()?.filter_map(Result::ok).find_map(|entry| {
+        let path = entry.path();
+        match entry.file_type().ok()?.is_dir() {
+            true => find(&path, end),
+            false => path.ends_with(end).then_some(path),
+        }
+    })
+}
+
+const APT_HINT: &str = "hint: on a machine without apt, put an etcd on the PATH or name a folder with one by KUBEBUILDER_ASSETS, and put \
+     libfaketime.so.1 into target/tools";
 
 /// Brings kube-apiserver: the one of `KUBEBUILDER_ASSETS`, else built by Go, which takes minutes once.
 pub(crate) fn bring_apiserver(folder: &Path) -> Result<()> {

@@ -67,6 +67,12 @@ fn all() -> Vec<Tool> {
         },
         Tool { name: "etcd", version: "3".into(), file: "etcd", bring: kubernetes::bring_etcd },
         Tool {
+            name: "faketime",
+            version: "1".into(),
+            file: "libfaketime.so.1",
+            bring: kubernetes::bring_faketime,
+        },
+        Tool {
             name: "kube-apiserver",
             version: kubernetes::KUBERNETES_VERSION.into(),
             file: "kube-apiserver",

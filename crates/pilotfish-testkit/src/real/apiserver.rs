@@ -51,7 +51,8 @@ pub struct ApiServer {
     options: ApiServerOptions,
     port: u16,
     etcd_port: u16,
-    etcd: Program,
+    /// `None` where it belongs to a sibling.
+    etcd: Option<Program>,
     server: Program,
     client: Client,
     /// Where kinds are served, as far as it was asked.
@@ -78,9 +79,30 @@ impl ApiServer {
         let client =
             eventually("the certificate of the API server is there", || async { client_of(&text).await })
                 .await;
+        let etcd = Some(etcd);
         let this = Self { folder, options, port, etcd_port, etcd, server, client, kinds: Mutex::default() };
         this.ready().await;
         Some(this)
+    }
+
+    /// Starts another API server on the same etcd: what is written there happens while this one cannot be asked.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn sibling(&self) -> Self {
+        let tool = Tool::KubeApiserver.find().expect("one was started before");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (options, etcd_port, port) = (self.options.clone(), self.etcd_port, free_port());
+        for name in ["accounts.key", "accounts.pub", "tokens.csv"] {
+            std::fs::copy(self.folder.path().join(name), folder.path().join(name)).expect("it was written");
+        }
+        let server = start_server(&tool, folder.path(), port, etcd_port, &options);
+        let text = kubeconfig_text(folder.path(), port, ADMIN);
+        let client = eventually("the certificate of the sibling is there", || client_of(&text)).await;
+        let this =
+            Self { folder, options, port, etcd_port, etcd: None, server, client, kinds: Mutex::default() };
+        this.ready().await;
+        this
     }
 
     /// The address, `https://127.0.0.1:PORT`.
@@ -142,6 +164,12 @@ impl ApiServer {
         self.ready().await;
     }
 
+    /// The port of the API server on loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The port of etcd on loopback (plaintext gRPC and JSON).
     #[must_use]
     pub fn etcd_port(&self) -> u16 {
@@ -151,7 +179,8 @@ impl ApiServer {
     /// What the API server has printed.
     #[must_use]
     pub fn printed(&self) -> String {
-        format!("{}\n--- etcd\n{}", self.server.printed(), self.etcd.printed())
+        let etcd = self.etcd.as_ref().map(Program::printed).unwrap_or_default();
+        format!("{}\n--- etcd\n{etcd}", self.server.printed())
     }
 
     /// Creates or replaces the objects of a YAML text, with their `status` where they have one.

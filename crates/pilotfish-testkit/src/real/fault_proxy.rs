@@ -11,6 +11,7 @@ use kube::Client;
 use kube::client::Body;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,12 +32,29 @@ pub enum Fault {
     Cut(Duration),
     /// Nothing is ever answered.
     Silent,
+    /// As an API server that has just started: groups of CustomResourceDefinitions are missing from the list of groups, their
+    /// paths are not there yet (503), and rights are denied.
+    Starting,
+}
+
+/// How often something was asked since the proxy was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Connections.
+    pub connections: usize,
+    /// Requests.
+    pub requests: usize,
+    /// Lists: those of the whole content of a kind, in pages or streams.
+    pub lists: usize,
+    /// Which groups there are.
+    pub groups: usize,
 }
 
 /// See the module's description. Plain HTTP on loopback; ends when dropped.
 pub struct FaultProxy {
     port: u16,
     fault: watch::Sender<Fault>,
+    asked: Arc<Mutex<Asked>>,
     task: JoinHandle<()>,
     kubeconfig: PathBuf,
 }
@@ -51,11 +69,17 @@ impl FaultProxy {
         let port = listener.local_addr().expect("it is bound").port();
         let (fault, told) = watch::channel(Fault::None);
         let client = server.client();
+        let asked = Arc::new(Mutex::new(Asked::default()));
+        let count = asked.clone();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((io, _)) = listener.accept().await {
-                let (client, told) = (client.clone(), told.clone());
-                let service = service_fn(move |request| pass(client.clone(), told.clone(), request));
+                let (client, told, count) = (client.clone(), told.clone(), count.clone());
+                lock(&count).connections += 1;
+                let service = service_fn(move |request| {
+                    note(&mut lock(&count), &request);
+                    pass(client.clone(), told.clone(), request)
+                });
                 connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(io), service));
                 while connections.try_join_next().is_some() {}
             }
@@ -68,12 +92,18 @@ impl FaultProxy {
             .map(|line| format!("{line}\n"))
             .collect();
         std::fs::write(&kubeconfig, text).expect("the folder can be written");
-        Self { port, fault, task, kubeconfig }
+        Self { port, fault, asked, task, kubeconfig }
     }
 
     /// From now on this is wrong. Watches that run are cut when they would not have been begun.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
+    }
+
+    /// How often something was asked so far.
+    #[must_use]
+    pub fn asked(&self) -> Asked {
+        *lock(&self.asked)
     }
 
     /// The port on loopback.
@@ -95,6 +125,19 @@ impl Drop for FaultProxy {
     }
 }
 
+fn lock(asked: &Mutex<Asked>) -> MutexGuard<'_, Asked> {
+    asked.lock().expect("nobody panics with it")
+}
+
+fn note(asked: &mut Asked, request: &Request<Incoming>) {
+    let query = request.uri().query().unwrap_or_default();
+    let is_list = query.contains("sendInitialEvents=true")
+        || (query.contains("limit=500") && !query.contains("continue="));
+    asked.requests += 1;
+    asked.lists += usize::from(is_list);
+    asked.groups += usize::from(request.uri().path() == "/apis");
+}
+
 type Answer = Response<http_body_util::combinators::UnsyncBoxBody<hyper::body::Bytes, std::io::Error>>;
 
 async fn pass(
@@ -111,7 +154,20 @@ async fn pass(
         Fault::Gone if resumes => return Ok(status(410, None)),
         Fault::Slow(time) => tokio::time::sleep(time).await,
         Fault::Silent => std::future::pending().await,
-        Fault::None | Fault::Gone | Fault::Cut(_) => {}
+        Fault::Starting if is_of_definition(request.uri().path()) => return Ok(status(503, Some(1))),
+        Fault::Starting if request.uri().path() == "/apis" => {
+            return Ok(builtin_groups(&client, request).await);
+        }
+        Fault::Starting if request.uri().path().ends_with("/selfsubjectaccessreviews") => {
+            return Ok(json(
+                201,
+                &serde_json::json!({
+                    "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {},
+                    "status": {"allowed": false},
+                }),
+            ));
+        }
+        Fault::Starting | Fault::None | Fault::Gone | Fault::Cut(_) => {}
     }
     let (mut parts, body) = request.into_parts();
     // The client of the API server has credentials of its own.
@@ -138,16 +194,40 @@ async fn pass(
     }))
 }
 
+/// Whether a path or a group's name is of a kind that CustomResourceDefinitions define.
+fn is_of_definition(path: &str) -> bool {
+    path.contains(".istio.io") || path.contains("gateway.networking.k8s.io")
+}
+
+/// The list of groups without those of CustomResourceDefinitions.
+async fn builtin_groups(client: &Client, request: Request<Incoming>) -> Answer {
+    let (mut parts, _) = request.into_parts();
+    parts.headers.remove("authorization");
+    parts.headers.remove("host");
+    let Ok(text) = client.request_text(Request::from_parts(parts, Vec::new())).await else {
+        return status(502, None);
+    };
+    let mut groups: serde_json::Value = serde_json::from_str(&text).expect("groups are JSON");
+    let items = groups["items"].as_array_mut().expect("groups are a list");
+    items.retain(|group| !is_of_definition(group["metadata"]["name"].as_str().unwrap_or_default()));
+    json(200, &groups)
+}
+
+fn json(code: u16, value: &serde_json::Value) -> Answer {
+    let body = http_body_util::Full::new(hyper::body::Bytes::from(value.to_string()));
+    let mut answer = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    answer
+}
+
 fn status(code: u16, retry_after: Option<u32>) -> Answer {
     let text = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "message": format!("told to answer {code}"), "reason": "Fault",
         "details": {"retryAfterSeconds": retry_after.unwrap_or(0)},
     });
-    let body = http_body_util::Full::new(hyper::body::Bytes::from(text.to_string()));
-    let mut answer = Response::new(body.map_err(|never| match never {}).boxed_unsync());
-    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    let mut answer = json(code, &text);
     if let Some(seconds) = retry_after {
         answer.headers_mut().insert("retry-after", seconds.into());
     }

@@ -5,6 +5,7 @@
 mod apiserver;
 mod backend;
 mod certificates;
+mod clock;
 mod envoy;
 mod fault_proxy;
 mod host;
@@ -17,8 +18,9 @@ mod wait;
 pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
 pub use backend::Backend;
 pub use certificates::Authority;
+pub use clock::WrongClock;
 pub use envoy::{Envoy, EnvoyOptions};
-pub use fault_proxy::{Fault, FaultProxy};
+pub use fault_proxy::{Asked, Fault, FaultProxy};
 pub use host::Host;
 pub use load::{Load, Tally, fetch, get};
 pub use pilotfish::Pilotfish;

@@ -1,6 +1,6 @@
 //! The built `pilotfish`, serving a folder of its own.
 
-use super::{Program, eventually, free_port};
+use super::{Program, WrongClock, eventually, free_port};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -11,6 +11,7 @@ pub struct Pilotfish {
     folder: TempDir,
     /// What it is started with beside its addresses.
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     xds: u16,
     admin: u16,
     program: Program,
@@ -43,11 +44,31 @@ impl Pilotfish {
         Self::launch_in(folder, binary, arguments.iter().map(|&argument| argument.to_owned()).collect())
     }
 
+    /// The same with a clock that is wrong.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn launch_with_clock(binary: &str, arguments: &[&str], clock: &WrongClock) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self::launch_as(folder, binary, arguments, clock.environment())
+    }
+
     fn launch_in(folder: TempDir, binary: &str, arguments: Vec<String>) -> Self {
+        Self::launch_as(folder, binary, arguments, Vec::new())
+    }
+
+    fn launch_as(
+        folder: TempDir,
+        binary: &str,
+        arguments: Vec<String>,
+        environment: Vec<(String, String)>,
+    ) -> Self {
         let (xds, admin) = (free_port(), free_port());
         let binary = PathBuf::from(binary);
-        let program = serve(&binary, folder.path(), &arguments, xds, admin);
-        Self { binary, folder, arguments, xds, admin, program }
+        let program = serve(&binary, folder.path(), (&*arguments, &*environment), xds, admin);
+        Self { binary, folder, arguments, environment, xds, admin, program }
     }
 
     /// How many files and connections the process has open.
@@ -119,9 +140,17 @@ impl Pilotfish {
     /// # Panics
     /// When the metrics cannot be had.
     pub async fn metric(&self, name: &str) -> f64 {
+        self.metric_of(name, "").await
+    }
+
+    /// The same over those that carry a label, written as `name="value"`.
+    ///
+    /// # Panics
+    /// When the metrics cannot be had.
+    pub async fn metric_of(&self, name: &str, label: &str) -> f64 {
         let text = self.page("/metrics").await.expect("metrics are served");
         let values = text.lines().filter_map(|line| {
-            let rest = line.strip_prefix(name)?;
+            let rest = line.strip_prefix(name).filter(|rest| rest.contains(label))?;
             let value = if rest.starts_with('{') { rest.rsplit_once('}')?.1 } else { rest };
             value.starts_with(' ').then(|| value.trim().parse::<f64>().ok()).flatten()
         });
@@ -135,8 +164,15 @@ impl Pilotfish {
 
     /// Starts it again on the same files and ports, and waits until it is ready.
     pub async fn restart(&mut self) {
-        self.program = serve(&self.binary, self.folder.path(), &self.arguments, self.xds, self.admin);
+        let started = (&*self.arguments, &*self.environment);
+        self.program = serve(&self.binary, self.folder.path(), started, self.xds, self.admin);
         self.ready().await;
+    }
+
+    /// What it has printed so far.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        self.program.printed()
     }
 
     /// The process itself.
@@ -156,9 +192,15 @@ impl Pilotfish {
     }
 }
 
-fn serve(binary: &Path, folder: &Path, arguments: &[String], xds: u16, admin: u16) -> Program {
+fn serve(
+    binary: &Path,
+    folder: &Path,
+    (arguments, environment): (&[String], &[(String, String)]),
+    xds: u16,
+    admin: u16,
+) -> Program {
     let mut command = Command::new(binary);
-    command.arg("serve").args(arguments);
+    command.arg("serve").args(arguments).envs(environment.iter().cloned());
     command.args([
         "--xds-address",
         &format!("127.0.0.1:{xds}"),

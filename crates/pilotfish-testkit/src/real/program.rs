@@ -47,6 +47,8 @@ pub enum Tool {
     Helm,
     /// A folder with iptables and iproute2.
     Iptables,
+    /// The library that gives programs other clocks.
+    Faketime,
 }
 
 impl Tool {
@@ -66,6 +68,7 @@ impl Tool {
             Self::NodePackages => tools.join("node/node_modules"),
             Self::Helm => tools.join("helm"),
             Self::Iptables => tools.join("iptables"),
+            Self::Faketime => tools.join("libfaketime.so.1"),
         };
         if path.exists() {
             return Some(path);
@@ -92,6 +95,16 @@ impl Program {
         let copy = file.try_clone().expect("a file can be shared");
         let child = command.stdin(Stdio::null()).stdout(file).stderr(copy).kill_on_drop(true).spawn();
         Self { child: child.expect("the program starts"), log }
+    }
+
+    /// How many files and sockets it has open.
+    ///
+    /// # Panics
+    /// When it has ended, or where there is no `/proc`.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        let id = self.child.id().expect("it runs");
+        std::fs::read_dir(format!("/proc/{id}/fd")).expect("Linux tells").count()
     }
 
     /// What it has printed so far.

@@ -6,12 +6,16 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint::HostIdentifier};
 use pilotfish_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use pilotfish_proto::{Struct, Value, ValueKind};
-use pilotfish_testkit::real::{LIMIT, Pilotfish};
+use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually};
 use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinHandle;
 
 const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// A connected proxy.
 pub(crate) struct Proxy {
@@ -98,12 +102,108 @@ impl Proxy {
         self.connection.send(&request.encode_to_vec()).expect("the stream is open");
     }
 
+    /// Subscribes to all clusters, and from now on remembers everything that is pushed.
+    pub(crate) fn record(mut self) -> Recorder {
+        self.send(&DeltaDiscoveryRequest {
+            type_url: CLUSTERS.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        });
+        let record = Arc::new(Mutex::new(Record::default()));
+        let shared = record.clone();
+        let task = tokio::spawn(async move {
+            while let Ok(Some(message)) = self.connection.next().await {
+                let response = DeltaDiscoveryResponse::decode(message).expect("it is a response");
+                self.acknowledge(&response);
+                shared.lock().expect("nobody panics with it").take(&response);
+            }
+            shared.lock().expect("nobody panics with it").ended = true;
+        });
+        Recorder { record, task }
+    }
+
     fn acknowledge(&mut self, response: &DeltaDiscoveryResponse) {
         self.send(&DeltaDiscoveryRequest {
             type_url: response.type_url.clone(),
             response_nonce: response.nonce.clone(),
             ..DeltaDiscoveryRequest::default()
         });
+    }
+}
+
+/// Everything that a stream was sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// Of each cluster, how many endpoints each push had; 0 when it was removed.
+    pub(crate) endpoints: BTreeMap<String, Vec<usize>>,
+    /// The clusters there are.
+    pub(crate) clusters: BTreeSet<String>,
+    /// Clusters that were taken away at any time.
+    pub(crate) removed: Vec<String>,
+    /// Whether the stream ended.
+    pub(crate) ended: bool,
+}
+
+impl Record {
+    fn take(&mut self, response: &DeltaDiscoveryResponse) {
+        for resource in &response.resources {
+            if response.type_url == CLUSTERS {
+                self.clusters.insert(resource.name.clone());
+                continue;
+            }
+            let body = resource.resource.as_ref().expect("there is a resource");
+            let assignment = ClusterLoadAssignment::decode(&*body.value).expect("it is an assignment");
+            self.endpoints.entry(resource.name.clone()).or_default().push(endpoints(&assignment).len());
+        }
+        for name in &response.removed_resources {
+            if response.type_url == CLUSTERS {
+                self.clusters.remove(name);
+                self.removed.push(name.clone());
+            } else {
+                self.endpoints.entry(name.clone()).or_default().push(0);
+            }
+        }
+    }
+
+    /// Asserts that nothing was ever taken away: no cluster, no stream, and no endpoint unless there are at least `least` left.
+    pub(crate) fn lost_nothing(&self, act: &str, least: &BTreeMap<String, usize>) {
+        assert!(!self.ended, "{act}: the stream ended");
+        assert!(self.removed.is_empty(), "{act}: clusters were taken away: {:?}", self.removed);
+        for (cluster, pushes) in &self.endpoints {
+            let least = least.get(cluster).copied().unwrap_or(usize::MAX);
+            let mut last = 0;
+            for count in pushes {
+                assert!(*count >= last.min(least), "{act}: {cluster} was pushed with {pushes:?} endpoints");
+                last = *count;
+            }
+        }
+    }
+}
+
+/// A proxy that remembers everything that it is pushed.
+pub(crate) struct Recorder {
+    record: Arc<Mutex<Record>>,
+    task: JoinHandle<()>,
+}
+
+impl Recorder {
+    pub(crate) fn so_far(&self) -> Record {
+        self.record.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Waits until the newest push of a cluster has so many endpoints.
+    pub(crate) async fn has(&self, cluster: &str, count: usize) {
+        eventually(&format!("{count} endpoints of {cluster} are pushed"), || async {
+            let record = self.so_far();
+            let last = record.endpoints.get(cluster).and_then(|pushes| pushes.last()).copied();
+            if last == Some(count) { Ok(()) } else { Err(record) }
+        })
+        .await;
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
