@@ -14,6 +14,7 @@ pub mod auto_registration;
 pub mod client;
 pub mod lease;
 pub mod remote;
+pub mod service_exports;
 mod source;
 pub mod status;
 pub mod token_review;

@@ -1,9 +1,10 @@
 //! Hosts whose endpoints in other clusters are hidden (`serviceSettings` of the mesh config, with defaults).
 
+use crate::cx::SINGLETON;
 use crate::short_name::Domain;
 use crate::{Cx, Query};
 use pilotfish_config::mesh::{MeshConfig, ServiceSettings};
-use pilotfish_model::Hostname;
+use pilotfish_model::{Hostname, Namespace, World};
 use std::collections::BTreeMap;
 
 /// Which hosts are local to each cluster.
@@ -37,6 +38,13 @@ impl ClusterLocal {
             }
         }
         Self { hosts }
+    }
+
+    /// The same for those who have a world and ask once.
+    #[must_use]
+    pub fn in_world(world: &World, domain: &Domain) -> Self {
+        let mesh = world.typed::<MeshConfig>(&Namespace::default(), SINGLETON);
+        mesh.map_or_else(|| Self::of(&MeshConfig::default(), domain), |mesh| Self::of(&mesh, domain))
     }
 
     /// Whether a host is local to each cluster: the most specific entry decides.

@@ -147,7 +147,7 @@ impl<'a> Cx<'a> {
 }
 
 /// The name of the one MeshConfig and the one MeshNetworks object.
-const SINGLETON: &str = "default";
+pub(crate) const SINGLETON: &str = "default";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Mesh;

@@ -1,6 +1,7 @@
 //! `pilotfish serve`: bind, report, run, drain.
 
 use crate::control::{Control, Said};
+use crate::exports::{self, Exporting};
 use crate::lanes::Lanes;
 use crate::plane::Plane;
 use crate::recorder::Counted;
@@ -45,6 +46,7 @@ pub struct Bound {
     metrics: Arc<Metrics>,
     webhooks: Option<Webhooks>,
     status: Option<StatusWriting>,
+    exports: Option<Exporting>,
     registrations: Option<Registrations>,
 }
 
@@ -76,6 +78,7 @@ impl Bound {
             remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
         };
         let status = StatusWriting::open(&settings).await?;
+        let exports = Exporting::open(&settings, &sources);
         let registrations = sources.client().and_then(|client| {
             let observer = Arc::new(Counted(metrics.clone()));
             let (gate, registrations) = registration::gate(&settings, client, shared.clone(), observer)?;
@@ -102,6 +105,7 @@ impl Bound {
             metrics,
             webhooks,
             status,
+            exports,
             registrations,
         })
     }
@@ -153,6 +157,7 @@ impl Bound {
             metrics,
             webhooks,
             status,
+            exports,
             registrations,
         } = self;
         let (stopping, stopped) = watch::channel(false);
@@ -161,6 +166,7 @@ impl Bound {
         drop(say);
         let mut control = control_thread(control, said)?;
         let mut status = status.map(|status| status.start(plane.shared.clone(), metrics.clone()));
+        let mut exports = exports.map(|exports| exports.start(plane.shared.clone()));
         let router = pilotfish_admin::router(plane.clone(), metrics, VERSION);
         let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
         let mut webhooks = webhooks.map(|webhooks| webhooks.start(&stopped)).unwrap_or_default();
@@ -170,6 +176,7 @@ impl Bound {
             () = stop => {}
             error = sources.ended() => return Err(error),
             error = ended(&mut status) => return Err(error),
+            error = exporting_ended(&mut exports) => return Err(error),
             error = registrations.ended() => return Err(error),
             () = renewed(renewal) => anyhow::bail!("nobody looks at TLS files any longer"),
             _ = &mut control => anyhow::bail!("the control loop ended by itself"),
@@ -182,7 +189,7 @@ impl Bound {
         stopping.send_replace(true);
         // The server cuts streams at the deadline itself; this one is for everything else that might hang.
         let all = async {
-            let _ = tokio::join!(xds, admin, webhooks.join_all(), stop_status(status));
+            let _ = tokio::join!(xds, admin, webhooks.join_all(), stop_status(status), stop_exports(exports));
             // Only now all streams have ended: what that means for entries is written before the process goes.
             registrations.finish().await;
         };
@@ -210,6 +217,19 @@ async fn ended(status: &mut Option<status::Running>) -> anyhow::Error {
     match status {
         Some(status) => status.ended().await,
         None => std::future::pending().await,
+    }
+}
+
+async fn exporting_ended(exports: &mut Option<exports::Running>) -> anyhow::Error {
+    match exports {
+        Some(exports) => exports.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn stop_exports(exports: Option<exports::Running>) {
+    if let Some(exports) = exports {
+        exports.stop().await;
     }
 }
 

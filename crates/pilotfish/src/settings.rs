@@ -96,6 +96,9 @@ pub struct Written {
     /// clusters) [default: off]
     #[arg(long, env = "PILOTFISH_MULTI_CLUSTER_SERVICES", value_name = "MODE")]
     pub multi_cluster_services: Option<String>,
+    /// Exports every Service of every cluster that is not local to it, by one of all replicas
+    #[arg(long, env = "PILOTFISH_EXPORT_SERVICES", requires = "kubernetes")]
+    pub export_services: bool,
     /// Registries to run, by name [default: Kubernetes,ServiceEntry]
     #[arg(long, env = "PILOTFISH_REGISTRIES", value_name = "NAME", value_delimiter = ',')]
     pub registries: Vec<String>,
@@ -177,6 +180,8 @@ pub struct Settings {
     pub remote_cluster_timeout: Duration,
     /// How long the WorkloadEntry of a workload that left is kept.
     pub workload_entry_grace_period: Duration,
+    /// Whether every Service is exported.
+    pub export_services: bool,
     /// Where kubeconfigs of remote clusters are.
     pub remote_kubeconfigs: KubeconfigsIn,
     /// What is done with WorkloadEntries of workloads that connect; `None` for nothing.
@@ -282,6 +287,7 @@ impl Written {
             cluster_id: self.cluster_id.or(file.cluster_id),
             domain: self.domain.or(file.domain),
             multi_cluster_services: self.multi_cluster_services.or(file.multi_cluster_services),
+            export_services: self.export_services || file.export_services,
             registries: list(self.registries, file.registries),
             drain_deadline: self.drain_deadline.or(file.drain_deadline),
             max_request_bytes: self.max_request_bytes.or(file.max_request_bytes),
@@ -333,6 +339,7 @@ impl Written {
                 Duration::from_secs(30),
             ),
             remote_kubeconfigs: self.remote_kubeconfigs.map_or(KubeconfigsIn::Secrets, KubeconfigsIn::Folder),
+            export_services: self.export_services,
             workload_entries,
             workload_entry_grace_period: check.duration(
                 "--workload-entry-grace-period",
@@ -385,6 +392,12 @@ impl Check {
         }
         for path in &written.paths {
             self.exists("PATH", path);
+        }
+        let off = written.multi_cluster_services.as_deref().is_none_or(|mode| mode == "off");
+        if written.export_services && off {
+            self.mistakes.push(
+                "--export-services: needs a mode of --multi-cluster-services in which exports count".into(),
+            );
         }
     }
 

@@ -3,6 +3,8 @@
 mod support;
 
 use base64::Engine;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
 use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Authority, Authorization, Pilotfish, User, eventually,
 };
@@ -427,4 +429,66 @@ async fn clusters_that_come_and_go_leave_nothing() {
     assert!(!metrics.contains("cluster=\"c1\""), "their counters are forgotten");
     let ready = pilotfish.page("/ready").await.expect("it is ready");
     assert!(!ready.contains("many"), "{ready}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_are_exported_where_that_is_wanted() {
+    let user = |token: &str, name: &str| User {
+        token: token.into(),
+        name: format!("system:serviceaccount:istio-system:{name}"),
+        groups: Vec::new(),
+    };
+    let with = |user: User| ApiServerOptions {
+        authorization: Authorization::Rbac,
+        users: vec![user],
+        ..ApiServerOptions::default()
+    };
+    let servers = tokio::join!(
+        ApiServer::start(with(user("server", "pilotfish"))),
+        ApiServer::start(with(user("reader", "pilotfish-reader"))),
+    );
+    let (Some(own), Some(other)) = servers else { return };
+    tokio::join!(install_definitions(&own), install_definitions(&other));
+    own.apply(include_str!("../../../deploy/kubernetes/rbac.yaml")).await;
+    own.apply(include_str!("../../../deploy/kubernetes/rbac-exports.yaml")).await;
+    other.apply(include_str!("../../../deploy/remote-cluster/rbac.yaml")).await;
+    other.apply(include_str!("../../../deploy/remote-cluster/rbac-exports.yaml")).await;
+    own.apply_owned(service("web", "") + &pod("web-1", "10.1.0.1")).await;
+    other.apply_owned(service("web", "") + &pod("web-2", "10.2.0.1")).await;
+    own.apply(&secret("remote", &[("c2", &other.remote_kubeconfig("reader"))])).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, own.kubeconfig_of("server")).expect("the folder can be written");
+    let kubeconfig = kubeconfig.to_string_lossy().into_owned();
+    let pilotfish = Pilotfish::launch(
+        BINARY,
+        &[
+            "--kubernetes",
+            "--kubeconfig",
+            &kubeconfig,
+            "--multi-cluster-services",
+            "discovery",
+            "--export-services",
+        ],
+    );
+    pilotfish.ready().await;
+    for server in [&own, &other] {
+        let kind = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "ServiceExport");
+        let resource = ApiResource::from_gvk(&kind);
+        let exports: Api<DynamicObject> = Api::namespaced_with(server.client(), "shop", &resource);
+        let made = eventually("web is exported", || async {
+            exports.get("web").await.map_err(|error| error.to_string())
+        })
+        .await;
+        let owner = made.metadata.owner_references.unwrap_or_default();
+        assert_eq!((&*owner[0].kind, &*owner[0].name), ("Service", "web"));
+        let system: Api<DynamicObject> = Api::namespaced_with(server.client(), "default", &resource);
+        assert!(system.get_opt("kubernetes").await.is_ok_and(|export| export.is_none()), "it is local");
+    }
+    let client = node(
+        "sidecar~10.9.9.9~client.shop~shop.svc.cluster.local",
+        &[("CLUSTER_ID", "Kubernetes"), ("NAMESPACE", "shop")],
+    );
+    let mut proxy = Proxy::connect(&pilotfish, client, &[WEB]).await.expect("it is served");
+    proxy.has_endpoints(WEB, &["10.1.0.1:8080 1", "10.2.0.1:8080 1"]).await;
 }

@@ -1,0 +1,361 @@
+//! ServiceExports for all Services of all clusters (Istio's `ENABLE_MCS_AUTO_EXPORT`): made by the one replica that leads.
+//!
+//! A Service is exported once, where it is not exported yet and its host is not local to its cluster. An export that somebody takes
+//! away stays away until the Service is made anew.
+
+use crate::settings::Settings;
+use crate::shared::{Follower, Shared};
+use crate::sources::Sources;
+use anyhow::{Context, Result, bail};
+use pilotfish_kube::client::Client;
+use pilotfish_kube::lease::{Elector, Leadership, LeaseSettings};
+use pilotfish_kube::remote::RemoteClients;
+use pilotfish_kube::service_exports::{Exported, export};
+use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Provider, Resolution, ServiceKey, World};
+use pilotfish_translate::cluster_local::ClusterLocal;
+use pilotfish_translate::short_name::Domain;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// The Lease of whoever exports Services.
+const LEASE: &str = "pilotfish-export-leader";
+/// How often an export is tried.
+const TRIES: u32 = 5;
+/// The pause before the second try; twice as long before each further one.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two exports: 50 in a second.
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// A Service in a cluster.
+type Target = (ServiceKey, ClusterId);
+
+/// What is needed to export Services.
+pub(crate) struct Exporting {
+    client: Client,
+    cluster: ClusterId,
+    remote: RemoteClients,
+    lease: LeaseSettings,
+    domain: Domain,
+}
+
+/// The task that takes part in the election and exports.
+pub(crate) struct Running {
+    task: JoinHandle<Result<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Exporting {
+    /// What is needed, where that is wanted.
+    pub(crate) fn open(settings: &Settings, sources: &Sources) -> Option<Self> {
+        let (client, remote) = (sources.client()?, sources.remote_clients()?);
+        settings.export_services.then(|| Self {
+            client,
+            cluster: settings.registry.cluster.clone(),
+            remote,
+            lease: LeaseSettings::new(settings.root_namespace.as_str(), LEASE),
+            domain: Domain::new(&settings.registry.domain),
+        })
+    }
+
+    /// Takes part in the election, and exports while it leads.
+    pub(crate) fn start(self, shared: Arc<Shared>) -> Running {
+        let (stop, stopped) = watch::channel(false);
+        Running { task: tokio::spawn(self.run(shared, stopped)), stop }
+    }
+
+    async fn run(self, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) -> Result<()> {
+        let (elector, mut leadership) = Elector::new(self.client.clone(), self.lease.clone());
+        let (go, gone) = oneshot::channel::<()>();
+        // A sender that is dropped says the same as one that speaks.
+        let mut elector = tokio::spawn(elector.run(async { drop(gone.await) }));
+        let terms = async {
+            loop {
+                leadership.gained().await;
+                let mut term = leadership.clone();
+                tokio::select! {
+                    () = self.export_all(shared.follow(), &leadership) => {}
+                    () = term.lost() => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = terms => {}
+            ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
+            _ = stopped.wait_for(|stop| *stop) => {}
+        }
+        drop(go);
+        elector.await.context("giving the Lease back")
+    }
+
+    async fn export_all(&self, mut follower: Follower, leadership: &Leadership) {
+        let mut book = Book::new(self.domain.clone());
+        loop {
+            let next = book.next();
+            let due = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                (world, changes) = follower.next() => book.advance(&world, &changes, Instant::now()),
+                () = due => {
+                    if let Some(target) = book.due(Instant::now()) {
+                        if !leadership.leads() {
+                            return;
+                        }
+                        let result = self.export(&target).await;
+                        book.done(target, result, Instant::now());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn export(&self, (key, cluster): &Target) -> Result<Exported, String> {
+        let client = match *cluster == self.cluster {
+            true => Some(self.client.clone()),
+            false => self.remote.of(cluster.as_str()),
+        };
+        let client = client.ok_or_else(|| "the cluster is not read now".to_owned())?;
+        let Some(name) = object_name(key) else { return Ok(Exported::NoService) };
+        export(&client, key.namespace.as_str(), name).await
+    }
+}
+
+/// The name of the Service, which is the first label of its host.
+fn object_name(key: &ServiceKey) -> Option<&str> {
+    key.hostname.as_str().split('.').next()
+}
+
+impl Running {
+    /// Waits until it ends, which it should not.
+    pub(crate) async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(Ok(())) => anyhow::anyhow!("exporting Services ended by itself"),
+            Ok(Err(error)) => error,
+            Err(error) => anyhow::anyhow!("exporting Services ended by itself: {error}"),
+        }
+    }
+
+    /// Stops, and then lets the next replica lead.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Ok(Err(error)) = self.task.await {
+            tracing::warn!(error = %error, "exporting Services");
+        }
+    }
+}
+
+/// What is to be exported, and what was: a state machine without IO.
+struct Book {
+    domain: Domain,
+    /// Hosts that are local to each cluster.
+    local: ClusterLocal,
+    started: bool,
+    /// When each is tried next, and how often it was.
+    waiting: BTreeMap<Target, (Instant, u32)>,
+    agenda: BTreeSet<(Instant, Target)>,
+    /// Exported, or given up.
+    done: BTreeSet<Target>,
+    not_before: Option<Instant>,
+}
+
+impl Book {
+    fn new(domain: Domain) -> Self {
+        let (waiting, agenda, done) = Default::default();
+        Self {
+            domain,
+            local: ClusterLocal::default(),
+            started: false,
+            waiting,
+            agenda,
+            done,
+            not_before: None,
+        }
+    }
+
+    /// Takes in a world, and how it differs from the one before.
+    fn advance(&mut self, world: &World, changes: &ChangeSet, now: Instant) {
+        let is_mesh = |fact: &Fact| matches!(fact, Fact::Object(key) if key.kind == Kind::MeshConfig);
+        if !std::mem::replace(&mut self.started, true) || changes.facts.iter().any(is_mesh) {
+            self.local = ClusterLocal::in_world(world, &self.domain);
+            world.services().for_each(|(key, _)| self.look(world, key, now));
+            return;
+        }
+        for fact in &changes.facts {
+            if let Fact::Service(key) = fact {
+                self.look(world, key, now);
+            }
+        }
+    }
+
+    fn look(&mut self, world: &World, key: &ServiceKey, now: Instant) {
+        let services = world.services_of(key).map(|list| list.iter()).into_iter().flatten();
+        let service = services.into_iter().find(|service| {
+            service.provider == Provider::Kubernetes && service.resolution != Resolution::Alias
+        });
+        let kubernetes = service.and_then(|service| service.kubernetes.as_deref());
+        let hidden = kubernetes.map(|kubernetes| &kubernetes.confined_in_clusterset);
+        // Hosts below clusterset.local stand for Services, and are none.
+        let is_own = object_name(key)
+            .is_some_and(|name| *key.hostname.as_str() == *self.domain.service(name, &key.namespace));
+        let is_own = is_own && !self.local.contains(&key.hostname);
+        let hidden = hidden.filter(|_| is_own);
+        let shards = world.endpoints_of(key).map(|all| &all.shards);
+        let has = |cluster: &ClusterId| {
+            service.is_some()
+                && shards.is_some_and(|shards| shards.keys().any(|shard| shard.cluster == *cluster))
+        };
+        let first = (key.clone(), ClusterId::default());
+        let of_key = |target: &&Target| target.0 == *key;
+        let gone: Vec<Target> = self.done.range(first.clone()..).take_while(of_key).cloned().collect();
+        gone.iter().filter(|(_, cluster)| !has(cluster)).for_each(|target| {
+            self.done.remove(target);
+        });
+        let waiting: Vec<Target> =
+            self.waiting.range(first..).map(|(target, _)| target).take_while(of_key).cloned().collect();
+        for target in waiting {
+            if hidden.is_none_or(|hidden| !hidden.contains(&target.1)) {
+                self.forget(&target);
+            }
+        }
+        for cluster in hidden.into_iter().flatten() {
+            let target = (key.clone(), cluster.clone());
+            if !self.done.contains(&target) && !self.waiting.contains_key(&target) {
+                self.wait(target, now, 0);
+            }
+        }
+    }
+
+    fn wait(&mut self, target: Target, at: Instant, tries: u32) {
+        self.waiting.insert(target.clone(), (at, tries));
+        self.agenda.insert((at, target));
+    }
+
+    fn forget(&mut self, target: &Target) -> u32 {
+        let Some((at, tries)) = self.waiting.remove(target) else { return 0 };
+        self.agenda.remove(&(at, target.clone()));
+        tries
+    }
+
+    /// When [`Book::due`] has to be asked.
+    fn next(&self) -> Option<Instant> {
+        let (at, _) = self.agenda.first()?;
+        Some(self.not_before.map_or(*at, |not_before| not_before.max(*at)))
+    }
+
+    /// What has to be exported now. It must be answered with [`Book::done`].
+    fn due(&mut self, now: Instant) -> Option<Target> {
+        if self.next()? > now {
+            return None;
+        }
+        self.not_before = Some(now + BETWEEN);
+        self.agenda.first().map(|(_, target)| target.clone())
+    }
+
+    fn done(&mut self, target: Target, result: Result<Exported, String>, now: Instant) {
+        let tries = self.forget(&target) + 1;
+        let (key, cluster) = &target;
+        match result {
+            Ok(Exported::Made) => tracing::info!(%cluster, service = %key, "exported"),
+            Ok(Exported::Known | Exported::NoService) => {}
+            Err(_) if tries < TRIES => {
+                return self.wait(target, now + PAUSE * 2u32.pow(tries - 1), tries);
+            }
+            Err(reason) => {
+                tracing::warn!(%cluster, service = %key, reason, "cannot be exported, given up after {TRIES} tries");
+            }
+        }
+        self.done.insert(target);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails this way")]
+mod tests {
+    use super::*;
+    use pilotfish_model::ObjectKey;
+    use pilotfish_registry::testing::Scene;
+    use pilotfish_registry::{MultiClusterServices, RegistrySettings};
+
+    fn scene() -> Scene {
+        Scene::with(&RegistrySettings {
+            multi_cluster_services: MultiClusterServices::Hosts,
+            ..RegistrySettings::default()
+        })
+    }
+
+    fn service(namespace: &str, name: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+             spec: {{clusterIP: 10.0.0.1, ports: [{{port: 80}}]}}\n---\n"
+        )
+    }
+
+    struct Case {
+        scene: Scene,
+        book: Book,
+        now: Instant,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let book = Book::new(Domain::new("cluster.local"));
+            Self { scene: scene(), book, now: Instant::now() }
+        }
+
+        /// What is exported after this, with that result.
+        fn exported(&mut self, result: &Result<Exported, String>) -> Vec<String> {
+            let changes = self.scene.settle();
+            let world = self.scene.world();
+            self.book.advance(&world, &changes, self.now);
+            let mut names = Vec::new();
+            for _ in 0..20 {
+                self.now += Duration::from_secs(20);
+                let Some(target) = self.book.due(self.now) else { break };
+                names.push(format!("{} in {}", target.0.hostname, target.1));
+                self.book.done(target, result.clone(), self.now);
+            }
+            names
+        }
+    }
+
+    #[test]
+    fn services_that_are_not_local_are_exported_once() {
+        let mut case = Case::new();
+        let made = Ok(Exported::Made);
+        let of = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| format!("{name}.svc.cluster.local in Kubernetes")).collect()
+        };
+        case.scene.apply(&(service("shop", "a") + &service("kube-system", "dns"))).unwrap();
+        assert_eq!(case.exported(&made), of(&["a.shop"]));
+        assert!(case.exported(&made).is_empty());
+        case.scene
+            .apply("apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceExport\nmetadata: {name: b, namespace: shop}")
+            .unwrap();
+        case.scene.apply(&service("shop", "b")).unwrap();
+        assert!(case.exported(&made).is_empty(), "it is exported");
+        let a = ObjectKey::new(Kind::Service, "shop", "a");
+        case.scene.delete(a);
+        assert!(case.exported(&made).is_empty());
+        case.scene.apply(&service("shop", "a")).unwrap();
+        assert_eq!(case.exported(&made), of(&["a.shop"]), "it was made anew");
+        case.scene
+            .set_mesh("serviceSettings: [{hosts: ['*.kube-system.svc.cluster.local'], settings: {clusterLocal: false}}]")
+            .unwrap();
+        assert_eq!(case.exported(&made), of(&["dns.kube-system"]), "it is local no longer");
+    }
+
+    #[test]
+    fn what_fails_is_tried_five_times() {
+        let mut case = Case::new();
+        case.scene.apply(&service("shop", "a")).unwrap();
+        assert_eq!(case.exported(&Err("no such kind".into())).len(), 5);
+        assert!(case.exported(&Ok(Exported::Made)).is_empty());
+    }
+}
