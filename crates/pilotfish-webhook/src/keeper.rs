@@ -230,7 +230,7 @@ impl Keeper {
             return Ok(());
         }
         let certified = certified(&material).map_err(|why| Trouble::other("serving the certificate", why))?;
-        self.certificates.set(certified);
+        self.certificates.set(certified, material.authorities.clone());
         tracing::info!("a certificate of webhooks is served");
         self.serving = Some(material);
         Ok(())

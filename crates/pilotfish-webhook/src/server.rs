@@ -32,24 +32,34 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// The certificate that is served. Without one, every handshake fails.
 #[derive(Debug, Default)]
-pub struct Certificates(ArcSwapOption<CertifiedKey>);
+pub struct Certificates {
+    served: ArcSwapOption<CertifiedKey>,
+    authorities: ArcSwapOption<String>,
+}
 
 impl Certificates {
-    /// Serves this one from now on.
-    pub fn set(&self, certified: CertifiedKey) {
-        self.0.store(Some(Arc::new(certified)));
+    /// Serves this one from now on, which clients check by these authorities (PEM).
+    pub fn set(&self, certified: CertifiedKey, authorities: String) {
+        self.authorities.store(Some(Arc::new(authorities)));
+        self.served.store(Some(Arc::new(certified)));
+    }
+
+    /// The authorities by which clients check it, in PEM.
+    #[must_use]
+    pub fn authorities(&self) -> Option<Arc<String>> {
+        self.authorities.load_full()
     }
 
     /// Whether there is one.
     #[must_use]
     pub fn is_served(&self) -> bool {
-        self.0.load().is_some()
+        self.served.load().is_some()
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.load_full()
+        self.served.load_full()
     }
 }
 

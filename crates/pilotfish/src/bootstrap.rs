@@ -9,6 +9,7 @@ use pilotfish_webhook::inject::Workload;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Which client.
 #[derive(Subcommand, Clone, Debug)]
@@ -260,13 +261,20 @@ fn address(host: &str, port: u16) -> Value {
     json!({"socket_address": {"address": host, "port_value": port}})
 }
 
+/// Where the Envoys of Pods find the token of their service account.
+const POD_TOKEN: &str = "/var/run/secrets/tokens/istio-token";
+
 /// Where Pilotfish is, for the Envoys of Pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct PodTarget {
     host: String,
     port: u16,
     cluster_id: String,
+    authorities: Option<AuthoritiesNow>,
 }
+
+/// The authorities of Pilotfish's certificate in PEM, as they are when a Pod is made.
+pub type AuthoritiesNow = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl PodTarget {
     /// A Pilotfish at that HOST:PORT, for Pods of that cluster.
@@ -275,7 +283,13 @@ impl PodTarget {
     /// When the address is none.
     pub fn new(xds_address: &str, cluster_id: &str) -> anyhow::Result<Self> {
         let (host, port) = host_port("--xds-address", xds_address)?;
-        Ok(Self { host, port, cluster_id: cluster_id.to_owned() })
+        Ok(Self { host, port, cluster_id: cluster_id.to_owned(), authorities: None })
+    }
+
+    /// The same over TLS: Envoys know Pilotfish by these authorities, and show the token of their service account.
+    #[must_use]
+    pub fn over_tls(self, authorities: AuthoritiesNow) -> Self {
+        Self { authorities: Some(authorities), ..self }
     }
 
     /// The bootstrap of a Pod's Envoy. What nobody knows before the Pod runs is written `$(NAME)`, as Kubernetes fills in arguments of
@@ -302,7 +316,10 @@ impl PodTarget {
             ("WORKLOAD_NAME", workload.name),
         ];
         let node = node.json(more.into_iter().filter(|(_, value)| !value.is_empty()));
-        let target = Target::plain(&self.host, self.port);
+        let target = match &self.authorities {
+            Some(authorities) => Target::by_token(&self.host, self.port, &authorities(), POD_TOKEN),
+            None => Target::plain(&self.host, self.port),
+        };
         let target = (&target, self.cluster_id.as_str());
         let mut bootstrap = envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", target);
         bootstrap["static_resources"]["listeners"] = json!([

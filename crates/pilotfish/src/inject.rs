@@ -1,9 +1,11 @@
 //! `pilotfish inject`: adds sidecars to what makes Pods, in files.
 
-use crate::bootstrap::{PodTarget, pair};
+use crate::bootstrap::{AuthoritiesNow, PodTarget, pair};
+use crate::settings::AUDIENCE;
 use anyhow::{Context, Result};
 use clap::Args;
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector, inject_documents};
+use pilotfish_xds::server::tls::{Authorities, Pem};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -24,9 +26,12 @@ pub struct Inject {
     /// A value for the template, as in image=docker.io/envoyproxy/envoy:distroless-v1.40.0; may repeat
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
     values: Vec<(String, String)>,
-    /// Where the sidecars find Pilotfish
-    #[arg(long, value_name = "HOST:PORT", default_value = "pilotfish.istio-system.svc:15010")]
-    xds_address: String,
+    /// Where the sidecars find Pilotfish [default: pilotfish.istio-system.svc:15010, over TLS port 15012]
+    #[arg(long, value_name = "HOST:PORT")]
+    xds_address: Option<String>,
+    /// The authorities of Pilotfish's certificate in PEM: with them, sidecars reach it over TLS and show the token of their service account
+    #[arg(long, value_name = "FILE")]
+    xds_ca_file: Option<PathBuf>,
     /// The cluster that the Pods run in
     #[arg(long, value_name = "ID", default_value = "Kubernetes")]
     cluster_id: String,
@@ -44,8 +49,16 @@ impl Inject {
         if self.print_template {
             return Ok(out.write_all(DEFAULT_TEMPLATE.as_bytes())?);
         }
-        let target = PodTarget::new(&self.xds_address, &self.cluster_id)?;
-        let injector = injector(self.template.as_deref(), self.values.iter().cloned().collect(), target)?;
+        let port = if self.xds_ca_file.is_some() { 15012 } else { 15010 };
+        let default = format!("pilotfish.istio-system.svc:{port}");
+        let address = self.xds_address.as_deref().unwrap_or(&default);
+        let mut target = PodTarget::new(address, &self.cluster_id)?;
+        let mut values: BTreeMap<_, _> = self.values.iter().cloned().collect();
+        if let Some(path) = &self.xds_ca_file {
+            target = target.over_tls(authorities_of("--xds-ca-file", path)?);
+            values.entry(TOKEN_AUDIENCE.to_owned()).or_insert_with(|| AUDIENCE.to_owned());
+        }
+        let injector = injector(self.template.as_deref(), values, target)?;
         let name = self.file.display();
         let text = self.read().with_context(|| format!("--file {name}"))?;
         let injected = inject_documents(&injector, &text).with_context(|| format!("--file {name}"))?;
@@ -62,6 +75,20 @@ impl Inject {
         anyhow::ensure!(read as u64 <= LARGEST, "larger than {LARGEST} bytes");
         Ok(text)
     }
+}
+
+/// The value of the template that says whom the token of sidecars is for.
+pub(crate) const TOKEN_AUDIENCE: &str = "tokenAudience";
+
+/// The authorities in a file, which must be some.
+///
+/// # Errors
+/// When the file cannot be read or has none.
+pub(crate) fn authorities_of(name: &str, path: &Path) -> Result<AuthoritiesNow> {
+    let origin = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{name} {origin}"))?;
+    Authorities::from_pem(&[Pem { origin: &origin, text: text.as_bytes() }]).context(name.to_owned())?;
+    Ok(Arc::new(move || text.clone()))
 }
 
 /// An injector of sidecars that find Pilotfish there.

@@ -11,6 +11,7 @@ use pilotfish_kube::auto_registration::Wanted;
 use pilotfish_kube::client::ClientSettings;
 use pilotfish_kube::remote::{InsecureOptions, KubeconfigsIn};
 use pilotfish_registry::{MultiClusterServices, RegistrySettings};
+pub(crate) use secure::AUDIENCE;
 pub use secure::{CertificateSource, SecureSettings};
 use serde::Deserialize;
 use std::fmt;
@@ -144,7 +145,11 @@ pub struct Written {
         value_delimiter = ','
     )]
     pub injection_values: Vec<String>,
-    /// Where injected sidecars find Pilotfish [default: port 15010 of the webhooks' Service]
+    /// Lets injected sidecars reach Pilotfish over TLS, with the token of their service account: a file with the authorities of its
+    /// certificate in PEM, or `kept` for those of the webhooks' certificate [default: plaintext]
+    #[arg(long, env = "PILOTFISH_INJECTION_XDS_CA", value_name = "FILE|kept")]
+    pub injection_xds_ca: Option<String>,
+    /// Where injected sidecars find Pilotfish [default: port 15010 of the webhooks' Service, over TLS 15012]
     #[arg(long, env = "PILOTFISH_INJECTION_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub injection_xds_address: Option<String>,
     /// Settings as YAML, with these names in camelCase (xdsAddress: ...)
@@ -275,6 +280,7 @@ impl Written {
             injection_template: self.injection_template.or(file.injection_template),
             injection_values: list(self.injection_values, file.injection_values),
             injection_xds_address: self.injection_xds_address.or(file.injection_xds_address),
+            injection_xds_ca: self.injection_xds_ca.or(file.injection_xds_ca),
             mesh_config: self.mesh_config.or(file.mesh_config),
             mesh_networks: self.mesh_networks.or(file.mesh_networks),
             xds_address: self.xds_address.or(file.xds_address),

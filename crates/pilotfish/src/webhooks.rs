@@ -1,7 +1,7 @@
 //! The webhooks of a cluster: settings, and the tasks that run them.
 
 use crate::bootstrap::PodTarget;
-use crate::inject::injector;
+use crate::inject::{authorities_of, injector};
 use crate::recorder::Counted;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
@@ -37,11 +37,39 @@ pub struct WebhookSettings {
     pub template: Option<PathBuf>,
     /// Values of the template.
     pub values: BTreeMap<String, String>,
-    /// Where sidecars find Pilotfish.
-    pub target: PodTarget,
+    /// How sidecars reach Pilotfish.
+    pub sidecars: Sidecars,
+    /// Where they do, HOST:PORT.
+    pub xds_address: String,
+    /// The cluster that they are in.
+    pub cluster_id: String,
+}
+
+/// How injected sidecars reach Pilotfish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sidecars {
+    /// In plaintext.
+    Plain,
+    /// Over TLS, with the authorities in this file.
+    ByAuthorities(PathBuf),
+    /// Over TLS, with the authorities that the webhooks keep.
+    ByKeptAuthorities,
 }
 
 impl WebhookSettings {
+    /// Where sidecars find Pilotfish.
+    fn target(&self, certificates: Arc<Certificates>) -> Result<PodTarget> {
+        let target = PodTarget::new(&self.xds_address, &self.cluster_id)?;
+        Ok(match &self.sidecars {
+            Sidecars::Plain => target,
+            Sidecars::ByAuthorities(path) => target.over_tls(authorities_of("--injection-xds-ca", path)?),
+            // There are some before an API server can ask for a sidecar: it checks our certificate by them.
+            Sidecars::ByKeptAuthorities => target.over_tls(Arc::new(move || {
+                certificates.authorities().map(|kept| kept.as_str().to_owned()).unwrap_or_default()
+            })),
+        })
+    }
+
     /// The names that the certificate must have.
     fn names(&self) -> BTreeSet<String> {
         let host = self.url.as_deref().and_then(url_host).map(str::to_owned);
@@ -110,8 +138,8 @@ impl Webhooks {
         metrics: &Arc<Metrics>,
     ) -> Result<Self> {
         let bound = Bound::bind(settings.address).await.context("hint: --webhook-address")?;
-        let WebhookSettings { template, values, target, .. } = settings;
-        let injector = injector(template.as_deref(), values.clone(), target.clone())?;
+        let target = settings.target(bound.certificates())?;
+        let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
         let client = client::connect(cluster).await.context("--kubernetes")?;
         let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
         let keeper = KeeperSettings {
@@ -207,7 +235,9 @@ mod tests {
             namespace: "istio-system".into(),
             template: None,
             values: BTreeMap::new(),
-            target: PodTarget::new("pilotfish.istio-system.svc:15010", "Kubernetes").unwrap(),
+            sidecars: Sidecars::Plain,
+            xds_address: "pilotfish.istio-system.svc:15010".into(),
+            cluster_id: "Kubernetes".into(),
         };
         let names: Vec<_> = settings.names().into_iter().collect();
         assert_eq!(names, ["127.0.0.1", "pilotfish.istio-system", "pilotfish.istio-system.svc"]);

@@ -60,6 +60,30 @@ fn annotations_win_over_values() {
 }
 
 #[test]
+fn sidecars_over_tls_know_pilotfish_and_have_a_token() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}\n";
+    let refused = inject(&["--xds-ca-file", path], pod);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no certificate in PEM"), "{refused:?}");
+    let authority = pilotfish_testkit::real::Authority::new();
+    std::fs::write(path, authority.root()).unwrap();
+    let found = injected(&["--xds-ca-file", path], pod);
+    assert_eq!(injected(&["--xds-ca-file", path], &found), found, "twice is once");
+    for part in [
+        "inline_string",
+        "pilotfish.istio-system.svc:15012",
+        "mountPath: /var/run/secrets/tokens",
+        "audience: istio-ca",
+        "file_based_metadata",
+    ] {
+        assert!(found.contains(part), "{part} in {found}");
+    }
+    let vault = injected(&["--xds-ca-file", path, "--set", "tokenAudience=vault"], pod);
+    assert!(vault.contains("audience: vault"), "{vault}");
+}
+
+#[test]
 fn what_declines_is_given_back_letter_by_letter() {
     let input = std::fs::read_to_string(folder().join("declined.yaml")).unwrap();
     assert_eq!(injected(&[], &input), input);

@@ -1,6 +1,8 @@
 //! The built `pilotfish` as the webhooks of a real API server, with the manifests and the rights of `deploy/`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod support;
+
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -13,6 +15,7 @@ use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Authorization, Program, Tool, User, eventually, free_port,
 };
 use std::path::Path;
+use support::kube::token;
 use tokio::process::Command;
 
 const ACCOUNT: &str = "system:serviceaccount:istio-system:pilotfish";
@@ -56,7 +59,7 @@ async fn cluster() -> Option<ApiServer> {
 }
 
 /// Pilotfish outside of the cluster, with the rights of its service account.
-fn serve(server: &ApiServer) -> Program {
+fn serve(server: &ApiServer, arguments: &[&str]) -> Program {
     let kubeconfig = server.folder().join("pilotfish-kubeconfig");
     std::fs::write(&kubeconfig, server.kubeconfig_of("pilotfish")).unwrap();
     let port = free_port();
@@ -65,6 +68,7 @@ fn serve(server: &ApiServer) -> Program {
     command.args(["--xds-address", "127.0.0.1:0", "--admin-address", "127.0.0.1:0"]);
     command.args(["--webhook-address", &format!("127.0.0.1:{port}")]);
     command.args(["--webhook-url", &format!("https://127.0.0.1:{port}")]);
+    command.args(arguments);
     Program::start(&mut command, server.folder().join("pilotfish.log"))
 }
 
@@ -91,7 +95,7 @@ async fn create_bad(server: &ApiServer) -> Result<(), String> {
 async fn the_api_server_refuses_what_validate_refuses() {
     let Some(server) = cluster().await else { return };
     assert_eq!(create_bad(&server).await, Ok(()));
-    let mut pilotfish = serve(&server);
+    let mut pilotfish = serve(&server, &[]);
     eventually("the validator is strict", || async {
         let policy = policy(&server).await;
         (policy == "Fail").then_some(()).ok_or_else(|| pilotfish.printed())
@@ -141,20 +145,8 @@ async fn pods_of_namespaces_that_ask_get_a_sidecar() {
         )
         .await;
     server.apply("{apiVersion: v1, kind: Namespace, metadata: {name: revision, labels: {istio.io/rev: pilotfish}}}").await;
-    let pilotfish = serve(&server);
-    eventually("the injector's authorities are announced", || async {
-        let api: Api<MutatingWebhookConfiguration> = Api::all(server.client());
-        let webhooks = api.get("pilotfish-sidecar-injector").await.unwrap().webhooks.unwrap();
-        let all = webhooks.iter().all(|webhook| webhook.client_config.ca_bundle.is_some());
-        all.then_some(()).ok_or_else(|| pilotfish.printed())
-    })
-    .await;
-    eventually("a Pod can be made", || async {
-        let api: Api<Pod> = Api::namespaced(server.client(), "asks");
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        api.create(&params, &serde_json::from_str(POD).unwrap()).await.map_err(|error| error.to_string())
-    })
-    .await;
+    let pilotfish = serve(&server, &[]);
+    injects(&server, &pilotfish, "asks").await;
 
     let with = ["istio-proxy", "migrate", "app"];
     let label = |value: &'static str| {
@@ -214,7 +206,7 @@ async fn sidecars_keep_the_restricted_standard_and_their_revision() {
     server
         .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: strict, labels: {labels}}}}}"))
         .await;
-    let _pilotfish = serve(&server);
+    let _pilotfish = serve(&server, &[]);
     let strict = eventually("a strict Pod can be made", || async {
         try_pod(&server, "strict", serde_json::from_str(STRICT).unwrap()).await
     })
@@ -235,26 +227,87 @@ async fn sidecars_keep_the_restricted_standard_and_their_revision() {
     assert!(refusal.contains("traffic.sidecar.istio.io/excludeInboundPorts"), "{refusal}");
 }
 
-/// Does what a kubelet does with the arguments of the sidecar, and lets a real Envoy check what comes of it.
-async fn envoy_takes(pod: &Pod) {
+/// Waits until the API server has sidecars added in that namespace.
+async fn injects(server: &ApiServer, pilotfish: &Program, namespace: &str) {
+    eventually("the injector's authorities are announced", || async {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(server.client());
+        let webhooks = api.get("pilotfish-sidecar-injector").await.unwrap().webhooks.unwrap();
+        let all = webhooks.iter().all(|webhook| webhook.client_config.ca_bundle.is_some());
+        all.then_some(()).ok_or_else(|| pilotfish.printed())
+    })
+    .await;
+    eventually("a Pod can be made", || async {
+        let api: Api<Pod> = Api::namespaced(server.client(), namespace);
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        api.create(&params, &serde_json::from_str(POD).unwrap()).await.map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+/// A sidecar over TLS, as the webhook makes it: with the token of its Pod, it is served what its account gets.
+#[tokio::test(flavor = "multi_thread")]
+async fn sidecars_show_the_token_of_their_pod() {
+    let Some(server) = cluster().await else { return };
+    server
+        .apply(
+            "{apiVersion: v1, kind: Namespace, metadata: {name: asks, labels: {istio-injection: enabled}}}",
+        )
+        .await;
+    let address = format!("127.0.0.1:{}", free_port());
+    let over_tls =
+        ["--secure-xds-address", &address, "--injection-xds-ca", "kept", "--injection-xds-address", &address];
+    let pilotfish = serve(&server, &over_tls);
+    injects(&server, &pilotfish, "asks").await;
+    let pod = create_pod(&server, "asks", |_| ()).await;
+    let volumes = serde_json::to_value(&pod.spec.as_ref().unwrap().volumes).unwrap();
+    let source = &volumes[0]["projected"]["sources"][0]["serviceAccountToken"];
+    assert_eq!(
+        (source["audience"].as_str(), source["path"].as_str()),
+        (Some("istio-ca"), Some("istio-token"))
+    );
+    let mounts = serde_json::to_value(&pod.spec.as_ref().unwrap().init_containers).unwrap();
+    assert_eq!(mounts[0]["volumeMounts"][0]["mountPath"], "/var/run/secrets/tokens");
+
+    // What a kubelet does, with ports that are free here.
+    let file = server.folder().join("istio-token");
+    std::fs::write(&file, token(&server, "catalog", "catalog", "istio-ca").await).unwrap();
+    let mut arguments = filled(&pod, "127.0.0.1");
+    arguments[1] = arguments[1].replace("/var/run/secrets/tokens/istio-token", file.to_str().unwrap());
+    for port in ["15000", "15021", "15090"] {
+        arguments[1] = arguments[1].replace(port, &free_port().to_string());
+    }
+    let Some(envoy) = Tool::Envoy.find() else { return };
+    let mut command = Command::new(envoy);
+    let envoy = Program::start(command.args(&arguments), server.folder().join("envoy.log"));
+    eventually("the sidecar is connected", || async {
+        let printed = pilotfish.printed();
+        let connected = printed.contains("sidecar~127.0.0.1~catalog.catalog~catalog.svc.cluster.local-");
+        connected.then_some(()).ok_or_else(|| format!("{printed}\n{}", envoy.printed()))
+    })
+    .await;
+}
+
+/// The arguments of the sidecar, as a kubelet fills them in.
+fn filled(pod: &Pod, ip: &str) -> Vec<String> {
     let sidecar = &pod.spec.as_ref().unwrap().init_containers.as_ref().unwrap()[0];
+    let ips = format!("{ip},fd00::1");
     let filled = |name: &str| match name {
-        "POD_IP" => "10.1.0.1",
-        "POD_IPS" => "10.1.0.1,fd00::1",
+        "POD_IP" => ip,
+        "POD_IPS" => &ips,
         _ => "catalog",
     };
     let environment = sidecar.env.as_ref().unwrap();
-    let arguments: Vec<String> = sidecar
-        .args
-        .as_ref()
-        .unwrap()
-        .iter()
-        .map(|argument| {
-            environment.iter().fold(argument.clone(), |text, variable| {
-                text.replace(&format!("$({})", variable.name), filled(&variable.name))
-            })
+    let fill = |argument: &String| {
+        environment.iter().fold(argument.clone(), |text, variable| {
+            text.replace(&format!("$({})", variable.name), filled(&variable.name))
         })
-        .collect();
+    };
+    sidecar.args.as_ref().unwrap().iter().map(fill).collect()
+}
+
+/// Lets a real Envoy check what a sidecar is started with.
+async fn envoy_takes(pod: &Pod) {
+    let arguments = filled(pod, "10.1.0.1");
     let bootstrap: serde_json::Value = serde_json::from_str(&arguments[1]).unwrap();
     assert!(!arguments[1].contains("$("), "{}", arguments[1]);
     assert_eq!(bootstrap["node"]["id"], "sidecar~10.1.0.1~catalog.catalog~catalog.svc.cluster.local");

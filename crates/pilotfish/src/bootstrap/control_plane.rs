@@ -36,8 +36,25 @@ pub(super) struct Target {
 
 /// What is needed for TLS.
 struct Tls {
-    authorities: String,
+    authorities: Authorities,
     proof: Proof,
+}
+
+/// Where the client finds the authorities.
+enum Authorities {
+    File(String),
+    /// In the bootstrap itself, in PEM.
+    Inline(String),
+}
+
+impl Authorities {
+    /// As Envoy's data source.
+    fn source(&self) -> Value {
+        match self {
+            Self::File(path) => json!({"filename": path}),
+            Self::Inline(pem) => json!({"inline_string": pem}),
+        }
+    }
 }
 
 /// How the client proves who it is.
@@ -62,7 +79,7 @@ impl ControlPlane {
             (_, _, Some(token)) => Proof::Token(absolute("--xds-token-file", token)?),
             _ => Proof::Nothing,
         };
-        let authorities = absolute("--xds-ca-file", authorities)?;
+        let authorities = Authorities::File(absolute("--xds-ca-file", authorities)?);
         Ok(Target { host, port, tls: Some(Tls { authorities, proof }) })
     }
 }
@@ -80,6 +97,15 @@ impl Target {
         Self { host: host.to_owned(), port, tls: None }
     }
 
+    /// One over TLS whose client has the authorities in its bootstrap, and a token in a file.
+    pub(super) fn by_token(host: &str, port: u16, authorities: &str, token: &str) -> Self {
+        let tls = Tls {
+            authorities: Authorities::Inline(authorities.to_owned()),
+            proof: Proof::Token(token.to_owned()),
+        };
+        Self { host: host.to_owned(), port, tls: Some(tls) }
+    }
+
     /// The `grpc_services` entry of an Envoy's `ads_config`. The cluster's id says which API server knows the client's token.
     pub(super) fn grpc_service(&self, cluster_id: &str) -> Value {
         let mut service = match &self.tls {
@@ -95,12 +121,12 @@ impl Target {
     }
 
     /// Envoy's own gRPC client cannot read a token anew; Google's can.
-    fn with_token(&self, authorities: &str, token: &str) -> Value {
+    fn with_token(&self, authorities: &Authorities, token: &str) -> Value {
         const FROM_FILE: &str = "envoy.grpc_credentials.file_based_metadata";
         json!({
             "target_uri": self.uri(), "stat_prefix": "xds-grpc",
             "credentials_factory_name": FROM_FILE,
-            "channel_credentials": {"ssl_credentials": {"root_certs": {"filename": authorities}}},
+            "channel_credentials": {"ssl_credentials": {"root_certs": authorities.source()}},
             "call_credentials": [{"from_plugin": {"name": FROM_FILE, "typed_config": {
                 "@type": "type.googleapis.com/envoy.config.grpc_credential.v3.FileBasedMetadataConfig",
                 "secret_data": {"filename": token}, "header_key": "authorization", "header_prefix": "Bearer ",
@@ -121,7 +147,7 @@ impl Target {
             "alpn_protocols": ["h2"],
             "tls_params": {"tls_minimum_protocol_version": "TLSv1_2", "tls_maximum_protocol_version": "TLSv1_3"},
             "validation_context": {
-                "trusted_ca": {"filename": tls.authorities},
+                "trusted_ca": tls.authorities.source(),
                 "match_typed_subject_alt_names": [{"san_type": san_type, "matcher": {"exact": self.host}}],
             },
         });
@@ -146,7 +172,10 @@ impl Target {
             "channel_creds": [{"type": "insecure"}],
             "server_features": ["xds_v3"],
         });
-        let Some(Tls { authorities, proof }) = &self.tls else { return Ok(server) };
+        // gRPC takes authorities from files only.
+        let Some(Tls { authorities: Authorities::File(authorities), proof }) = &self.tls else {
+            return Ok(server);
+        };
         ensure!(!self.host.is_empty(), "--xds-address: TLS needs the name of a host");
         let mut config = json!({"ca_certificate_file": authorities, "refresh_interval": REFRESH});
         match proof {

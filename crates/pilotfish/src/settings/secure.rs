@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The audience of the tokens that Istio's agents and injected sidecars have.
-const AUDIENCE: &str = "istio-ca";
+pub(crate) const AUDIENCE: &str = "istio-ca";
 
 /// How proxies connect over TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,15 @@
 //! What was written of webhooks.
 
-use super::{Check, Written, is_label};
+use super::{AUDIENCE, Check, Written, is_label};
 use crate::bootstrap::PodTarget;
-use crate::webhooks::{WebhookSettings, url_host};
+use crate::inject::TOKEN_AUDIENCE;
+use crate::webhooks::{Sidecars, WebhookSettings, url_host};
 use pilotfish_registry::RegistrySettings;
 use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The word for the authorities that the webhooks keep.
+const KEPT: &str = "kept";
 
 impl Check {
     /// The webhooks, where there are any.
@@ -35,10 +40,25 @@ impl Check {
             self.exists("--injection-template", template);
         }
         let address = self.address("--webhook-address", Some(address.clone()), "");
-        let values = self.values(&written.injection_values);
+        let mut values = self.values(&written.injection_values);
+        let sidecars = match written.injection_xds_ca.as_deref() {
+            None => Sidecars::Plain,
+            Some(KEPT) => Sidecars::ByKeptAuthorities,
+            Some(path) => {
+                self.exists("--injection-xds-ca", Path::new(path));
+                Sidecars::ByAuthorities(path.into())
+            }
+        };
+        if sidecars != Sidecars::Plain {
+            let audience = written.token_audiences.first().map_or(AUDIENCE, String::as_str);
+            values.entry(TOKEN_AUDIENCE.to_owned()).or_insert_with(|| audience.to_owned());
+        }
+        let (xds_address, cluster_id) = self.target(written, &service, &sidecars)?;
         Some(WebhookSettings {
             address,
-            target: self.target(written, &service)?,
+            sidecars,
+            xds_address,
+            cluster_id,
             service,
             url: written.webhook_url.clone(),
             namespace: root_namespace.to_owned(),
@@ -58,17 +78,19 @@ impl Check {
         values
     }
 
-    /// Where injected sidecars find us.
-    fn target(&mut self, written: &Written, service: &str) -> Option<PodTarget> {
-        let address = written.injection_xds_address.clone().unwrap_or_else(|| format!("{service}.svc:15010"));
+    /// Where injected sidecars find us, and the cluster that they are in.
+    fn target(&mut self, written: &Written, service: &str, sidecars: &Sidecars) -> Option<(String, String)> {
+        let port = if *sidecars == Sidecars::Plain { 15010 } else { 15012 };
+        let address =
+            written.injection_xds_address.clone().unwrap_or_else(|| format!("{service}.svc:{port}"));
         let cluster = written.cluster_id.clone();
         let cluster = cluster.unwrap_or_else(|| RegistrySettings::default().cluster.to_string());
-        let target = PodTarget::new(&address, &cluster).ok();
-        if target.is_none() {
+        if PodTarget::new(&address, &cluster).is_err() {
             let hint = "not HOST:PORT, as in pilotfish.istio-system.svc:15010";
             self.wrong("--injection-xds-address", &address, hint);
+            return None;
         }
-        target
+        Some((address, cluster))
     }
 }
 
@@ -86,12 +108,25 @@ mod tests {
             webhook_url: url.map(str::to_owned),
             ..Written::default()
         };
+        let tls = Written {
+            injection_xds_ca: Some("kept".into()),
+            token_audiences: vec!["mesh".into()],
+            ..written(Some("127.0.0.1:15017"), None, true)
+        };
+        let tls = tls.check().unwrap().webhooks.unwrap();
+        assert_eq!(
+            (tls.sidecars, tls.xds_address.as_str()),
+            (Sidecars::ByKeptAuthorities, "pilotfish.mesh.svc:15012")
+        );
+        assert_eq!(tls.values["tokenAudience"], "mesh");
         let settings = written(Some("127.0.0.1:15017"), None, true).check().unwrap().webhooks.unwrap();
+        assert!(settings.values.is_empty());
         assert_eq!((settings.service.as_str(), settings.namespace.as_str()), ("pilotfish.mesh", "mesh"));
         assert_eq!(written(None, None, true).check().unwrap().webhooks, None);
         for wrong in [
             Written { injection_values: vec!["cpu".into()], ..written(Some("127.0.0.1:0"), None, true) },
             Written { injection_xds_address: Some("x".into()), ..written(Some("127.0.0.1:0"), None, true) },
+            Written { injection_xds_ca: Some("nowhere".into()), ..written(Some("127.0.0.1:0"), None, true) },
             written(Some("127.0.0.1:15017"), None, false),
             written(None, Some("https://192.0.2.1"), true),
             written(Some("127.0.0.1:15017"), Some("https://192.0.2.1/validate"), true),
