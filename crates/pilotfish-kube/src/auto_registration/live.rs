@@ -5,6 +5,8 @@
 //! fails is tried again, ever more seldom, for as long as it is true; the sweep that runs now and then finds what was lost.
 
 use super::entry::{Applicant, EntryName};
+use super::marks::{Seen, later};
+use super::sightings::Suspect;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -21,6 +23,10 @@ const BURST: u32 = 5;
 const REGAIN: Duration = Duration::from_secs(1);
 /// How long an entry stays gone that somebody took away from a connected workload.
 const MAKE_AGAIN: Duration = Duration::from_secs(1);
+/// A mark of a connection is written anew after so long.
+const RENEW: Duration = Duration::from_secs(30 * 60);
+/// How long an entry is watched once more that seems to be nobody's. Longer than a replica waits that cannot write.
+const PROBATION: Duration = Duration::from_secs(60);
 /// The pause between two clean-ups: 20 in a second.
 const BETWEEN_CLEAN_UPS: Duration = Duration::from_millis(50);
 
@@ -46,24 +52,36 @@ pub(super) enum Event {
 pub(super) enum Task {
     /// It is connected since.
     Connect { applicant: Applicant, at: Timestamp },
-    /// It is not connected any more: since when it was, and since when it is not.
-    Disconnect { connected: Timestamp, at: Timestamp },
+    /// It is not connected any more, since when.
+    Disconnect { at: Timestamp },
     /// It said how it is.
     Report { at: Timestamp, health: Result<(), String> },
-    /// Perhaps it is to go.
-    CleanUp,
+    /// Perhaps it is to go: it does when it still says what was seen, and that is sure to mean that nobody is connected.
+    CleanUp { seen: Seen, is_sure: bool },
 }
 
 /// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
+    /// Another replica has the workload, as far as can be known.
+    Elsewhere,
+    /// The entry still says what was seen, and is to be looked at once more.
+    Again,
     /// It failed in a way that passes.
     Retry,
     /// There is no such entry, or not yet.
     Missing,
     /// It will not succeed.
     GiveUp,
+}
+
+/// An entry is to be looked at.
+#[derive(Debug)]
+struct CleanUp {
+    at: Instant,
+    seen: Seen,
+    is_sure: bool,
 }
 
 #[derive(Debug, Default)]
@@ -74,11 +92,11 @@ struct Entry {
     report: Option<Task>,
     /// What the connected workload said last of its health.
     health: Option<Task>,
-    clean_up: Option<Instant>,
+    clean_up: Option<CleanUp>,
     /// Whether the time of the clean-up is its turn among all.
     has_turn: bool,
-    /// The time of the connection that was told last.
-    told: Option<Timestamp>,
+    /// When a connection was told last, and the entry was ours.
+    told: Option<Instant>,
     busy: bool,
     tries: u32,
     not_before: Option<Instant>,
@@ -97,7 +115,7 @@ impl Entry {
             let turn = self.rested.and_then(|rested| rested.checked_sub(REGAIN * (BURST - 1)));
             Some(self.not_before.max(turn))
         } else {
-            self.clean_up.map(Some)
+            self.clean_up.as_ref().map(|clean_up| Some(clean_up.at))
         }
     }
 
@@ -115,6 +133,23 @@ impl Entry {
     /// A request is made.
     fn spend(&mut self, now: Instant) {
         self.rested = Some(self.rested.map_or(now, |rested| rested.max(now)) + REGAIN);
+    }
+
+    /// A clean-up ended. While the API server could not be asked, a replica that has the workload could not say so: it gets the time.
+    fn cleaned_up(&mut self, seen: &Seen, outcome: Outcome, now: Instant) {
+        let is_latest = self.clean_up.as_ref().is_some_and(|clean_up| clean_up.seen == *seen);
+        let next = match outcome {
+            Outcome::Again => Some((now + PROBATION, true)),
+            Outcome::Retry => Some((now + self.pause(), false)),
+            Outcome::Done | Outcome::Elsewhere | Outcome::Missing | Outcome::GiveUp => None,
+        };
+        if next.is_none_or(|(_, is_sure)| is_sure) {
+            self.tries = 0;
+        }
+        if is_latest {
+            self.clean_up = next.map(|(at, is_sure)| CleanUp { at, seen: seen.clone(), is_sure });
+            self.has_turn = false;
+        }
     }
 
     /// How long to wait after so many failures.
@@ -185,11 +220,10 @@ impl Live {
             }
             Event::Disconnected { connection, entry: name, at } => {
                 let Some(entry) = self.entries.get_mut(&name) else { return };
-                let newest = entry.newest().map(|(_, at)| *at);
                 let Some(_) = entry.connections.remove(&connection) else { return };
                 // Only the last one counts.
-                if let (true, Some(connected)) = (entry.connections.is_empty(), newest) {
-                    entry.connection = Some(Task::Disconnect { connected, at });
+                if entry.connections.is_empty() {
+                    entry.connection = Some(Task::Disconnect { at });
                     (entry.report, entry.health) = (None, None);
                     (entry.tries, entry.not_before) = (0, None);
                 }
@@ -251,24 +285,43 @@ impl Live {
     }
 
     /// Somebody should look whether an entry is to go.
-    pub(super) fn suspect(&mut self, name: &EntryName, now: Instant) {
-        if !self.is_connected(name) {
-            self.entries.entry(name.clone()).or_default().clean_up.get_or_insert(now);
-            self.file(name);
+    pub(super) fn suspect(&mut self, suspect: Suspect) {
+        let Suspect { name, mark, at, is_sure } = suspect;
+        if self.is_connected(&name) {
+            return;
         }
+        let entry = self.entries.entry(name.clone()).or_default();
+        let seen = Seen::Mark(mark);
+        let is_known = |known: &CleanUp| known.seen == Seen::LeftHere || known.seen == seen;
+        if !entry.busy && entry.connection.is_none() && !entry.clean_up.as_ref().is_some_and(is_known) {
+            entry.clean_up = Some(CleanUp { at, seen, is_sure });
+            entry.has_turn = false;
+        }
+        self.file(&name);
     }
 
-    /// Tells of connections again whose entry is gone, or that were told of before `before`: as connected since `now`.
-    pub(super) fn renew(&mut self, exists: impl Fn(&EntryName) -> bool, before: Timestamp, now: Timestamp) {
+    /// Tells of connections again whose entry is gone or not ours, or that were told of long ago. `known` gives the latest time that
+    /// an entry says, `None` when there is no such entry.
+    pub(super) fn renew(
+        &mut self,
+        known: impl Fn(&EntryName) -> Option<Option<Timestamp>>,
+        (now, clock): (Instant, Timestamp),
+    ) {
         self.connect_where(|name, entry| {
             if entry.connection.is_some() || entry.connections.is_empty() {
                 return false;
             }
-            if exists(name) && entry.told.is_some_and(|told| told > before) {
+            let known = known(name);
+            let is_old = entry.told.is_some_and(|told| now.duration_since(told) >= RENEW);
+            if known.is_some() && entry.told.is_some() && !is_old {
                 return false;
             }
-            if entry.told.is_some_and(|told| told <= before) {
-                entry.connections.values_mut().for_each(|(_, at)| *at = now);
+            // By the clock on the wall a mark might not differ, or be older than one that is known.
+            for (_, at) in entry.connections.values_mut() {
+                let is_late = known.flatten().is_some_and(|known| known >= *at);
+                if is_old || is_late {
+                    *at = later(clock.max(*at), known.flatten());
+                }
             }
             true
         });
@@ -291,14 +344,18 @@ impl Live {
                 tasks.push((name.clone(), task));
             } else {
                 let turn = self.next_clean_up.filter(|next| *next > now && !entry.has_turn);
-                self.next_clean_up = match turn {
-                    Some(turn) => {
-                        (entry.clean_up, entry.has_turn) = (Some(turn), true);
+                self.next_clean_up = match (turn, &mut entry.clean_up) {
+                    (Some(turn), Some(clean_up)) => {
+                        (clean_up.at, entry.has_turn) = (turn, true);
                         Some(turn + BETWEEN_CLEAN_UPS)
                     }
-                    None => {
-                        entry.busy = true;
-                        tasks.push((name.clone(), Task::CleanUp));
+                    (_, clean_up) => {
+                        let task = clean_up.as_ref().map(|CleanUp { seen, is_sure, .. }| Task::CleanUp {
+                            seen: seen.clone(),
+                            is_sure: *is_sure,
+                        });
+                        entry.busy = task.is_some();
+                        tasks.extend(task.map(|task| (name.clone(), task)));
                         Some(self.next_clean_up.unwrap_or(now).max(now + BETWEEN_CLEAN_UPS))
                     }
                 };
@@ -318,10 +375,14 @@ impl Live {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.busy = false;
         entry.tries = entry.tries.saturating_add(1);
+        if let Task::CleanUp { seen, .. } = task {
+            entry.cleaned_up(seen, outcome, now);
+            return self.file(name);
+        }
         let again = match outcome {
             Outcome::Retry => entry.tries < TRIES || !self.is_ending,
             Outcome::Missing => entry.tries < TRIES,
-            Outcome::Done | Outcome::GiveUp => false,
+            Outcome::Done | Outcome::Elsewhere | Outcome::Again | Outcome::GiveUp => false,
         };
         if again {
             entry.not_before = Some(now + entry.pause());
@@ -335,11 +396,12 @@ impl Live {
                 entry.report = None;
             }
             match task {
-                Task::Connect { at, .. } if outcome == Outcome::Done => entry.told = Some(*at),
+                Task::Connect { .. } => entry.told = (outcome == Outcome::Done).then_some(now),
                 Task::Disconnect { .. } if entry.connections.is_empty() => {
-                    entry.clean_up = Some(now + self.grace);
+                    let at = now + self.grace;
+                    entry.clean_up = Some(CleanUp { at, seen: Seen::LeftHere, is_sure: true });
+                    entry.has_turn = false;
                 }
-                Task::CleanUp => (entry.clean_up, entry.has_turn) = (None, false),
                 _ => {}
             }
         }

@@ -8,12 +8,18 @@
 //!                            └──────────────── connect ─────────┘
 //! ```
 //!
-//! Several replicas follow these rules, without a leader: the times tell who was last. A write that would cross another one
-//! fails by the resource version, and the rules are asked again.
+//! Several replicas follow these rules, without a leader. A write that would cross another one fails by the resource version, and
+//! the rules are asked again.
+//!
+//! Times in marks are other machines' clocks, which may be wrong by hours. They tell who was last, and each is made later than all
+//! that were known when it was made, so that this holds whatever the clocks say; where a replica could not know, it finds out as
+//! soon as the other one lets go. How old a mark is, they never tell: that is for how long it was watched and stayed the same
+//! ([`Sightings`](super::sightings::Sightings)).
 
 use super::entry::{GROUP, HEALTH_CHECKS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// The replica to which the workload is, or was last, connected.
 pub(super) const CONTROLLER: &str = "istio.io/workloadController";
@@ -33,6 +39,15 @@ pub(super) enum Verdict {
     Skip,
 }
 
+/// What comes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connected {
+    /// The entry is this replica's.
+    Here(Verdict),
+    /// It is, as far as can be known, another one's.
+    Elsewhere,
+}
+
 /// What is to become of an entry that nobody seems to be connected for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CleanUp {
@@ -44,12 +59,52 @@ pub(super) enum CleanUp {
     Leave,
 }
 
-/// How long connections may seem to last, and how long a lost one is waited for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ages {
-    pub(super) grace: SignedDuration,
-    /// Connections are marked anew more often than this; a mark that is older is a dead replica's.
-    pub(super) oldest: SignedDuration,
+/// What an entry says of its workload's connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Which replica says it.
+    pub(super) controller: Arc<str>,
+    connected: Option<Arc<str>>,
+    disconnected: Option<Arc<str>>,
+}
+
+impl Mark {
+    /// `None` when it says nothing.
+    pub(super) fn of<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
+        let text = |name: &str| get(name).map(Arc::from);
+        let (connected, disconnected) = (text(CONNECTED_AT), text(DISCONNECTED_AT));
+        (connected.is_some() || disconnected.is_some()).then(|| Self {
+            controller: get(CONTROLLER).unwrap_or_default().into(),
+            connected,
+            disconnected,
+        })
+    }
+
+    /// Whether it says that nobody is connected.
+    pub(super) fn has_left(&self) -> bool {
+        self.connected.is_none()
+    }
+
+    /// The latest time in it.
+    pub(super) fn latest(&self) -> Option<Timestamp> {
+        let time = |text: &Option<Arc<str>>| text.as_ref()?.parse().ok();
+        time(&self.connected).max(time(&self.disconnected))
+    }
+}
+
+/// What was known of an entry when it seemed that it should go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// We wrote ourselves that its workload left.
+    LeftHere,
+    /// It has said this for long enough.
+    Mark(Mark),
+}
+
+/// A time that is later than one that is known already, whatever the clock says.
+pub(super) fn later(at: Timestamp, known: Option<Timestamp>) -> Timestamp {
+    let after = known.map(|known| known.checked_add(SignedDuration::from_nanos(1)).unwrap_or(known));
+    after.map_or(at, |after| after.max(at))
 }
 
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
@@ -75,56 +130,48 @@ fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 /// The workload connected to `me` at that time.
-pub(super) fn connect(object: &mut Value, me: &str, at: Timestamp) -> Verdict {
-    // It connected elsewhere since. That it left another replica since says nothing: it may well have come here before that one
-    // saw it leave.
-    if time(object, CONNECTED_AT).is_some_and(|since| since > at) {
-        return Verdict::Skip;
+pub(super) fn connect(object: &mut Value, me: &str, at: Timestamp) -> Connected {
+    let (since, left) = (time(object, CONNECTED_AT), time(object, DISCONNECTED_AT));
+    let is_later = since.is_some_and(|since| since > at);
+    if annotation(object, CONTROLLER) == Some(me) {
+        // A time of ours may have been made later than the clock that it was taken from.
+        if left.is_none() && (is_later || since == Some(at)) {
+            return Connected::Here(Verdict::Skip);
+        }
+    } else if is_later {
+        // It connected elsewhere since. That it left another replica since would say nothing: it may well have come here before
+        // that one saw it leave.
+        return Connected::Elsewhere;
     }
-    if annotation(object, CONTROLLER) == Some(me) && time(object, CONNECTED_AT) == Some(at) {
-        return Verdict::Skip;
-    }
-    let Some(annotations) = annotations(object) else { return Verdict::Skip };
+    let Some(annotations) = annotations(object) else { return Connected::Elsewhere };
     annotations.insert(CONTROLLER.to_owned(), json!(me));
-    annotations.insert(CONNECTED_AT.to_owned(), json!(at.to_string()));
+    annotations.insert(CONNECTED_AT.to_owned(), json!(later(at, since.max(left)).to_string()));
     annotations.remove(DISCONNECTED_AT);
-    Verdict::Write
+    Connected::Here(Verdict::Write)
 }
 
-/// The last connection to `me`, which began at `connected`, ended at `at`.
-pub(super) fn disconnect(object: &mut Value, me: &str, connected: Timestamp, at: Timestamp) -> Verdict {
-    let since = time(object, CONNECTED_AT);
-    // A later connection is somebody else's business, or one of ours that is not told yet.
-    if since.is_some_and(|since| since > connected || since > at)
-        || annotation(object, CONTROLLER) != Some(me)
-    {
-        return Verdict::Skip;
-    }
-    if time(object, DISCONNECTED_AT).is_some_and(|already| already >= at) {
+/// The last connection to `me` ended at `at`. What `me` wrote of a connection was about this one: a replica tells one thing of an
+/// entry at a time.
+pub(super) fn disconnect(object: &mut Value, me: &str, at: Timestamp) -> Verdict {
+    let (since, left) = (time(object, CONNECTED_AT), time(object, DISCONNECTED_AT));
+    let is_told = annotation(object, CONNECTED_AT).is_none() && left.is_some();
+    if annotation(object, CONTROLLER) != Some(me) || is_told {
         return Verdict::Skip;
     }
     let Some(annotations) = annotations(object) else { return Verdict::Skip };
     annotations.remove(CONNECTED_AT);
-    annotations.insert(DISCONNECTED_AT.to_owned(), json!(at.to_string()));
+    annotations.insert(DISCONNECTED_AT.to_owned(), json!(later(at, since.max(left)).to_string()));
     Verdict::Write
 }
 
-/// Whether nobody has been connected for too long.
-pub(super) fn is_abandoned<'a>(get: impl Fn(&str) -> Option<&'a str>, now: Timestamp, ages: Ages) -> bool {
-    let age = |name: &str| {
-        let time: Timestamp = get(name)?.parse().ok()?;
-        Some(now.duration_since(time))
-    };
-    match (age(CONNECTED_AT), age(DISCONNECTED_AT)) {
-        (Some(age), _) => age > ages.oldest,
-        (None, Some(age)) => age >= ages.grace,
-        (None, None) => false,
-    }
-}
-
 /// What is to become of an entry now.
-pub(super) fn clean_up(object: &mut Value, now: Timestamp, ages: Ages) -> CleanUp {
-    if !is_abandoned(|name| annotation(object, name), now, ages) {
+pub(super) fn clean_up(object: &mut Value, me: &str, seen: &Seen) -> CleanUp {
+    let mark = Mark::of(|name| annotation(object, name));
+    let is_same = mark.is_some_and(|mark| match seen {
+        Seen::LeftHere => mark.has_left() && &*mark.controller == me,
+        Seen::Mark(seen) => mark == *seen,
+    });
+    if !is_same {
         return CleanUp::Leave;
     }
     if annotation(object, GROUP).is_some_and(|group| !group.is_empty()) {
@@ -134,11 +181,6 @@ pub(super) fn clean_up(object: &mut Value, now: Timestamp, ages: Ages) -> CleanU
     let Some(conditions) = conditions.filter(|all| all.iter().any(is_health)) else { return CleanUp::Leave };
     conditions.retain(|condition| !is_health(condition));
     CleanUp::ForgetHealth
-}
-
-/// Whether the marks say that nobody is connected.
-pub(super) fn says_left<'a>(get: impl Fn(&str) -> Option<&'a str>) -> bool {
-    get(DISCONNECTED_AT).is_some() && get(CONNECTED_AT).is_none()
 }
 
 fn is_health(condition: &Value) -> bool {
@@ -162,14 +204,12 @@ pub(super) fn report(object: &mut Value, me: &str, at: Timestamp, health: &Resul
     let stored = object.pointer("/status/conditions").and_then(Value::as_array);
     let stored = stored.and_then(|all| all.iter().find(|condition| is_health(condition)));
     let probed = stored.and_then(|condition| condition["lastProbeTime"].as_str()?.parse::<Timestamp>().ok());
-    if probed.is_some_and(|probed| probed > at) {
-        return Verdict::Skip;
-    }
     let says = |field: &str| stored.and_then(|condition| condition[field].as_str()).unwrap_or_default();
     let message = health.as_ref().err().map_or("", String::as_str);
     if says("status") == status_of(health) && says("message") == message {
         return Verdict::Skip;
     }
+    let at = later(at, probed);
     let mut condition = json!({
         "type": HEALTHY,
         "status": status_of(health),

@@ -12,7 +12,10 @@
 
 mod entry;
 mod live;
+#[cfg(test)]
+mod live_tests;
 mod marks;
+mod sightings;
 #[cfg(test)]
 mod tests;
 
@@ -22,12 +25,14 @@ use crate::client::Client;
 use crate::watch::chain;
 use entry::make;
 use futures::FutureExt;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use live::{Event, Live, Outcome, Task};
-use marks::{Ages, CleanUp, Verdict};
+use marks::{CleanUp, Connected, Mark, Seen, Verdict, later};
 use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
 use pilotfish_model::{Kind, Namespace, Object, ObjectKey, Typed, World};
 use serde_json::Value;
+use sightings::Sightings;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,12 +47,10 @@ const ANSWER: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 16;
 /// The sweep runs once in so many grace periods.
 const SWEEP: u32 = 10;
-/// A mark of a connection is written anew after so long, so that one that is much older is a dead replica's.
-const RENEW: Duration = Duration::from_secs(30 * 60);
+/// And at least as often as this, so that marks are written anew in time.
+const LONGEST_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a failure that lasts is told.
 const TELL_AGAIN: Duration = Duration::from_secs(30);
-/// How much older: 1.5 times.
-const OLDEST: Duration = Duration::from_secs(45 * 60);
 
 /// The newest world.
 pub type WorldNow = Arc<dyn Fn() -> Arc<World> + Send + Sync>;
@@ -149,7 +152,10 @@ impl Registrar {
         let (entry_of_it, events) = (entry.clone(), self.events.clone());
         let takes_health = self.wanted.health_checks;
         let registration = Registration { connection, entry: entry_of_it, events, takes_health };
-        registration.tell(Event::Connected { connection, entry, applicant, at: Timestamp::now() });
+        // Later than what the entry says already, whoever's clock that was.
+        let known = entry_of(&entry, world).and_then(|known| mark_of(&known.meta().annotations));
+        let at = later(Timestamp::now(), known.and_then(|mark| mark.latest()));
+        registration.tell(Event::Connected { connection, entry, applicant, at });
         Ok(Some(registration))
     }
 
@@ -163,10 +169,11 @@ impl Registrar {
         let entry = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
         match object {
             None => self.tell(Event::Gone { entry, at: Instant::now() }),
-            Some(object) if marks::says_left(|name| annotation(object, name)) => {
-                self.tell(Event::Left { entry });
+            Some(object) => {
+                if mark_of(&object.meta.annotations).is_some_and(|mark| mark.has_left()) {
+                    self.tell(Event::Left { entry });
+                }
             }
-            Some(_) => {}
         }
     }
 
@@ -176,8 +183,8 @@ impl Registrar {
     }
 }
 
-fn annotation<'a>(object: &'a Object, name: &str) -> Option<&'a str> {
-    object.meta.annotations.get(name).map(String::as_str)
+fn mark_of(annotations: &BTreeMap<String, String>) -> Option<Mark> {
+    Mark::of(|name| annotations.get(name).map(String::as_str))
 }
 
 impl Registration {
@@ -265,6 +272,7 @@ fn prove(entry: &EntryName, account: &str, proof: Option<Proof<'_>>) -> Result<(
 /// Writes entries for as long as it runs.
 pub struct Registrations {
     live: Live,
+    sightings: Sightings,
     events: mpsc::UnboundedReceiver<Event>,
     /// Keeps the channel open while nobody is connected.
     _registrar: Registrar,
@@ -277,7 +285,6 @@ struct Writer {
     client: Client,
     /// This replica.
     me: Arc<str>,
-    ages: Ages,
     world: WorldNow,
     observer: Arc<dyn EntryObserver>,
     /// With which status writing failed when it was told last, and when that was.
@@ -307,12 +314,10 @@ pub fn registrations(
     let RegistrationSettings { me, wanted, grace, observer } = settings;
     let (tell, events) = mpsc::unbounded_channel();
     let registrar = Registrar { wanted, events: tell, connections: Arc::default() };
-    let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-    let ages = Ages { grace: signed(grace), oldest: signed(OLDEST) };
     let turns = Semaphore::new(AT_A_TIME);
-    let writer = Arc::new(Writer { client, me, ages, world, observer, told: Mutex::default(), turns });
-    let live = Live::new(grace);
-    (registrar.clone(), Registrations { live, events, _registrar: registrar, writer, grace })
+    let writer = Arc::new(Writer { client, me, world, observer, told: Mutex::default(), turns });
+    let (live, sightings) = (Live::new(grace), Sightings::default());
+    (registrar.clone(), Registrations { live, sightings, events, _registrar: registrar, writer, grace })
 }
 
 impl Registrations {
@@ -320,7 +325,7 @@ impl Registrations {
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
         let mut stopping = false;
-        let every = (self.grace * SWEEP).max(Duration::from_millis(100));
+        let every = (self.grace * SWEEP).clamp(Duration::from_millis(100), LONGEST_SWEEP);
         let mut sweep = tokio::time::interval(every);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut tasks: JoinSet<(EntryName, Task, Outcome)> = JoinSet::new();
@@ -361,17 +366,20 @@ impl Registrations {
 
     /// Looks for entries that nobody is connected for, and for connections without an entry.
     fn sweep(&mut self) {
-        let (world, now) = ((self.writer.world)(), Timestamp::now());
-        for object in world.objects(Kind::WorkloadEntry) {
-            let annotations = &object.meta.annotations;
-            if marks::is_abandoned(|key| annotations.get(key).map(String::as_str), now, self.writer.ages) {
-                let key = object.key();
-                let name = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
-                self.live.suspect(&name, Instant::now());
-            }
+        let (world, now) = ((self.writer.world)(), Instant::now());
+        let marks = world.objects(Kind::WorkloadEntry).filter_map(|object| {
+            let key = object.key();
+            let name = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
+            Some((name, mark_of(&object.meta.annotations)?))
+        });
+        for suspect in self.sightings.look(marks, (&self.writer.me, self.grace), now) {
+            self.live.suspect(suspect);
         }
-        let before = now - SignedDuration::try_from(RENEW).unwrap_or(SignedDuration::MAX);
-        self.live.renew(|name| entry_of(name, &world).is_some(), before, now);
+        let known = |name: &EntryName| {
+            let entry = entry_of(name, &world)?;
+            Some(mark_of(&entry.meta().annotations).and_then(|mark| mark.latest()))
+        };
+        self.live.renew(known, (now, Timestamp::now()));
     }
 }
 
@@ -426,9 +434,9 @@ impl Writer {
         let Ok(_turn) = self.turns.acquire().await else { return Outcome::GiveUp };
         let done = match task {
             Task::Connect { applicant, at } => self.connect(name, applicant, *at).await,
-            Task::Disconnect { connected, at } => self.disconnect(name, *connected, *at).await,
+            Task::Disconnect { at } => self.disconnect(name, *at).await,
             Task::Report { at, health } => self.report(name, *at, health).await,
-            Task::CleanUp => self.clean_up(name).await,
+            Task::CleanUp { seen, is_sure } => self.clean_up(name, seen, *is_sure).await,
         };
         match done {
             Ok(outcome) => outcome,
@@ -466,21 +474,20 @@ impl Writer {
             }
             Err(failed) => return Err(failed),
         };
-        if marks::connect(&mut object, &self.me, at) == Verdict::Write {
-            self.send(http::Method::PUT, &path(name), &object).await?;
-            self.observer.entry(Written::Updated);
+        match marks::connect(&mut object, &self.me, at) {
+            Connected::Here(Verdict::Write) => {
+                self.send(http::Method::PUT, &path(name), &object).await?;
+                self.observer.entry(Written::Updated);
+                Ok(Outcome::Done)
+            }
+            Connected::Here(Verdict::Skip) => Ok(Outcome::Done),
+            Connected::Elsewhere => Ok(Outcome::Elsewhere),
         }
-        Ok(Outcome::Done)
     }
 
-    async fn disconnect(
-        &self,
-        name: &EntryName,
-        connected: Timestamp,
-        at: Timestamp,
-    ) -> Result<Outcome, Failed> {
+    async fn disconnect(&self, name: &EntryName, at: Timestamp) -> Result<Outcome, Failed> {
         let mut object = self.get(name).await?;
-        if marks::disconnect(&mut object, &self.me, connected, at) == Verdict::Write {
+        if marks::disconnect(&mut object, &self.me, at) == Verdict::Write {
             self.send(http::Method::PUT, &path(name), &object).await?;
             tracing::info!(entry = %name, "disconnected");
             self.observer.entry(Written::Unregistered);
@@ -501,14 +508,15 @@ impl Writer {
         Ok(Outcome::Done)
     }
 
-    async fn clean_up(&self, name: &EntryName) -> Result<Outcome, Failed> {
+    async fn clean_up(&self, name: &EntryName, seen: &Seen, is_sure: bool) -> Result<Outcome, Failed> {
         let mut object = match self.get(name).await {
             Ok(object) => object,
             Err(Failed::NotFound) => return Ok(Outcome::Done),
             Err(failed) => return Err(failed),
         };
-        match marks::clean_up(&mut object, Timestamp::now(), self.ages) {
+        match marks::clean_up(&mut object, &self.me, seen) {
             CleanUp::Leave => {}
+            _ if !is_sure => return Ok(Outcome::Again),
             CleanUp::ForgetHealth => {
                 self.send(http::Method::PUT, &format!("{}/status", path(name)), &object).await?;
                 tracing::info!(entry = %name, "the workload is gone, its health is unknown");

@@ -1,19 +1,18 @@
-//! Who may have an entry, what it looks like, what marks say, and what is done when.
+//! Who may have an entry, what it looks like, and what marks say.
 
 use super::entry::{Applicant, EntryName, make};
-use super::live::{Event, Live, Outcome, Task};
-use super::marks::{self, Ages, CleanUp, Verdict};
+use super::marks::{self, CleanUp, Connected, Mark, Seen, Verdict};
+use super::sightings::{Sightings, Suspect};
 use super::{Proof, Refused, Wanted, admit};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use pilotfish_config::networking::WorkloadGroup;
 use pilotfish_config::read_live;
 use pilotfish_model::{Kind, Object, Typed, Update, World, WorldWriter};
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn at(seconds: i64) -> Timestamp {
+pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::new(1_700_000_000 + seconds, 0).unwrap()
 }
 
@@ -47,7 +46,7 @@ fn world(objects: Vec<Object>) -> Arc<World> {
     writer.publish().map(|(world, _)| world).unwrap_or_default()
 }
 
-fn applicant() -> Applicant {
+pub(super) fn applicant() -> Applicant {
     Applicant {
         group: "machines".into(),
         namespace: "vms".into(),
@@ -56,7 +55,7 @@ fn applicant() -> Applicant {
     }
 }
 
-fn name() -> EntryName {
+pub(super) fn name() -> EntryName {
     applicant().made_entry().unwrap()
 }
 
@@ -165,7 +164,7 @@ fn a_group_out_of_a_file_owns_nothing() {
     assert_eq!(entry["metadata"]["ownerReferences"], json!([]));
 }
 
-fn made(applicant: &Applicant) -> Value {
+pub(super) fn made(applicant: &Applicant) -> Value {
     let group: Typed<WorkloadGroup> = group("db").typed().unwrap();
     make(&name(), &group, applicant, "replica-a", at(0))
 }
@@ -207,40 +206,101 @@ fn an_entry_is_made_of_template_group_and_workload() {
     assert!(read.warnings.is_empty(), "{:?}", read.warnings);
 }
 
-const AGES: Ages = Ages { grace: SignedDuration::from_secs(10), oldest: SignedDuration::from_secs(2700) };
-
-fn marks_of(entry: &Value) -> [Option<&str>; 3] {
+pub(super) fn marks_of(entry: &Value) -> [Option<&str>; 3] {
     ["istio.io/workloadController", "istio.io/connectedAt", "istio.io/disconnectedAt"]
         .map(|mark| entry["metadata"]["annotations"].get(mark).and_then(Value::as_str))
 }
 
+const WRITTEN: Connected = Connected::Here(Verdict::Write);
+const SAID: Connected = Connected::Here(Verdict::Skip);
+
 #[test]
 fn the_last_one_to_connect_keeps_the_entry() {
     let mut entry = made(&applicant());
-    assert_eq!(marks::connect(&mut entry, "replica-a", at(0)), Verdict::Skip, "said already");
-    assert_eq!(marks::connect(&mut entry, "replica-b", at(5)), Verdict::Write);
-    assert_eq!(marks::connect(&mut entry, "replica-a", at(3)), Verdict::Skip, "it was later elsewhere");
-    assert_eq!(marks::disconnect(&mut entry, "replica-a", at(0), at(6)), Verdict::Skip, "another one has it");
-    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(4), at(6)), Verdict::Skip, "a newer connection");
-    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(5), at(8)), Verdict::Write);
+    assert_eq!(marks::connect(&mut entry, "replica-a", at(0)), SAID);
+    assert_eq!(marks::connect(&mut entry, "replica-b", at(5)), WRITTEN);
+    assert_eq!(
+        marks::connect(&mut entry, "replica-a", at(3)),
+        Connected::Elsewhere,
+        "it was later elsewhere"
+    );
+    assert_eq!(marks::disconnect(&mut entry, "replica-a", at(6)), Verdict::Skip, "another one has it");
+    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
     let left = at(8).to_string();
     assert_eq!(marks_of(&entry), [Some("replica-b"), None, Some(&*left)]);
-    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(5), at(8)), Verdict::Skip, "said already");
-    assert_eq!(marks::connect(&mut entry, "replica-a", at(7)), Verdict::Write, "it came before it left");
-    let back = at(7).to_string();
-    assert_eq!(marks_of(&entry), [Some("replica-a"), Some(&*back), None]);
+    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(9)), Verdict::Skip, "said already");
+    assert_eq!(marks::connect(&mut entry, "replica-a", at(7)), WRITTEN, "it came before it left");
+    let back = "2023-11-14T22:13:28.000000001Z";
+    assert_eq!(marks_of(&entry), [Some("replica-a"), Some(back), None], "and its mark is the latest");
 }
 
 #[test]
-fn an_entry_goes_when_nobody_was_connected_for_too_long() {
+fn a_clock_that_is_turned_back_keeps_nobody_from_leaving() {
     let mut entry = made(&applicant());
-    assert_eq!(marks::clean_up(&mut entry, at(2700), AGES), CleanUp::Leave);
-    assert_eq!(marks::clean_up(&mut entry, at(2701), AGES), CleanUp::Delete, "the mark of a dead replica");
-    marks::disconnect(&mut entry, "replica-a", at(0), at(100));
-    assert_eq!(marks::clean_up(&mut entry, at(109), AGES), CleanUp::Leave);
-    assert_eq!(marks::clean_up(&mut entry, at(110), AGES), CleanUp::Delete);
+    marks::connect(&mut entry, "replica-b", at(3600));
+    assert_eq!(marks::connect(&mut entry, "replica-b", at(5)), SAID, "connected is connected");
+    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
+    assert_eq!(marks::connect(&mut entry, "replica-b", at(9)), WRITTEN);
+    let mark = mark(&entry).unwrap();
+    assert!(!mark.has_left() && mark.latest() > Some(at(3600)), "{mark:?}");
+}
+
+pub(super) fn mark(entry: &Value) -> Option<Mark> {
+    Mark::of(|name| entry["metadata"]["annotations"].get(name)?.as_str())
+}
+
+#[test]
+fn an_entry_goes_only_when_it_says_what_was_seen() {
+    let mut entry = made(&applicant());
+    let connected = Seen::Mark(mark(&entry).unwrap());
+    assert_eq!(
+        marks::clean_up(&mut entry, "replica-b", &connected),
+        CleanUp::Delete,
+        "the mark of a dead replica"
+    );
+    assert_eq!(marks::clean_up(&mut entry, "replica-a", &Seen::LeftHere), CleanUp::Leave, "it is back");
+    marks::disconnect(&mut entry, "replica-a", at(100));
+    assert_eq!(marks::clean_up(&mut entry, "replica-b", &connected), CleanUp::Leave, "it was alive");
+    assert_eq!(
+        marks::clean_up(&mut entry, "replica-b", &Seen::LeftHere),
+        CleanUp::Leave,
+        "it left elsewhere"
+    );
+    assert_eq!(marks::clean_up(&mut entry, "replica-a", &Seen::LeftHere), CleanUp::Delete);
+    let left = Seen::Mark(mark(&entry).unwrap());
+    assert_eq!(marks::clean_up(&mut entry, "replica-b", &left), CleanUp::Delete);
     let mut foreign = json!({"metadata": {"name": "x"}});
-    assert_eq!(marks::clean_up(&mut foreign, at(9999), AGES), CleanUp::Leave);
+    assert_eq!(mark(&foreign), None);
+    assert_eq!(marks::clean_up(&mut foreign, "replica-a", &Seen::LeftHere), CleanUp::Leave);
+}
+
+#[test]
+fn how_old_a_mark_is_tells_how_long_it_was_watched() {
+    let grace = Duration::from_secs(10);
+    let mut sightings = Sightings::default();
+    let start = Instant::now();
+    let minutes = |n: u64| start + Duration::from_secs(60 * n);
+    let mut look = |entry: &Value, now: Instant| {
+        let marks = mark(entry).map(|mark| (name(), mark));
+        let suspects = sightings.look(marks.into_iter(), ("replica-b", grace), now);
+        suspects.into_iter().map(|Suspect { at, is_sure, .. }| (at.duration_since(now), is_sure)).next()
+    };
+    // Made by a clock that is years behind.
+    let mut entry = made(&applicant());
+    assert_eq!(look(&entry, minutes(0)), None);
+    assert_eq!(look(&entry, minutes(45)), None);
+    marks::connect(&mut entry, "replica-a", at(1));
+    assert_eq!(look(&entry, minutes(46)), None, "it was written anew");
+    assert_eq!(look(&entry, minutes(91)), None);
+    assert_eq!(look(&entry, minutes(92)), Some((Duration::ZERO, false)), "nobody writes it anew");
+    marks::disconnect(&mut entry, "replica-a", at(2));
+    assert_eq!(look(&entry, minutes(93)), Some((grace, true)), "the grace time begins when it is seen");
+    marks::connect(&mut entry, "replica-b", at(3));
+    assert_eq!(
+        look(&entry, minutes(94)),
+        Some((Duration::ZERO, false)),
+        "ours, and nobody is connected here"
+    );
 }
 
 #[test]
@@ -249,342 +309,18 @@ fn health_is_told_by_the_replica_in_charge_and_forgotten_with_the_workload() {
     assert_eq!(marks::report(&mut entry, "a", at(1), &Ok(())), Verdict::Skip, "not in charge");
     marks::connect(&mut entry, "a", at(0));
     assert_eq!(marks::report(&mut entry, "a", at(2), &Err("down".into())), Verdict::Write);
-    assert_eq!(marks::report(&mut entry, "a", at(1), &Ok(())), Verdict::Skip, "older");
     let probed = at(2).to_string();
     let want = json!([{
         "type": "Healthy", "status": "False", "message": "down", "lastProbeTime": probed, "lastTransitionTime": probed,
     }]);
     assert_eq!(entry["status"]["conditions"], want);
     assert_eq!(marks::report(&mut entry, "a", at(3), &Err("down".into())), Verdict::Skip, "said already");
-    assert_eq!(marks::report(&mut entry, "a", at(3), &Ok(())), Verdict::Write);
+    assert_eq!(marks::report(&mut entry, "a", at(1), &Ok(())), Verdict::Write, "by a clock that is behind");
     assert_eq!(entry["status"]["conditions"][0]["status"], "True");
     assert!(entry["status"]["conditions"][0].get("message").is_none());
     entry["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Other", "status": "True"}));
-    marks::disconnect(&mut entry, "a", at(0), at(4));
-    assert_eq!(marks::clean_up(&mut entry, at(20), AGES), CleanUp::ForgetHealth);
+    marks::disconnect(&mut entry, "a", at(4));
+    assert_eq!(marks::clean_up(&mut entry, "a", &Seen::LeftHere), CleanUp::ForgetHealth);
     assert_eq!(entry["status"]["conditions"], json!([{"type": "Other", "status": "True"}]));
-    assert_eq!(marks::clean_up(&mut entry, at(20), AGES), CleanUp::Leave);
-}
-
-/// The machine with its clock.
-struct Scene {
-    live: Live,
-    now: Instant,
-}
-
-impl Scene {
-    fn new() -> Self {
-        Self { live: Live::new(Duration::from_secs(10)), now: Instant::now() }
-    }
-
-    fn connect(&mut self, connection: u64, time: i64) {
-        self.live.take(Event::Connected { connection, entry: name(), applicant: applicant(), at: at(time) });
-    }
-
-    fn disconnect(&mut self, connection: u64, time: i64) {
-        self.live.take(Event::Disconnected { connection, entry: name(), at: at(time) });
-    }
-
-    fn due(&mut self) -> Option<Task> {
-        let mut due = self.live.due(self.now);
-        assert!(due.len() < 2);
-        due.pop().map(|(_, task)| task)
-    }
-
-    fn done(&mut self, task: &Task, outcome: Outcome) {
-        self.live.done(&name(), task, outcome, self.now);
-    }
-
-    /// What is due is done; as words.
-    fn work(&mut self) -> String {
-        self.now += Duration::from_millis(1);
-        let Some(task) = self.due() else { return String::new() };
-        self.done(&task, Outcome::Done);
-        match task {
-            Task::Connect { at: time, .. } => {
-                format!("connected at {}", time.duration_since(at(0)).as_secs())
-            }
-            Task::Disconnect { connected, at: time } => format!(
-                "disconnected at {}, connected at {}",
-                time.duration_since(at(0)).as_secs(),
-                connected.duration_since(at(0)).as_secs()
-            ),
-            Task::Report { health, .. } => format!("{health:?}"),
-            Task::CleanUp => "clean up".into(),
-        }
-    }
-}
-
-#[test]
-fn only_the_last_connection_counts_and_the_grace_time_follows() {
-    let mut scene = Scene::new();
-    scene.connect(1, 0);
-    assert_eq!(scene.work(), "connected at 0");
-    scene.connect(2, 5);
-    assert_eq!(scene.work(), "connected at 5");
-    scene.disconnect(1, 6);
-    assert_eq!(scene.work(), "");
-    scene.disconnect(2, 7);
-    assert_eq!(scene.work(), "disconnected at 7, connected at 5");
-    assert_eq!(scene.work(), "");
-    scene.now += Duration::from_secs(9);
-    assert_eq!(scene.work(), "");
-    scene.now += Duration::from_secs(1);
-    assert_eq!(scene.work(), "clean up");
-    assert_eq!(scene.live.next(), None, "nothing is left");
-}
-
-#[test]
-fn a_workload_that_returns_in_time_keeps_its_entry() {
-    let mut scene = Scene::new();
-    scene.connect(1, 0);
-    scene.work();
-    scene.disconnect(1, 1);
-    scene.work();
-    scene.connect(2, 3);
-    assert_eq!(scene.work(), "connected at 3");
-    scene.now += Duration::from_secs(60);
-    assert_eq!(scene.work(), "");
-}
-
-#[test]
-fn what_happens_meanwhile_is_told_once() {
-    let mut scene = Scene::new();
-    scene.connect(1, 0);
-    let task = scene.due().unwrap();
-    scene.disconnect(1, 1);
-    scene.connect(2, 2);
-    scene.disconnect(2, 3);
-    scene.connect(3, 4);
-    assert_eq!(scene.due(), None, "one thing at a time");
-    scene.done(&task, Outcome::Done);
-    assert_eq!(scene.work(), "connected at 4");
-    assert_eq!(scene.work(), "");
-}
-
-#[test]
-fn what_fails_is_tried_on_ever_more_seldom() {
-    let mut scene = Scene::new();
-    let fail = |scene: &mut Scene, outcome| {
-        let task = scene.due().unwrap();
-        scene.done(&task, outcome);
-        assert_eq!(scene.due(), None);
-        let next = scene.live.next()?;
-        let pause = next.duration_since(scene.now).as_millis();
-        scene.now = next;
-        Some(pause)
-    };
-    scene.connect(1, 0);
-    for pause in [5, 10, 20, 40] {
-        assert_eq!(fail(&mut scene, Outcome::Retry), Some(pause));
-    }
-    for _ in 0..100 {
-        let pause = fail(&mut scene, Outcome::Retry).unwrap();
-        assert!((80..=15_000).contains(&pause), "{pause}");
-    }
-    assert_eq!(fail(&mut scene, Outcome::Retry), Some(15_000), "a connection is not forgotten");
-    assert_eq!(scene.work(), "connected at 0");
-    scene.disconnect(1, 1);
-    for _ in 0..20 {
-        fail(&mut scene, Outcome::Retry);
-    }
-    assert_eq!(scene.work(), "disconnected at 1, connected at 0", "nor is a workload that left");
-}
-
-#[test]
-fn what_may_be_hopeless_is_tried_five_times_and_again_at_the_sweep() {
-    let mut scene = Scene::new();
-    scene.connect(1, 0);
-    for _ in 0..5 {
-        scene.now += Duration::from_secs(1);
-        let task = scene.due().unwrap();
-        scene.done(&task, Outcome::Missing);
-    }
-    assert_eq!((scene.due(), scene.live.next()), (None, None));
-    scene.now += Duration::from_secs(10);
-    scene.live.renew(|_| false, at(-1800), at(100));
-    assert_eq!(scene.work(), "connected at 0");
-    scene.live.renew(|_| true, at(-1800), at(100));
-    assert_eq!(scene.work(), "", "all is well");
-    scene.live.renew(|_| true, at(0), at(1800));
-    assert_eq!(scene.work(), "connected at 1800", "an old mark is written anew");
-    scene.disconnect(1, 1900);
-    assert_eq!(scene.work(), "disconnected at 1900, connected at 1800");
-}
-
-#[test]
-fn at_the_end_nothing_is_tried_for_ever() {
-    let mut scene = Scene::new();
-    scene.connect(1, 0);
-    for _ in 0..20 {
-        scene.now += Duration::from_secs(15);
-        let task = scene.due().unwrap();
-        scene.done(&task, Outcome::Retry);
-    }
-    scene.disconnect(1, 1);
-    let task = scene.due().unwrap();
-    scene.done(&task, Outcome::Retry);
-    scene.live.end();
-    for _ in 0..5 {
-        assert!(scene.live.has_news());
-        let task = scene.due().unwrap();
-        scene.done(&task, Outcome::Retry);
-        scene.now += Duration::from_millis(500);
-    }
-    assert!(!scene.live.has_news());
-}
-
-#[test]
-fn a_workload_that_comes_and_goes_without_end_is_told_of_once_in_a_second() {
-    let mut scene = Scene::new();
-    let mut told = 0;
-    for n in 0..1000 {
-        scene.connect(n, n as i64);
-        told += usize::from(!scene.work().is_empty());
-        scene.live.take(Event::Health { entry: name(), at: at(n as i64), health: Ok(()) });
-        told += usize::from(!scene.work().is_empty());
-        scene.disconnect(n, n as i64);
-        told += usize::from(!scene.work().is_empty());
-        scene.now += Duration::from_millis(7);
-    }
-    assert!((14..=16).contains(&told), "{told} in 10 s, 5 of them at once");
-    scene.now += Duration::from_secs(1);
-    assert_eq!(scene.work(), "disconnected at 999, connected at 999", "the last word is told");
-}
-
-#[test]
-fn what_others_did_to_the_entry_of_a_connected_workload_is_mended() {
-    let mut scene = Scene::new();
-    scene.live.take(Event::Left { entry: name() });
-    assert_eq!(scene.work(), "", "nobody is connected here");
-    scene.connect(1, 0);
-    scene.live.take(Event::Health { entry: name(), at: at(1), health: Err("down".into()) });
-    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
-    scene.live.take(Event::Left { entry: name() });
-    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
-    scene.live.take(Event::Gone { entry: name(), at: scene.now });
-    assert_eq!(scene.work(), "", "not at once: somebody may take it away again and again");
-    scene.now += Duration::from_secs(1);
-    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
-}
-
-#[test]
-fn health_follows_the_connection_and_the_newest_counts() {
-    let mut scene = Scene::new();
-    let report = |scene: &mut Scene, time, health: Result<(), &str>| {
-        scene.live.take(Event::Health { entry: name(), at: at(time), health: health.map_err(str::to_owned) });
-    };
-    report(&mut scene, 0, Ok(()));
-    assert_eq!(scene.work(), "", "nobody is connected");
-    scene.connect(1, 0);
-    report(&mut scene, 1, Ok(()));
-    report(&mut scene, 2, Err("down"));
-    assert_eq!(scene.work(), "connected at 0");
-    assert_eq!(scene.work(), "Err(\"down\")");
-    assert_eq!(scene.work(), "");
-    report(&mut scene, 3, Ok(()));
-    scene.disconnect(1, 4);
-    assert_eq!(scene.work(), "disconnected at 4, connected at 0");
-    assert_eq!(scene.work(), "", "a workload that is gone has no health");
-}
-
-#[test]
-fn a_group_that_is_made_again_registers_its_workloads() {
-    let mut scene = Scene::new();
-    scene.connect(1, 0);
-    scene.work();
-    let added = |group: &str| Event::GroupAdded { namespace: "vms".into(), name: group.into() };
-    scene.live.take(added("other"));
-    assert_eq!(scene.work(), "");
-    scene.live.take(added("machines"));
-    assert_eq!(scene.work(), "connected at 0");
-}
-
-#[test]
-fn clean_ups_come_one_after_the_other_and_spare_the_connected() {
-    let mut scene = Scene::new();
-    let entry = |n: u32| EntryName { namespace: "vms".into(), name: format!("e{n}").into() };
-    scene.connect(1, 0);
-    scene.work();
-    scene.live.suspect(&name(), scene.now);
-    (0..3).for_each(|n| scene.live.suspect(&entry(n), scene.now));
-    for n in 0..3 {
-        assert_eq!(scene.live.due(scene.now), [(entry(n), Task::CleanUp)]);
-        scene.live.done(&entry(n), &Task::CleanUp, Outcome::Done, scene.now);
-        assert_eq!(scene.live.due(scene.now), []);
-        scene.now += Duration::from_millis(50);
-    }
-    assert_eq!(scene.live.next(), None);
-}
-
-/// Two replicas with the marks of one entry between them; a workload moves from one to the other as it likes.
-#[derive(Clone, Copy, Debug)]
-enum Move {
-    Connect(usize),
-    Disconnect(usize),
-    /// The replica does what it has to do.
-    Work(usize),
-}
-
-proptest! {
-    /// Whatever the order in which replicas write: when all is done, the entry says who has the workload, or since when nobody
-    /// has it.
-    #[test]
-    fn replicas_agree_in_the_end(
-        moves in proptest::collection::vec((0usize..2, 0u8..3), 1..40),
-    ) {
-        let mut replicas = [Scene::new(), Scene::new()];
-        let names = ["replica-a", "replica-b"];
-        let mut entry = json!({"metadata": {"name": "machines-10.0.0.1"}});
-        // The connection of the workload: at most one, as of one proxy.
-        let mut connected: Option<(usize, u64)> = None;
-        let mut time = 0;
-        let mut work = |replica: &mut Scene, at_replica: usize| {
-            replica.now += Duration::from_secs(1);
-            let Some(task) = replica.due() else { return false };
-            match &task {
-                Task::Connect { at, .. } => marks::connect(&mut entry, names[at_replica], *at),
-                Task::Disconnect { connected, at } => {
-                    marks::disconnect(&mut entry, names[at_replica], *connected, *at)
-                }
-                _ => Verdict::Skip,
-            };
-            replica.done(&task, Outcome::Done);
-            true
-        };
-        let moves = moves.into_iter().map(|(replica, what)| match what {
-            0 => Move::Connect(replica),
-            1 => Move::Disconnect(replica),
-            _ => Move::Work(replica),
-        });
-        for (number, next) in moves.enumerate() {
-            time += 1;
-            match next {
-                Move::Connect(replica) => {
-                    // It connects before the other replica sees that it left.
-                    replicas[replica].connect(number as u64, time);
-                    time += 1;
-                    if let Some((old, number)) = connected.replace((replica, number as u64)) {
-                        replicas[old].disconnect(number, time);
-                    }
-                }
-                Move::Disconnect(replica) => {
-                    if let Some((_, number)) = connected.take_if(|(at, _)| *at == replica) {
-                        replicas[replica].disconnect(number, time);
-                    }
-                }
-                Move::Work(replica) => {
-                    work(&mut replicas[replica], replica);
-                }
-            }
-        }
-        for (at_replica, replica) in replicas.iter_mut().enumerate() {
-            while work(replica, at_replica) {}
-        }
-        let marks = marks_of(&entry);
-        match connected {
-            Some((replica, _)) => prop_assert_eq!((marks[0], marks[1].is_some(), marks[2]), (Some(names[replica]), true, None)),
-            None => prop_assert!(marks[1].is_none(), "{:?}", marks),
-        }
-    }
+    assert_eq!(marks::clean_up(&mut entry, "a", &Seen::LeftHere), CleanUp::Leave);
 }

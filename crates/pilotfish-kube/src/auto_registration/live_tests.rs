@@ -1,0 +1,422 @@
+//! What is told of connections, when, and what comes of it with several replicas.
+
+use super::entry::EntryName;
+use super::live::{Event, Live, Outcome, Task};
+use super::marks::{self, Connected, Seen, later};
+use super::sightings::Suspect;
+use super::tests::{applicant, at, made, mark, marks_of, name};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// The machine with its clock.
+struct Scene {
+    live: Live,
+    now: Instant,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self { live: Live::new(Duration::from_secs(10)), now: Instant::now() }
+    }
+
+    fn connect(&mut self, connection: u64, time: i64) {
+        self.live.take(Event::Connected { connection, entry: name(), applicant: applicant(), at: at(time) });
+    }
+
+    fn disconnect(&mut self, connection: u64, time: i64) {
+        self.live.take(Event::Disconnected { connection, entry: name(), at: at(time) });
+    }
+
+    fn due(&mut self) -> Option<Task> {
+        let mut due = self.live.due(self.now);
+        assert!(due.len() < 2);
+        due.pop().map(|(_, task)| task)
+    }
+
+    fn done(&mut self, task: &Task, outcome: Outcome) {
+        self.live.done(&name(), task, outcome, self.now);
+    }
+
+    /// What is due is done; as words.
+    fn work(&mut self) -> String {
+        self.now += Duration::from_millis(1);
+        let Some(task) = self.due() else { return String::new() };
+        self.done(&task, Outcome::Done);
+        match task {
+            Task::Connect { at: time, .. } => {
+                format!("connected at {}", time.duration_since(at(0)).as_secs())
+            }
+            Task::Disconnect { at: time } => {
+                format!("disconnected at {}", time.duration_since(at(0)).as_secs())
+            }
+            Task::Report { health, .. } => format!("{health:?}"),
+            Task::CleanUp { is_sure: true, .. } => "clean up".into(),
+            Task::CleanUp { .. } => "look".into(),
+        }
+    }
+}
+
+#[test]
+fn only_the_last_connection_counts_and_the_grace_time_follows() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    assert_eq!(scene.work(), "connected at 0");
+    scene.connect(2, 5);
+    assert_eq!(scene.work(), "connected at 5");
+    scene.disconnect(1, 6);
+    assert_eq!(scene.work(), "");
+    scene.disconnect(2, 7);
+    assert_eq!(scene.work(), "disconnected at 7");
+    assert_eq!(scene.work(), "");
+    scene.now += Duration::from_secs(9);
+    assert_eq!(scene.work(), "");
+    scene.now += Duration::from_secs(1);
+    assert_eq!(scene.work(), "clean up");
+    assert_eq!(scene.live.next(), None, "nothing is left");
+}
+
+#[test]
+fn a_workload_that_returns_in_time_keeps_its_entry() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    scene.work();
+    scene.disconnect(1, 1);
+    scene.work();
+    scene.connect(2, 3);
+    assert_eq!(scene.work(), "connected at 3");
+    scene.now += Duration::from_secs(60);
+    assert_eq!(scene.work(), "");
+}
+
+#[test]
+fn what_happens_meanwhile_is_told_once() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    let task = scene.due().unwrap();
+    scene.disconnect(1, 1);
+    scene.connect(2, 2);
+    scene.disconnect(2, 3);
+    scene.connect(3, 4);
+    assert_eq!(scene.due(), None, "one thing at a time");
+    scene.done(&task, Outcome::Done);
+    assert_eq!(scene.work(), "connected at 4");
+    assert_eq!(scene.work(), "");
+}
+
+#[test]
+fn what_fails_is_tried_on_ever_more_seldom() {
+    let mut scene = Scene::new();
+    let fail = |scene: &mut Scene, outcome| {
+        let task = scene.due().unwrap();
+        scene.done(&task, outcome);
+        assert_eq!(scene.due(), None);
+        let next = scene.live.next()?;
+        let pause = next.duration_since(scene.now).as_millis();
+        scene.now = next;
+        Some(pause)
+    };
+    scene.connect(1, 0);
+    for pause in [5, 10, 20, 40] {
+        assert_eq!(fail(&mut scene, Outcome::Retry), Some(pause));
+    }
+    for _ in 0..100 {
+        let pause = fail(&mut scene, Outcome::Retry).unwrap();
+        assert!((80..=15_000).contains(&pause), "{pause}");
+    }
+    assert_eq!(fail(&mut scene, Outcome::Retry), Some(15_000), "a connection is not forgotten");
+    assert_eq!(scene.work(), "connected at 0");
+    scene.disconnect(1, 1);
+    for _ in 0..20 {
+        fail(&mut scene, Outcome::Retry);
+    }
+    assert_eq!(scene.work(), "disconnected at 1", "nor is a workload that left");
+}
+
+#[test]
+fn what_may_be_hopeless_is_tried_five_times_and_again_at_the_sweep() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    for _ in 0..5 {
+        scene.now += Duration::from_secs(1);
+        let task = scene.due().unwrap();
+        scene.done(&task, Outcome::Missing);
+    }
+    assert_eq!((scene.due(), scene.live.next()), (None, None));
+    scene.now += Duration::from_secs(10);
+    scene.live.renew(|_| None, (scene.now, at(100)));
+    assert_eq!(scene.work(), "connected at 0");
+    scene.live.renew(|_| Some(Some(at(0))), (scene.now, at(5000)));
+    assert_eq!(scene.work(), "", "all is well, whatever the clock says");
+}
+
+#[test]
+fn marks_are_written_anew_after_half_an_hour_whatever_the_clock_says() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    assert_eq!(scene.work(), "connected at 0");
+    scene.now += Duration::from_secs(1799);
+    scene.live.renew(|_| Some(Some(at(0))), (scene.now, at(1799)));
+    assert_eq!(scene.work(), "");
+    scene.now += Duration::from_secs(1);
+    scene.live.renew(|_| Some(Some(at(0))), (scene.now, at(1800)));
+    assert_eq!(scene.work(), "connected at 1800");
+    scene.now += Duration::from_secs(1800);
+    // The clock was turned back by an hour: the mark must differ all the same.
+    scene.live.renew(|_| Some(Some(at(1800))), (scene.now, at(0)));
+    let Some(Task::Connect { at: time, .. }) = scene.due() else { panic!("nothing is written anew") };
+    assert!(time > at(1800));
+}
+
+#[test]
+fn a_workload_that_another_replica_claims_is_claimed_at_the_next_sweep() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    let task = scene.due().unwrap();
+    // Another one's clock is ahead, and its mark came between.
+    scene.done(&task, Outcome::Elsewhere);
+    scene.now += Duration::from_secs(10);
+    scene.live.renew(|_| Some(Some(at(3600))), (scene.now, at(100)));
+    let Some(Task::Connect { at: time, .. }) = scene.due() else { panic!("it is given up") };
+    assert!(time > at(3600));
+}
+
+#[test]
+fn what_seems_to_be_nobodys_is_watched_once_more() {
+    let mut scene = Scene::new();
+    let suspect = |scene: &Scene| Suspect {
+        name: name(),
+        mark: mark(&made(&applicant())).unwrap(),
+        at: scene.now,
+        is_sure: false,
+    };
+    scene.live.suspect(suspect(&scene));
+    let task = scene.due().unwrap();
+    assert!(matches!(task, Task::CleanUp { is_sure: false, .. }));
+    scene.done(&task, Outcome::Again);
+    scene.live.suspect(suspect(&scene));
+    scene.now += Duration::from_secs(59);
+    assert_eq!(scene.due(), None);
+    scene.now += Duration::from_secs(1);
+    let task = scene.due().unwrap();
+    assert!(matches!(task, Task::CleanUp { is_sure: true, .. }));
+    // The API server went away: whoever has the workload could not say so either.
+    for _ in 0..3 {
+        scene.done(&task, Outcome::Retry);
+        assert_eq!(scene.due(), None, "not at once");
+        scene.now += Duration::from_secs(15);
+        assert!(matches!(scene.due(), Some(Task::CleanUp { is_sure: false, .. })));
+    }
+    scene.done(&task, Outcome::Again);
+    // It connects here meanwhile.
+    scene.connect(1, 0);
+    assert_eq!(scene.work(), "connected at 0");
+    scene.now += Duration::from_secs(600);
+    assert_eq!(scene.work(), "");
+}
+
+#[test]
+fn at_the_end_nothing_is_tried_for_ever() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    for _ in 0..20 {
+        scene.now += Duration::from_secs(15);
+        let task = scene.due().unwrap();
+        scene.done(&task, Outcome::Retry);
+    }
+    scene.disconnect(1, 1);
+    let task = scene.due().unwrap();
+    scene.done(&task, Outcome::Retry);
+    scene.live.end();
+    for _ in 0..5 {
+        assert!(scene.live.has_news());
+        let task = scene.due().unwrap();
+        scene.done(&task, Outcome::Retry);
+        scene.now += Duration::from_millis(500);
+    }
+    assert!(!scene.live.has_news());
+}
+
+#[test]
+fn a_workload_that_comes_and_goes_without_end_is_told_of_once_in_a_second() {
+    let mut scene = Scene::new();
+    let mut told = 0;
+    for n in 0..1000 {
+        scene.connect(n, n as i64);
+        told += usize::from(!scene.work().is_empty());
+        scene.live.take(Event::Health { entry: name(), at: at(n as i64), health: Ok(()) });
+        told += usize::from(!scene.work().is_empty());
+        scene.disconnect(n, n as i64);
+        told += usize::from(!scene.work().is_empty());
+        scene.now += Duration::from_millis(7);
+    }
+    assert!((14..=16).contains(&told), "{told} in 10 s, 5 of them at once");
+    scene.now += Duration::from_secs(1);
+    assert_eq!(scene.work(), "disconnected at 999", "the last word is told");
+}
+
+#[test]
+fn what_others_did_to_the_entry_of_a_connected_workload_is_mended() {
+    let mut scene = Scene::new();
+    scene.live.take(Event::Left { entry: name() });
+    assert_eq!(scene.work(), "", "nobody is connected here");
+    scene.connect(1, 0);
+    scene.live.take(Event::Health { entry: name(), at: at(1), health: Err("down".into()) });
+    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
+    scene.live.take(Event::Left { entry: name() });
+    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
+    scene.live.take(Event::Gone { entry: name(), at: scene.now });
+    assert_eq!(scene.work(), "", "not at once: somebody may take it away again and again");
+    scene.now += Duration::from_secs(1);
+    assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
+}
+
+#[test]
+fn health_follows_the_connection_and_the_newest_counts() {
+    let mut scene = Scene::new();
+    let report = |scene: &mut Scene, time, health: Result<(), &str>| {
+        scene.live.take(Event::Health { entry: name(), at: at(time), health: health.map_err(str::to_owned) });
+    };
+    report(&mut scene, 0, Ok(()));
+    assert_eq!(scene.work(), "", "nobody is connected");
+    scene.connect(1, 0);
+    report(&mut scene, 1, Ok(()));
+    report(&mut scene, 2, Err("down"));
+    assert_eq!(scene.work(), "connected at 0");
+    assert_eq!(scene.work(), "Err(\"down\")");
+    assert_eq!(scene.work(), "");
+    report(&mut scene, 3, Ok(()));
+    scene.disconnect(1, 4);
+    assert_eq!(scene.work(), "disconnected at 4");
+    assert_eq!(scene.work(), "", "a workload that is gone has no health");
+}
+
+#[test]
+fn a_group_that_is_made_again_registers_its_workloads() {
+    let mut scene = Scene::new();
+    scene.connect(1, 0);
+    scene.work();
+    let added = |group: &str| Event::GroupAdded { namespace: "vms".into(), name: group.into() };
+    scene.live.take(added("other"));
+    assert_eq!(scene.work(), "");
+    scene.live.take(added("machines"));
+    assert_eq!(scene.work(), "connected at 0");
+}
+
+#[test]
+fn clean_ups_come_one_after_the_other_and_spare_the_connected() {
+    let mut scene = Scene::new();
+    let entry = |n: u32| EntryName { namespace: "vms".into(), name: format!("e{n}").into() };
+    scene.connect(1, 0);
+    scene.work();
+    let seen = mark(&made(&applicant())).unwrap();
+    let suspect = |name: EntryName, at| Suspect { name, mark: seen.clone(), at, is_sure: true };
+    scene.live.suspect(suspect(name(), scene.now));
+    (0..3).for_each(|n| scene.live.suspect(suspect(entry(n), scene.now)));
+    let task = Task::CleanUp { seen: Seen::Mark(seen.clone()), is_sure: true };
+    for n in 0..3 {
+        assert_eq!(scene.live.due(scene.now), [(entry(n), task.clone())]);
+        scene.live.done(&entry(n), &task, Outcome::Done, scene.now);
+        assert_eq!(scene.live.due(scene.now), []);
+        scene.now += Duration::from_millis(50);
+    }
+    assert_eq!(scene.live.next(), None);
+}
+
+/// Two replicas with the marks of one entry between them; a workload moves from one to the other as it likes.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    /// It connects, and the replica has seen what the entry says, or not yet.
+    Connect(usize, bool),
+    Disconnect(usize),
+    /// The replica does what it has to do.
+    Work(usize),
+    /// The replica sees the entry.
+    See(usize),
+}
+
+const NAMES: [&str; 2] = ["replica-a", "replica-b"];
+
+/// Does what a replica has to do next. Whether there was something.
+fn work(entry: &mut Value, replicas: &mut [Scene; 2], at_replica: usize) -> bool {
+    let replica = &mut replicas[at_replica];
+    replica.now += Duration::from_secs(1);
+    let Some(task) = replica.due() else { return false };
+    let outcome = match &task {
+        Task::Connect { at, .. } => match marks::connect(entry, NAMES[at_replica], *at) {
+            Connected::Here(_) => Outcome::Done,
+            Connected::Elsewhere => Outcome::Elsewhere,
+        },
+        Task::Disconnect { at } => {
+            marks::disconnect(entry, NAMES[at_replica], *at);
+            Outcome::Done
+        }
+        _ => Outcome::Done,
+    };
+    replica.done(&task, outcome);
+    true
+}
+
+/// A replica sees the entry as it is.
+fn see(entry: &Value, replica: &mut Scene) {
+    if mark(entry).is_some_and(|mark| mark.has_left()) {
+        replica.live.take(Event::Left { entry: name() });
+    }
+}
+
+proptest! {
+    /// Whatever the order in which replicas write, however wrong their clocks are and whatever they have seen of each other: when
+    /// all is done, the entry says who has the workload, or since when nobody has it.
+    #[test]
+    fn replicas_agree_in_the_end(
+        moves in proptest::collection::vec((0usize..2, 0u8..5), 1..40),
+        wrong in [-7200i64..7200, -7200i64..7200],
+    ) {
+        let mut replicas = [Scene::new(), Scene::new()];
+        let mut entry = json!({"metadata": {"name": "machines-10.0.0.1"}});
+        // The connection of the workload: at most one, as of one proxy.
+        let mut connected: Option<(usize, u64)> = None;
+        let mut time = 0;
+        let moves = moves.into_iter().map(|(replica, what)| match what {
+            0 => Move::Connect(replica, true),
+            1 => Move::Connect(replica, false),
+            2 => Move::Disconnect(replica),
+            3 => Move::See(replica),
+            _ => Move::Work(replica),
+        });
+        for (number, next) in moves.enumerate() {
+            time += 1;
+            match next {
+                Move::Connect(replica, knows) => {
+                    let known = mark(&entry).filter(|_| knows).and_then(|mark| mark.latest());
+                    let at = later(at(time + wrong[replica]), known);
+                    // It connects before the other replica sees that it left.
+                    let (connection, entry) = (number as u64, name());
+                    replicas[replica].live.take(Event::Connected { connection, entry, applicant: applicant(), at });
+                    time += 1;
+                    if let Some((old, number)) = connected.replace((replica, number as u64)) {
+                        replicas[old].disconnect(number, time + wrong[old]);
+                    }
+                }
+                Move::Disconnect(replica) => {
+                    if let Some((_, number)) = connected.take_if(|(at, _)| *at == replica) {
+                        replicas[replica].disconnect(number, time + wrong[replica]);
+                    }
+                }
+                Move::Work(replica) => {
+                    work(&mut entry, &mut replicas, replica);
+                }
+                Move::See(replica) => see(&entry, &mut replicas[replica]),
+            }
+        }
+        for replica in [0, 1, 0, 1] {
+            while work(&mut entry, &mut replicas, replica) {}
+            replicas.iter_mut().for_each(|replica| see(&entry, replica));
+        }
+        let marks = marks_of(&entry);
+        match connected {
+            Some((replica, _)) => prop_assert_eq!((marks[0], marks[1].is_some(), marks[2]), (Some(NAMES[replica]), true, None)),
+            None => prop_assert!(marks[1].is_none(), "{:?}", marks),
+        }
+    }
+}
