@@ -201,11 +201,26 @@ impl Feed {
         if !key.namespace.is_empty() && !self.selected.contains_key(&key.namespace) {
             self.selected.insert(key.namespace.clone(), self.evaluate(&key.namespace));
         }
+        let left = after.is_none().then(|| namespace.clone().unwrap_or_else(|| key.namespace.clone()));
         if self.is_visible(&key) {
             out.push(after.map_or(ObjectEvent::Deleted(key), ObjectEvent::Applied));
         }
         if let Some(namespace) = namespace {
             self.reselect(&namespace, out);
+        }
+        if let Some(left) = left {
+            self.forget_if_empty(&left);
+        }
+    }
+
+    /// Forgets a namespace of which nothing is left: there is no end to namespaces that come and go.
+    fn forget_if_empty(&mut self, namespace: &Namespace) {
+        if self.objects.contains_key(&ObjectKey::new(Kind::Namespace, "", namespace.as_str())) {
+            return;
+        }
+        let has = |kind: &Kind| self.range(*kind, namespace.as_str(), Some(namespace)).next().is_some();
+        if !Kind::ALL.iter().any(has) {
+            self.selected.remove(namespace);
         }
     }
 
@@ -250,5 +265,38 @@ impl Feed {
         let mut labels = Labels::unwrap_or_clone(labels);
         labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| namespace.to_string());
         self.selectors.iter().any(|selector| selector.matches(&labels))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails this way")]
+mod tests {
+    use super::*;
+    use crate::testing::objects;
+
+    #[test]
+    fn namespaces_that_come_and_go_leave_nothing() {
+        let mut feed = Feed::default();
+        feed.add_source("s");
+        let mut out = Vec::new();
+        for round in 0..10 {
+            let text = format!(
+                "apiVersion: v1\nkind: Namespace\nmetadata: {{name: n{round}}}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {{name: a, namespace: n{round}}}\nspec: {{ports: [{{port: 80}}]}}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {{name: b, namespace: n{round}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+            );
+            let mut keys = Vec::new();
+            for object in objects(&text).unwrap() {
+                keys.push(object.key().clone());
+                feed.take("s", SourceEvent::Object(ObjectEvent::Applied(object)), &mut out);
+            }
+            // What is in a namespace may be seen to go before it or after it.
+            keys.rotate_left(round % 3);
+            for key in keys {
+                feed.take("s", SourceEvent::Object(ObjectEvent::Deleted(key)), &mut out);
+            }
+            assert!(feed.selected.is_empty() && feed.objects.is_empty(), "round {round}");
+        }
+        assert_eq!(out.len(), 60);
     }
 }
