@@ -17,6 +17,9 @@ pub struct Request<'a> {
     /// What kind of object it is about.
     #[serde(default)]
     pub kind: RequestKind,
+    /// The name, empty where the API server makes one.
+    #[serde(default)]
+    pub name: String,
     /// The namespace, empty for objects without one.
     #[serde(default)]
     pub namespace: String,
@@ -119,10 +122,20 @@ pub struct Status {
     pub details: Details,
 }
 
-/// Causes by field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// Which object, and causes by field. `kubectl` tells both: of a folder of objects one has to know which is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Details {
+    /// The object's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its API group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Its kind.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
     /// Each a field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
 }
 
@@ -164,8 +177,17 @@ impl Response {
     /// The object is refused because it could not be dealt with.
     #[must_use]
     pub fn failed(uid: impl Into<String>, message: String) -> Self {
-        let details = Details { causes: Vec::new() };
-        let status = Status { code: 500, reason: "InternalError", message, details };
+        Self::refused(uid, (500, "InternalError"), message)
+    }
+
+    /// The object is refused because of what it asks for.
+    #[must_use]
+    pub fn bad(uid: impl Into<String>, message: String) -> Self {
+        Self::refused(uid, (400, "BadRequest"), message)
+    }
+
+    fn refused(uid: impl Into<String>, (code, reason): (u16, &'static str), message: String) -> Self {
+        let status = Status { code, reason, message, details: Details::default() };
         Self { allowed: false, status: Some(status), ..Self::allowed(uid) }
     }
 

@@ -28,7 +28,7 @@ impl Validator {
     #[must_use]
     pub fn review(&self, request: &Request<'_>) -> Response {
         match self.problems(request) {
-            Some(problems) => answer(&request.uid, &problems),
+            Some(problems) => answer(request, &problems),
             None => Response::allowed(request.uid.as_str()),
         }
     }
@@ -65,9 +65,9 @@ fn is_going(json: &[u8]) -> bool {
     serde_json::from_slice::<Object>(json).is_ok_and(|object| object.metadata.deletion_timestamp.is_some())
 }
 
-fn answer(uid: &str, problems: &[Problem]) -> Response {
+fn answer(request: &Request<'_>, problems: &[Problem]) -> Response {
     let (errors, doubts): (Vec<_>, Vec<_>) = problems.iter().partition(|problem| problem.is_error());
-    let mut response = Response::allowed(uid);
+    let mut response = Response::allowed(request.uid.as_str());
     response.warnings = texts(&doubts);
     if !errors.is_empty() {
         let cause = |problem: &&Problem| Cause {
@@ -80,7 +80,12 @@ fn answer(uid: &str, problems: &[Problem]) -> Response {
             code: 422,
             reason: "Invalid",
             message: texts(&errors).join("\n"),
-            details: Details { causes: errors.iter().take(MOST).map(cause).collect() },
+            details: Details {
+                name: request.name.clone(),
+                group: request.kind.group.clone(),
+                kind: request.kind.kind.clone(),
+                causes: errors.iter().take(MOST).map(cause).collect(),
+            },
         });
     }
     response
@@ -102,7 +107,7 @@ mod tests {
 
     fn review(operation: &str, kind: &str, object: &str) -> Response {
         let body = format!(
-            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7","operation":"{operation}",
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7","name":"a","operation":"{operation}",
             "kind":{{"group":"networking.istio.io","version":"v1","kind":"{kind}"}},"object":{object}}}}}"#
         );
         Validator::new(Vec::new()).review(&parse(body.as_bytes()).unwrap())
@@ -119,6 +124,7 @@ mod tests {
         assert!(status.message.starts_with("spec.http[0].tmeout: "), "{}", status.message);
         assert!(status.message.ends_with("(did you mean \"timeout\"?)"), "{}", status.message);
         assert_eq!(status.details.causes[0].field, "spec.http[0].tmeout");
+        assert_eq!((status.details.kind.as_str(), status.details.name.as_str()), ("VirtualService", "a"));
         assert!(!status.details.causes[0].message.contains("http[0]"), "{:?}", status.details);
     }
 

@@ -143,10 +143,7 @@ metadata: {name: shop}
 
 /// Creates a VirtualService; the error is the API server's.
 async fn create(server: &ApiServer, yaml: &str, name: &str) -> Result<(), String> {
-    let kind = Kind::VirtualService;
-    let gvk = GroupVersionKind::gvk(kind.group(), "v1", kind.name());
-    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
-    let api: Api<DynamicObject> = Api::namespaced_with(server.client(), "shop", &resource);
+    let api = virtual_services(server, "v1");
     let value: serde_json::Value = serde_saphyr::from_str(&yaml.replace("NAME", name)).unwrap();
     let object: DynamicObject = serde_json::from_value(value).unwrap();
     match api.create(&PostParams::default(), &object).await {
@@ -198,6 +195,15 @@ async fn objects_are_refused_in_the_words_of_validate() {
 
     assert_eq!(create(&server, GOOD, "good").await, Ok(()));
     let refusal = create(&server, BAD, "bad").await.unwrap_err();
+    let object: DynamicObject = serde_saphyr::from_str(&BAD.replace("NAME", "bad")).unwrap();
+    let refused = virtual_services(&server, "v1").create(&PostParams::default(), &object).await;
+    let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
+    // `kubectl` says by these which of many objects it is.
+    let details = status.details.unwrap();
+    assert_eq!(
+        (details.kind.as_str(), details.name.as_str(), details.causes.len()),
+        ("VirtualService", "bad", 2)
+    );
     let file = read("bad.yaml", BAD.replace("NAME", "bad").as_bytes(), &Limits::default());
     let lines: Vec<_> = file.refused[0].problems.iter().map(ToString::to_string).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");

@@ -137,6 +137,9 @@ impl Injector {
         match self.inject(&mut after, &request.namespace, owner(&before)) {
             Ok(Ok(())) => Response::patched(request.uid.as_str(), &diff(&before, &after)),
             Ok(Err(_)) => Response::allowed(request.uid.as_str()),
+            Err(error @ TemplateError::Annotation { .. }) => {
+                Response::bad(request.uid.as_str(), error.to_string())
+            }
             Err(error) => Response::failed(request.uid.as_str(), error.to_string()),
         }
     }
@@ -264,7 +267,9 @@ mod tests {
     fn what_would_never_start_is_refused() {
         let pod =
             r#"{"metadata": {"annotations": {"traffic.sidecar.istio.io/excludeInboundPorts": "http"}}}"#;
-        let message = review("CREATE", "Pod", pod).status.unwrap().message;
+        let status = review("CREATE", "Pod", pod).status.unwrap();
+        assert_eq!(status.code, 400);
+        let message = status.message;
         assert!(
             message.contains("traffic.sidecar.istio.io/excludeInboundPorts") && message.contains("no port"),
             "{message}"
