@@ -157,10 +157,13 @@ impl Machine {
         self.next = now + self.times.retry.mul_f64(0.1 * jitter.clamp(0.0, 1.0));
     }
 
-    /// There was no answer, or one that says nothing about the Lease. Whether a claim was stored is not known.
-    pub(super) fn failed(&mut self, now: Instant, jitter: f64) {
+    /// There was no answer to what was sent at `sent`, or one that says nothing about the Lease. Whether a claim was stored is
+    /// not known.
+    pub(super) fn failed(&mut self, sent: Instant, now: Instant, jitter: f64) {
         self.must_read = true;
-        self.next = now + self.jittered(jitter);
+        let pause = self.jittered(jitter);
+        // To wait in vain for an answer was pause enough: a leader's deadline comes nearer.
+        self.next = (sent + pause).max(now + pause / 10);
     }
 
     /// We lead no longer, of our own will.

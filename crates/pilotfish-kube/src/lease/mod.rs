@@ -150,7 +150,7 @@ impl Elector {
                     () = &mut stop => break,
                 },
                 Step::Read => tokio::select! {
-                    answer = read(&self.api, &self.settings) => self.was_read(answer),
+                    answer = read(&self.api, &self.settings) => self.was_read(answer, now),
                     () = &mut stop => break,
                 },
                 Step::Write(claim) => {
@@ -176,7 +176,7 @@ impl Elector {
         record.lease(name, claim.over.as_deref(), before)
     }
 
-    fn was_read(&mut self, answer: Answer<Option<Lease>>) {
+    fn was_read(&mut self, answer: Answer<Option<Lease>>, sent: Instant) {
         let now = Instant::now();
         match answer {
             Answer::Got(lease) => {
@@ -188,7 +188,7 @@ impl Elector {
                 self.lease = lease;
             }
             Answer::Refused => self.machine.refused(now, random()),
-            Answer::Failed(reason) => self.trouble(&reason),
+            Answer::Failed(reason) => self.trouble(&reason, sent),
         }
     }
 
@@ -202,12 +202,12 @@ impl Elector {
                 self.lease = Some(lease);
             }
             Answer::Refused => self.machine.refused(now, random()),
-            Answer::Failed(reason) => self.trouble(&reason),
+            Answer::Failed(reason) => self.trouble(&reason, sent),
         }
     }
 
-    fn trouble(&mut self, reason: &str) {
-        self.machine.failed(Instant::now(), random());
+    fn trouble(&mut self, reason: &str, sent: Instant) {
+        self.machine.failed(sent, Instant::now(), random());
         if !std::mem::replace(&mut self.failing, true) {
             tracing::warn!(lease = %self.settings.name, reason, "the Lease cannot be read or written");
         }
@@ -233,15 +233,23 @@ impl Elector {
 
     /// Gives the Lease back if it is ours. What cannot be said in a moment is not said: the Lease then ends by itself.
     async fn release(&mut self) {
-        let Answer::Got(Some(lease)) = read(&self.api, &self.settings).await else { return };
+        let lease = match read(&self.api, &self.settings).await {
+            Answer::Got(Some(lease)) => lease,
+            Answer::Got(None) | Answer::Refused => return,
+            Answer::Failed(reason) => return self.not_released(&reason),
+        };
         let (record, version) = parts(&lease);
         if record.holder != self.settings.identity {
             return;
         }
         let released = record.released().lease(&self.settings.name, Some(&version), Some(lease));
         if let Answer::Failed(reason) = write(&self.api, &self.settings, &released).await {
-            tracing::warn!(lease = %self.settings.name, reason, "the Lease was not given back, it ends by itself");
+            self.not_released(&reason);
         }
+    }
+
+    fn not_released(&self, reason: &str) {
+        tracing::warn!(lease = %self.settings.name, reason, "the Lease was not given back, it ends by itself");
     }
 }
 

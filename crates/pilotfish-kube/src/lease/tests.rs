@@ -96,7 +96,7 @@ fn who_cannot_renew_stops_before_the_deadline_and_says_so_at_once_when_another_l
     let renewal = now + seconds(2);
     assert_eq!(machine.step(now), Step::Wait(renewal));
     assert!(matches!(machine.step(renewal), Step::Write(_)));
-    machine.failed(renewal, 0.0);
+    machine.failed(renewal, renewal, 0.0);
     assert_eq!(machine.leads_until(renewal), Some(now + seconds(10)));
     assert_eq!(machine.leads_until(now + seconds(10)), None);
     machine.read(Some((record("other", 1), version(2))), renewal + seconds(1), 0.0);
@@ -108,12 +108,29 @@ fn a_claim_whose_answer_was_lost_must_be_confirmed() {
     let now = Instant::now();
     let mut machine = machine(now);
     machine.read(None, now, 0.0);
-    machine.failed(now, 0.0);
+    machine.failed(now, now, 0.0);
     let later = now + seconds(2);
     assert_eq!(machine.step(later), Step::Read);
     machine.read(Some((record("me", 1), version(1))), later, 0.0);
     assert_eq!(machine.leads_until(later), None);
     assert!(matches!(machine.step(later), Step::Write(claim) if claim.over == Some(version(1))));
+}
+
+#[test]
+fn a_leader_that_waited_for_an_answer_asks_again_at_once() {
+    let now = Instant::now();
+    let mut machine = machine(now);
+    machine.read(None, now, 0.0);
+    machine.wrote(record("me", 1), version(1), now, now);
+    let renewal = now + seconds(2);
+    // The renewal takes the 5 seconds that a request may take, and with the pause the deadline would be as good as over.
+    let late = renewal + seconds(5);
+    machine.failed(renewal, late, 1.0);
+    let Step::Wait(next) = machine.step(late) else { panic!("it does not hammer") };
+    assert!(next < late + seconds(1) && next > late, "{:?}", next - late);
+    // What is refused at once is asked again after the pause.
+    machine.failed(late, late, 0.0);
+    assert_eq!(machine.step(late), Step::Wait(late + seconds(2)));
 }
 
 #[test]
@@ -267,7 +284,7 @@ impl Candidate {
     fn answer(&mut self, flight: &Flight, now: Instant) {
         let sent = self.now(flight.sent);
         if flight.fate.answer_is_lost {
-            return self.machine.failed(now, 0.5);
+            return self.machine.failed(sent, now, 0.5);
         }
         match &flight.asked {
             Asked::Read(Some(lease)) => self.machine.read(lease.clone(), now, 0.5),
