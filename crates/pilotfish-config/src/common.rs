@@ -287,6 +287,24 @@ impl LabelSelector {
     }
 }
 
+/// The label that the API server gives every namespace.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Whether a namespace takes part in the mesh, by the mesh's `discoverySelectors`: one of them must match. Without any, all do.
+#[must_use]
+pub fn takes_part(
+    selectors: &[LabelSelector],
+    namespace: &str,
+    labels: Option<&BTreeMap<String, String>>,
+) -> bool {
+    if selectors.is_empty() {
+        return true;
+    }
+    let mut labels = labels.cloned().unwrap_or_default();
+    labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| namespace.to_owned());
+    selectors.iter().any(|selector| selector.matches(&labels))
+}
+
 impl LabelSelectorRequirement {
     fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);

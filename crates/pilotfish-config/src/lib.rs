@@ -28,7 +28,7 @@ mod yaml;
 
 pub use common::{
     Base64, Duration, IntOrString, LabelSelector, LabelSelectorOperator, LabelSelectorRequirement,
-    PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector,
+    PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector, takes_part,
 };
 pub use content::validate;
 pub use json::spec_json;

@@ -6,10 +6,56 @@
 
 use crate::gateway_api::{GatewayAddress, ParentReference, RouteGroupKind};
 use crate::kubernetes::LoadBalancerIngress;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// The controllers whose entries in `status.parents` are ours: the name under which Istio is known, and our own.
 pub const CONTROLLERS: [&str; 2] = ["istio.io/gateway-controller", "pilotfish.io/gateway-controller"];
+
+/// Whose Gateways and routes are told how they are: where istiod runs beside us, each tells its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Controllers {
+    /// Those of both names.
+    #[default]
+    Both,
+    /// Those of the name under which Istio is known.
+    Istio,
+    /// Those of our own name.
+    Pilotfish,
+}
+
+impl Controllers {
+    /// The controllers of these names; `None` when one is neither, or there is none.
+    #[must_use]
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        let [istio, own] = CONTROLLERS;
+        let mut found = (false, false);
+        for name in names {
+            match name {
+                _ if name == istio => found.0 = true,
+                _ if name == own => found.1 = true,
+                _ => return None,
+            }
+        }
+        match found {
+            (true, true) => Some(Self::Both),
+            (true, false) => Some(Self::Istio),
+            (false, true) => Some(Self::Pilotfish),
+            (false, false) => None,
+        }
+    }
+
+    /// Their names, at least one.
+    #[must_use]
+    pub fn names(self) -> &'static [&'static str] {
+        let (istio, own) = CONTROLLERS.split_at(1);
+        match self {
+            Self::Both => &CONTROLLERS,
+            Self::Istio => istio,
+            Self::Pilotfish => own,
+        }
+    }
+}
 
 /// What an object's status is to say.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,13 +71,26 @@ pub enum Status {
         /// Of its listeners, in their order.
         listeners: Vec<ListenerStatus>,
     },
-    /// Of a route: for each parent that is ours.
-    Route(Vec<ParentStatus>),
+    /// Of a route.
+    Route {
+        /// Whose entries are ours; those of others stay as they are.
+        ours: Controllers,
+        /// For each parent that is ours.
+        parents: Vec<ParentStatus>,
+    },
     /// Of an Ingress: where it is reached.
     Ingress(Vec<LoadBalancerIngress>),
-    /// Of an object of Istio: what is wrong with it. Nothing is said of objects with which nothing ever was.
-    Analysis(Vec<Message>),
+    /// Of an object of Istio.
+    Istio {
+        /// What is wrong with it; nothing is said of objects with which nothing ever was. `None` leaves what is there.
+        messages: Option<Vec<Message>>,
+        /// The addresses of a ServiceEntry's hosts. `None` leaves what is there.
+        addresses: Option<Vec<HostAddress>>,
+    },
 }
+
+/// The longest message of a condition in characters; Kubernetes refuses a status with one of more than 32,768.
+const LONGEST_MESSAGE: usize = 4096;
 
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +143,25 @@ pub struct Message {
     pub text: String,
 }
 
+/// An address that a host of a ServiceEntry was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(default)]
+pub struct HostAddress {
+    /// The host, as the entry has it.
+    pub host: String,
+    /// The address, as it is written.
+    pub value: String,
+}
+
+impl HostAddress {
+    /// The addresses in the stored status of a ServiceEntry. What is no such list has none.
+    #[must_use]
+    pub fn stored(status: &Value) -> Vec<Self> {
+        let read = |value: &Value| serde_json::from_value(value.clone()).ok();
+        list(&status["addresses"]).iter().filter_map(read).collect()
+    }
+}
+
 impl Condition {
     /// A condition that holds as it should.
     #[must_use]
@@ -101,8 +179,16 @@ impl Condition {
     fn is(&self, stored: &Value, generation: i64) -> bool {
         stored["status"] == self.word()
             && stored["reason"] == self.reason
-            && stored["message"] == self.message
+            && stored["message"] == self.text()
             && stored["observedGeneration"].as_i64().unwrap_or(0) == generation
+    }
+
+    /// The message, as far as it is told.
+    fn text(&self) -> &str {
+        match self.message.char_indices().nth(LONGEST_MESSAGE) {
+            Some((end, _)) => self.message.get(..end).unwrap_or_default(),
+            None => &self.message,
+        }
     }
 
     fn word(&self) -> &'static str {
@@ -128,7 +214,10 @@ impl Status {
                 let of = |listener: &ListenerStatus| times.listener(&stored["listeners"], listener);
                 put(&mut status, "listeners", listeners.iter().map(of).collect());
             }
-            Self::Route(parents) => put(&mut status, "parents", times.parents(&stored["parents"], parents)),
+            Self::Route { ours, parents } => {
+                let ours = ours.names();
+                put(&mut status, "parents", times.parents(&stored["parents"], ours, parents));
+            }
             Self::Ingress(points) => {
                 let list = ingress(&stored["loadBalancer"]["ingress"], points);
                 put(
@@ -137,11 +226,19 @@ impl Status {
                     if list.is_empty() { json!({}) } else { json!({"ingress": list}) },
                 );
             }
-            Self::Analysis(messages) => {
-                let had = list(&stored["conditions"]).iter().any(|stored| stored["type"] == PASSED_ANALYSIS);
-                if had || !messages.is_empty() {
-                    let conditions = times.conditions(&stored["conditions"], &[analysis(messages)]);
-                    put(&mut status, "conditions", conditions);
+            Self::Istio { messages, addresses } => {
+                if let Some(messages) = messages {
+                    let had =
+                        list(&stored["conditions"]).iter().any(|stored| stored["type"] == PASSED_ANALYSIS);
+                    if had || !messages.is_empty() {
+                        let conditions = times.conditions(&stored["conditions"], &[analysis(messages)]);
+                        put(&mut status, "conditions", conditions);
+                    }
+                }
+                if let Some(addresses) = addresses
+                    && sorted(&HostAddress::stored(stored)) != sorted(addresses)
+                {
+                    put(&mut status, "addresses", addresses.iter().map(host_address).collect());
                 }
             }
         }
@@ -179,6 +276,16 @@ fn put(status: &mut Map<String, Value>, name: &str, value: Value) {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn sorted(addresses: &[HostAddress]) -> Vec<&HostAddress> {
+    let mut sorted: Vec<_> = addresses.iter().collect();
+    sorted.sort();
+    sorted
+}
+
+fn host_address(address: &HostAddress) -> Value {
+    json!({"host": address.host, "value": address.value})
 }
 
 fn address(address: &GatewayAddress) -> Value {
@@ -242,7 +349,7 @@ impl Times<'_> {
             "type": condition.r#type,
             "status": condition.word(),
             "reason": condition.reason,
-            "message": condition.message,
+            "message": condition.text(),
             "observedGeneration": self.generation,
             "lastTransitionTime": since,
         })
@@ -252,20 +359,21 @@ impl Times<'_> {
         let before = list(stored).iter().find(|listener| listener["name"] == wanted.name.as_str());
         let kind = |kind: &RouteGroupKind| json!({"group": kind.group, "kind": kind.kind});
         let conditions = before.map_or(&Value::Null, |before| &before["conditions"]);
-        json!({
-            "name": wanted.name,
-            "attachedRoutes": wanted.attached_routes,
-            "supportedKinds": wanted.supported_kinds.iter().map(kind).collect::<Value>(),
-            "conditions": self.conditions(conditions, &wanted.conditions),
-        })
+        // What else there is of the listener was said by somebody else.
+        let mut listener = before.and_then(Value::as_object).cloned().unwrap_or_default();
+        put(&mut listener, "name", json!(wanted.name));
+        put(&mut listener, "attachedRoutes", json!(wanted.attached_routes));
+        put(&mut listener, "supportedKinds", wanted.supported_kinds.iter().map(kind).collect());
+        put(&mut listener, "conditions", self.conditions(conditions, &wanted.conditions));
+        Value::Object(listener)
     }
 
     /// Our entries at their places, those of other controllers untouched: neither may move because of the other.
-    fn parents(self, stored: &Value, wanted: &[ParentStatus]) -> Value {
+    fn parents(self, stored: &Value, ours: &[&str], wanted: &[ParentStatus]) -> Value {
         let mut open: Vec<&ParentStatus> = wanted.iter().collect();
         let mut out = Vec::new();
         for entry in list(stored) {
-            if !CONTROLLERS.iter().any(|ours| entry["controllerName"] == *ours) {
+            if !ours.iter().any(|ours| entry["controllerName"] == **ours) {
                 out.push(entry.clone());
                 continue;
             }
@@ -318,6 +426,19 @@ mod tests {
         Condition { r#type: "Accepted", status, reason, message: message.to_owned() }
     }
 
+    fn route(parents: Vec<ParentStatus>) -> Status {
+        Status::Route { ours: Controllers::Both, parents }
+    }
+
+    fn told(messages: Vec<Message>) -> Status {
+        Status::Istio { messages: Some(messages), addresses: None }
+    }
+
+    fn given(addresses: &[(&str, &str)]) -> Status {
+        let of = |(host, value): &(&str, &str)| HostAddress { host: (*host).into(), value: (*value).into() };
+        Status::Istio { messages: None, addresses: Some(addresses.iter().map(of).collect()) }
+    }
+
     fn stored(status: &str, reason: &str, message: &str, generation: i64) -> Value {
         json!({"type": "Accepted", "status": status, "reason": reason, "message": message,
             "observedGeneration": generation, "lastTransitionTime": BEFORE})
@@ -362,13 +483,14 @@ mod tests {
                 addresses: Some(vec![address]),
                 listeners: vec![listener],
             },
-            Status::Route(vec![ParentStatus {
+            route(vec![ParentStatus {
                 parent,
                 controller: CONTROLLERS[1],
                 conditions: vec![accepted(true, "fine")],
             }]),
             Status::Ingress(vec![point]),
-            Status::Analysis(vec![Message { error: true, text: "bad".into() }]),
+            told(vec![Message { error: true, text: "bad".into() }]),
+            given(&[("a.com", "240.240.0.1"), ("a.com", "2001:2::1")]),
         ] {
             let once = status.merged(&Value::Null, 4, NOW).expect("something is new");
             assert_eq!(status.merged(&once, 4, "later"), None, "{once}");
@@ -385,7 +507,7 @@ mod tests {
 
     #[test]
     fn nothing_to_say_is_not_written() {
-        for status in [Status::Route(Vec::new()), Status::Ingress(Vec::new()), Status::Analysis(Vec::new())] {
+        for status in [route(Vec::new()), Status::Ingress(Vec::new()), told(Vec::new()), given(&[])] {
             for stored in [Value::Null, json!({}), json!({"parents": []}), json!({"loadBalancer": {}})] {
                 assert_eq!(status.merged(&stored, 1, NOW), None, "{stored}");
             }
@@ -394,12 +516,11 @@ mod tests {
 
     #[test]
     fn an_object_that_was_mended_is_told_so() {
-        let bad = Status::Analysis(vec![Message { error: false, text: "spec.hosts[0]: odd".into() }]);
+        let bad = told(vec![Message { error: false, text: "spec.hosts[0]: odd".into() }]);
         let stored = bad.merged(&Value::Null, 1, NOW).expect("something is wrong");
         assert_eq!(stored["conditions"][0]["reason"], "Warnings");
         assert_eq!(stored["conditions"][0]["message"], "spec.hosts[0]: odd");
-        let mended =
-            Status::Analysis(Vec::new()).merged(&stored, 2, "later").expect("nothing is wrong any more");
+        let mended = told(Vec::new()).merged(&stored, 2, "later").expect("nothing is wrong any more");
         assert_eq!(mended["conditions"][0]["status"], "True");
         assert_eq!(mended["conditions"][0]["lastTransitionTime"], "later");
     }
@@ -417,7 +538,7 @@ mod tests {
                 controller: CONTROLLERS[0],
                 conditions: vec![accepted(true, "fine")],
             };
-            Status::Route(names.iter().map(of).collect())
+            route(names.iter().map(of).collect())
         };
         let before = json!({"parents": [ours("a"), theirs("x"), ours("b"), theirs("y")]});
         assert_eq!(
@@ -439,6 +560,29 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_a_controller_that_runs_beside_us_are_its_own() {
+        let entry = |controller: &str| json!({"parentRef": {"name": "a"}, "controllerName": controller, "conditions": []});
+        let stored = json!({"parents": CONTROLLERS.map(entry)});
+        for (names, left) in [
+            (&CONTROLLERS[..1], &CONTROLLERS[1..]),
+            (&CONTROLLERS[1..], &CONTROLLERS[..1]),
+            (&CONTROLLERS, &[]),
+        ] {
+            let ours = Controllers::of(names.iter().copied()).expect("they are known");
+            assert_eq!(ours.names(), names);
+            let merged =
+                Status::Route { ours, parents: Vec::new() }.merged(&stored, 1, NOW).expect("it differs");
+            let kept: Vec<&str> = list(&merged["parents"])
+                .iter()
+                .filter_map(|entry| entry["controllerName"].as_str())
+                .collect();
+            assert_eq!(kept, left);
+        }
+        assert_eq!(Controllers::of(["example.com/other"]), None);
+        assert_eq!(Controllers::of([]), None);
+    }
+
+    #[test]
     fn addresses_stay_when_nothing_is_known() {
         let wanted = Status::Gateway { conditions: Vec::new(), addresses: None, listeners: Vec::new() };
         let stored = json!({"addresses": [{"type": "IPAddress", "value": "1.2.3.4"}], "listeners": [{"name": "gone"}]});
@@ -453,5 +597,46 @@ mod tests {
             Status::Ingress(vec![LoadBalancerIngress { ip: "1.2.3.4".into(), ..Default::default() }]);
         let stored = json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "VIP"}]}});
         assert_eq!(wanted.merged(&stored, 1, NOW), None);
+    }
+
+    #[test]
+    fn addresses_of_hosts_are_written_when_others_are_wanted() {
+        let wanted = given(&[("a.com", "240.240.0.1"), ("a.com", "2001:2::1")]);
+        let other_order = json!({"conditions": [{"type": "Reconciled"}], "addresses": [
+            {"host": "a.com", "value": "2001:2::1"}, {"host": "a.com", "value": "240.240.0.1"}]});
+        assert_eq!(wanted.merged(&other_order, 1, NOW), None);
+        let merged = given(&[]).merged(&other_order, 1, NOW).expect("there are some");
+        assert_eq!(merged, json!({"conditions": [{"type": "Reconciled"}], "addresses": []}));
+        let other = json!({"addresses": [{"host": "a.com", "value": "240.240.0.9"}]});
+        let merged = wanted.merged(&other, 1, NOW).expect("they differ");
+        assert_eq!(merged["addresses"][0], json!({"host": "a.com", "value": "240.240.0.1"}));
+        let odd =
+            json!({"addresses": [7, {"host": 1}, {"host": "a.com"}, {"value": "1.2.3.4", "more": true}]});
+        assert_eq!(HostAddress::stored(&odd).len(), 2, "what is no address is none");
+    }
+
+    #[test]
+    fn a_message_is_no_longer_than_kubernetes_takes() {
+        let wanted = Status::Class(vec![accepted(true, &"ä".repeat(40_000))]);
+        let once = wanted.merged(&Value::Null, 1, NOW).expect("it is new");
+        assert_eq!(once["conditions"][0]["message"].as_str().map(|text| text.chars().count()), Some(4096));
+        assert_eq!(wanted.merged(&once, 1, "later"), None);
+    }
+
+    #[test]
+    fn what_others_say_of_a_listener_stays() {
+        let listener = ListenerStatus {
+            name: "http".into(),
+            attached_routes: 1,
+            supported_kinds: Vec::new(),
+            conditions: vec![accepted(true, "fine")],
+        };
+        let wanted = Status::Gateway { conditions: Vec::new(), addresses: None, listeners: vec![listener] };
+        let stored = json!({"listeners": [{"name": "http", "attachedSets": 2,
+            "conditions": [{"type": "Cached", "status": "True"}]}]});
+        let merged = wanted.merged(&stored, 1, NOW).expect("a condition is new");
+        assert_eq!(merged["listeners"][0]["attachedSets"], 2);
+        assert_eq!(merged["listeners"][0]["conditions"][0]["type"], "Cached");
+        assert_eq!(merged["listeners"][0]["conditions"][1]["type"], "Accepted");
     }
 }

@@ -167,6 +167,8 @@ pub struct Service {
     pub default_address: Arc<str>,
     /// Addresses that were allocated automatically: IPv4 and IPv6, each empty for none.
     pub auto_addresses: [Arc<str>; 2],
+    /// Whether these are in the status of the object, for all to see, rather than computed here from the name.
+    pub auto_addresses_stored: bool,
     /// Whether it lies outside the mesh (no mTLS, no endpoints with identity).
     pub mesh_external: bool,
     /// To whom it is visible.

@@ -52,6 +52,8 @@ pub struct Workload {
     pub tls_mode: TlsMode,
     /// The node that it runs on.
     pub node: Arc<str>,
+    /// The addresses at which that node is reached from outside.
+    pub node_addresses: Arc<[Arc<str>]>,
     /// The name of its Deployment and the like, for telemetry.
     pub workload_name: Arc<str>,
     /// Pod host name.

@@ -123,6 +123,8 @@ pub enum Fact {
     Workload(WorkloadKey),
     /// Which workloads have an address.
     WorkloadsAt(Arc<str>),
+    /// Which workloads there are in a namespace, or any field of any of them.
+    Workloads(Namespace),
     /// Which services have an endpoint at an address.
     EndpointsAt(Arc<str>),
     /// One configuration object.
@@ -252,6 +254,21 @@ impl World {
     /// All workloads: pods first, by namespace and name.
     pub fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
         self.workloads.values()
+    }
+
+    /// The pods of a namespace, by name.
+    pub fn pods_in<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = &'a Arc<Workload>> {
+        let first = WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: namespace.clone(),
+            name: "".into(),
+            cluster: ClusterId::default(),
+        };
+        let of_namespace = |key: &WorkloadKey| key.kind == WorkloadKind::Pod && key.namespace == *namespace;
+        self.workloads
+            .range(first..)
+            .take_while(move |(key, _)| of_namespace(key))
+            .map(|(_, workload)| workload)
     }
 
     /// The workloads that have an address.
@@ -450,6 +467,7 @@ impl WorldWriter {
             Some(workload) => self.next.workloads.insert(key.clone(), workload),
             None => self.next.workloads.remove(&key),
         };
+        self.changed(Fact::Workloads(key.namespace.clone()));
         self.changed(Fact::Workload(key));
     }
 

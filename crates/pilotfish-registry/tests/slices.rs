@@ -241,6 +241,29 @@ fn localities_come_from_the_pod_or_its_node() {
 }
 
 #[test]
+fn workloads_know_where_their_node_is_reached_from_outside() {
+    let node = |address: &str| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: n1}}\nstatus: {{addresses: [{{type: InternalIP, address: 10.9.9.9}}, \
+             {{type: ExternalIP, address: {address}}}]}}\n---\n"
+        )
+    };
+    let of = |scene: &mut Scene| {
+        let world = scene.world();
+        let pods: Vec<_> = world.pods_in(&"ns".into()).cloned().collect();
+        assert_eq!((pods.len(), world.pods_in(&"nt".into()).count()), (1, 0));
+        pods[0].node_addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let mut scene = Scene::new();
+    scene.apply(&pod_with("p", "1.2.3.4", "{app: web}", "True", "", ", nodeName: n1")).unwrap();
+    assert_eq!(of(&mut scene), [""; 0]);
+    scene.apply(&node("192.0.2.1")).unwrap();
+    assert_eq!(of(&mut scene), ["192.0.2.1"]);
+    scene.apply(&node("192.0.2.2")).unwrap();
+    assert_eq!(of(&mut scene), ["192.0.2.2"]);
+}
+
+#[test]
 fn host_network_pods_share_an_address_and_a_late_deletion_hurts_nobody() {
     let ports = "[{name: http, port: 80}]";
     let mut scene = Scene::new();

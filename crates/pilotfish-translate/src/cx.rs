@@ -99,6 +99,13 @@ impl<'a> Cx<'a> {
         self.current.world.workload(key).cloned()
     }
 
+    /// The pods of a namespace, by name. The result depends on any change of any workload there.
+    #[must_use]
+    pub fn pods_in(&self, namespace: &Namespace) -> Vec<Arc<Workload>> {
+        self.read(Fact::Workloads(namespace.clone()));
+        self.current.world.pods_in(namespace).cloned().collect()
+    }
+
     /// The workloads that have an address.
     #[must_use]
     pub fn workloads_at(&self, address: &str) -> Vec<WorkloadKey> {

@@ -56,6 +56,27 @@ impl Families {
     }
 }
 
+/// Which automatically allocated addresses a proxy resolves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Automatic {
+    /// None: it does not answer DNS queries of its workload.
+    No,
+    /// Those that are stored in the status of ServiceEntries (`DNS_CAPTURE`).
+    Stored,
+    /// Also those that are computed from names (`DNS_AUTO_ALLOCATE` as well).
+    All,
+}
+
+impl Automatic {
+    fn of(proxy: &Proxy) -> Self {
+        match (proxy.meta_flag("DNS_CAPTURE"), proxy.meta_flag("DNS_AUTO_ALLOCATE")) {
+            (false, _) => Self::No,
+            (true, false) => Self::Stored,
+            (true, true) => Self::All,
+        }
+    }
+}
+
 /// What a proxy is to the addresses of services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AddressView {
@@ -63,8 +84,8 @@ pub struct AddressView {
     pub cluster: ClusterId,
     /// Its families.
     pub families: Families,
-    /// Whether it resolves automatically allocated addresses (`DNS_CAPTURE` and `DNS_AUTO_ALLOCATE`).
-    pub automatic: bool,
+    /// Which automatically allocated addresses it resolves.
+    pub automatic: Automatic,
 }
 
 impl AddressView {
@@ -74,7 +95,16 @@ impl AddressView {
         Self {
             cluster: proxy.cluster.clone(),
             families: Families::of(proxy),
-            automatic: proxy.meta_flag("DNS_CAPTURE") && proxy.meta_flag("DNS_AUTO_ALLOCATE"),
+            automatic: Automatic::of(proxy),
+        }
+    }
+
+    /// Whether it resolves the addresses that this service was given.
+    fn resolves(&self, service: &Service) -> bool {
+        match self.automatic {
+            Automatic::No => false,
+            Automatic::Stored => service.auto_addresses_stored,
+            Automatic::All => true,
         }
     }
 
@@ -85,7 +115,7 @@ impl AddressView {
         if let Some(address) = own.iter().find(|address| self.families.has(address)) {
             return address.clone();
         }
-        if self.automatic && &*service.default_address == Service::UNSPECIFIED {
+        if self.resolves(service) && &*service.default_address == Service::UNSPECIFIED {
             let [v4, v6] = &service.auto_addresses;
             if self.families != Families::V6 && !v4.is_empty() {
                 return v4.clone();
@@ -101,7 +131,7 @@ impl AddressView {
     #[must_use]
     pub fn all(&self, service: &Service) -> Vec<Arc<str>> {
         let own = service.addresses.get(&self.cluster).map_or(&[][..], |list| list);
-        let listed: Vec<Arc<str>> = if own.is_empty() && self.automatic {
+        let listed: Vec<Arc<str>> = if own.is_empty() && self.resolves(service) {
             service.auto_addresses.iter().filter(|address| !address.is_empty()).cloned().collect()
         } else {
             own.to_vec()
@@ -146,5 +176,28 @@ mod tests {
         assert!(Families::V4.has("10.0.0.0/8") && !Families::V4.has("fd00::1"));
         assert!(Families::V6.has("fd00::/64") && Families::Dual.has("10.0.0.1"));
         assert!(!Families::Dual.has("not an address"));
+    }
+
+    #[test]
+    fn addresses_in_the_status_need_no_more_than_captured_dns() {
+        let of = |automatic, auto_addresses_stored| {
+            let view = AddressView { cluster: "c".into(), families: Families::V4, automatic };
+            let service = crate::testing::service("a", "ns").with(|service| {
+                service.auto_addresses = ["240.240.0.1".into(), "2001:2::1".into()];
+                service.auto_addresses_stored = auto_addresses_stored;
+            });
+            let (primary, all) = (view.primary(&service.0), view.all(&service.0));
+            assert_eq!(all, std::slice::from_ref(&primary), "one family, one address");
+            primary.to_string()
+        };
+        for (automatic, stored, expected) in [
+            (Automatic::No, true, Service::UNSPECIFIED),
+            (Automatic::Stored, true, "240.240.0.1"),
+            (Automatic::Stored, false, Service::UNSPECIFIED),
+            (Automatic::All, false, "240.240.0.1"),
+            (Automatic::All, true, "240.240.0.1"),
+        ] {
+            assert_eq!(of(automatic, stored), expected, "{automatic:?} {stored}");
+        }
     }
 }

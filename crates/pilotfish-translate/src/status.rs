@@ -3,13 +3,13 @@
 //! It has a memo of its own, beside the one that proxies are served from: only one replica writes status, and computing it
 //! never holds up what proxies wait for. A change costs what it touches.
 
-use crate::gateway_api::{ApiStatus, KINDS};
+use crate::gateway_api::{ApiStatus, KINDS, StatusView};
 use crate::ingress::IngressStatus;
 use crate::memo::Memo;
 use crate::short_name::Domain;
 use crate::{Cx, Query};
 use pilotfish_config::gateway_api::{Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
-use pilotfish_config::status::Status;
+use pilotfish_config::status::{Controllers, Status};
 use pilotfish_model::{ChangeSet, ClusterId, Kind, KindSpec, ObjectKey, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,10 +28,11 @@ pub struct StatusBook {
 }
 
 impl StatusBook {
-    /// A book of an empty world, for the objects of that cluster.
+    /// A book of an empty world, for the objects of that cluster that belong to these controllers.
     #[must_use]
-    pub fn new(domain: Domain, cluster: ClusterId) -> Self {
-        Self { memo: Memo::with_domain(domain), query: Statuses { cluster }, known: Arc::default() }
+    pub fn new(domain: Domain, cluster: ClusterId, controllers: Controllers) -> Self {
+        let query = Statuses { of: StatusView { cluster, controllers } };
+        Self { memo: Memo::with_domain(domain), query, known: Arc::default() }
     }
 
     /// Follows to a world that differs by `changes` from the one before; says which statuses differ. `None` is for objects that
@@ -61,7 +62,7 @@ impl StatusBook {
 /// The status of every object that has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Statuses {
-    cluster: ClusterId,
+    of: StatusView,
 }
 
 impl Query for Statuses {
@@ -76,12 +77,12 @@ impl Query for Statuses {
             .chain(keys::<TlsRoute>(cx));
         let mut out = BTreeMap::new();
         for key in keys {
-            let status = cx.get(&ApiStatus { key: key.clone(), cluster: self.cluster.clone() });
+            let status = cx.get(&ApiStatus { key: key.clone(), of: self.of.clone() });
             if let Some(status) = status.as_ref() {
                 out.insert(key, status.clone());
             }
         }
-        let ingresses = cx.get(&IngressStatus { cluster: self.cluster.clone() });
+        let ingresses = cx.get(&IngressStatus { cluster: self.of.cluster.clone() });
         let status = Arc::new(ingresses.1.clone());
         out.extend(ingresses.0.iter().map(|key| (key.clone(), status.clone())));
         out
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_change_tells_only_of_what_differs() {
-        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into());
+        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let gateway = yaml(&line(API, "Gateway", "shop", "gw", listener));
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_book_that_followed_says_what_a_new_one_says() {
-        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into());
+        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let steps = [
@@ -154,7 +155,7 @@ mod tests {
         for updates in steps {
             step(&mut book, &mut writer, updates);
         }
-        let mut new = StatusBook::new(Domain::default(), "Kubernetes".into());
+        let mut new = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
         new.advance(Arc::new(writer.world().clone()), &ChangeSet::default());
         assert_eq!(book.known, new.known);
         assert_eq!(book.known.len(), 3);

@@ -1,19 +1,25 @@
 //! Settings of `serve`, in two stages: what was written (flags, environment, file), and the checked parts that
 //! components get. All mistakes are reported at once.
 
+mod modes;
 mod secure;
+mod status;
 mod webhooks;
 
 use crate::lanes::{Window, Windows};
 use crate::webhooks::WebhookSettings;
 use clap::Args;
+use pilotfish_config::status::Controllers;
 use pilotfish_kube::auto_registration::Wanted;
 use pilotfish_kube::client::ClientSettings;
 use pilotfish_kube::remote::{InsecureOptions, KubeconfigsIn};
-use pilotfish_registry::{MultiClusterServices, RegistrySettings};
+use pilotfish_kube::status::AddressRanges;
+use pilotfish_registry::RegistrySettings;
 pub(crate) use secure::AUDIENCE;
 pub use secure::{CertificateSource, SecureSettings};
 use serde::Deserialize;
+use status::Allocation;
+pub use status::WriteStatus;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -39,6 +45,18 @@ pub struct Written {
     /// told what is wrong with them) [default: gateway-api]
     #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
     pub write_status: Option<String>,
+    /// Whose Gateways and routes are told how they are, by controller name; where istiod goes on, name
+    /// pilotfish.io/gateway-controller alone [default: istio.io/gateway-controller,pilotfish.io/gateway-controller]
+    #[arg(long, env = "PILOTFISH_STATUS_CONTROLLERS", value_name = "NAME", value_delimiter = ',')]
+    pub status_controllers: Vec<String>,
+    /// How hosts of ServiceEntries without an address are given some: status (one of all replicas writes them to the entries'
+    /// status, as istiod does), name (each process computes them from the names), off (only what a status says already counts)
+    /// [default: status where status is written, else name]
+    #[arg(long, env = "PILOTFISH_ALLOCATE_ADDRESSES", value_name = "MODE")]
+    pub allocate_addresses: Option<String>,
+    /// The ranges of addresses that are written to status [default: 240.240.0.0/16,2001:2::/48]
+    #[arg(long, env = "PILOTFISH_ALLOCATION_RANGES", value_name = "IPV4,IPV6")]
+    pub allocation_ranges: Option<String>,
     /// How long readiness waits for a remote cluster [default: 30s]
     #[arg(long, env = "PILOTFISH_REMOTE_CLUSTER_TIMEOUT", value_name = "DURATION")]
     pub remote_cluster_timeout: Option<String>,
@@ -158,18 +176,6 @@ pub struct Written {
     pub settings: Option<PathBuf>,
 }
 
-/// Whose status is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WriteStatus {
-    /// Nobody's.
-    Off,
-    /// That of the Gateway API and of Ingresses.
-    #[default]
-    GatewayApi,
-    /// Also that of Istio's kinds, which istiod leaves alone by default.
-    All,
-}
-
 /// What components get.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -181,6 +187,10 @@ pub struct Settings {
     pub root_namespace: String,
     /// Whose status is written.
     pub write_status: WriteStatus,
+    /// Whose Gateways and routes are told how they are.
+    pub status_controllers: Controllers,
+    /// The ranges from which hosts of ServiceEntries are given addresses in their status, where they are.
+    pub allocation_ranges: Option<AddressRanges>,
     /// How long readiness waits for a remote cluster.
     pub remote_cluster_timeout: Duration,
     /// How long the WorkloadEntry of a workload that left is kept.
@@ -264,6 +274,9 @@ impl Written {
             kubeconfig: self.kubeconfig.or(file.kubeconfig),
             root_namespace: self.root_namespace.or(file.root_namespace),
             write_status: self.write_status.or(file.write_status),
+            status_controllers: list(self.status_controllers, file.status_controllers),
+            allocate_addresses: self.allocate_addresses.or(file.allocate_addresses),
+            allocation_ranges: self.allocation_ranges.or(file.allocation_ranges),
             remote_cluster_timeout: self.remote_cluster_timeout.or(file.remote_cluster_timeout),
             workload_entries: self.workload_entries.or(file.workload_entries),
             remote_kubeconfigs: self.remote_kubeconfigs.or(file.remote_kubeconfigs),
@@ -322,10 +335,10 @@ impl Written {
         let windows = Windows::default();
         let workload_entries = check.workload_entries(self.workload_entries.as_deref());
         let webhooks = check.webhooks(&self, &root_namespace);
-        let secure = check.secure(&self);
+        let (write_status, allocation) = check.status(&self);
         let settings = Settings {
             webhooks,
-            secure,
+            secure: check.secure(&self),
             xds_address: check.address("--xds-address", self.xds_address, "127.0.0.1:15010"),
             admin_address: check.address("--admin-address", self.admin_address, "127.0.0.1:15014"),
             registry: RegistrySettings {
@@ -334,11 +347,14 @@ impl Written {
                 multi_cluster_services: check.multi_cluster_services(self.multi_cluster_services),
                 system_namespace: root_namespace.as_str().into(),
                 workload_entry_health_checks: workload_entries.is_some_and(|wanted| wanted.health_checks),
+                allocate_addresses: allocation == Allocation::ByName,
                 ..RegistrySettings::default()
             },
             kubernetes: self.kubernetes.then_some(ClientSettings { kubeconfig: self.kubeconfig }),
             root_namespace,
-            write_status: check.write_status(self.write_status.as_deref()),
+            write_status,
+            status_controllers: check.status_controllers(&self.status_controllers),
+            allocation_ranges: allocation.ranges(),
             remote_cluster_timeout: check.duration(
                 "--remote-cluster-timeout",
                 self.remote_cluster_timeout,
@@ -485,46 +501,6 @@ impl Check {
         text.into()
     }
 
-    fn write_status(&mut self, text: Option<&str>) -> WriteStatus {
-        match text {
-            None => WriteStatus::default(),
-            Some("off") => WriteStatus::Off,
-            Some("gateway-api") => WriteStatus::GatewayApi,
-            Some("all") => WriteStatus::All,
-            Some(other) => {
-                self.wrong("--write-status", other, "not one of off, gateway-api and all");
-                WriteStatus::default()
-            }
-        }
-    }
-
-    fn workload_entries(&mut self, text: Option<&str>) -> Option<Wanted> {
-        let (registration, health_checks) = match text.unwrap_or("all") {
-            "all" => (true, true),
-            "auto-registration" => (true, false),
-            "health-checks" => (false, true),
-            "off" => return None,
-            other => {
-                let known = "not one of auto-registration, health-checks, all and off";
-                self.wrong("--workload-entries", other, known);
-                return None;
-            }
-        };
-        Some(Wanted { registration, health_checks })
-    }
-
-    fn multi_cluster_services(&mut self, text: Option<String>) -> MultiClusterServices {
-        let Some(text) = text else { return MultiClusterServices::default() };
-        MultiClusterServices::parse(&text).unwrap_or_else(|| {
-            self.wrong(
-                "--multi-cluster-services",
-                &text,
-                "not one of off, discovery, hosts and cluster-local",
-            );
-            MultiClusterServices::default()
-        })
-    }
-
     fn insecure_options(&mut self, names: &[String]) -> InsecureOptions {
         InsecureOptions::of(names).unwrap_or_else(|error| {
             self.mistakes.push(format!("--insecure-kubeconfig-options: {error}"));
@@ -570,13 +546,14 @@ mod tests {
             multi_cluster_services: Some("some".into()),
             write_status: Some("sometimes".into()),
             workload_entries: Some("some".into()),
+            status_controllers: vec!["example.com/other".into()],
             remote_cluster_timeout: Some("soon".into()),
             insecure_kubeconfig_options: vec!["exec".into(), "all".into()],
             ..Written::default()
         };
         let mistakes = written.check().unwrap_err();
-        assert_eq!(mistakes.0.len(), 11, "{mistakes}");
-        assert!(mistakes.to_string().starts_with("11 settings are wrong:\n  PATH: name at least one"));
+        assert_eq!(mistakes.0.len(), 12, "{mistakes}");
+        assert!(mistakes.to_string().starts_with("12 settings are wrong:\n  PATH: name at least one"));
         assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
     }
 

@@ -11,11 +11,12 @@ use crate::settings::{Settings, WriteStatus};
 use crate::shared::{Follower, Shared};
 use anyhow::{Context, Result, bail};
 use pilotfish_admin::Metrics;
+use pilotfish_config::status::Controllers;
 use pilotfish_kube::Silent;
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::lease::{Elector, Leadership, LeaseSettings, STATUS_LEASE};
-use pilotfish_kube::status::{StatusSettings, StatusWriter, Wanted};
-use pilotfish_model::{ClusterId, Kind};
+use pilotfish_kube::status::{AddressRanges, StatusSettings, StatusWriter, Wanted};
+use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
 use pilotfish_translate::short_name::Domain;
 use pilotfish_translate::status::{StatusBook, kinds};
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct StatusWriting {
     cluster: ClusterId,
     domain: Arc<str>,
     mode: WriteStatus,
+    controllers: Controllers,
+    addresses: Option<AddressRanges>,
 }
 
 /// The task that takes part in the election and writes.
@@ -53,6 +56,8 @@ impl StatusWriting {
             cluster: settings.registry.cluster.clone(),
             domain: settings.registry.domain.clone(),
             mode: settings.write_status,
+            controllers: settings.status_controllers,
+            addresses: settings.allocation_ranges,
         }))
     }
 
@@ -92,6 +97,7 @@ impl StatusWriting {
                 WriteStatus::Off | WriteStatus::GatewayApi => Vec::new(),
                 WriteStatus::All => istio_kinds(),
             },
+            addresses: self.addresses,
             observer: Arc::new(Silent),
             written: Arc::new(Counted(metrics.clone())),
         }
@@ -105,7 +111,7 @@ impl StatusWriting {
             let (say, wanted) = mpsc::channel(1);
             let settings = self.settings(metrics);
             let writer = StatusWriter::new(self.client.clone(), settings, leadership.clone());
-            let book = StatusBook::new(Domain::new(&self.domain), self.cluster.clone());
+            let book = StatusBook::new(Domain::new(&self.domain), self.cluster.clone(), self.controllers);
             tokio::select! {
                 () = writer.run(wanted) => {}
                 ended = follow(shared.follow(), book, say) => return ended,
@@ -124,12 +130,15 @@ fn istio_kinds() -> Vec<Kind> {
 
 /// Says of each world which statuses differ, for as long as somebody listens.
 async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<Wanted>) -> Result<()> {
+    let mut is_first = true;
     loop {
         let (world, changes) = follower.next().await;
+        // The first world differs from nothing, and is all news all the same.
+        let namespaces = std::mem::take(&mut is_first) || touches_namespaces(&changes);
         // Many routes take their time, which must not be taken from streams.
         let work = tokio::task::spawn_blocking(move || {
             let changes = book.advance(world.clone(), &changes);
-            (book, Wanted { world, changes })
+            (book, Wanted { world, changes, namespaces })
         });
         let (after, wanted) = work.await.context("computing statuses")?;
         book = after;
@@ -138,6 +147,11 @@ async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Whether other namespaces may take part in the mesh than before.
+fn touches_namespaces(changes: &ChangeSet) -> bool {
+    [Kind::Namespace, Kind::MeshConfig].into_iter().any(|kind| changes.facts.contains(&Fact::Kind(kind)))
 }
 
 impl Running {

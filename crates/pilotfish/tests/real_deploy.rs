@@ -48,6 +48,11 @@ kind: VirtualService
 metadata: {name: catalog, namespace: shop}
 spec: {hosts: [catalog], http: [{route: [{destination: {host: catalog}}]}]}
 ---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: bank, namespace: shop}
+spec: {hosts: [bank.example.com], resolution: DNS, ports: [{name: tls, number: 443, protocol: TLS}]}
+---
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: istio, namespace: istio-system}
@@ -69,6 +74,7 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
         pilotfish.knows_the_shop().await;
         pilotfish.validates().await;
         pilotfish.takes_tokens().await;
+        pilotfish.gives_addresses().await;
         used.extend(cluster.audited(&pilotfish).await);
         cluster.has_what_is_granted().await;
     }
@@ -318,6 +324,17 @@ impl<'a> Serving<'a> {
         };
         let mut proxy = eventually("the token is taken", connect).await;
         proxy.has_endpoints(CATALOG, &["10.1.0.1:8080 1"]).await;
+    }
+
+    /// The host without an address is given some.
+    async fn gives_addresses(&self) {
+        let path = "/apis/networking.istio.io/v1/namespaces/shop/serviceentries/bank";
+        eventually("the bank has addresses", || async {
+            let entry = self.cluster.get(path).await;
+            let count = entry["status"]["addresses"].as_array().map_or(0, Vec::len);
+            if count == 2 { Ok(()) } else { Err(format!("{entry:#}\n{}", self.program.printed())) }
+        })
+        .await;
     }
 
     /// The shop of the cluster is served.

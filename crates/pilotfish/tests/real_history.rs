@@ -5,7 +5,7 @@ mod support;
 use kube::api::{Api, ApiResource, DynamicObject};
 use pilotfish_testkit::real::{ApiServer, Pilotfish, eventually};
 use std::collections::BTreeMap;
-use support::kube::{BINARY, cluster, serve};
+use support::kube::{BINARY, cluster};
 
 const EVENTS: u64 = 2_000;
 /// Written down so that a failure can be repeated.
@@ -131,7 +131,12 @@ async fn final_state(server: &ApiServer) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_history_ends_in_the_world_of_its_final_state() {
     let Some(server) = cluster().await else { return };
-    let live = serve(&server.kubeconfig()).await;
+    // What the other one does to the objects is no part of their history.
+    let kubeconfig = server.kubeconfig();
+    let arguments =
+        ["--kubernetes", "--kubeconfig", &*kubeconfig.to_string_lossy(), "--allocate-addresses=name"];
+    let live = Pilotfish::launch(BINARY, &arguments);
+    live.ready().await;
     let mut dice = Dice(SEED);
     let mut there: BTreeMap<(usize, u64), String> = BTreeMap::new();
     for _ in 0..EVENTS {

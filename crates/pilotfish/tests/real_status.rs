@@ -326,3 +326,93 @@ async fn a_leader_that_was_frozen_writes_nothing_when_it_goes_on() {
     assert!(all.values().all(|writes| *writes == 1), "each status is written once: {all:?}");
     assert!(frozen.program.is_running());
 }
+
+/// A ServiceEntry without an address.
+fn outside(name: &str, labels: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: shop, labels: {{{labels}}}}}\nspec: \
+         {{hosts: [{name}.example.com], resolution: DNS, ports: [{{name: tls, number: 443, protocol: TLS}}]}}\n"
+    )
+}
+
+/// The addresses in the status of an entry.
+fn addresses(entry: &DynamicObject) -> Vec<String> {
+    let list = entry.data["status"]["addresses"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|address| address["value"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until an entry has an address of each family.
+async fn has_addresses(entries: &Api<DynamicObject>, name: &str) -> Vec<String> {
+    eventually(&format!("{name} has addresses"), || async {
+        let found = addresses(&entries.get(name).await.unwrap());
+        if found.len() == 2 { Ok(found) } else { Err(found) }
+    })
+    .await
+}
+
+/// Writes the addresses of an entry as another controller does.
+async fn write_addresses(entries: &Api<DynamicObject>, name: &str, values: &[&str]) {
+    let host = format!("{name}.example.com");
+    let list: Vec<Value> =
+        values.iter().map(|value| serde_json::json!({"host": host, "value": value})).collect();
+    let patch = serde_json::json!({"status": {"addresses": list}});
+    entries.patch_status(name, &Default::default(), &kube::api::Patch::Merge(patch)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_are_given_addresses_that_nobody_shares_whoever_leads() {
+    let Some(server) = cluster().await else { return };
+    let entries = api(&server, "networking.istio.io", "ServiceEntry");
+    // Another controller was here before.
+    server.apply(&outside("old", "")).await;
+    write_addresses(&entries, "old", &["240.240.3.7", "2001:2::3:7"]).await;
+    server.apply(&outside("unwilling", "networking.istio.io/enable-autoallocate-ip: 'false'")).await;
+
+    let mut first = Replica::start(&server).await;
+    eventually("the first leads", || async { if first.leads().await { Ok(()) } else { Err(()) } }).await;
+    let second = Replica::start(&server).await;
+    let names: Vec<String> = (0..20).map(|n| format!("e{n}")).collect();
+    for name in &names {
+        server.apply(&outside(name, "")).await;
+    }
+    let mut given = BTreeMap::new();
+    for name in &names {
+        given.insert(name.clone(), has_addresses(&entries, name).await);
+    }
+    given.insert("old".into(), has_addresses(&entries, "old").await);
+    assert_eq!(given["old"], ["240.240.3.7", "2001:2::3:7"], "what was there stays");
+    assert!(
+        given["e0"][0].starts_with("240.240.3.") && given["e0"][1].starts_with("2001:2::3:"),
+        "{given:?}"
+    );
+    let distinct: std::collections::BTreeSet<&String> = given.values().flatten().collect();
+    assert_eq!(distinct.len(), 2 * given.len(), "{given:?}");
+
+    // The next leader goes on where the last one ended, and gives way to what an older entry is given by somebody else.
+    first.program.kill().await;
+    server.apply(&outside("heir", "")).await;
+    let heirs = has_addresses(&entries, "heir").await;
+    assert!(
+        second.leads().await && !distinct.contains(&heirs[0]) && !distinct.contains(&heirs[1]),
+        "{heirs:?}"
+    );
+    for (name, before) in &given {
+        assert_eq!(&addresses(&entries.get(name).await.unwrap()), before, "{name}");
+    }
+    write_addresses(&entries, "old", &[&heirs[0], "2001:2::3:7"]).await;
+    eventually("the younger one gives way", || async {
+        let now = has_addresses(&entries, "heir").await;
+        if now.contains(&heirs[0]) { Err(now) } else { Ok(()) }
+    })
+    .await;
+    assert_eq!(has_addresses(&entries, "old").await, [heirs[0].clone(), "2001:2::3:7".into()]);
+    assert_eq!(addresses(&entries.get("unwilling").await.unwrap()), [""; 0]);
+
+    // Who has an address of its own needs no other any more.
+    server.apply(&outside("e0", "").replace("hosts:", "addresses: [10.1.1.1], hosts:")).await;
+    eventually("the address is given up", || async {
+        let now = addresses(&entries.get("e0").await.unwrap());
+        if now.is_empty() { Ok(()) } else { Err(now) }
+    })
+    .await;
+}

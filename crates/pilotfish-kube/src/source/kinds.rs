@@ -1,7 +1,7 @@
 //! Which kinds are watched, and where the API server has them.
 
 use crate::watch::{Reader, Resource};
-use kube::core::discovery::v2::APIGroupDiscoveryList;
+use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery};
 use pilotfish_config::served;
 use pilotfish_model::Kind;
 use std::collections::BTreeMap;
@@ -121,15 +121,52 @@ impl Wanted<'_> {
     }
 }
 
+/// Whether the status of a kind that is served there can be written.
+pub(crate) fn has_status(groups: &APIGroupDiscoveryList, kind: Kind, at: &Resource) -> bool {
+    let version = at.path.trim_start_matches("/apis/").split('/').nth(1).unwrap_or_default();
+    let subresources = discovered(groups, kind, version).map(|found| found.subresources.as_slice());
+    subresources.unwrap_or_default().iter().any(|part| part.subresource.as_deref() == Some("status"))
+}
+
 fn has(groups: &APIGroupDiscoveryList, kind: Kind, version: &str) -> bool {
-    let group = groups
-        .items
-        .iter()
-        .find(|group| group.metadata.as_ref().and_then(|meta| meta.name.as_deref()) == Some(kind.group()));
-    let Some(group) = group else { return false };
-    let version = group.versions.iter().find(|known| known.version.as_deref() == Some(version));
-    let plural = Some(kind.plural());
-    version.is_some_and(|version| {
-        version.resources.iter().any(|resource| resource.resource.as_deref() == plural)
-    })
+    discovered(groups, kind, version).is_some()
+}
+
+fn discovered<'a>(
+    groups: &'a APIGroupDiscoveryList,
+    kind: Kind,
+    version: &str,
+) -> Option<&'a APIResourceDiscovery> {
+    let name = |group: &APIGroupDiscovery| group.metadata.as_ref().and_then(|meta| meta.name.clone());
+    let group = groups.items.iter().find(|group| name(group).as_deref() == Some(kind.group()))?;
+    let version = group.versions.iter().find(|known| known.version.as_deref() == Some(version))?;
+    version.resources.iter().find(|resource| resource.resource.as_deref() == Some(kind.plural()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_can_be_written_where_the_kind_has_the_subresource() {
+        let version = |name: &str, parts: &[&str]| {
+            let parts: Vec<_> = parts.iter().map(|part| serde_json::json!({"subresource": part})).collect();
+            serde_json::json!({"version": name, "resources": [{"resource": "httproutes", "subresources": parts}]})
+        };
+        for (v1, beta, at, expected) in [
+            (Some(&["scale", "status"][..]), None, "v1", true),
+            (Some(&[][..]), Some(&["status"][..]), "v1", false),
+            (None, Some(&["status"][..]), "v1beta1", true),
+        ] {
+            let versions = v1.map(|parts| version("v1", parts)).into_iter();
+            let versions: Vec<_> = versions.chain(beta.map(|parts| version("v1beta1", parts))).collect();
+            let list = serde_json::json!({"items": [{
+                "metadata": {"name": "gateway.networking.k8s.io"}, "versions": versions}]});
+            let groups: APIGroupDiscoveryList = serde_json::from_value(list).unwrap();
+            let found = resources_of(&groups, &[Kind::HttpRoute]);
+            let resource = &found[&Kind::HttpRoute];
+            assert!(resource.path.contains(&format!("/{at}/")), "{resource:?}");
+            assert_eq!(has_status(&groups, Kind::HttpRoute, resource), expected, "{at}");
+        }
+    }
 }

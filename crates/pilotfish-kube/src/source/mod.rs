@@ -7,7 +7,7 @@ mod state;
 mod tests;
 
 pub use kinds::Kinds;
-pub(crate) use kinds::resources_of;
+pub(crate) use kinds::{has_status, resources_of};
 
 use crate::watch::{Backoff, News, Observer, Place, Resource, Silent, Watch, chain};
 use discovery::{Found, Question, SecretRights};

@@ -5,10 +5,12 @@
 //! others write meanwhile is never lost. What was written comes back as an event that asks for nothing more.
 
 use crate::watch::Stored;
-use pilotfish_config::status::{Message, Status, merge_patch};
-use pilotfish_model::{Object, ObjectKey, World};
+use pilotfish_config::mesh::MeshConfig;
+use pilotfish_config::status::{HostAddress, Message, Status, merge_patch};
+use pilotfish_config::{MeshFile, takes_part};
+use pilotfish_model::{Kind, Namespace, Object, ObjectKey, World};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,6 +22,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// The pause between two writes of one object: the status of a Gateway counts its routes, and routes come in crowds.
 const REST: Duration = Duration::from_millis(100);
+
+/// How long a newer version is waited for after a write was refused because there is one. Conflicts that are about something
+/// else (an admission webhook may answer what it likes) never bring one.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +42,7 @@ pub(super) struct Write {
 pub(super) enum Outcome {
     /// It is stored so.
     Written(Stored),
-    /// The object is no longer of that version.
+    /// The object is no longer of that version, or no longer there at all.
     Conflict,
     /// The API server did not do it, or nobody knows.
     Failed,
@@ -50,8 +56,8 @@ struct Entry {
     of_itself: bool,
     /// Whether a write is under way.
     busy: bool,
-    /// The version that is known to be out of date.
-    outdated: Option<String>,
+    /// The version that is known to be out of date, and until when that is believed.
+    outdated: Option<(String, Instant)>,
     /// What was written last, of which generation: to want it again means that somebody undid it.
     written: Option<(Arc<Status>, i64)>,
     /// What the API server made of a write that it took only in part, for definitions that lack a field: no use to say it again.
@@ -64,30 +70,59 @@ struct Entry {
     rests_until: Option<Instant>,
 }
 
+/// Objects that must be looked at, the longest waiting first: where more changes than may be written, everybody has their turn.
+#[derive(Default)]
+struct Queue {
+    order: VecDeque<ObjectKey>,
+    members: BTreeSet<ObjectKey>,
+}
+
+impl Queue {
+    fn push(&mut self, key: ObjectKey) {
+        if self.members.insert(key.clone()) {
+            self.order.push_back(key);
+        }
+    }
+
+    fn pop(&mut self) -> Option<ObjectKey> {
+        let key = self.order.pop_front()?;
+        self.members.remove(&key);
+        Some(key)
+    }
+}
+
 /// See the module's description.
 #[derive(Default)]
 pub(super) struct Book {
     world: Arc<World>,
     entries: BTreeMap<ObjectKey, Entry>,
-    /// What must be looked at.
-    open: BTreeSet<ObjectKey>,
+    open: Queue,
     /// What waits for the world to have the object that is stored.
     behind: BTreeSet<ObjectKey>,
+    /// What waits for its namespace to take part in the mesh.
+    outside: BTreeSet<ObjectKey>,
     /// What waits for its time.
     later: BTreeSet<(Instant, ObjectKey)>,
 }
 
 impl Book {
-    /// The world has changed, and these statuses with it.
-    pub(super) fn want(&mut self, world: Arc<World>, changes: Vec<(ObjectKey, Option<Arc<Status>>)>) {
+    /// The world has changed, and these statuses with it. `namespaces` says whether other namespaces may take part now.
+    pub(super) fn want(
+        &mut self,
+        world: Arc<World>,
+        changes: Vec<(ObjectKey, Option<Arc<Status>>)>,
+        namespaces: bool,
+    ) {
         self.world = world;
         for (key, status) in changes {
             let entry = self.entries.entry(key.clone()).or_default();
             entry.wanted = status;
             entry.calm();
-            self.open.insert(key);
+            self.forget_if_idle(&key);
+            self.open.push(key);
         }
-        self.open.append(&mut self.behind);
+        let waiting = if namespaces { std::mem::take(&mut self.outside) } else { BTreeSet::new() };
+        std::mem::take(&mut self.behind).into_iter().chain(waiting).for_each(|key| self.open.push(key));
     }
 
     /// The API server has this object.
@@ -99,19 +134,37 @@ impl Book {
             return;
         }
         entry.stored = Some((object, stored));
-        self.open.insert(key);
+        self.open.push(key);
     }
 
-    /// The API server has this object, and this is what is wrong with it by itself.
-    pub(super) fn analysed(&mut self, key: ObjectKey, messages: Vec<Message>, stored: Stored) {
+    /// This is what is wrong with an object by itself.
+    pub(super) fn analysed(&mut self, key: &ObjectKey, messages: Vec<Message>) {
+        self.say_of_itself(key, |said, _| *said = Some(messages));
+    }
+
+    /// These are the addresses of the hosts of a ServiceEntry.
+    pub(super) fn allocated(&mut self, key: &ObjectKey, addresses: Vec<HostAddress>) {
+        self.say_of_itself(key, |_, said| *said = Some(addresses));
+    }
+
+    fn say_of_itself(
+        &mut self,
+        key: &ObjectKey,
+        change: impl FnOnce(&mut Option<Vec<Message>>, &mut Option<Vec<HostAddress>>),
+    ) {
         let entry = self.entries.entry(key.clone()).or_default();
-        let status = Status::Analysis(messages);
+        entry.of_itself = true;
+        let (mut messages, mut addresses) = match entry.wanted.as_deref() {
+            Some(Status::Istio { messages, addresses }) => (messages.clone(), addresses.clone()),
+            _ => (None, None),
+        };
+        change(&mut messages, &mut addresses);
+        let status = Status::Istio { messages, addresses };
         if entry.wanted.as_deref() != Some(&status) {
             entry.wanted = Some(Arc::new(status));
-            entry.of_itself = true;
             entry.calm();
+            self.open.push(key.clone());
         }
-        self.stored(key, None, stored);
     }
 
     /// The API server no longer has this object.
@@ -121,9 +174,18 @@ impl Book {
             entry.written = None;
             entry.rests_until = None;
             entry.calm();
+            if entry.of_itself {
+                entry.wanted = None;
+            }
         }
-        let is_needed = |entry: &Entry| entry.busy || (entry.wanted.is_some() && !entry.of_itself);
-        if self.entries.get(key).is_some_and(|entry| !is_needed(entry)) {
+        self.outside.remove(key);
+        self.forget_if_idle(key);
+    }
+
+    /// Forgets an object that is not stored and of which nothing is wanted: objects come and go for months.
+    fn forget_if_idle(&mut self, key: &ObjectKey) {
+        let is_idle = |entry: &Entry| !entry.busy && entry.stored.is_none() && entry.wanted.is_none();
+        if self.entries.get(key).is_some_and(is_idle) {
             self.entries.remove(key);
         }
     }
@@ -132,9 +194,9 @@ impl Book {
     pub(super) fn next(&mut self, now: Instant, clock: &str) -> Option<Write> {
         while let Some((at, key)) = self.later.first().cloned().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, key.clone()));
-            self.open.insert(key);
+            self.open.push(key);
         }
-        while let Some(key) = self.open.pop_first() {
+        while let Some(key) = self.open.pop() {
             if let Some(write) = self.look(key, now, clock) {
                 return Some(write);
             }
@@ -152,33 +214,48 @@ impl Book {
         let Some(entry) = self.entries.get_mut(&write.key) else { return };
         entry.busy = false;
         match outcome {
-            Outcome::Written(stored) => {
-                let wanted = entry.wanted.clone();
-                let lacks =
-                    |wanted: &Arc<Status>| wanted.merged(&stored.status, stored.generation, "").is_some();
-                let written = entry.written.as_ref().map(|(written, _)| written);
-                let same = wanted.filter(|wanted| Some(wanted) == written);
-                entry.curtailed = same.filter(lacks).map(|wanted| (wanted, stored.status.clone()));
-                let object = entry.stored.take().and_then(|(object, _)| object);
-                entry.stored = Some((object, stored));
-                entry.rests_until = Some(now + REST);
-            }
+            Outcome::Written(stored) => entry.was_written(stored, now),
             Outcome::Conflict => {
                 entry.written = None;
-                entry.outdated = Some(write.over.clone());
+                entry.outdated = Some((write.over.clone(), now + PATIENCE));
             }
             Outcome::Failed => {
                 entry.written = None;
                 entry.trouble(now);
             }
         }
-        self.open.insert(write.key.clone());
+        self.forget_if_idle(&write.key);
+        self.open.push(write.key.clone());
+    }
+
+    /// How many objects are known; for tests of what is forgotten.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the objects of a namespace are ours to talk about: not before the world is known, and not where
+    /// `discoverySelectors` leave the namespace to others.
+    fn takes_part(&self, namespace: &Namespace) -> bool {
+        let world = &self.world;
+        if world.revision() == 0 {
+            return false;
+        }
+        let mesh = world.object(&MeshFile::Config.key()).and_then(Object::typed::<MeshConfig>);
+        let Some(mesh) = mesh.filter(|mesh| !mesh.discovery_selectors.is_empty()) else { return true };
+        let object = world.object(&ObjectKey::new(Kind::Namespace, "", namespace.as_str()));
+        let labels = object.map(|object| &*object.meta.labels);
+        takes_part(&mesh.discovery_selectors, namespace.as_str(), labels)
     }
 
     fn look(&mut self, key: ObjectKey, now: Instant, clock: &str) -> Option<Write> {
+        if self.entries.get(&key).is_some_and(|entry| entry.of_itself) && !self.takes_part(&key.namespace) {
+            self.outside.insert(key);
+            return None;
+        }
         let entry = self.entries.get_mut(&key)?;
         let (Some(wanted), Some((object, stored))) = (&entry.wanted, &entry.stored) else { return None };
-        if entry.busy || entry.outdated.as_ref() == Some(&stored.version) {
+        if entry.busy {
             return None;
         }
         if !entry.of_itself && (object.is_none() || self.world.object(&key) != object.as_ref()) {
@@ -189,7 +266,9 @@ impl Book {
         if entry.curtailed.as_ref().is_some_and(|(what, left)| what == wanted && *left == stored.status) {
             return None;
         }
-        if let Some(at) = entry.not_before.max(entry.rests_until).filter(|at| *at > now) {
+        let patience = entry.outdated.as_ref().filter(|(version, _)| *version == stored.version);
+        let patience = patience.map(|(_, until)| *until);
+        if let Some(at) = entry.not_before.max(entry.rests_until).max(patience).filter(|at| *at > now) {
             self.later.insert((at, key));
             return None;
         }
@@ -212,6 +291,21 @@ impl Book {
 }
 
 impl Entry {
+    /// The API server has stored a write, and what it is afterwards.
+    fn was_written(&mut self, stored: Stored, now: Instant) {
+        self.rests_until = Some(now + REST);
+        // Where the object is gone, or what came after the write was heard of first, the answer tells of the past.
+        let Some((_, known)) = &mut self.stored else { return };
+        if is_older(&stored.version, &known.version) {
+            return;
+        }
+        let lacks = |wanted: &Arc<Status>| wanted.merged(&stored.status, stored.generation, "").is_some();
+        let written = self.written.as_ref().map(|(written, _)| written);
+        let same = self.wanted.clone().filter(|wanted| Some(wanted) == written);
+        self.curtailed = same.filter(lacks).map(|wanted| (wanted, stored.status.clone()));
+        *known = stored;
+    }
+
     /// Something new is to be said: what went wrong before counts no more.
     fn calm(&mut self) {
         self.troubles = 0;

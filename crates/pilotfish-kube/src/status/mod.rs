@@ -2,28 +2,40 @@
 //!
 //! ```text
 //! worlds ── wanted statuses ─▶ Book (pure: what differs) ── Write ─▶ API server
-//!                                ▲                                      │
-//!                                └──── watches of the same objects ◀────┘
+//!                                ▲        ▲                             │
+//!                                │        │ addresses of hosts          │
+//!                                │    Allocator (pure: whose is free)   │
+//!                                │        ▲                             │
+//!                                └────────┴─ watches of the same objects ◀┘
 //! ```
 
+mod addresses;
 mod book;
+mod pace;
+mod request;
 #[cfg(test)]
 mod tests;
 
+pub use addresses::AddressRanges;
+
 use crate::lease::Leadership;
-use crate::source::resources_of;
+use crate::source::{has_status, resources_of};
 use crate::watch::{Backoff, Change, News, Observer, Place, Reader, Resource, Stored, Watch, chain};
+use addresses::Allocator;
 use book::{Book, Outcome, Write};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use pace::Pace;
 use pilotfish_config::status::{Message, Status};
 use pilotfish_config::{Problem, Severity};
-use pilotfish_model::{Kind, ObjectKey, World};
-use std::collections::BTreeMap;
+use pilotfish_model::{Kind, Object, ObjectKey, World};
+use request::{Answer, send};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 
 /// The field manager under which status is written.
@@ -31,9 +43,6 @@ pub const FIELD_MANAGER: &str = "pilotfish-status";
 
 /// Writes that may be under way at a time.
 const AT_A_TIME: usize = 8;
-/// Writes that may come at once, and how soon there may be another one after that: 100 in a second, as istiod has it.
-const BURST: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(10);
 /// How long one write may take.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How often it is looked which kinds there are.
@@ -47,6 +56,8 @@ pub struct Wanted {
     pub world: Arc<World>,
     /// The statuses; `None` for objects that have none any more.
     pub changes: Vec<(ObjectKey, Option<Arc<Status>>)>,
+    /// Whether the mesh's settings or a namespace changed, so that other namespaces may take part in the mesh now.
+    pub namespaces: bool,
 }
 
 /// What happened to a write.
@@ -56,6 +67,8 @@ pub enum Written {
     Stored,
     /// Somebody else was faster; it is made anew.
     Conflict,
+    /// The object was deleted meanwhile.
+    Gone,
     /// It failed; it is tried again.
     Failed,
 }
@@ -67,6 +80,7 @@ impl Written {
         match self {
             Self::Stored => "stored",
             Self::Conflict => "conflict",
+            Self::Gone => "gone",
             Self::Failed => "failed",
         }
     }
@@ -87,11 +101,16 @@ pub struct StatusSettings {
     pub wanted: Vec<Kind>,
     /// Kinds whose objects are told what is wrong with them by themselves.
     pub analysed: Vec<Kind>,
+    /// The ranges from which hosts of ServiceEntries are given addresses, where they are.
+    pub addresses: Option<AddressRanges>,
     /// Who is told what happens to watches.
     pub observer: Arc<dyn Observer>,
     /// Who is told what is written.
     pub written: Arc<dyn WriteObserver>,
 }
+
+/// What the API server has, or why that is not known.
+type Groups = Result<APIGroupDiscoveryList, String>;
 
 /// Writes status while this replica leads.
 pub struct StatusWriter {
@@ -99,27 +118,43 @@ pub struct StatusWriter {
     settings: StatusSettings,
     leadership: Leadership,
     book: Book,
+    allocator: Option<Allocator>,
+    /// Where kinds are served whose status can be written.
     resources: BTreeMap<Kind, Resource>,
+    /// Those of them that the API server did not name the last time.
+    missed: BTreeSet<Kind>,
+    looks: JoinSet<Groups>,
+    look_at: Instant,
+    backoff: Backoff,
     watches: JoinSet<()>,
     watched: BTreeMap<Kind, watch::Sender<Option<Resource>>>,
-    writes: JoinSet<(Write, Outcome)>,
-    allowance: Allowance,
+    writes: JoinSet<(Write, Answer)>,
+    pace: Pace,
+    /// Kinds whose status was not written the last time, for which people have been told so.
+    failing: BTreeSet<Kind>,
 }
 
 impl StatusWriter {
     /// A writer for objects in the cluster of that client.
     #[must_use]
     pub fn new(client: Client, settings: StatusSettings, leadership: Leadership) -> Self {
+        let now = Instant::now();
         Self {
             client,
-            settings,
             leadership,
             book: Book::default(),
+            allocator: settings.addresses.map(Allocator::new),
+            settings,
             resources: BTreeMap::new(),
+            missed: BTreeSet::new(),
+            looks: JoinSet::new(),
+            look_at: now,
+            backoff: Backoff::default(),
             watches: JoinSet::new(),
             watched: BTreeMap::new(),
             writes: JoinSet::new(),
-            allowance: Allowance::new(Instant::now()),
+            pace: Pace::new(now),
+            failing: BTreeSet::new(),
         }
     }
 
@@ -128,8 +163,6 @@ impl StatusWriter {
     pub async fn run(mut self, mut wanted: mpsc::Receiver<Wanted>) {
         let (say, mut heard) = mpsc::channel(WAITING);
         let mut leadership = self.leadership.clone();
-        let mut look = Instant::now();
-        let mut backoff = Backoff::default();
         loop {
             self.write();
             let due = self.wakes();
@@ -138,20 +171,15 @@ impl StatusWriter {
                 () = leadership.lost() => return,
                 Some(ended) = self.writes.join_next() => self.ended(ended),
                 message = wanted.recv() => match message {
-                    Some(Wanted { world, changes }) => self.book.want(world, changes),
+                    Some(Wanted { world, changes, namespaces }) => self.book.want(world, changes, namespaces),
                     None => return,
                 },
                 Some((kind, news)) = heard.recv() => self.hear(kind, news),
-                () = tokio::time::sleep_until(look) => {
-                    look = Instant::now() + match self.look(&say).await {
-                        Ok(()) => { backoff.reset(); LOOK_AGAIN }
-                        Err(reason) => {
-                            tracing::debug!(cluster = %self.settings.cluster, reason, "cannot find out which kinds there are");
-                            backoff.next(Duration::ZERO)
-                        }
-                    };
+                Some(groups) = self.looks.join_next() => self.looked(groups, &say),
+                () = tokio::time::sleep_until(self.look_at), if self.looks.is_empty() => {
+                    drop(self.looks.spawn(groups(self.client.clone())));
                 }
-                () = tokio::time::sleep_until(due.unwrap_or(look)), if due.is_some() => {}
+                () = tokio::time::sleep_until(due.unwrap_or(self.look_at)), if due.is_some() => {}
             }
         }
     }
@@ -161,20 +189,41 @@ impl StatusWriter {
         if self.writes.len() >= AT_A_TIME {
             return None;
         }
-        let refill = self.allowance.refill();
-        refill.or_else(|| self.book.due())
+        self.pace.next(Instant::now()).or_else(|| self.book.due())
     }
 
-    /// Finds out where kinds are served, and watches them.
-    async fn look(&mut self, say: &mpsc::Sender<(Kind, News)>) -> Result<(), String> {
-        let groups = match timeout(ANSWER, self.client.list_api_groups_aggregated()).await {
-            Ok(Ok(groups)) => groups,
-            Ok(Err(error)) => return Err(chain(&error)),
-            Err(_) => return Err(format!("no answer within {} s", ANSWER.as_secs())),
+    /// Takes in what the API server has.
+    fn looked(&mut self, groups: Result<Groups, JoinError>, say: &mpsc::Sender<(Kind, News)>) {
+        let wait = match groups.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(groups) => {
+                self.find(&groups, say);
+                self.backoff.reset();
+                LOOK_AGAIN
+            }
+            Err(reason) => {
+                tracing::debug!(cluster = %self.settings.cluster, reason, "cannot find out which kinds there are");
+                self.backoff.next(Duration::ZERO)
+            }
         };
-        let StatusSettings { wanted, analysed, .. } = &self.settings;
-        let kinds: Vec<Kind> = wanted.iter().chain(analysed).copied().collect();
-        let found = resources_of(&groups, &kinds);
+        self.look_at = Instant::now() + wait;
+    }
+
+    /// Finds where kinds are served, and watches them.
+    fn find(&mut self, groups: &APIGroupDiscoveryList, say: &mpsc::Sender<(Kind, News)>) {
+        let StatusSettings { wanted, analysed, addresses, .. } = &self.settings;
+        let allocated = addresses.map(|_| Kind::ServiceEntry);
+        let kinds: BTreeSet<Kind> = wanted.iter().chain(analysed).copied().chain(allocated).collect();
+        let mut found = resources_of(groups, &kinds.into_iter().collect::<Vec<_>>());
+        // A definition without the subresource has a status that nobody can write.
+        found.retain(|kind, resource| has_status(groups, *kind, resource));
+        // An API server that has just started may not know yet all that it has: what was there must be missing twice.
+        let missed = std::mem::take(&mut self.missed);
+        for (kind, resource) in &self.resources {
+            if !found.contains_key(kind) && !missed.contains(kind) {
+                self.missed.insert(*kind);
+                found.insert(*kind, resource.clone());
+            }
+        }
         self.watched.retain(|kind, tell| {
             let there = found.contains_key(kind);
             if !there {
@@ -182,6 +231,10 @@ impl StatusWriter {
             }
             there
         });
+        if let Some(allocator) = self.allocator.as_mut().filter(|_| !found.contains_key(&Kind::ServiceEntry))
+        {
+            allocator.vanished();
+        }
         for (kind, resource) in &found {
             if self.resources.get(kind) == Some(resource) {
                 continue;
@@ -192,7 +245,6 @@ impl StatusWriter {
             }
         }
         self.resources = found;
-        Ok(())
     }
 
     fn watch(&mut self, kind: Kind, resource: &Resource, say: &mpsc::Sender<(Kind, News)>) {
@@ -209,23 +261,47 @@ impl StatusWriter {
             News::Changes(changes) => {
                 for change in changes {
                     match change {
-                        Change::Stored { key, problems, stored, .. }
-                            if self.settings.analysed.contains(&kind) =>
-                        {
-                            self.book.analysed(key, problems.iter().map(message).collect(), stored);
+                        Change::Stored { key, object, problems, stored } => {
+                            self.stored(key, object, &problems, stored);
                         }
-                        Change::Stored { key, object, stored, .. } => self.book.stored(key, object, stored),
-                        Change::Delete(key) => self.book.gone(&key),
+                        Change::Delete(key) => self.gone(&key),
                         // Only said by other readers.
                         Change::Apply { .. } | Change::Refused { .. } => {}
                     }
                 }
             }
+            News::Listed => {
+                if let Some(allocator) = self.allocator.as_mut().filter(|_| kind == Kind::ServiceEntry) {
+                    allocator.listed();
+                }
+            }
             News::Failed(reason) => {
                 tracing::debug!(cluster = %self.settings.cluster, %kind, reason, "stored statuses cannot be read");
             }
-            News::Listed | News::Healthy => {}
+            News::Healthy => {}
         }
+        for (key, addresses) in self.allocator.as_mut().map(Allocator::settle).unwrap_or_default() {
+            self.book.allocated(&key, addresses);
+        }
+    }
+
+    fn stored(&mut self, key: ObjectKey, object: Option<Object>, problems: &[Problem], stored: Stored) {
+        if self.settings.analysed.contains(&key.kind) {
+            self.book.analysed(&key, problems.iter().map(message).collect());
+        }
+        if let Some(allocator) = self.allocator.as_mut().filter(|_| key.kind == Kind::ServiceEntry) {
+            allocator.stored(&key, object.as_ref(), &stored.status);
+        }
+        // Only statuses that are made of worlds are about the content.
+        let object = object.filter(|_| self.settings.wanted.contains(&key.kind));
+        self.book.stored(key, object, stored);
+    }
+
+    fn gone(&mut self, key: &ObjectKey) {
+        if let Some(allocator) = &mut self.allocator {
+            allocator.gone(key);
+        }
+        self.book.gone(key);
     }
 
     /// Starts what is due and allowed.
@@ -234,7 +310,7 @@ impl StatusWriter {
             let now = Instant::now();
             // Asked before each write: what is stored must be ours to say in this very moment.
             let Some(until) = self.leadership.until() else { return };
-            if !self.allowance.has(now) {
+            if !self.pace.allows(now) {
                 return;
             }
             let Some(write) = self.book.next(now, &clock()) else { return };
@@ -242,12 +318,12 @@ impl StatusWriter {
                 self.book.ended(&write, Outcome::Failed, now);
                 continue;
             };
-            self.allowance.take();
+            self.pace.sent();
             let client = self.client.clone();
             let limit = until.min(now + ANSWER);
             self.writes.spawn(async move {
-                let outcome = send(&client, &path, &write, limit).await;
-                (write, outcome)
+                let answer = send(&client, &path, &write, limit).await;
+                (write, answer)
             });
         }
     }
@@ -262,19 +338,57 @@ impl StatusWriter {
         Some(format!("{base}{namespace}/{plural}/{}/status?fieldManager={FIELD_MANAGER}", key.name))
     }
 
-    fn ended(&mut self, ended: Result<(Write, Outcome), tokio::task::JoinError>) {
-        match ended {
-            Ok((write, outcome)) => {
-                let what = match &outcome {
-                    Outcome::Written(_) => Written::Stored,
-                    Outcome::Conflict => Written::Conflict,
-                    Outcome::Failed => Written::Failed,
-                };
-                self.settings.written.written(write.key.kind.plural(), what);
-                self.book.ended(&write, outcome, Instant::now());
+    fn ended(&mut self, ended: Result<(Write, Answer), JoinError>) {
+        let (write, answer) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, "a write of a status broke off");
+                return;
             }
-            Err(error) => tracing::error!(%error, "a write of a status broke off"),
+        };
+        let now = Instant::now();
+        match &answer {
+            Answer::Troubled(_, after) => self.pace.troubled(now, *after),
+            _ => self.pace.answered(),
         }
+        let (what, outcome) = match answer {
+            Answer::Stored(stored) => {
+                self.well(write.key.kind);
+                (Written::Stored, Outcome::Written(stored))
+            }
+            Answer::Conflict => (Written::Conflict, Outcome::Conflict),
+            Answer::Gone => (Written::Gone, Outcome::Conflict),
+            Answer::Refused(reason) | Answer::Troubled(reason, _) => {
+                self.failed(&write.key, &reason);
+                (Written::Failed, Outcome::Failed)
+            }
+        };
+        self.settings.written.written(write.key.kind.plural(), what);
+        self.book.ended(&write, outcome, now);
+    }
+
+    /// Tells people once, not for each of a thousand objects.
+    fn failed(&mut self, key: &ObjectKey, reason: &str) {
+        if self.failing.insert(key.kind) {
+            tracing::warn!(object = %key, reason, "the status is not written; it is tried again, and others of the kind as well");
+        } else {
+            tracing::debug!(object = %key, reason, "the status is not written; it is tried again");
+        }
+    }
+
+    fn well(&mut self, kind: Kind) {
+        if self.failing.remove(&kind) {
+            tracing::info!(%kind, "statuses of the kind are written again");
+        }
+    }
+}
+
+/// Asks the API server what it has.
+async fn groups(client: Client) -> Groups {
+    match timeout(ANSWER, client.list_api_groups_aggregated()).await {
+        Ok(Ok(groups)) => Ok(groups),
+        Ok(Err(error)) => Err(chain(&error)),
+        Err(_) => Err(format!("no answer within {} s", ANSWER.as_secs())),
     }
 }
 
@@ -290,60 +404,4 @@ fn message(problem: &Problem) -> Message {
 fn clock() -> String {
     let now = Timestamp::now().as_second();
     Timestamp::from_second(now).map(|now| now.to_string()).unwrap_or_default()
-}
-
-/// Sends a write, which is given up at `limit`.
-async fn send(client: &Client, path: &str, write: &Write, limit: Instant) -> Outcome {
-    let request = http::Request::patch(path)
-        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
-        .body(write.patch.to_string().into_bytes());
-    let request = match request {
-        Ok(request) => request,
-        Err(error) => {
-            tracing::error!(object = %write.key, %error, "no request for this object");
-            return Outcome::Failed;
-        }
-    };
-    match tokio::time::timeout_at(limit, client.request::<Stored>(request)).await {
-        Ok(Ok(stored)) => {
-            tracing::debug!(object = %write.key, "status written");
-            Outcome::Written(stored)
-        }
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Outcome::Conflict,
-        Ok(Err(error)) => {
-            let reason = chain(&error);
-            tracing::warn!(object = %write.key, reason, "the status is not written; it is tried again");
-            Outcome::Failed
-        }
-        Err(_) => Outcome::Failed,
-    }
-}
-
-/// How many writes there may be: a burst, and then one after each pause.
-struct Allowance {
-    left: u32,
-    since: Instant,
-}
-
-impl Allowance {
-    fn new(now: Instant) -> Self {
-        Self { left: BURST, since: now }
-    }
-
-    fn has(&mut self, now: Instant) -> bool {
-        let more = now.saturating_duration_since(self.since).as_millis() / PAUSE.as_millis().max(1);
-        let more = u32::try_from(more).unwrap_or(BURST).min(BURST - self.left.min(BURST));
-        self.left += more;
-        self.since = if self.left >= BURST { now } else { self.since + PAUSE * more };
-        self.left > 0
-    }
-
-    fn take(&mut self) {
-        self.left = self.left.saturating_sub(1);
-    }
-
-    /// When there is one again, if there is none.
-    fn refill(&self) -> Option<Instant> {
-        (self.left == 0).then(|| self.since + PAUSE)
-    }
 }

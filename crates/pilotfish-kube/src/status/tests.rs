@@ -1,12 +1,13 @@
 //! The book by sequences: what is wanted, what is stored, what is written.
 
 use super::book::{Book, Outcome, Write};
-use super::{Allowance, BURST, PAUSE};
 use crate::watch::Stored;
 use pilotfish_config::gateway_api::GatewayClass;
-use pilotfish_config::status::{Condition, Message, Status};
-use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta, Update, World, WorldWriter};
+use pilotfish_config::status::{Condition, HostAddress, Message, Status};
+use pilotfish_config::{MeshFile, read_mesh_file};
+use pilotfish_model::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Update, World, WorldWriter};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -51,7 +52,7 @@ impl Case {
     /// `a` with content 1 is wanted and stored as version 1.
     fn new() -> Self {
         let mut case = Self { book: Book::default(), now: Instant::now() };
-        case.book.want(world(&[("a", 1)]), vec![(key("a"), status("fine"))]);
+        case.book.want(world(&[("a", 1)]), vec![(key("a"), status("fine"))], false);
         case.book.stored(key("a"), Some(object("a", 1)), stored(1, 7, Value::Null));
         case
     }
@@ -91,7 +92,7 @@ fn what_is_stored_already_is_not_written() {
     let write = case.next().expect("it differs");
     let mut other = Case { book: Book::default(), now: case.now };
     other.book.stored(key("a"), Some(object("a", 1)), stored(5, 7, left(&write)));
-    other.book.want(world(&[("a", 1)]), vec![(key("a"), status("fine"))]);
+    other.book.want(world(&[("a", 1)]), vec![(key("a"), status("fine"))], false);
     assert_eq!(other.next(), None);
 }
 
@@ -100,11 +101,11 @@ fn a_status_waits_for_the_object_that_it_was_made_from() {
     let mut case = Case::new();
     case.book.stored(key("a"), Some(object("a", 2)), stored(3, 8, Value::Null));
     assert_eq!(case.next(), None, "the world has not seen content 2 yet");
-    case.book.want(world(&[("a", 2)]), Vec::new());
+    case.book.want(world(&[("a", 2)]), Vec::new(), false);
     let write = case.next().expect("the world has caught up");
     assert_eq!(write.patch["status"]["conditions"][0]["observedGeneration"], 8);
 
-    case.book.want(world(&[("a", 3)]), vec![(key("a"), status("ahead"))]);
+    case.book.want(world(&[("a", 3)]), vec![(key("a"), status("ahead"))], false);
     case.written(&write, 4);
     assert_eq!(case.next(), None, "the world is ahead of the watch");
     case.book.stored(key("a"), Some(object("a", 3)), stored(5, 9, left(&write)));
@@ -143,7 +144,7 @@ fn failures_are_tried_again_ever_later() {
     }
     let write = case.next().expect("due");
     case.book.ended(&write, Outcome::Failed, case.now);
-    case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))]);
+    case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))], false);
     assert!(case.next().is_some(), "what is new does not wait");
 }
 
@@ -178,7 +179,7 @@ fn what_a_definition_does_not_take_is_not_said_again() {
     case.now += Duration::from_secs(1);
     case.book.stored(key("a"), Some(object("a", 1)), stored(2, 7, part));
     assert_eq!((case.next(), case.book.due()), (None, None));
-    case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))]);
+    case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))], false);
     assert!(case.next().is_some(), "something new is");
 }
 
@@ -190,7 +191,7 @@ fn an_object_rests_between_writes() {
     case.written(&write, 2);
     case.now = began;
     for message in ["two", "three"] {
-        case.book.want(world(&[("a", 1)]), vec![(key("a"), status(message))]);
+        case.book.want(world(&[("a", 1)]), vec![(key("a"), status(message))], false);
         assert_eq!(case.next(), None, "{message} comes too soon");
     }
     case.now = case.book.due().expect("later");
@@ -214,41 +215,155 @@ fn an_object_that_went_and_came_again_is_written_anew() {
 #[test]
 fn what_is_not_ours_any_more_is_left_as_it_is() {
     let mut case = Case::new();
-    case.book.want(world(&[("a", 1)]), vec![(key("a"), None)]);
+    case.book.want(world(&[("a", 1)]), vec![(key("a"), None)], false);
+    assert_eq!(case.next(), None);
+}
+
+/// A world in which all namespaces take part, or those that a selector matches.
+fn mesh(selectors: &str, revision_of: &str) -> Arc<World> {
+    let mut writer = WorldWriter::new();
+    writer.apply(Update::Object(object(revision_of, 1)));
+    if !selectors.is_empty() {
+        let text = format!("discoverySelectors: [{{matchLabels: {{{selectors}}}}}]");
+        let read = read_mesh_file(MeshFile::Config, "test", text.as_bytes(), &Default::default());
+        read.objects.into_iter().for_each(|read| writer.apply(Update::Object(read.object)));
+    }
+    writer.publish().expect("it differs").0
+}
+
+fn odd() -> Vec<Message> {
+    vec![Message { error: true, text: "spec.hosts: odd".into() }]
+}
+
+fn entry(namespace: &str) -> ObjectKey {
+    ObjectKey::new(Kind::ServiceEntry, namespace, "a")
+}
+
+#[test]
+fn what_is_wrong_with_an_object_is_told_whatever_the_world_has_of_it() {
+    let mut case = Case { book: Book::default(), now: Instant::now() };
+    let key = entry("shop");
+    case.book.analysed(&key, odd());
+    case.book.stored(key.clone(), None, stored(1, 3, Value::Null));
+    assert_eq!(case.next(), None, "it is not known yet whether the namespace takes part");
+    case.book.want(mesh("", "x"), Vec::new(), true);
+    let write = case.next().expect("it is told");
+    let status = case.written(&write, 2);
+    case.book.analysed(&key, odd());
+    case.book.stored(key.clone(), None, stored(2, 3, status.clone()));
+    assert_eq!(case.next(), None, "once");
+    case.book.analysed(&key, Vec::new());
+    case.book.stored(key.clone(), None, stored(3, 4, status));
+    let mended = case.next().expect("it is mended");
+    assert_eq!(mended.patch["status"]["conditions"][0]["status"], "True");
+    case.book.gone(&key);
+    case.book.ended(&mended, Outcome::Conflict, case.now);
+    case.book.analysed(&entry("b"), Vec::new());
+    case.book.stored(entry("b"), None, stored(4, 1, Value::Null));
+    assert_eq!(case.next(), None, "nothing ever was wrong with it");
+    case.book.gone(&entry("b"));
+    assert_eq!(case.book.len(), 0);
+}
+
+#[test]
+fn objects_of_namespaces_that_take_no_part_are_left_to_others() {
+    let mut case = Case { book: Book::default(), now: Instant::now() };
+    case.book.want(mesh("team: ours", "x"), Vec::new(), true);
+    for namespace in ["ours", "theirs"] {
+        case.book.analysed(&entry(namespace), odd());
+        case.book.stored(entry(namespace), None, stored(1, 1, Value::Null));
+    }
+    assert_eq!(case.next(), None, "neither has the label");
+    case.book.want(mesh("kubernetes.io/metadata.name: ours", "y"), Vec::new(), true);
+    assert_eq!(case.next().map(|write| write.key), Some(entry("ours")));
     assert_eq!(case.next(), None);
 }
 
 #[test]
-fn what_is_wrong_with_an_object_needs_no_world() {
+fn what_is_wrong_and_what_is_allocated_are_said_together() {
     let mut case = Case { book: Book::default(), now: Instant::now() };
-    let odd = || vec![Message { error: true, text: "spec.hosts: odd".into() }];
-    case.book.analysed(key("a"), odd(), stored(1, 3, Value::Null));
-    let write = case.next().expect("it is told");
-    let status = case.written(&write, 2);
-    case.book.analysed(key("a"), odd(), stored(2, 3, status.clone()));
-    assert_eq!(case.next(), None, "once");
-    case.book.analysed(key("a"), Vec::new(), stored(3, 4, status));
-    let mended = case.next().expect("it is mended");
-    assert_eq!(mended.patch["status"]["conditions"][0]["status"], "True");
-    case.book.analysed(key("b"), Vec::new(), stored(4, 1, Value::Null));
-    assert_eq!(case.next(), None, "nothing ever was wrong with it");
-    case.book.gone(&key("b"));
+    case.book.want(mesh("", "x"), Vec::new(), true);
+    let key = entry("shop");
+    let addresses = vec![HostAddress { host: "a.com".into(), value: "240.240.0.1".into() }];
+    case.book.allocated(&key, addresses);
+    case.book.analysed(&key, odd());
+    case.book.stored(key.clone(), None, stored(1, 3, Value::Null));
+    let write = case.next().expect("there is something to say");
+    assert_eq!(write.patch["status"]["addresses"][0]["value"], "240.240.0.1");
+    assert_eq!(write.patch["status"]["conditions"][0]["reason"], "Refused");
 }
 
 #[test]
-fn a_burst_is_followed_by_a_steady_rate() {
-    let begin = Instant::now();
-    let mut allowance = Allowance::new(begin);
-    let mut now = begin;
-    let mut writes = 0;
-    while now < begin + Duration::from_secs(10) {
-        if allowance.has(now) {
-            allowance.take();
-            writes += 1;
-        } else {
-            now = allowance.refill().expect("there is none");
-        }
+fn objects_that_went_are_forgotten_in_whatever_order_that_is_heard() {
+    let mut case = Case::new();
+    let write = case.next().expect("it differs");
+    case.book.gone(&key("a"));
+    case.book.want(world(&[]), vec![(key("a"), None)], false);
+    assert_eq!(case.book.len(), 1, "a write is under way");
+    case.book.ended(&write, Outcome::Written(stored(2, 7, left(&write))), case.now);
+    assert_eq!(case.book.len(), 0);
+    assert_eq!(case.next(), None);
+
+    let mut case = Case::new();
+    case.book.want(world(&[]), vec![(key("a"), None)], false);
+    case.book.gone(&key("a"));
+    assert_eq!(case.book.len(), 0);
+
+    let mut case = Case::new();
+    case.book.gone(&key("a"));
+    case.book.want(world(&[]), vec![(key("a"), None)], false);
+    assert_eq!(case.book.len(), 0);
+}
+
+#[test]
+fn an_answer_that_is_older_than_what_was_heard_says_nothing_new() {
+    // People change the object while the answer is on its way, and their change is heard of first.
+    let mut case = Case::new();
+    let write = case.next().expect("it differs");
+    case.book.want(world(&[("a", 2)]), Vec::new(), false);
+    case.book.stored(key("a"), Some(object("a", 2)), stored(3, 8, left(&write)));
+    case.written(&write, 2);
+    let write = case.next().expect("the new content was observed");
+    assert_eq!(write.patch["metadata"]["resourceVersion"], "3");
+    assert_eq!(write.patch["status"]["conditions"][0]["observedGeneration"], 8);
+
+    // The object went and came again.
+    let mut case = Case::new();
+    let write = case.next().expect("it differs");
+    case.book.gone(&key("a"));
+    case.book.stored(key("a"), Some(object("a", 1)), stored(5, 7, Value::Null));
+    case.written(&write, 2);
+    let write = case.next().expect("the new object has no status");
+    assert_eq!(write.patch["metadata"]["resourceVersion"], "5");
+}
+
+#[test]
+fn a_conflict_about_something_else_is_tried_again() {
+    let mut case = Case::new();
+    let write = case.next().expect("it differs");
+    case.book.ended(&write, Outcome::Conflict, case.now);
+    assert_eq!(case.next(), None);
+    let due = case.book.due().expect("not for ever");
+    assert_eq!(due - case.now, Duration::from_secs(30));
+    case.now = due;
+    assert!(case.next().is_some());
+}
+
+#[test]
+fn everybody_has_their_turn() {
+    // `a` changes all the time; `b` changed once.
+    let mut case = Case::new();
+    case.book.want(world(&[("a", 1), ("b", 1)]), vec![(key("b"), status("fine"))], false);
+    let mut versions = [1, 1];
+    let mut turns = BTreeMap::new();
+    case.book.stored(key("b"), Some(object("b", 1)), stored(1, 7, Value::Null));
+    for turn in 0..6 {
+        case.book.want(world(&[("a", 1), ("b", 1)]), vec![(key("a"), status(&turn.to_string()))], false);
+        let Some(write) = case.next() else { continue };
+        let index = usize::from(write.key != key("a"));
+        versions[index] += 1;
+        turns.entry(write.key.clone()).or_insert(turn);
+        case.written(&write, versions[index]);
     }
-    let steady = u32::try_from(Duration::from_secs(10).as_millis() / PAUSE.as_millis()).unwrap();
-    assert!((steady..=steady + BURST + 1).contains(&writes), "{writes}");
+    assert!(turns.get(&key("b")).is_some_and(|turn| *turn <= 1), "{turns:?}");
 }

@@ -3,13 +3,10 @@
 use crate::pool::Pool;
 use crate::registry::{Failure, ObjectEvent, SyncStatus};
 use crate::source::SourceEvent;
-use pilotfish_config::LabelSelector;
-use pilotfish_model::{Kind, Labels, Namespace, Object, ObjectKey};
+use pilotfish_config::{LabelSelector, takes_part};
+use pilotfish_model::{Kind, Namespace, Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// The label that the API server gives every namespace.
-const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 struct Source {
     name: Arc<str>,
@@ -261,10 +258,7 @@ impl Feed {
         }
         let object = ObjectKey::new(Kind::Namespace, "", namespace.as_str());
         let object = self.objects.get(&object).and_then(Versions::object);
-        let labels = object.map(|object| object.meta.labels.clone()).unwrap_or_default();
-        let mut labels = Labels::unwrap_or_clone(labels);
-        labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| namespace.to_string());
-        self.selectors.iter().any(|selector| selector.matches(&labels))
+        takes_part(&self.selectors, namespace.as_str(), object.map(|object| &*object.meta.labels))
     }
 }
 

@@ -243,7 +243,7 @@ impl KubernetesRegistry {
 
     fn set_node(&mut self, name: &Arc<str>, object: Option<&Typed<Node>>) {
         let change = self.nodes.set(name, object);
-        if change.locality {
+        if change.pods {
             let node = Name::new("", name.clone());
             self.dirty.pods.extend(self.pods_of_node.of(&node).cloned());
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 struct NodeState {
     labels: Labels,
     locality: Locality,
-    external: Vec<Arc<str>>,
+    external: Arc<[Arc<str>]>,
 }
 
 /// What is known of the nodes of a cluster.
@@ -19,8 +19,8 @@ pub(super) struct Nodes(BTreeMap<Arc<str>, NodeState>);
 
 /// What a change of a node means for others.
 pub(super) struct NodeChange {
-    /// Pods on it have another locality.
-    pub(super) locality: bool,
+    /// Pods on it have another locality, or other addresses outside.
+    pub(super) pods: bool,
     /// Gateways through node ports may have other addresses.
     pub(super) addresses: bool,
 }
@@ -40,9 +40,12 @@ impl Nodes {
                 .collect(),
         });
         let old = self.0.get(name);
+        let of_pods = |state: Option<&NodeState>| {
+            state.map(|state| (state.locality.clone(), state.external.clone())).unwrap_or_default()
+        };
         let external = |state: Option<&NodeState>| state.is_some_and(|state| !state.external.is_empty());
         let change = NodeChange {
-            locality: old.map(|node| &node.locality) != new.as_ref().map(|node| &node.locality),
+            pods: of_pods(old) != of_pods(new.as_ref()),
             addresses: (external(old) || external(new.as_ref())) && old != new.as_ref(),
         };
         match new {
@@ -55,6 +58,11 @@ impl Nodes {
     /// Where a node is; `None` when it is not known or says nothing.
     pub(super) fn locality_of(&self, name: &str) -> Option<Locality> {
         self.0.get(name).map(|node| node.locality.clone())
+    }
+
+    /// The addresses at which a node is reached from outside.
+    pub(super) fn external_addresses(&self, name: &str) -> Arc<[Arc<str>]> {
+        self.0.get(name).map(|node| node.external.clone()).unwrap_or_default()
     }
 
     /// The name, shared with the node where that is known, since many pods carry it.

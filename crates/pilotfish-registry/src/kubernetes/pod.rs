@@ -50,6 +50,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
     let locality = context.locality_of(object);
     let network = context.network_of(address, &meta.labels);
     let node: Arc<str> = context.nodes.shared_name(&object.spec.node_name);
+    let node_addresses = context.nodes.external_addresses(&node);
     let ended = matches!(object.status.phase, PodPhase::Succeeded | PodPhase::Failed);
     // A host name is only known to DNS below a sub-domain.
     let hostname: Arc<str> = match (object.spec.subdomain.is_empty(), object.spec.hostname.is_empty()) {
@@ -75,6 +76,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
         identity: labels::spiffe(context.trust_domain, meta.key.namespace.as_str(), account),
         tls_mode: labels::tls_mode(&meta.labels).unwrap_or(TlsMode::Disabled),
         node,
+        node_addresses,
         workload_name: workload_name(meta),
         hostname,
         sub_domain: labels::text(&object.spec.subdomain),

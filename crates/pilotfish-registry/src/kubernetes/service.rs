@@ -62,6 +62,7 @@ pub(super) fn convert(
         default_address: addresses.first().cloned().unwrap_or_else(|| Service::UNSPECIFIED.into()),
         addresses: ClusterAddresses::from([(settings.cluster.clone(), addresses)]),
         auto_addresses: [Arc::default(), Arc::default()],
+        auto_addresses_stored: false,
         mesh_external: alias,
         export_to: ExportTo::parse(annotation(EXPORT_TO).split(','), namespace),
         labels: meta.labels.clone(),

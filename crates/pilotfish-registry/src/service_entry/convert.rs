@@ -13,7 +13,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
-const AUTO_ALLOCATE: &str = "networking.istio.io/enable-autoallocate-ip";
 const UNIX: &str = "unix://";
 /// The most endpoints of one entry. A small text can multiply to billions; nobody needs those.
 const MAX_ENDPOINTS: usize = 1 << 20;
@@ -90,6 +89,7 @@ fn service(
 ) -> Service {
     let meta = object.meta();
     let selector = object.workload_selector.as_ref().map(|selector| Arc::new(selector.labels.clone()));
+    let auto_addresses = status_addresses(object, hostname);
     Service {
         hostname: hostname.clone(),
         namespace: object.namespace().clone(),
@@ -99,7 +99,8 @@ fn service(
         resolution: resolution(object.resolution),
         ports: object.ports.iter().map(port).collect(),
         addresses: ClusterAddresses::new(),
-        auto_addresses: status_addresses(object, hostname),
+        auto_addresses_stored: auto_addresses.iter().any(|address| !address.is_empty()),
+        auto_addresses,
         default_address: address,
         mesh_external: object.location == Location::MeshExternal,
         export_to: ExportTo::parse(object.export_to.iter().map(String::as_str), object.namespace()),
@@ -151,9 +152,7 @@ fn addresses(written: &[String]) -> Vec<Arc<str>> {
 /// The addresses that the status lists for a host: IPv4 and IPv6. They count as long as the entry would be given some.
 fn status_addresses(entry: &Typed<ServiceEntry>, hostname: &Hostname) -> [Arc<str>; 2] {
     let mut pair: [Arc<str>; 2] = [Arc::default(), Arc::default()];
-    let refused = entry.meta().labels.get(AUTO_ALLOCATE).is_some_and(|value| value == "false");
-    let wildcard = hostname.is_wildcard() && entry.resolution != Written::DynamicDns;
-    if refused || wildcard || entry.resolution == Written::None || !entry.addresses.is_empty() {
+    if !entry.takes_addresses(&entry.meta().labels, hostname) {
         return pair;
     }
     for address in &entry.status.addresses {

@@ -327,14 +327,11 @@ impl ServiceEntryRegistry {
     fn build_services(&self, key: &ServiceKey) -> Arc<[Arc<Service>]> {
         let services = self.entries_of(key).flat_map(|name| self.services_of(name, key));
         services
-            .map(|service| {
-                let has_own = service.auto_addresses.iter().any(|address| !address.is_empty());
-                match self.allocated.get(key) {
-                    Some(pair) if !has_own && convert::takes_address(service) => {
-                        Arc::new(Service { auto_addresses: pair.clone(), ..Service::clone(service) })
-                    }
-                    _ => service.clone(),
+            .map(|service| match self.allocated.get(key) {
+                Some(pair) if !service.auto_addresses_stored && convert::takes_address(service) => {
+                    Arc::new(Service { auto_addresses: pair.clone(), ..Service::clone(service) })
                 }
+                _ => service.clone(),
             })
             .collect()
     }

@@ -42,6 +42,7 @@ pub(super) fn convert(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> W
         identity: parts.identity,
         tls_mode: parts.tls_mode,
         node: Arc::default(),
+        node_addresses: Arc::default(),
         workload_name: workload_name.unwrap_or_else(|| meta.key.name.clone()),
         hostname: Arc::default(),
         sub_domain: Arc::default(),

@@ -26,7 +26,7 @@ mod stream_routes;
 
 pub(crate) use gateways::ApiGateways;
 pub(crate) use rules::ApiRules;
-pub(crate) use status::{ApiStatus, KINDS};
+pub(crate) use status::{ApiStatus, KINDS, StatusView};
 
 /// The condition about whether something belongs where it wants to belong.
 const ACCEPTED: &str = "Accepted";

@@ -36,7 +36,7 @@ impl Query for IngressGateways {
 }
 
 /// The routers that serve Ingresses: by the mesh's selector, else named as its Service, else those of the usual installation.
-fn selector(mesh: &MeshConfig) -> BTreeMap<String, String> {
+pub(super) fn selector(mesh: &MeshConfig) -> BTreeMap<String, String> {
     let value = match (mesh.ingress_selector.as_str(), mesh.ingress_service.as_str()) {
         ("", "" | "istio-ingressgateway") => "ingressgateway",
         ("", service) => service,

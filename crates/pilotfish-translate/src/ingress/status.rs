@@ -1,14 +1,17 @@
-//! The status of Ingresses: the addresses of the Service that they are reached by.
+//! The status of Ingresses: the addresses of the Service that they are reached by, else of the nodes of their routers.
 
+use super::gateways::selector;
 use super::ingresses;
 use crate::{Cx, Query};
 use pilotfish_config::kubernetes::LoadBalancerIngress;
+use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::status::Status;
-use pilotfish_model::{ClusterId, Hostname, Namespace, ObjectKey, ServiceKey};
+use pilotfish_model::{ClusterId, Hostname, Namespace, ObjectKey, ServiceKey, label_subset};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-/// The Ingresses that are ours, and the status that all of them have. Without a Service (`ingressService` of the mesh) there is
-/// none: what addresses routers without a Service have is not known.
+/// The Ingresses that are ours, and the status that all of them have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct IngressStatus {
     /// The cluster that the Ingresses are in.
@@ -30,7 +33,7 @@ impl Query for IngressStatus {
     }
 }
 
-/// The addresses of the mesh's ingress Service; `None` when there is no such Service.
+/// Where Ingresses are reached; `None` when it is not known: there is no such Service, and what was said before stays.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PointsOf {
     cluster: ClusterId,
@@ -41,16 +44,35 @@ impl Query for PointsOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mesh = cx.mesh();
-        if mesh.ingress_service.is_empty() {
-            return None;
-        }
         let namespace = Namespace::from(mesh.root_namespace.as_str());
-        let hostname = Hostname::parse(&cx.domain().service(&mesh.ingress_service, &namespace)).ok()?;
+        let addresses = match mesh.ingress_service.is_empty() {
+            false => self.of_service(cx, &mesh.ingress_service, namespace)?,
+            true => self.of_nodes(cx, &mesh, &namespace).into_iter().collect(),
+        };
+        Some(addresses.iter().map(|address| point(address)).collect())
+    }
+}
+
+impl PointsOf {
+    /// What the Service stands for, or its load balancer's addresses and external ones.
+    fn of_service(&self, cx: &Cx<'_>, name: &str, namespace: Namespace) -> Option<Vec<Arc<str>>> {
+        let hostname = Hostname::parse(&cx.domain().service(name, &namespace)).ok()?;
         let services = cx.services_of(&ServiceKey { hostname, namespace })?;
         let attributes = services.first()?.kubernetes.clone()?;
-        let external = attributes.external_name.iter().cloned();
-        let addresses = attributes.external_addresses.get(&self.cluster).cloned().unwrap_or_default();
-        Some(external.chain(addresses.iter().cloned()).map(|address| point(&address)).collect())
+        if let Some(name) = &attributes.external_name {
+            return Some(vec![name.clone()]);
+        }
+        Some(attributes.external_addresses.get(&self.cluster).map(|found| found.to_vec()).unwrap_or_default())
+    }
+
+    /// The external addresses of the nodes on which routers run, where no Service leads to them.
+    fn of_nodes(&self, cx: &Cx<'_>, mesh: &MeshConfig, namespace: &Namespace) -> BTreeSet<Arc<str>> {
+        let wanted = selector(mesh);
+        let pods = cx.pods_in(namespace).into_iter();
+        let routers = pods.filter(|pod| {
+            pod.key.cluster == self.cluster && !pod.terminating && label_subset(&wanted, &pod.labels)
+        });
+        routers.flat_map(|pod| pod.node_addresses.to_vec()).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::destination_rule::selector_labels;
 use crate::gateway::Bound;
 use crate::scope::Scope;
-use crate::service_address::{AddressView, Families};
+use crate::service_address::{AddressView, Automatic, Families};
 use crate::virtual_service::{MESH, SourceLabelKeys};
 use crate::{Cx, Proxy, ProxyKind, proxy_config, workload};
 use pilotfish_model::{ClusterId, Labels};
@@ -66,7 +66,8 @@ fn addresses(proxy: &Proxy) -> AddressView {
     match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(proxy),
         ProxyKind::Router => {
-            AddressView { cluster: ClusterId::default(), families: Families::V4, automatic: false }
+            let (cluster, families) = (ClusterId::default(), Families::V4);
+            AddressView { cluster, families, automatic: Automatic::No }
         }
     }
 }

@@ -62,6 +62,7 @@ fn pod(name: &str, region: &str) -> Update {
         identity: "".into(),
         tls_mode: pilotfish_model::TlsMode::Disabled,
         node: "".into(),
+        node_addresses: Arc::default(),
         workload_name: "".into(),
         hostname: "".into(),
         sub_domain: "".into(),

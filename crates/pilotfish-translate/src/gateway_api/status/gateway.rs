@@ -1,5 +1,6 @@
 //! The status of a Gateway and of its listeners.
 
+use super::StatusView;
 use super::addresses::ReachOf;
 use super::routes::AttachedRoutes;
 use crate::Cx;
@@ -8,20 +9,20 @@ use crate::gateway_api::listeners::{self, Fault};
 use crate::gateway_api::{ACCEPTED, RESOLVED_REFS};
 use pilotfish_config::gateway_api::{GROUP, Gateway, Listener, RouteGroupKind};
 use pilotfish_config::status::{Condition, ListenerStatus, Status};
-use pilotfish_model::{ClusterId, ObjectKey, Typed};
+use pilotfish_model::{ObjectKey, Typed};
 use std::collections::BTreeMap;
 
 const PROGRAMMED: &str = "Programmed";
 const CONFLICTED: &str = "Conflicted";
 
 /// `None` for a Gateway of somebody else's class.
-pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, cluster: &ClusterId) -> Option<Status> {
+pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, of: &StatusView) -> Option<Status> {
     let object = cx.object::<Gateway>(&key.namespace, &key.name)?;
-    gateways::controller(cx, &object)?;
+    gateways::controller(cx, &object).filter(|controller| of.tells(controller))?;
     let reach = cx.get(&ReachOf {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
-        cluster: cluster.clone(),
+        cluster: of.cluster.clone(),
     });
     let accepted = accepted(&object);
     let programmed = if !accepted.status {

@@ -10,7 +10,7 @@ use super::ACCEPTED;
 use super::gateways::class_controller;
 use crate::{Cx, Query};
 use pilotfish_config::gateway_api::GatewayClass;
-use pilotfish_config::status::{Condition, Status};
+use pilotfish_config::status::{Condition, Controllers, Status};
 use pilotfish_model::{ClusterId, Kind, Namespace, ObjectKey};
 use std::sync::Arc;
 
@@ -28,8 +28,23 @@ pub(crate) const KINDS: [Kind; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiStatus {
     pub(crate) key: ObjectKey,
-    /// The cluster that the object is in.
+    /// What it depends on.
+    pub(crate) of: StatusView,
+}
+
+/// What statuses depend on beside the world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StatusView {
+    /// The cluster that the objects are in.
     pub(crate) cluster: ClusterId,
+    /// Whose objects are told.
+    pub(crate) controllers: Controllers,
+}
+
+impl StatusView {
+    fn tells(&self, controller: &str) -> bool {
+        self.controllers.names().contains(&controller)
+    }
 }
 
 impl Query for ApiStatus {
@@ -37,16 +52,16 @@ impl Query for ApiStatus {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let status = match self.key.kind {
-            Kind::GatewayClass => class(cx, &self.key.name),
-            Kind::KubernetesGateway => gateway::status(cx, &self.key, &self.cluster),
-            _ => routes::status(cx, &self.key),
+            Kind::GatewayClass => class(cx, &self.key.name, &self.of),
+            Kind::KubernetesGateway => gateway::status(cx, &self.key, &self.of),
+            _ => routes::status(cx, &self.key, self.of.controllers),
         };
         status.map(Arc::new)
     }
 }
 
-fn class(cx: &Cx<'_>, name: &str) -> Option<Status> {
+fn class(cx: &Cx<'_>, name: &str, of: &StatusView) -> Option<Status> {
     let class = cx.object::<GatewayClass>(&Namespace::default(), name)?;
-    class_controller(&class)?;
+    class_controller(&class).filter(|controller| of.tells(controller))?;
     Some(Status::Class(vec![Condition::good(ACCEPTED, "Accepted", "Gateways of this class are served")]))
 }

@@ -8,7 +8,7 @@ use pilotfish_config::gateway_api::{
     GROUP, GrpcRoute, HttpBackendRef, HttpRoute, ParentReference, RouteFilter, StreamRouteRule, TcpRoute,
     TlsRoute,
 };
-use pilotfish_config::status::{Condition, ParentStatus, Status};
+use pilotfish_config::status::{Condition, Controllers, ParentStatus, Status};
 use pilotfish_model::{Kind, KindSpec, ObjectKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,25 +75,31 @@ fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
     cx.objects::<T>().map(|object| object.key().clone()).collect()
 }
 
-/// The status of a route at those of its parents that are ours.
-pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey) -> Option<Status> {
+/// The status of a route at those of its parents that are ours. Services are everybody's parents: what comes of them is told
+/// under a name of ours.
+pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, ours: Controllers) -> Option<Status> {
     let bindings = cx.get(&BindingsOf(key.clone()));
     let mut of_gateways = None;
     let mut of_mesh = None;
     let mut parents = Vec::new();
     for binding in bindings.iter() {
         let needs_grant = binding.parent.group == GROUP;
+        let controller = match ours.names() {
+            names if names.contains(&binding.controller) => binding.controller,
+            [name, ..] if !needs_grant => name,
+            _ => continue,
+        };
         let problem = if needs_grant { &mut of_gateways } else { &mut of_mesh };
         if problem.is_none() {
             *problem = Some(unresolved(cx, key, needs_grant)?);
         }
         parents.push(ParentStatus {
             parent: binding.parent.clone(),
-            controller: binding.controller,
+            controller,
             conditions: vec![accepted(binding), resolved(problem.as_ref().and_then(Option::as_ref))],
         });
     }
-    Some(Status::Route(parents))
+    Some(Status::Route { ours, parents })
 }
 
 fn accepted(binding: &Binding) -> Condition {

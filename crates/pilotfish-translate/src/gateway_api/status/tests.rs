@@ -1,8 +1,8 @@
 //! What objects are told, by tables.
 
-use super::ApiStatus;
+use super::{ApiStatus, StatusView};
 use crate::testing::{ask, endpoint, line, service, world, yaml};
-use pilotfish_config::status::{Condition, Status};
+use pilotfish_config::status::{CONTROLLERS, Condition, Controllers, Status};
 use pilotfish_model::{
     ClusterAddresses, Kind, KubernetesAttributes, ObjectKey, Port, Protocol, Provider, ShardKey, Update,
     World,
@@ -32,13 +32,17 @@ fn with(text: &str) -> Arc<World> {
 }
 
 fn status(world: &Arc<World>, kind: Kind) -> Option<Arc<Status>> {
+    status_of(world, kind, Controllers::Both)
+}
+
+fn status_of(world: &Arc<World>, kind: Kind, controllers: Controllers) -> Option<Arc<Status>> {
     let (namespace, name) = match kind {
         Kind::GatewayClass => ("", "c"),
         Kind::KubernetesGateway => ("shop", "gw"),
         _ => ("shop", "r"),
     };
     let key = ObjectKey::new(kind, namespace, name);
-    (*ask(world, &ApiStatus { key, cluster: "Kubernetes".into() })).clone()
+    (*ask(world, &ApiStatus { key, of: StatusView { cluster: "Kubernetes".into(), controllers } })).clone()
 }
 
 fn word(condition: &Condition) -> String {
@@ -48,7 +52,9 @@ fn word(condition: &Condition) -> String {
 
 /// The conditions of a route at each of its parents.
 fn of_route(world: &Arc<World>, kind: Kind) -> Vec<String> {
-    let Some(Status::Route(parents)) = status(world, kind).as_deref().cloned() else { panic!("no status") };
+    let Some(Status::Route { parents, .. }) = status(world, kind).as_deref().cloned() else {
+        panic!("no status")
+    };
     let words = |conditions: &[Condition]| conditions.iter().map(word).collect::<Vec<_>>().join(" ");
     parents.iter().map(|parent| words(&parent.conditions)).collect()
 }
@@ -180,11 +186,41 @@ fn what_belongs_to_others_is_left_to_them() {
         let world = with(&format!("{}{gateway}{route}", class(controller)));
         assert_eq!(status(&world, Kind::GatewayClass).is_some(), ours, "{controller}");
         assert_eq!(status(&world, Kind::KubernetesGateway).is_some(), ours, "{controller}");
-        let Some(Status::Route(parents)) = status(&world, Kind::HttpRoute).as_deref().cloned() else {
+        let Some(Status::Route { parents, .. }) = status(&world, Kind::HttpRoute).as_deref().cloned() else {
             panic!()
         };
         let controllers: Vec<&str> = parents.iter().map(|parent| parent.controller).collect();
         assert_eq!(controllers, if ours { vec![controller] } else { vec![] });
+    }
+}
+
+#[test]
+fn where_istiod_goes_on_each_tells_its_own() {
+    let class = line(API, "GatewayClass", "", "c", "{controllerName: pilotfish.io/gateway-controller}");
+    let gateway = |class: &str, name: &str| {
+        line(
+            API,
+            "Gateway",
+            "shop",
+            name,
+            &format!("{{gatewayClassName: {class}, listeners: [{LISTENERS}]}}"),
+        )
+    };
+    let parents = "{name: gw}, {name: theirs}, {group: '', kind: Service, name: web}";
+    let text = [class, gateway("c", "gw"), gateway("istio", "theirs"), route("HTTPRoute", parents, WEB)];
+    let world = with(&text.concat());
+    let (istio, own) = (CONTROLLERS[0], CONTROLLERS[1]);
+    for (controllers, tells_ours, told) in [
+        (Controllers::Both, true, vec![own, istio, istio]),
+        (Controllers::Istio, false, vec![istio, istio]),
+        (Controllers::Pilotfish, true, vec![own, own]),
+    ] {
+        assert_eq!(status_of(&world, Kind::GatewayClass, controllers).is_some(), tells_ours);
+        assert_eq!(status_of(&world, Kind::KubernetesGateway, controllers).is_some(), tells_ours);
+        let status = status_of(&world, Kind::HttpRoute, controllers);
+        let Some(Status::Route { ours, parents }) = status.as_deref() else { panic!("no status") };
+        let names: Vec<&str> = parents.iter().map(|parent| parent.controller).collect();
+        assert_eq!((*ours, names), (controllers, told), "{controllers:?}");
     }
 }
 

@@ -1,0 +1,407 @@
+//! Addresses for hosts of ServiceEntries that have none, without IO: what the status of each entry is to say.
+//!
+//! What a status says already counts, whoever wrote it: this is how the next leader goes on where the last one ended, and how
+//! istiod's allocations are taken over. Only hosts without an address are given one, the next free one in turn, so that an
+//! address that was just given up is not at once somebody else's. Where two hosts have the same address the older entry keeps
+//! it; an address that people wrote into an entry is theirs.
+//!
+//! Nothing is given before all entries are known.
+
+#[cfg(test)]
+mod tests;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use pilotfish_config::networking::ServiceEntry;
+use pilotfish_config::status::HostAddress;
+use pilotfish_model::{Hostname, Object, ObjectKey, Typed};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The ranges that addresses are taken from. The default is Istio's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRanges {
+    /// For IPv4.
+    pub v4: Ipv4Net,
+    /// For IPv6.
+    pub v6: Ipv6Net,
+}
+
+impl Default for AddressRanges {
+    fn default() -> Self {
+        Self {
+            v4: Ipv4Net::new_assert(Ipv4Addr::new(240, 240, 0, 0), 16),
+            v6: Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48),
+        }
+    }
+}
+
+impl AddressRanges {
+    /// A range for each family, in the form of `10.0.0.0/8`; `None` for what is none, or has no room for two addresses.
+    #[must_use]
+    pub fn parse(v4: &str, v6: &str) -> Option<Self> {
+        let (v4, v6): (Ipv4Net, Ipv6Net) = (v4.parse().ok()?, v6.parse().ok()?);
+        (v4.prefix_len() <= 30 && v6.prefix_len() <= 126).then(|| Self { v4: v4.trunc(), v6: v6.trunc() })
+    }
+}
+
+/// The addresses of one family, all but the range's first.
+#[derive(Debug)]
+struct Pool {
+    first: IpAddr,
+    last: IpAddr,
+    /// Where the search for a free one goes on.
+    next: IpAddr,
+    /// How many are used.
+    used: u128,
+}
+
+impl Pool {
+    fn new(network: IpNet) -> Self {
+        let first = after(network.network());
+        Self { first, last: network.broadcast().max(first), next: first, used: 0 }
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+
+    fn has_room(&self) -> bool {
+        self.used <= number(self.last) - number(self.first)
+    }
+
+    /// The next address that is not used.
+    fn take(&mut self, uses: &BTreeMap<IpAddr, Use>) -> Option<IpAddr> {
+        if !self.has_room() {
+            return None;
+        }
+        let mut address = self.next;
+        while uses.contains_key(&address) {
+            address = self.following(address);
+        }
+        self.next = self.following(address);
+        Some(address)
+    }
+
+    fn following(&self, address: IpAddr) -> IpAddr {
+        if address >= self.last { self.first } else { after(address) }
+    }
+
+    /// Goes on behind the last address that is used: the last leader may just have given up those before.
+    fn go_on(&mut self, uses: &BTreeMap<IpAddr, Use>) {
+        if let Some((last, _)) = uses.range(self.first..=self.last).next_back() {
+            self.next = self.following(*last);
+        }
+    }
+}
+
+fn after(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits().saturating_add(1)).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits().saturating_add(1)).into(),
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_bits().into(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// An entry by its age: the older one comes first.
+type Rank = (i64, ObjectKey);
+
+/// Who uses an address.
+#[derive(Debug, Default)]
+struct Use {
+    /// The hosts that are to have it; the oldest entry's has it.
+    claims: BTreeSet<(Rank, Hostname)>,
+    /// Entries in which people wrote it.
+    typed: usize,
+    /// Statuses that have it now: nobody else is given it before they are written.
+    stored: usize,
+}
+
+/// An address that a host is to have.
+#[derive(Clone, Debug, PartialEq)]
+struct Claim {
+    host: Hostname,
+    address: IpAddr,
+    /// As the status says it.
+    written: HostAddress,
+}
+
+impl Claim {
+    fn is_instead_of(&self, other: &Self) -> bool {
+        self.host == other.host && self.address.is_ipv4() == other.address.is_ipv4()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    created: i64,
+    /// The hosts that take addresses, as they are written; `None` when the object cannot be read: it is left as it is.
+    hosts: Option<Vec<(Hostname, String)>>,
+    typed: Vec<IpAddr>,
+    stored: Vec<HostAddress>,
+    claims: Vec<Claim>,
+    /// What was said last.
+    said: Option<Vec<HostAddress>>,
+}
+
+/// See the module's description.
+pub(super) struct Allocator {
+    pools: [Pool; 2],
+    entries: BTreeMap<ObjectKey, Entry>,
+    uses: BTreeMap<IpAddr, Use>,
+    dirty: BTreeSet<Rank>,
+    /// Entries that have a host for which no address was free.
+    starving: BTreeSet<Rank>,
+    listed: bool,
+}
+
+impl Allocator {
+    pub(super) fn new(ranges: AddressRanges) -> Self {
+        Self {
+            pools: [Pool::new(ranges.v4.into()), Pool::new(ranges.v6.into())],
+            entries: BTreeMap::new(),
+            uses: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            starving: BTreeSet::new(),
+            listed: false,
+        }
+    }
+
+    /// All entries are known.
+    pub(super) fn listed(&mut self) {
+        if !std::mem::replace(&mut self.listed, true) {
+            let Self { pools, uses, .. } = self;
+            pools.iter_mut().for_each(|pool| pool.go_on(uses));
+        }
+    }
+
+    /// The API server does not have the kind any more; should it come again, its entries must be known first.
+    pub(super) fn vanished(&mut self) {
+        self.listed = false;
+    }
+
+    /// The API server has this entry; `object` is `None` when it cannot be read.
+    pub(super) fn stored(&mut self, key: &ObjectKey, object: Option<&Object>, status: &Value) {
+        let before = self.entries.remove(key).unwrap_or_default();
+        self.release(key, &before);
+        let stored = HostAddress::stored(status);
+        let (created, hosts, typed) = match object.and_then(Object::typed::<ServiceEntry>) {
+            Some(entry) => (entry.meta().created, Some(hosts(&entry)), typed(&entry)),
+            None => (before.created, None, before.typed),
+        };
+        // What the status says counts where it is news. Until a write of ours has landed it is not.
+        let (first, second) = match stored == before.stored {
+            true => (before.claims, claims(&stored)),
+            false => (claims(&stored), before.claims),
+        };
+        let mut claims = first;
+        let more: Vec<_> =
+            second.into_iter().filter(|claim| !claims.iter().any(|had| had.is_instead_of(claim))).collect();
+        claims.extend(more);
+        if let Some(hosts) = &hosts {
+            claims.retain(|claim| hosts.iter().any(|(host, _)| *host == claim.host));
+        }
+        let entry = Entry { created, hosts, typed, stored, claims, said: before.said };
+        self.register(key, &entry);
+        self.dirty.insert((created, key.clone()));
+        self.entries.insert(key.clone(), entry);
+    }
+
+    /// The API server no longer has this entry.
+    pub(super) fn gone(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.release(key, &entry);
+            let rank = (entry.created, key.clone());
+            self.dirty.remove(&rank);
+            self.starving.remove(&rank);
+        }
+    }
+
+    /// What statuses are to say that differs from what was said before.
+    pub(super) fn settle(&mut self) -> Vec<(ObjectKey, Vec<HostAddress>)> {
+        let mut out = Vec::new();
+        if !self.listed {
+            return out;
+        }
+        if !self.starving.is_empty() && self.pools.iter().all(Pool::has_room) {
+            self.dirty.append(&mut self.starving);
+        }
+        while let Some((_, key)) = self.dirty.pop_first() {
+            if let Some(addresses) = self.resolve(&key) {
+                out.push((key, addresses));
+            }
+        }
+        out
+    }
+
+    /// Gives up what is somebody else's and takes what is missing; what there is to say if that is new.
+    fn resolve(&mut self, key: &ObjectKey) -> Option<Vec<HostAddress>> {
+        let mut entry = self.entries.remove(key)?;
+        let addresses = entry.hosts.clone().map(|hosts| {
+            let rank = (entry.created, key.clone());
+            let claims = std::mem::take(&mut entry.claims);
+            let mut kept = Vec::new();
+            for claim in claims {
+                if self.is_owner(&rank, &claim) {
+                    kept.push(claim);
+                } else {
+                    tracing::info!(object = %key, host = %claim.host, address = %claim.address,
+                        "the address of this host is another's, it gets a new one");
+                    self.unclaim(&rank, &claim);
+                }
+            }
+            for (host, text) in &hosts {
+                entry.claims.extend(kept.iter().filter(|claim| claim.host == *host).cloned());
+                self.complete(&rank, host, text, &mut entry.claims);
+            }
+            entry.claims.iter().map(|claim| claim.written.clone()).collect::<Vec<_>>()
+        });
+        let was_silent = entry.said.is_none() && entry.stored.is_empty();
+        let news = addresses.filter(|addresses| {
+            entry.said.as_ref() != Some(addresses) && !(was_silent && addresses.is_empty())
+        });
+        if news.is_some() {
+            entry.said.clone_from(&news);
+        }
+        self.entries.insert(key.clone(), entry);
+        news
+    }
+
+    fn is_owner(&self, rank: &Rank, claim: &Claim) -> bool {
+        let owner = self.uses.get(&claim.address).filter(|uses| uses.typed == 0);
+        let owner = owner.and_then(|uses| uses.claims.first());
+        owner.is_some_and(|(owner, host)| owner == rank && *host == claim.host)
+    }
+
+    /// Takes an address of each family of which the host has none.
+    fn complete(&mut self, rank: &Rank, host: &Hostname, text: &str, claims: &mut Vec<Claim>) {
+        for index in 0..self.pools.len() {
+            let Some(pool) = self.pools.get_mut(index) else { continue };
+            let is_v4 = pool.first.is_ipv4();
+            if claims.iter().any(|claim| claim.host == *host && claim.address.is_ipv4() == is_v4) {
+                continue;
+            }
+            let Some(address) = pool.take(&self.uses) else {
+                tracing::error!(object = %rank.1, %host, from = %pool.first, to = %pool.last,
+                    "all addresses are taken, the host gets none until there is one again");
+                self.starving.insert(rank.clone());
+                continue;
+            };
+            let written = HostAddress { host: text.to_owned(), value: address.to_string() };
+            let claim = Claim { host: host.clone(), address, written };
+            self.claim(rank, &claim);
+            claims.push(claim);
+        }
+    }
+
+    fn register(&mut self, key: &ObjectKey, entry: &Entry) {
+        let rank = (entry.created, key.clone());
+        for claim in &entry.claims {
+            self.claim(&rank, claim);
+        }
+        for address in &entry.typed {
+            self.using(*address).typed += 1;
+            self.contest(*address);
+        }
+        for address in stored_addresses(entry) {
+            self.using(address).stored += 1;
+        }
+    }
+
+    fn release(&mut self, key: &ObjectKey, entry: &Entry) {
+        let rank = (entry.created, key.clone());
+        for claim in &entry.claims {
+            self.unclaim(&rank, claim);
+        }
+        for address in &entry.typed {
+            self.no_longer(*address, |uses| uses.typed = uses.typed.saturating_sub(1));
+        }
+        for address in stored_addresses(entry) {
+            self.no_longer(address, |uses| uses.stored = uses.stored.saturating_sub(1));
+        }
+    }
+
+    fn claim(&mut self, rank: &Rank, claim: &Claim) {
+        self.using(claim.address).claims.insert((rank.clone(), claim.host.clone()));
+        self.contest(claim.address);
+    }
+
+    fn unclaim(&mut self, rank: &Rank, claim: &Claim) {
+        let claimant = (rank.clone(), claim.host.clone());
+        self.no_longer(claim.address, |uses| {
+            uses.claims.remove(&claimant);
+        });
+    }
+
+    /// Everybody who claims an address looks again whose it is, where that may have changed.
+    fn contest(&mut self, address: IpAddr) {
+        let Some(uses) = self.uses.get(&address) else { return };
+        if uses.claims.len() > 1 || uses.typed > 0 {
+            self.dirty.extend(uses.claims.iter().map(|(rank, _)| rank.clone()));
+        }
+    }
+
+    fn using(&mut self, address: IpAddr) -> &mut Use {
+        let Self { pools, uses, .. } = self;
+        uses.entry(address).or_insert_with(|| {
+            pools.iter_mut().filter(|pool| pool.has(address)).for_each(|pool| pool.used += 1);
+            Use::default()
+        })
+    }
+
+    fn no_longer(&mut self, address: IpAddr, end: impl FnOnce(&mut Use)) {
+        let Some(uses) = self.uses.get_mut(&address) else { return };
+        end(uses);
+        if uses.claims.is_empty() && uses.typed == 0 && uses.stored == 0 {
+            self.uses.remove(&address);
+            self.pools.iter_mut().filter(|pool| pool.has(address)).for_each(|pool| pool.used -= 1);
+        }
+    }
+}
+
+/// The hosts of an entry that take addresses, each once.
+fn hosts(entry: &Typed<ServiceEntry>) -> Vec<(Hostname, String)> {
+    let mut hosts: Vec<(Hostname, String)> = Vec::new();
+    let mut known = BTreeSet::new();
+    for text in &entry.hosts {
+        let Ok(host) = Hostname::parse(text) else { continue };
+        if entry.takes_addresses(&entry.meta().labels, &host) && known.insert(host.clone()) {
+            hosts.push((host, text.clone()));
+        }
+    }
+    hosts
+}
+
+/// The single addresses that people wrote into an entry. Ranges are no addresses: proxies take the narrowest that fits.
+fn typed(entry: &ServiceEntry) -> Vec<IpAddr> {
+    let single = |text: &String| {
+        let range = text.parse::<IpNet>().ok();
+        let only = range.filter(|range| range.prefix_len() == range.max_prefix_len());
+        text.parse().ok().or(only.map(|range| range.addr()))
+    };
+    entry.addresses.iter().filter_map(single).collect()
+}
+
+/// What a status says, each thing once.
+fn claims(stored: &[HostAddress]) -> Vec<Claim> {
+    let mut claims: Vec<Claim> = Vec::new();
+    for written in stored {
+        let (Ok(host), Ok(address)) = (Hostname::parse(&written.host), written.value.parse()) else {
+            continue;
+        };
+        if !claims.iter().any(|claim| claim.host == host && claim.address == address) {
+            claims.push(Claim { host, address, written: written.clone() });
+        }
+    }
+    claims
+}
+
+fn stored_addresses(entry: &Entry) -> impl Iterator<Item = IpAddr> {
+    entry.stored.iter().filter_map(|address| address.value.parse().ok())
+}
