@@ -10,12 +10,13 @@ use crate::client::Client;
 use crate::remote::RemoteClients;
 use cache::{Cache, Key, Outcome};
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Requests to API servers at a time.
+/// Requests to one API server at a time.
 const AT_A_TIME: usize = 64;
 /// How long one may take, with the wait for its turn.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ pub struct TokenReviewer {
     own: (Arc<str>, Client),
     remote: RemoteClients,
     audiences: Vec<String>,
-    turns: Semaphore,
+    turns: Turns,
     cache: Mutex<Cache>,
 }
 
@@ -79,7 +80,7 @@ impl TokenReviewer {
     /// Asks `own`, the cluster of that id, and the remote clusters. Tokens must be for one of the audiences.
     #[must_use]
     pub fn new(own: (Arc<str>, Client), remote: RemoteClients, audiences: Vec<String>) -> Self {
-        Self { own, remote, audiences, turns: Semaphore::new(AT_A_TIME), cache: Mutex::default() }
+        Self { own, remote, audiences, turns: Turns::default(), cache: Mutex::default() }
     }
 
     /// Who the token of a client in that cluster belongs to; an empty cluster is the own one.
@@ -91,7 +92,13 @@ impl TokenReviewer {
         let (cluster, client) = match cluster {
             "" => (&**own, client.clone()),
             cluster if *cluster == **own => (cluster, client.clone()),
-            other => (other, self.remote.of(other).ok_or_else(|| no_cluster(other))?),
+            other => match self.remote.of(other) {
+                Some(client) => (other, client),
+                None => {
+                    self.turns.forget(other);
+                    return Err(no_cluster(other));
+                }
+            },
         };
         if token.is_empty() || token.len() > LONGEST {
             return Err(ReviewError::NoToken);
@@ -108,7 +115,8 @@ impl TokenReviewer {
     async fn ask(&self, cluster: &str, client: &Client, token: &str) -> Outcome {
         let unavailable = |reason: String| ReviewError::Unavailable { cluster: cluster.to_owned(), reason };
         let ask = async {
-            let _turn = self.turns.acquire().await.map_err(|error| unavailable(error.to_string()))?;
+            let turns = self.turns.of(cluster);
+            let _turn = turns.acquire().await.map_err(|error| unavailable(error.to_string()))?;
             let request =
                 review::request(token, &self.audiences).map_err(|error| unavailable(error.to_string()))?;
             let answer = client.request_text(request).await;
@@ -120,6 +128,27 @@ impl TokenReviewer {
     }
 }
 
+/// Whose turn it is, for each cluster by itself: one that does not answer keeps no other waiting.
+#[derive(Default)]
+struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
+
+impl Turns {
+    /// Those of a cluster that is read.
+    fn of(&self, cluster: &str) -> Arc<Semaphore> {
+        let mut turns = self.0.lock();
+        let known = turns.get(cluster).cloned();
+        known.unwrap_or_else(|| {
+            let new = Arc::new(Semaphore::new(AT_A_TIME));
+            turns.insert(cluster.to_owned(), new.clone());
+            new
+        })
+    }
+
+    fn forget(&self, cluster: &str) {
+        self.0.lock().remove(cluster);
+    }
+}
+
 /// The client chose the name: not all of a long one is told.
 fn no_cluster(name: &str) -> ReviewError {
     ReviewError::NoCluster(name.chars().take(64).collect())
@@ -128,6 +157,19 @@ fn no_cluster(name: &str) -> ReviewError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clusters_wait_for_none_but_themselves() {
+        let turns = Turns::default();
+        let west = turns.of("west");
+        let taken = west.try_acquire_many(u32::try_from(AT_A_TIME).unwrap());
+        assert!(taken.is_ok() && turns.of("west").try_acquire().is_err());
+        assert!(turns.of("east").try_acquire().is_ok());
+        turns.forget("west");
+        turns.forget("nobody");
+        assert_eq!(turns.0.lock().len(), 1);
+        assert!(turns.of("west").try_acquire().is_ok(), "it is another cluster");
+    }
 
     #[tokio::test]
     async fn what_cannot_be_checked_is_refused_without_a_request() {
