@@ -1,5 +1,6 @@
 //! Metrics, under istiod's names where it measures the same thing.
 
+use pilotfish_api as api;
 use pilotfish_model::{Kind, World};
 use prometheus::core::Collector;
 use prometheus::proto::{LabelPair, MetricFamily};
@@ -60,6 +61,7 @@ pub struct Metrics {
     pub secure: SecureMetrics,
     /// Reviews of webhooks, by webhook and result: `allowed`, `refused`, `error`.
     pub webhook_reviews: IntCounterVec,
+    failing: IntGaugeVec,
     services: IntGauge,
     virtual_services: IntGauge,
     uptime: Gauge,
@@ -243,6 +245,7 @@ impl Metrics {
             kube: KubeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
             webhook_reviews: webhook_reviews(r)?,
+            failing: failing(r)?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
             uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,
@@ -251,6 +254,15 @@ impl Metrics {
             started: Instant::now(),
             registry,
         })
+    }
+
+    /// Takes in how registries are. One that is gone has no value any more.
+    pub fn set_registries(&self, registries: &[api::Registry]) {
+        self.failing.reset();
+        for registry in registries {
+            let failing = self.failing.with_label_values(&[&registry.name]);
+            failing.set(i64::from(registry.failing_since.is_some()));
+        }
     }
 
     /// A proxy refused a response.
@@ -288,6 +300,11 @@ fn register<C: prometheus::core::Collector + Clone + 'static>(
 
 fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
     register(registry, IntGauge::new(name, help))
+}
+
+fn failing(registry: &Registry) -> Result<IntGaugeVec, prometheus::Error> {
+    let options = Opts::new("pilotfish_registry_failing", "1 while a source of a registry cannot be read");
+    register(registry, IntGaugeVec::new(options, &["registry"]))
 }
 
 fn counters(
@@ -377,6 +394,7 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::Metrics;
+    use pilotfish_api as api;
     use pilotfish_model::World;
 
     #[test]
@@ -391,6 +409,27 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         assert!(text.contains("pilot_info{version=\"1.2.3\"} 1"));
+    }
+
+    #[test]
+    fn registries_fail_and_go() {
+        let metrics = Metrics::new("1").unwrap();
+        let registry = |name: &str, since: Option<&str>| api::Registry {
+            name: name.to_owned(),
+            failing_since: since.map(str::to_owned),
+            ..api::Registry::default()
+        };
+        let lines = |all: &[api::Registry]| {
+            metrics.set_registries(all);
+            let text = metrics.encode(&World::default()).unwrap();
+            let lines = text.lines().filter(|line| line.starts_with("pilotfish_registry_failing"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            lines(&[registry("a", None), registry("b", Some("noon"))]),
+            ["pilotfish_registry_failing{registry=\"a\"} 0", "pilotfish_registry_failing{registry=\"b\"} 1"]
+        );
+        assert_eq!(lines(&[registry("a", None)]), ["pilotfish_registry_failing{registry=\"a\"} 0"]);
     }
 
     #[test]

@@ -88,6 +88,7 @@ async fn ready<C: ControlPlane>(State(admin): Shared<C>) -> Response {
 }
 
 async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    admin.metrics.set_registries(&admin.plane.registries());
     match admin.metrics.encode(&admin.plane.world()) {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),

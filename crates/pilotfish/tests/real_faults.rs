@@ -85,6 +85,11 @@ impl Scene {
         assert_eq!(addresses(&self.pilotfish, CATALOG).await.len(), 2, "{act}: endpoints stay");
         let failed = self.pilotfish.metric_of("pilotfish_kube_watch_events", "event=\"failed\"").await;
         assert!(failed > 0.0, "{act}: no metric tells of it");
+        eventually(&format!("{act}: the registry is told to fail"), || async {
+            let failing = self.pilotfish.metric("pilotfish_registry_failing").await;
+            if failing > 0.0 { Ok(()) } else { Err(failing) }
+        })
+        .await;
     }
 
     /// No push of all that there were took anything away.
@@ -99,6 +104,7 @@ impl Scene {
             if registries.contains("failingSince") { Err(registries) } else { Ok(()) }
         })
         .await;
+        assert_eq!(self.pilotfish.metric("pilotfish_registry_failing").await, 0.0, "{act}");
         self.load.answers(20).await;
         let tally = self.load.reset();
         let failed: Vec<_> = tally.iter().filter(|(who, _)| !["v1", "v2"].contains(&who.as_str())).collect();
@@ -282,17 +288,24 @@ async fn an_api_server_that_fails_takes_nothing_away() {
     }
 
     // No failures as such: the change has to arrive while it lasts.
-    for (act, fault) in [
-        ("answers 410 Gone to every watch that resumes", Fault::Gone),
-        ("cuts every watch after a second", Fault::Cut(Duration::from_secs(1))),
-        ("is slow by two seconds", Fault::Slow(Duration::from_secs(2))),
+    for (act, event, fault) in [
+        ("answers 410 Gone to every watch that resumes", "expired", Fault::Gone),
+        ("cuts every watch after a second", "resumed", Fault::Cut(Duration::from_secs(1))),
+        ("is slow by two seconds", "slow", Fault::Slow(Duration::from_secs(2))),
     ] {
+        let event = format!("event=\"{event}\"");
+        let before = scene.pilotfish.metric_of("pilotfish_kube_watch_events", &event).await;
         scene.proxy.set(fault);
         for _ in 0..3 {
             scene.change().await;
             scene.arrived(act).await;
         }
         assert_eq!(addresses(&scene.pilotfish, CATALOG).await.len(), 2, "{act}: endpoints stay");
+        eventually(&format!("{act}: it is counted"), || async {
+            let now = scene.pilotfish.metric_of("pilotfish_kube_watch_events", &event).await;
+            if now > before { Ok(()) } else { Err((before, now)) }
+        })
+        .await;
         scene.proxy.set(Fault::None);
         scene.is_over(act).await;
     }
