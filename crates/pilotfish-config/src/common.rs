@@ -6,6 +6,7 @@
 
 use crate::message::{enumeration, message};
 use crate::yaml::shorten;
+use pilotfish_model::LabelMap;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -281,7 +282,7 @@ pub enum LabelSelectorOperator {
 impl LabelSelector {
     /// Whether the labels satisfy the selector.
     #[must_use]
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, labels: &LabelMap) -> bool {
         pilotfish_model::label_subset(&self.match_labels, labels)
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
@@ -292,25 +293,26 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Whether a namespace takes part in the mesh, by the mesh's `discoverySelectors`: one of them must match. Without any, all do.
 #[must_use]
-pub fn takes_part(
-    selectors: &[LabelSelector],
-    namespace: &str,
-    labels: Option<&BTreeMap<String, String>>,
-) -> bool {
+pub fn takes_part(selectors: &[LabelSelector], namespace: &str, labels: Option<&LabelMap>) -> bool {
     if selectors.is_empty() {
         return true;
     }
-    let mut labels = labels.cloned().unwrap_or_default();
-    labels.entry(NAMESPACE_NAME.to_owned()).or_insert_with(|| namespace.to_owned());
+    let name: LabelMap = [(NAMESPACE_NAME, namespace)].into_iter().collect();
+    let own = labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone()));
+    let labels = name.with(own);
     selectors.iter().any(|selector| selector.matches(&labels))
 }
 
 impl LabelSelectorRequirement {
-    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    fn matches(&self, labels: &LabelMap) -> bool {
         let value = labels.get(&self.key);
         match self.operator {
-            LabelSelectorOperator::In => value.is_some_and(|value| self.values.contains(value)),
-            LabelSelectorOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            LabelSelectorOperator::In => {
+                value.is_some_and(|value| self.values.iter().any(|listed| listed == value))
+            }
+            LabelSelectorOperator::NotIn => {
+                value.is_none_or(|value| !self.values.iter().any(|listed| listed == value))
+            }
             LabelSelectorOperator::Exists => value.is_some(),
             LabelSelectorOperator::DoesNotExist => value.is_none(),
         }

@@ -91,7 +91,7 @@ mod tests {
         let json = br#"{"metadata": {"name": "a", "namespace": "n", "labels": {"version": "1.10"}},
             "spec": {"hosts": ["a"], "http": [{"route": [{"destination": {"host": "b"}, "weight": 7}]}]}}"#;
         let object = read_live(Kind::VirtualService, &origin(), json).unwrap().object;
-        assert_eq!(object.meta.labels.get("version").map(String::as_str), Some("1.10"));
+        assert_eq!(object.meta.labels.get("version"), Some("1.10"));
         assert_eq!(object.typed::<VirtualService>().unwrap().http[0].route[0].weight, 7);
     }
 

@@ -6,7 +6,7 @@ use crate::path::Path;
 use crate::problem::{Checker, Problem};
 use crate::timestamp;
 use crate::yaml::{Mode, Node, decode, shorten};
-use pilotfish_model::{Kind, ObjectKey, ObjectMeta};
+use pilotfish_model::{Kind, LabelMap, ObjectKey, ObjectMeta};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct Metadata {
     name: String,
     generate_name: String,
     namespace: String,
-    labels: BTreeMap<String, String>,
+    labels: LabelMap,
     annotations: BTreeMap<String, String>,
     creation_timestamp: String,
     deletion_timestamp: Option<String>,

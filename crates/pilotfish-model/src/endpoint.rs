@@ -30,6 +30,9 @@ pub enum TlsMode {
 }
 
 /// One address (or several of one workload, for dual stack) and port of a service port.
+///
+/// A large world has hundreds of thousands of them, so what the ports of a workload have in common is kept once. It reads as if
+/// it were the endpoint's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Addresses: IPs, one name for DNS services, a path for Unix sockets (port 0), or none for an endpoint that is
@@ -42,6 +45,15 @@ pub struct Endpoint {
     /// The number of the service port, for endpoints of ServiceEntries, which are matched by number where clusters hold
     /// their endpoints inline. 0 where only the name counts.
     pub service_port_number: u32,
+    /// Whether it can be used.
+    pub health: HealthStatus,
+    /// What is behind it.
+    pub backend: Arc<Backend>,
+}
+
+/// What is behind an endpoint, the same for all of its ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
     /// Labels of the workload, with topology labels added.
     pub labels: Labels,
     /// Where the workload runs.
@@ -54,8 +66,6 @@ pub struct Endpoint {
     pub weight: u32,
     /// SPIFFE identity of the workload; empty when it has none.
     pub service_account: Arc<str>,
-    /// Whether it can be used.
-    pub health: HealthStatus,
     /// Whether it accepts mutual TLS.
     pub tls_mode: TlsMode,
     /// The pod's host name, for DNS of headless services.
@@ -72,7 +82,22 @@ pub struct Endpoint {
     pub provenance: ObjectRef,
 }
 
+impl std::ops::Deref for Endpoint {
+    type Target = Backend;
+
+    fn deref(&self) -> &Backend {
+        &self.backend
+    }
+}
+
 impl Endpoint {
+    /// The same endpoint with something changed behind it.
+    #[must_use]
+    pub fn with_backend(mut self, change: impl FnOnce(&mut Backend)) -> Self {
+        change(Arc::make_mut(&mut self.backend));
+        self
+    }
+
     /// The first address; empty when there is none.
     #[must_use]
     pub fn address(&self) -> &str {

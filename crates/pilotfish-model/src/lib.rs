@@ -10,6 +10,7 @@
 //! ```
 
 mod endpoint;
+mod labels;
 mod names;
 mod object;
 mod protocol;
@@ -17,8 +18,9 @@ mod service;
 mod workload;
 mod world;
 
-pub use endpoint::{Endpoint, HealthStatus, TlsMode};
-pub use names::{ClusterId, Hostname, HostnameError, Labels, Locality, Namespace, NetworkId, label_subset};
+pub use endpoint::{Backend, Endpoint, HealthStatus, TlsMode};
+pub use labels::{LabelMap, Labels, label_subset};
+pub use names::{ClusterId, Hostname, HostnameError, Locality, Namespace, NetworkId};
 pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, ObjectRef, Spec, Typed};
 pub use protocol::Protocol;
 pub use service::{

@@ -1,18 +1,8 @@
 //! Names that are validated once, when they enter the system, and cheap to copy afterwards.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-
-/// Labels of an object, workload or endpoint, by key. Shared, because many endpoints carry equal ones.
-pub type Labels = Arc<BTreeMap<String, String>>;
-
-/// Whether every label of `selector` is in `labels` with the same value. An empty selector matches everything.
-#[must_use]
-pub fn label_subset(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
-    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-}
 
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident) => {

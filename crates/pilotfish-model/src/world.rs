@@ -184,7 +184,8 @@ pub struct World {
     revision: u64,
     services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
     endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
-    endpoints_at: OrdSet<(Arc<str>, ServiceKey)>,
+    /// Which services have an endpoint at an address; the addresses of a service share its key.
+    endpoints_at: OrdSet<(Arc<str>, Arc<ServiceKey>)>,
     workloads: OrdMap<WorkloadKey, Arc<Workload>>,
     workloads_at: OrdSet<(Arc<str>, WorkloadKey)>,
     objects: OrdMap<ObjectKey, Object>,
@@ -240,9 +241,9 @@ impl World {
         let address: Arc<str> = address.into();
         let first = ServiceKey { hostname: Hostname::lowest(), namespace: Namespace::default() };
         self.endpoints_at
-            .range((address.clone(), first)..)
+            .range((address.clone(), Arc::new(first))..)
             .take_while(move |(at, _)| *at == address)
-            .map(|(_, key)| key)
+            .map(|(_, key)| &**key)
     }
 
     /// A workload by its key.
@@ -436,6 +437,7 @@ impl WorldWriter {
             endpoints.iter().flat_map(|e| e.addresses.iter().cloned()).collect()
         };
         let (old, new) = (addresses(old), addresses(new));
+        let key = Arc::new(key.clone());
         for gone in old.difference(&new) {
             self.next.endpoints_at.remove(&(gone.clone(), key.clone()));
             self.changed(Fact::EndpointsAt(gone.clone()));
@@ -492,7 +494,7 @@ impl WorldWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HealthStatus, Labels, Locality, ObjectRef, TlsMode};
+    use crate::{Backend, HealthStatus, Labels, Locality, ObjectRef, TlsMode};
 
     fn key(host: &str) -> ServiceKey {
         ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
@@ -508,23 +510,25 @@ mod tests {
             port: 80,
             service_port: "http".into(),
             service_port_number: 0,
-            labels: Labels::default(),
-            locality: Locality::default(),
-            network: NetworkId::default(),
-            cluster: "c".into(),
-            weight: 0,
-            service_account: account.into(),
             health: HealthStatus::Healthy,
-            tls_mode: TlsMode::Disabled,
-            hostname: "".into(),
-            sub_domain: "".into(),
-            node: "".into(),
-            workload_name: "".into(),
-            namespace: "ns".into(),
-            provenance: ObjectRef {
-                object: ObjectKey::new(Kind::EndpointSlice, "ns", "s"),
+            backend: Arc::new(Backend {
+                labels: Labels::default(),
+                locality: Locality::default(),
+                network: NetworkId::default(),
                 cluster: "c".into(),
-            },
+                weight: 0,
+                service_account: account.into(),
+                tls_mode: TlsMode::Disabled,
+                hostname: "".into(),
+                sub_domain: "".into(),
+                node: "".into(),
+                workload_name: "".into(),
+                namespace: "ns".into(),
+                provenance: ObjectRef {
+                    object: ObjectKey::new(Kind::EndpointSlice, "ns", "s"),
+                    cluster: "c".into(),
+                },
+            }),
         })
     }
 

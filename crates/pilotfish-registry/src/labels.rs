@@ -1,8 +1,10 @@
 //! Labels and annotations that mean something to a registry, and what is derived from them.
 
-use pilotfish_model::{ClusterId, HealthStatus, Labels, Locality, NetworkId, TlsMode, TrafficDistribution};
+use pilotfish_model::{
+    ClusterId, HealthStatus, LabelMap, Labels, Locality, NetworkId, TlsMode, TrafficDistribution,
+};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 pub(crate) const CLUSTER: &str = "topology.istio.io/cluster";
 pub(crate) const NETWORK: &str = "topology.istio.io/network";
@@ -19,42 +21,37 @@ const DRAINING: &str = "istio.io/draining";
 pub(crate) const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
 pub(crate) const TRAFFIC_DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 
+/// The keys of what is added to the labels of every workload, shared by all of them.
+static PLACE: LazyLock<[Arc<str>; 5]> =
+    LazyLock::new(|| [REGION, ZONE, SUB_ZONE, CLUSTER, NODE].map(Arc::from));
+static NETWORK_KEY: LazyLock<Arc<str>> = LazyLock::new(|| NETWORK.into());
+
 /// The labels of a workload with those of its place added. A network that is already there stays.
 pub(crate) fn augment(
-    labels: &Labels,
+    labels: &LabelMap,
     cluster: &ClusterId,
     locality: &Locality,
-    node: &str,
+    node: &Arc<str>,
     network: &NetworkId,
 ) -> Labels {
-    let place = [
-        (REGION, &*locality.region),
-        (ZONE, &*locality.zone),
-        (SUB_ZONE, &*locality.sub_zone),
-        (CLUSTER, cluster.as_str()),
-        (NODE, node),
-    ];
-    let mut all = BTreeMap::clone(labels);
-    for (key, value) in place.into_iter().filter(|(_, value)| !value.is_empty()) {
-        all.insert(key.to_owned(), value.to_owned());
-    }
-    if !network.is_empty() && all.get(NETWORK).is_none_or(String::is_empty) {
-        all.insert(NETWORK.to_owned(), network.to_string());
-    }
-    Arc::new(all)
+    let Locality { region, zone, sub_zone } = locality.clone();
+    let place = PLACE.iter().cloned().zip([region, zone, sub_zone, cluster.clone().into(), node.clone()]);
+    let new_network = !network.is_empty() && labels.get(NETWORK).is_none_or(str::is_empty);
+    let network = new_network.then(|| (NETWORK_KEY.clone(), network.clone().into()));
+    Arc::new(labels.with(place.filter(|(_, value)| !value.is_empty()).chain(network)))
 }
 
 /// The locality that a workload's own labels give it: `region.zone.sub-zone`, dots or slashes.
-pub(crate) fn locality(labels: &BTreeMap<String, String>) -> Option<Locality> {
+pub(crate) fn locality(labels: &LabelMap) -> Option<Locality> {
     let text = [LOCALITY, OLD_LOCALITY].into_iter().find_map(|key| labels.get(key));
-    text.filter(|text| !text.is_empty()).map(|text| Locality::parse(text))
+    text.filter(|text| !text.is_empty()).map(Locality::parse)
 }
 
 /// The locality that a node's labels give to what runs there.
-pub(crate) fn node_locality(labels: &BTreeMap<String, String>) -> Locality {
+pub(crate) fn node_locality(labels: &LabelMap) -> Locality {
     let first = |keys: [&str; 2]| -> Arc<str> {
-        let found = keys.into_iter().find_map(|key| labels.get(key).filter(|value| !value.is_empty()));
-        found.map_or_else(Arc::default, |value| value.as_str().into())
+        let found = keys.into_iter().find_map(|key| labels.shared(key).filter(|value| !value.is_empty()));
+        found.map_or_else(Arc::default, Arc::clone)
     };
     Locality {
         region: first([REGION, OLD_REGION]),
@@ -64,13 +61,13 @@ pub(crate) fn node_locality(labels: &BTreeMap<String, String>) -> Locality {
 }
 
 /// What the labels say about mutual TLS; `None` when they say nothing.
-pub(crate) fn tls_mode(labels: &BTreeMap<String, String>) -> Option<TlsMode> {
+pub(crate) fn tls_mode(labels: &LabelMap) -> Option<TlsMode> {
     let mode = labels.get(TLS_MODE)?;
     Some(if mode == "istio" { TlsMode::Istio } else { TlsMode::Disabled })
 }
 
 /// The health of an endpoint whose labels may say that it drains. What is never sent stays so.
-pub(crate) fn health(labels: &BTreeMap<String, String>, health: HealthStatus) -> HealthStatus {
+pub(crate) fn health(labels: &LabelMap, health: HealthStatus) -> HealthStatus {
     let drains = labels.get(DRAINING).is_some_and(|value| !value.is_empty());
     if drains && health != HealthStatus::Terminating { HealthStatus::Draining } else { health }
 }
@@ -105,18 +102,19 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
-        Arc::new(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        Arc::new(pairs.iter().copied().collect())
     }
 
     #[test]
     fn the_place_is_added_to_labels() {
         let own = labels(&[("app", "web"), (NETWORK, "own")]);
         let locality = Locality::parse("r/z");
-        let all = augment(&own, &"c1".into(), &locality, "node-a", &"other".into());
+        let all = augment(&own, &"c1".into(), &locality, &"node-a".into(), &"other".into());
         let want =
             [("app", "web"), (NODE, "node-a"), (CLUSTER, "c1"), (NETWORK, "own"), (REGION, "r"), (ZONE, "z")];
         assert_eq!(all, labels(&want));
-        let none = augment(&labels(&[]), &"c1".into(), &Locality::default(), "", &NetworkId::default());
+        let none =
+            augment(&labels(&[]), &"c1".into(), &Locality::default(), &Arc::default(), &NetworkId::default());
         assert_eq!(none, labels(&[(CLUSTER, "c1")]));
     }
 
@@ -145,7 +143,8 @@ mod tests {
             (None, None, Any),
         ];
         for (own, namespace, want) in table {
-            let object = own.map(|own| labels(&[(TRAFFIC_DISTRIBUTION, own)])).unwrap_or_default();
+            let annotation = own.map(|own| (TRAFFIC_DISTRIBUTION.to_owned(), own.to_owned()));
+            let object: BTreeMap<String, String> = annotation.into_iter().collect();
             assert_eq!(traffic_distribution(&object, namespace), want, "{own:?} {namespace:?}");
         }
     }

@@ -27,9 +27,9 @@ impl<O: Ord + Clone> SelectorIndex<O> {
             return;
         }
         self.remove(&owner);
-        match selector.first_key_value() {
+        match selector.iter().next() {
             Some((key, value)) => {
-                let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
+                let at = (namespace.clone(), key.clone(), value.clone());
                 put(self.by_label.entry(at).or_default(), &owner);
             }
             None => {
@@ -42,9 +42,9 @@ impl<O: Ord + Clone> SelectorIndex<O> {
     /// Forgets an owner.
     pub(crate) fn remove(&mut self, owner: &O) {
         let Some((namespace, selector)) = self.selectors.remove(owner) else { return };
-        match selector.first_key_value() {
+        match selector.iter().next() {
             Some((key, value)) => {
-                let at = (namespace, key.as_str().into(), value.as_str().into());
+                let at = (namespace, key.clone(), value.clone());
                 take(&mut self.by_label, &at, owner);
             }
             None => take(&mut self.match_all, &namespace, owner),
@@ -55,10 +55,10 @@ impl<O: Ord + Clone> SelectorIndex<O> {
     pub(crate) fn matching(&self, namespace: &Namespace, labels: &Labels) -> BTreeSet<O> {
         let mut found: BTreeSet<O> = self.match_all.get(namespace).into_iter().flatten().cloned().collect();
         for (key, value) in labels.iter() {
-            let at = (namespace.clone(), key.as_str().into(), value.as_str().into());
+            let at = (namespace.clone(), key.clone(), value.clone());
             for owner in self.by_label.get(&at).into_iter().flatten() {
                 let full = self.selectors.get(owner);
-                if full.is_some_and(|(_, selector)| label_subset(selector, labels)) {
+                if full.is_some_and(|(_, selector)| label_subset(&**selector, labels)) {
                     found.insert(owner.clone());
                 }
             }

@@ -140,7 +140,7 @@ fn workloads_see_the_service_of_their_own_cluster() {
     let service = of_host(&world, "cluster.local").unwrap();
     let selector = |cluster: &str| {
         let (selector, ports) = service.in_cluster(&cluster.into())?;
-        Some((selector.values().next().cloned()?, ports[0].target_port.clone()?))
+        Some((selector.get("app")?.to_owned(), ports[0].target_port.clone()?))
     };
     use pilotfish_model::TargetPort::Number;
     assert_eq!(selector("c1"), Some(("web".to_owned(), Number(80))));

@@ -152,8 +152,8 @@ fn fields_of_the_service() {
     assert_eq!(found.traffic_distribution, TrafficDistribution::PreferSameZone);
     assert!(found.race_first_tcp_connect);
     assert!(!found.mesh_external);
-    assert_eq!(found.selector.get("app").map(String::as_str), Some("a"));
-    assert_eq!(found.labels.get("l").map(String::as_str), Some("v"));
+    assert_eq!(found.selector.get("app"), Some("a"));
+    assert_eq!(found.labels.get("l"), Some("v"));
     assert!(found.ports[0].protocol.is_unsupported(), "neither number nor name count");
     assert_eq!(found.ports[0].target_port, None);
     assert_eq!(found.ports[1].target_port, Some(TargetPort::Number(8080)));
@@ -173,7 +173,7 @@ fn fields_of_inline_endpoints() {
     assert_eq!(&*first.service_account, "spiffe://cluster.local/ns/ns/sa/sa");
     assert_eq!(first.network, "n2");
     assert_eq!(first.service_port_number, 80);
-    let label = |key: &str| first.labels.get(key).map(String::as_str);
+    let label = |key: &str| first.labels.get(key);
     assert_eq!(label("topology.kubernetes.io/region"), Some("r"));
     assert_eq!(label("topology.istio.io/network"), Some("n2"));
     assert_eq!((&*first.workload_name, first.namespace.as_str()), ("", ""));
@@ -281,7 +281,7 @@ fn workload_entries_become_workloads() {
     );
     let world = world(&text);
     let vm = world.workloads().next().unwrap();
-    let label = |key: &str| vm.labels.get(key).map(String::as_str);
+    let label = |key: &str| vm.labels.get(key);
     assert_eq!((label("app"), label("m"), label("s")), (Some("meta"), Some("1"), Some("2")));
     assert_eq!(label("topology.istio.io/network"), Some("n1"));
     assert_eq!((&*vm.workload_name, vm.tls_mode, vm.weight), ("group", TlsMode::Istio, 3));

@@ -66,7 +66,7 @@ fn the_order_of_arrival_does_not_matter() {
     assert_eq!(endpoint.locality.to_string(), "r/z");
     assert_eq!(&*endpoint.service_account, "spiffe://cluster.local/ns/ns/sa/sa");
     assert_eq!(&*endpoint.node, "n1");
-    let label = |key: &str| endpoint.labels.get(key).map(String::as_str);
+    let label = |key: &str| endpoint.labels.get(key);
     assert_eq!(label("app"), Some("web"));
     assert_eq!(label("topology.kubernetes.io/zone"), Some("z"));
     assert_eq!(label("topology.istio.io/cluster"), Some("Kubernetes"));
@@ -275,7 +275,7 @@ fn host_network_pods_share_an_address_and_a_late_deletion_hurts_nobody() {
     step(&mut scene, "- Pod ns/a");
     let world = scene.world();
     assert_eq!(world.workloads_at("1.2.3.4").count(), 1);
-    assert_eq!(endpoints_of(&world, "web.ns")[0].labels.get("app").map(String::as_str), Some("b"));
+    assert_eq!(endpoints_of(&world, "web.ns")[0].labels.get("app"), Some("b"));
 }
 
 #[test]

@@ -4,8 +4,7 @@ use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_config::{PolicyTargetReference, WorkloadSelector};
-use pilotfish_model::{KindSpec, Namespace, Typed, label_subset};
-use std::collections::BTreeMap;
+use pilotfish_model::{KindSpec, LabelMap, Namespace, Typed, label_subset};
 
 /// The label by which a gateway knows the Gateway object that it was made for.
 pub(crate) const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -33,11 +32,7 @@ pub(crate) trait Policy: KindSpec {
 
 /// Whether a policy, which must be of the root namespace or the workload's own, concerns a workload. Of what policies are attached to,
 /// only gateways made from the Gateway API of the same namespace are known here.
-pub(crate) fn concerns<T: Policy>(
-    policy: &Typed<T>,
-    namespace: &Namespace,
-    labels: &BTreeMap<String, String>,
-) -> bool {
+pub(crate) fn concerns<T: Policy>(policy: &Typed<T>, namespace: &Namespace, labels: &LabelMap) -> bool {
     if !policy.is_attached() {
         return policy.selector().is_none_or(|selector| label_subset(&selector.match_labels, labels));
     }
@@ -87,7 +82,7 @@ mod tests {
         selector: Option<&[(&str, &str)]>,
         targets: &[(&str, &str)],
     ) -> Typed<Telemetry> {
-        let selector = selector.map(|pairs| WorkloadSelector { match_labels: (*labels(pairs)).clone() });
+        let selector = selector.map(|pairs| WorkloadSelector { match_labels: (&*labels(pairs)).into() });
         let targets = targets.iter().map(|(kind, name)| PolicyTargetReference {
             group: GATEWAY_GROUP.into(),
             kind: (*kind).into(),

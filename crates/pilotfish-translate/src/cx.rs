@@ -1,6 +1,6 @@
 //! The only way in which a query sees the world: each read is recorded as a dependency of the result.
 
-use crate::memo::{Current, Frame, Memo, Query, Reads};
+use crate::memo::{Current, Frame, Memo, Query, Reading};
 use crate::short_name::Domain;
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{
@@ -15,16 +15,16 @@ pub struct Cx<'a> {
     memo: &'a Memo,
     current: &'a Current,
     frame: &'a Frame<'a>,
-    reads: RefCell<Reads>,
+    reading: RefCell<Reading>,
 }
 
 impl<'a> Cx<'a> {
     pub(crate) fn new(memo: &'a Memo, current: &'a Current, frame: &'a Frame<'a>) -> Self {
-        Self { memo, current, frame, reads: RefCell::default() }
+        Self { memo, current, frame, reading: RefCell::default() }
     }
 
-    pub(crate) fn into_reads(self) -> Reads {
-        self.reads.into_inner()
+    pub(crate) fn into_reading(self) -> Reading {
+        self.reading.into_inner()
     }
 
     /// The domain of Kubernetes Services' host names. The same for as long as the memo lives, so nothing depends on it.
@@ -34,16 +34,13 @@ impl<'a> Cx<'a> {
     }
 
     fn read(&self, fact: Fact) {
-        self.reads.borrow_mut().facts.insert(fact);
+        self.reading.borrow_mut().fact(fact);
     }
 
     /// The result of another query.
     pub fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
         let (value, node) = self.memo.get_within(self.current, query, Some(self.frame));
-        let reads = &mut *self.reads.borrow_mut();
-        if reads.seen.insert(node.id()) {
-            reads.nodes.push(node);
-        }
+        self.reading.borrow_mut().node(node);
         value
     }
 

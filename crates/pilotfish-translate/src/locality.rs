@@ -2,8 +2,7 @@
 
 use crate::workload::labels_of;
 use crate::{Cx, Proxy};
-use pilotfish_model::{Labels, Locality};
-use std::collections::BTreeMap;
+use pilotfish_model::{LabelMap, Labels, Locality};
 use std::sync::Arc;
 
 /// Labels in which workloads and endpoints carry where they are.
@@ -40,7 +39,7 @@ impl Place {
         let own = labels_of(cx, proxy);
         let locality = locality_in(&own).unwrap_or_else(|| proxy.locality.clone());
         let node: Arc<str> = match proxy.meta("NODE_NAME") {
-            "" => own.get(topology::HOSTNAME).map_or("", String::as_str).into(),
+            "" => own.shared(topology::HOSTNAME).cloned().unwrap_or_default(),
             node => node.into(),
         };
         let labels = with_topology(&own, proxy, &locality, &node);
@@ -48,32 +47,23 @@ impl Place {
     }
 }
 
-fn with_topology(
-    own: &BTreeMap<String, String>,
-    proxy: &Proxy,
-    locality: &Locality,
-    node: &str,
-) -> BTreeMap<String, String> {
-    let mut labels = own.clone();
-    let mut set = |key: &str, value: &str| {
-        if !value.is_empty() {
-            labels.insert(key.to_owned(), value.to_owned());
-        }
-    };
-    set(topology::REGION, &locality.region);
-    set(topology::ZONE, &locality.zone);
-    set(topology::SUB_ZONE, &locality.sub_zone);
-    set(topology::CLUSTER, proxy.cluster.as_str());
-    set(topology::HOSTNAME, node);
+fn with_topology(own: &LabelMap, proxy: &Proxy, locality: &Locality, node: &str) -> LabelMap {
     // The registries know the network better than the proxy.
-    if own.get(topology::NETWORK).is_none_or(String::is_empty) {
-        set(topology::NETWORK, proxy.network.as_str());
-    }
-    labels
+    let unknown = own.get(topology::NETWORK).is_none_or(str::is_empty);
+    let added = [
+        (topology::REGION, &*locality.region),
+        (topology::ZONE, &*locality.zone),
+        (topology::SUB_ZONE, &*locality.sub_zone),
+        (topology::CLUSTER, proxy.cluster.as_str()),
+        (topology::HOSTNAME, node),
+        (topology::NETWORK, if unknown { proxy.network.as_str() } else { "" }),
+    ];
+    let added = added.into_iter().filter(|(_, value)| !value.is_empty());
+    own.with(added.map(|(key, value)| (key.into(), value.into())))
 }
 
-fn locality_in(labels: &BTreeMap<String, String>) -> Option<Locality> {
-    let part = |key: &str| labels.get(key).map(|value| Arc::<str>::from(value.as_str()));
+fn locality_in(labels: &LabelMap) -> Option<Locality> {
+    let part = |key: &str| labels.shared(key).cloned();
     let parts = (part(topology::REGION), part(topology::ZONE), part(topology::SUB_ZONE));
     let text = |part: Option<Arc<str>>| part.unwrap_or_else(|| "".into());
     match parts {

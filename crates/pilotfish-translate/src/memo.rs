@@ -17,16 +17,23 @@
 //! What must always hold: whoever read a node that is not fresh is not fresh either. So marking stops at nodes that are marked
 //! already, and a root that was brought up to date after the last world is reported by the next one that touches it.
 
+mod readers;
+mod reads;
+
+pub(crate) use reads::Reading;
+
 use crate::Cx;
 use crate::short_name::Domain;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pilotfish_model::{ChangeSet, Fact, World};
+use readers::Readers;
+use reads::{Reads, beside};
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 /// A pure function of the world, identified by its arguments.
 pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
@@ -51,14 +58,15 @@ const STALE: u8 = 2;
 
 type Value = Arc<dyn Any + Send + Sync>;
 
-/// One memoised result.
+/// One memoised result. A large world has hundreds of thousands of them.
 pub(crate) struct Node {
     id: u64,
-    query: Box<dyn AnyQuery>,
+    /// Shared with the table in which it is found.
+    query: Arc<dyn AnyQuery>,
     state: AtomicU8,
     result: Mutex<Result>,
-    /// Who read this node; weak, because they may be dropped.
-    readers: Mutex<HashMap<u64, Weak<Node>>>,
+    /// Who read this node.
+    readers: Mutex<Readers>,
     /// Whether proxies are sent this result: `advance` reports it with its old value.
     root: AtomicBool,
 }
@@ -75,14 +83,6 @@ struct Result {
     changed_at: u64,
     verified_at: u64,
     reads: Reads,
-}
-
-/// What one computation read.
-#[derive(Default)]
-pub(crate) struct Reads {
-    pub(crate) facts: BTreeSet<Fact>,
-    pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) seen: HashSet<u64>,
 }
 
 /// The computations that one thread is in the middle of, the innermost first.
@@ -155,7 +155,7 @@ trait AnyTable: Send + Sync {
 }
 
 struct Table<Q: Query> {
-    nodes: RwLock<HashMap<Q, Arc<Node>>>,
+    nodes: RwLock<HashMap<Arc<Q>, Arc<Node>>>,
 }
 
 impl<Q: Query> Table<Q> {
@@ -189,7 +189,7 @@ pub(crate) struct Memo {
     domain: Domain,
     current: RwLock<Current>,
     tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
-    facts: Mutex<HashMap<Fact, HashMap<u64, Weak<Node>>>>,
+    facts: Mutex<HashMap<Fact, Readers>>,
     roots: Mutex<BTreeMap<u64, Arc<Node>>>,
     next_id: AtomicU64,
     computed: AtomicU64,
@@ -274,7 +274,7 @@ impl Memo {
         let mut touched = Vec::new();
         let facts = self.facts.lock();
         for fact in &changes.facts {
-            for node in facts.get(fact).into_iter().flat_map(HashMap::values).filter_map(Weak::upgrade) {
+            for node in facts.get(fact).into_iter().flat_map(Readers::alive) {
                 if node.state.swap(STALE, Ordering::AcqRel) == FRESH {
                     open.push(node);
                 }
@@ -282,7 +282,7 @@ impl Memo {
         }
         drop(facts);
         while let Some(node) = open.pop() {
-            for reader in node.readers.lock().values().filter_map(Weak::upgrade) {
+            for reader in node.readers.lock().alive() {
                 if reader.state.compare_exchange(FRESH, SUSPECT, Ordering::AcqRel, Ordering::Acquire).is_ok()
                 {
                     open.push(reader);
@@ -320,10 +320,11 @@ impl Memo {
         if let Some(node) = table.nodes.read().get(query) {
             return node.clone();
         }
+        let query = Arc::new(query.clone());
         let new = || {
             Arc::new(Node {
                 id: self.next_id.fetch_add(1, Ordering::Relaxed),
-                query: Box::new(query.clone()),
+                query: query.clone(),
                 state: AtomicU8::new(STALE),
                 result: Mutex::default(),
                 readers: Mutex::default(),
@@ -394,7 +395,7 @@ impl Memo {
         self.computed.fetch_add(1, Ordering::Relaxed);
         let cx = Cx::new(self, current, frame);
         let new = node.query.compute(&cx);
-        let reads = cx.into_reads();
+        let reads = cx.into_reading().finish();
         self.link(node, &result.reads, &reads);
         result.reads = reads;
         let old = result.value.take();
@@ -413,22 +414,23 @@ impl Memo {
         let weak = Arc::downgrade(node);
         if old.facts != new.facts {
             let mut facts = self.facts.lock();
-            for fact in old.facts.difference(&new.facts) {
+            for fact in old.facts_beside(new) {
                 if let Some(readers) = facts.get_mut(fact) {
-                    readers.remove(&node.id);
+                    readers.remove(node.id);
                     if readers.is_empty() {
                         facts.remove(fact);
                     }
                 }
             }
-            for fact in new.facts.difference(&old.facts) {
+            for fact in new.facts_beside(old) {
                 facts.entry(fact.clone()).or_default().insert(node.id, weak.clone());
             }
         }
-        for read in old.nodes.iter().filter(|read| !new.seen.contains(&read.id)) {
-            read.readers.lock().remove(&node.id);
+        let (gone, come) = old.different_nodes(new);
+        for read in beside(gone, come) {
+            read.readers.lock().remove(node.id);
         }
-        for read in new.nodes.iter().filter(|read| !old.seen.contains(&read.id)) {
+        for read in beside(come, gone) {
             read.readers.lock().insert(node.id, weak.clone());
         }
     }
@@ -460,10 +462,10 @@ impl Memo {
         }
         // What is read by everything lives for ever: it must not keep a note of everybody who ever read it.
         for node in kept {
-            node.readers.lock().retain(|_, reader| reader.strong_count() > 0);
+            node.readers.lock().tidy();
         }
         self.facts.lock().retain(|_, readers| {
-            readers.retain(|_, node| node.strong_count() > 0);
+            readers.tidy();
             !readers.is_empty()
         });
         self.swept.store(live.len() as u64, Ordering::Relaxed);

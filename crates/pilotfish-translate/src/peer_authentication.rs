@@ -9,7 +9,7 @@
 use crate::encoded::reference;
 use crate::{Cx, Query};
 use pilotfish_config::security::{MutualTls, MutualTlsMode, PeerAuthentication};
-use pilotfish_model::{Namespace, ObjectRef, Typed, label_subset};
+use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed, label_subset};
 use std::collections::BTreeMap;
 
 /// What a workload asks of its clients.
@@ -76,7 +76,7 @@ struct WorkloadPolicy {
 impl NamespaceMtls {
     /// What a workload with these labels asks.
     #[must_use]
-    pub fn workload(&self, labels: &BTreeMap<String, String>) -> WorkloadMtls {
+    pub fn workload(&self, labels: &LabelMap) -> WorkloadMtls {
         let Some(policy) = self.policy_of(labels) else {
             return WorkloadMtls { mode: self.mode, ports: BTreeMap::new() };
         };
@@ -87,19 +87,19 @@ impl NamespaceMtls {
 
     /// What a workload with these labels asks at one of its ports.
     #[must_use]
-    pub fn port(&self, labels: &BTreeMap<String, String>, port: u32) -> MtlsMode {
+    pub fn port(&self, labels: &LabelMap, port: u32) -> MtlsMode {
         let Some(policy) = self.policy_of(labels) else { return self.mode };
         policy.ports.get(&port).copied().flatten().or(policy.mode).unwrap_or(self.mode)
     }
 
     /// The policies that decide for a workload with these labels.
     #[must_use]
-    pub fn provenance_of(&self, labels: &BTreeMap<String, String>) -> Vec<ObjectRef> {
+    pub fn provenance_of(&self, labels: &LabelMap) -> Vec<ObjectRef> {
         let own = self.policy_of(labels).map(|policy| policy.provenance.clone());
         self.provenance.iter().cloned().chain(own).collect()
     }
 
-    fn policy_of(&self, labels: &BTreeMap<String, String>) -> Option<&WorkloadPolicy> {
+    fn policy_of(&self, labels: &LabelMap) -> Option<&WorkloadPolicy> {
         self.workloads.iter().find(|policy| label_subset(&policy.selector, labels))
     }
 }

@@ -187,8 +187,8 @@ impl Proxy {
             dns_domain: domain.into(),
             cluster: cluster.into(),
             network: text("NETWORK").into(),
-            labels: Arc::new(labels),
-            static_labels: Arc::new(static_labels),
+            labels: Arc::new((&labels).into()),
+            static_labels: Arc::new((&static_labels).into()),
             locality: locality(node),
             interception: match text("INTERCEPTION_MODE") {
                 "TPROXY" => InterceptionMode::Tproxy,

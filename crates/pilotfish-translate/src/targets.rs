@@ -65,7 +65,7 @@ fn kubernetes(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     }
     let Some(pod) = proxy.pod(cx) else { return Vec::new() };
     let selecting = cx.get(&SelectingIn::of(&pod));
-    if selecting.iter().any(|(selector, _)| label_subset(selector, &pod.labels)) {
+    if selecting.iter().any(|(selector, _)| label_subset(&**selector, &pod.labels)) {
         return of_selecting(cx, &pod, |_| true, pod_port);
     }
     let listed = |service: &Service| service.in_cluster(&proxy.cluster).is_some();
@@ -93,7 +93,7 @@ fn of_selecting(
     let cluster = &workload.key.cluster;
     let mut targets = Vec::new();
     for (selector, key) in cx.get(&SelectingIn::of(workload)).iter() {
-        if !label_subset(selector, &workload.labels) {
+        if !label_subset(&**selector, &workload.labels) {
             continue;
         }
         let services = cx.services_of(key);

@@ -4,7 +4,7 @@ use crate::memo::Memo;
 use crate::{Proxy, Query};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
-    ChangeSet, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Kind, KindSpec, Labels,
+    Backend, ChangeSet, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Kind, KindSpec, Labels,
     Locality, Namespace, NetworkId, Object, ObjectKey, ObjectMeta, ObjectRef, Port, Protocol, Provider,
     Resolution, Service, ServiceKey, TlsMode, TrafficDistribution, Update, Workload, WorkloadKey,
     WorkloadKind, World, WorldWriter,
@@ -115,20 +115,22 @@ pub(crate) fn endpoint(address: &str, port: u32, service_port: &str) -> Endpoint
         port,
         service_port: service_port.into(),
         service_port_number: 0,
-        labels: Labels::default(),
-        locality: Locality::default(),
-        network: NetworkId::default(),
-        cluster: "Kubernetes".into(),
-        weight: 0,
-        service_account: "".into(),
         health: HealthStatus::Healthy,
-        tls_mode: TlsMode::Disabled,
-        hostname: "".into(),
-        sub_domain: "".into(),
-        node: "".into(),
-        workload_name: "".into(),
-        namespace: Namespace::default(),
-        provenance: origin(Kind::EndpointSlice, "shop", "slice"),
+        backend: Arc::new(Backend {
+            labels: Labels::default(),
+            locality: Locality::default(),
+            network: NetworkId::default(),
+            cluster: "Kubernetes".into(),
+            weight: 0,
+            service_account: "".into(),
+            tls_mode: TlsMode::Disabled,
+            hostname: "".into(),
+            sub_domain: "".into(),
+            node: "".into(),
+            workload_name: "".into(),
+            namespace: Namespace::default(),
+            provenance: origin(Kind::EndpointSlice, "shop", "slice"),
+        }),
     }
 }
 

@@ -121,7 +121,6 @@ pub fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {
     if proxy.static_labels.is_empty() {
         return registered.clone();
     }
-    let mut labels: BTreeMap<String, String> = (*proxy.static_labels).clone();
-    labels.extend(registered.iter().map(|(key, value)| (key.clone(), value.clone())));
-    Arc::new(labels)
+    let registered = registered.iter().map(|(key, value)| (key.clone(), value.clone()));
+    Arc::new(proxy.static_labels.with(registered))
 }

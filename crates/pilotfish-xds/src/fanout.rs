@@ -114,7 +114,29 @@ pub(crate) struct Membership {
 #[derive(Debug, Default)]
 struct Topic {
     wildcard: BTreeMap<u64, Arc<Group>>,
-    names: HashMap<Arc<str>, BTreeMap<u64, Arc<Group>>>,
+    names: HashMap<Arc<str>, Groups>,
+}
+
+/// Groups by id. Most names are in one or a few groups, for which a sorted list needs far less memory than a map; new groups
+/// have the highest ids and go to its end.
+#[derive(Debug, Default)]
+struct Groups(Vec<(u64, Arc<Group>)>);
+
+impl Groups {
+    fn insert(&mut self, id: u64, group: &Arc<Group>) {
+        if let Err(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
+            if self.0.is_empty() {
+                self.0.reserve_exact(1);
+            }
+            self.0.insert(place, (id, Arc::clone(group)));
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Ok(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
+            self.0.remove(place);
+        }
+    }
 }
 
 impl Topic {
@@ -123,14 +145,14 @@ impl Topic {
             self.wildcard.insert(id, Arc::clone(group));
         }
         for name in names {
-            self.names.entry(Arc::clone(name)).or_default().insert(id, Arc::clone(group));
+            self.names.entry(Arc::clone(name)).or_default().insert(id, group);
         }
     }
 
     fn remove_name(&mut self, id: u64, name: &str) {
         if let Some(groups) = self.names.get_mut(name) {
-            groups.remove(&id);
-            if groups.is_empty() {
+            groups.remove(id);
+            if groups.0.is_empty() {
                 self.names.remove(name);
             }
         }
@@ -359,7 +381,7 @@ impl Topology {
             for (id, group) in &topic.wildcard {
                 affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, listed));
             }
-            for (id, group) in topic.names.get(&change.name).into_iter().flatten() {
+            for (id, group) in topic.names.get(&change.name).into_iter().flat_map(|groups| &groups.0) {
                 affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, now));
             }
         }
@@ -430,7 +452,7 @@ impl Topology {
             topic.remove_name(id, name);
         }
         for name in added {
-            topic.names.entry(Arc::clone(name)).or_default().insert(id, Arc::clone(&group));
+            topic.names.entry(Arc::clone(name)).or_default().insert(id, &group);
         }
         if key.interest.wildcard {
             topic.wildcard.insert(id, Arc::clone(&group));

@@ -123,7 +123,7 @@ fn applicant(proxy: &Proxy) -> Applicant {
         address: proxy.ips.first().map(ToString::to_string).unwrap_or_default(),
         network: proxy.network.to_string(),
         locality: known.collect::<Vec<_>>().join("/"),
-        labels: std::collections::BTreeMap::clone(&proxy.labels),
+        labels: (&*proxy.labels).into(),
         hbone: proxy.meta_flag("ENABLE_HBONE"),
         health_checks: has_probe(&proxy.proxy_config),
     }

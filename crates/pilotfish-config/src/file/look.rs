@@ -1,11 +1,13 @@
 //! Looking at what was noticed: which files are read when, and when a change counts as complete.
 
 use super::dirty::{Changes, Dirty, Noticed};
+use super::parallel;
 use super::scan::{Found, Signature, is_config_file, is_hidden, read_file, walk};
 use super::state::{FileChange, FileContent, FileRole, FileState};
 use super::watch::Watch;
 use crate::limits::Limits;
 use crate::problem::ObjectCheck;
+use crate::reader::ReadFile;
 use crate::source::{SourceBatch, SourceEvent, SourceProblems};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -50,6 +52,11 @@ impl Root {
     fn holds(&self, path: &Path) -> bool {
         if self.is_folder { path.starts_with(&self.path) } else { path == self.path }
     }
+}
+
+/// The root that a file belongs to. A file that was named counts as what it was named for, also inside of a folder.
+fn root_of<'a>(roots: &'a [Root], path: &Path) -> Option<&'a Root> {
+    roots.iter().filter(|root| root.holds(path)).min_by_key(|root| (root.is_folder, root.role))
 }
 
 /// A file to look at later.
@@ -177,11 +184,6 @@ impl Looker {
         batch
     }
 
-    /// The root that a file belongs to. A file that was named counts as what it was named for, also inside of a folder.
-    fn root_of(&self, path: &Path) -> Option<&Root> {
-        self.roots.iter().filter(|root| root.holds(path)).min_by_key(|root| (root.is_folder, root.role))
-    }
-
     fn walk(&self) -> (Found, Option<String>) {
         let mut found = Found::default();
         let mut failure = None;
@@ -214,10 +216,12 @@ impl Looker {
             .filter(|(_, pending)| pending.due <= now)
             .map(|(path, _)| path.clone())
             .collect();
+        // Reading takes nearly all of the time, and needs nothing but the file.
+        let found = parallel::for_each(&due, self.reading());
         let mut changes = Vec::new();
-        for path in due {
-            let Some(pending) = self.pending.remove(&path) else { continue };
-            match self.look_at(&path, pending, now, clock, start) {
+        for (path, found) in due.into_iter().zip(found) {
+            let (Some(pending), Some(found)) = (self.pending.remove(&path), found) else { continue };
+            match self.judge(&path, pending, found, (now, clock), start) {
                 Look::Nothing => {}
                 Look::Later(later) => drop(self.pending.insert(path, later)),
                 Look::Changed(change) => changes.push(change),
@@ -227,64 +231,80 @@ impl Looker {
         self.batch(events)
     }
 
-    fn look_at(
+    /// How one file is read; gives `None` for one that belongs to no root. It may be called from any thread.
+    fn reading(&self) -> impl Fn(&Arc<Path>) -> Option<FoundFile> + Sync + use<'_> {
+        let Self { roots, limits, state, known, .. } = self;
+        move |path| {
+            let root = root_of(roots, path)?;
+            let (name, role) = (root.name_of(path), root.role);
+            if path.is_dir() {
+                return Some(FoundFile { name, role, content: FoundContent::Folder });
+            }
+            let (content, signature) = read_file(path, limits.file_bytes);
+            let content = match content {
+                FileContent::Bytes(_) if signature.is_some() && known.get(path) == Some(&signature) => {
+                    FoundContent::Unchanged
+                }
+                FileContent::Bytes(bytes) => FoundContent::Read(state.read(&name, role, &bytes), signature),
+                FileContent::Absent => FoundContent::Absent,
+                other => FoundContent::Other(other, signature),
+            };
+            Some(FoundFile { name, role, content })
+        }
+    }
+
+    /// What becomes of a file that was due, with what was found of it.
+    fn judge(
         &mut self,
         path: &Arc<Path>,
         pending: Pending,
-        now: Instant,
-        clock: SystemTime,
+        found: FoundFile,
+        (now, clock): (Instant, SystemTime),
         start: bool,
     ) -> Look {
-        let Some(root) = self.root_of(path) else { return Look::Nothing };
-        let (name, role) = (root.name_of(path), root.role);
-        let change =
-            |content| Look::Changed(FileChange { path: path.clone(), name: name.clone(), role, content });
-        let (content, signature) = match path.is_dir() {
+        let FoundFile { name, role, content } = found;
+        let change = |content| Look::Changed(FileChange { path: path.clone(), name, role, content });
+        match content {
+            FoundContent::Unchanged => Look::Nothing,
             // A folder that could not be looked at, and now can.
-            true if !self.known.contains_key(path) => return Look::Nothing,
-            true => {
+            FoundContent::Folder if !self.known.contains_key(path) => Look::Nothing,
+            FoundContent::Folder => {
                 self.known.remove(path);
-                return change(FileContent::Absent);
+                change(FileContent::Absent)
             }
-            false => read_file(path, self.limits.file_bytes),
-        };
-        let bytes = match content {
-            FileContent::Absent if !self.known.contains_key(path) => return Look::Nothing,
-            FileContent::Absent => {
+            FoundContent::Absent if !self.known.contains_key(path) => Look::Nothing,
+            FoundContent::Absent => {
                 // Editors take a file away before they put the new one in its place.
                 let since = pending.absent_since.unwrap_or(now);
                 if now.saturating_duration_since(since) < self.settle {
                     return Look::Later(Pending { due: since + self.settle, absent_since: Some(since) });
                 }
                 self.known.remove(path);
-                return change(FileContent::Absent);
+                change(FileContent::Absent)
             }
-            FileContent::Bytes(bytes) => bytes,
-            other => {
+            FoundContent::Other(other, signature) => {
                 let first =
                     self.known.insert(path.clone(), signature) != Some(signature) || signature.is_none();
-                return if first { change(other) } else { Look::Nothing };
+                if first { change(other) } else { Look::Nothing }
             }
-        };
-        if signature.is_some() && self.known.get(path) == Some(&signature) {
-            return Look::Nothing;
+            FoundContent::Read(read, signature) => {
+                // A file that was touched just now and makes no sense is likely to be written to still.
+                let senseless = !read.refused.is_empty() || read.objects.is_empty();
+                let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(self.settle);
+                if senseless && !start && age < self.settle {
+                    return Look::Later(Pending { due: now + (self.settle - age), absent_since: None });
+                }
+                self.known.insert(path.clone(), signature.filter(|signature| !signature.is_fresh(clock)));
+                change(FileContent::Read(read))
+            }
         }
-        let read = self.state.read(&name, role, &bytes);
-        // A file that was touched just now and makes no sense is likely to be written to still.
-        let senseless = !read.refused.is_empty() || read.objects.is_empty();
-        let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(self.settle);
-        if senseless && !start && age < self.settle {
-            return Look::Later(Pending { due: now + (self.settle - age), absent_since: None });
-        }
-        self.known.insert(path.clone(), signature.filter(|signature| !signature.is_fresh(clock)));
-        change(FileContent::Read(read))
     }
 
     /// Reports folders and files that could not even be looked at; what they held stays.
     fn note_unreadable(&mut self, unreadable: Vec<(PathBuf, String)>, batch: &mut SourceBatch) {
         let mut changes = Vec::new();
         for (path, reason) in unreadable {
-            let Some(root) = self.root_of(&path) else { continue };
+            let Some(root) = root_of(&self.roots, &path) else { continue };
             let (name, role) = (root.name_of(&path), root.role);
             let path: Arc<Path> = path.into();
             // Looked at again when it becomes readable, and taken away when it is gone.
@@ -349,6 +369,25 @@ impl Looker {
             () => Concern::Nothing,
         }
     }
+}
+
+/// A file that was due, as it is now.
+struct FoundFile {
+    name: Arc<str>,
+    role: FileRole,
+    content: FoundContent,
+}
+
+enum FoundContent {
+    /// There is no such file.
+    Absent,
+    /// There is a folder.
+    Folder,
+    /// It is as it was when it was read last.
+    Unchanged,
+    Read(ReadFile, Option<Signature>),
+    /// It cannot be read.
+    Other(FileContent, Option<Signature>),
 }
 
 enum Look {

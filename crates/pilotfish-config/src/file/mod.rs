@@ -7,6 +7,8 @@
 
 mod dirty;
 mod look;
+mod objects;
+mod parallel;
 mod scan;
 mod source;
 mod state;

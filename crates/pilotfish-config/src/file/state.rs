@@ -1,5 +1,6 @@
 //! What the files hold, and what follows from a change of one: the pure part of the file source.
 
+use super::objects::Objects;
 use crate::limits::Limits;
 use crate::mesh_file::{MeshFile, read_mesh_file};
 use crate::path::FieldPath;
@@ -55,8 +56,8 @@ pub struct FileState {
     limits: Limits,
     checks: Vec<ObjectCheck>,
     files: BTreeMap<Arc<Path>, FileEntry>,
-    /// The files that have an object of the key.
-    holders: BTreeMap<ObjectKey, BTreeSet<Arc<Path>>>,
+    /// The files that have an object of the key, sorted: nearly always one.
+    holders: BTreeMap<ObjectKey, Vec<Arc<Path>>>,
     /// The objects that several files have.
     contested: BTreeSet<ObjectKey>,
     /// The files with reports.
@@ -69,7 +70,7 @@ pub struct FileState {
 #[derive(Debug, Default)]
 struct FileEntry {
     /// The file's objects: as written, or as they were when they were last good.
-    objects: BTreeMap<ObjectKey, Object>,
+    objects: Objects,
     reports: Vec<ProblemReport>,
     ignored: BTreeMap<String, usize>,
 }
@@ -95,7 +96,7 @@ impl FileState {
             let before = self.files.remove(&path).unwrap_or_default();
             let after = self.entry(change, &before);
             for key in before.objects.keys() {
-                if !after.as_ref().is_some_and(|after| after.objects.contains_key(key)) {
+                if !after.as_ref().is_some_and(|after| after.objects.contains(key)) {
                     self.release(key, &path);
                 }
                 touched.insert(key.clone());
@@ -104,7 +105,11 @@ impl FileState {
             count(&mut self.ignored, &before.ignored, usize::saturating_sub);
             let Some(after) = after else { continue };
             for key in after.objects.keys() {
-                self.holders.entry(key.clone()).or_default().insert(path.clone());
+                let holders = self.holders.entry(key.clone()).or_default();
+                if let Err(place) = holders.binary_search(&path) {
+                    holders.reserve_exact(1);
+                    holders.insert(place, path.clone());
+                }
                 touched.insert(key.clone());
             }
             count(&mut self.ignored, &after.ignored, usize::saturating_add);
@@ -173,7 +178,7 @@ impl FileState {
 
     fn release(&mut self, key: &ObjectKey, path: &Path) {
         if let Some(holders) = self.holders.get_mut(key) {
-            holders.remove(path);
+            holders.retain(|holder| **holder != *path);
             if holders.is_empty() {
                 self.holders.remove(key);
             }
@@ -188,7 +193,7 @@ impl FileState {
         } else {
             self.contested.remove(&key);
         }
-        let first = holders.and_then(BTreeSet::first);
+        let first = holders.and_then(|holders| holders.first());
         let object = first.and_then(|path| self.object_of(path, &key)).cloned();
         let Some(object) = object else {
             return self.in_force.remove(&key).map(|_| SourceEvent::Delete(key));
@@ -233,12 +238,16 @@ fn unread(file: &Arc<str>, role: FileRole, reason: &str, before: &FileEntry) -> 
     let problem = Problem::error(FieldPath::default(), format!("cannot be read: {reason}"));
     let in_force = if before.objects.is_empty() { InForce::Dropped } else { InForce::LastGood };
     let report = ProblemReport { object, in_force, ..ProblemReport::new(file, 0, &problem) };
-    FileEntry { objects: before.objects.clone(), reports: vec![report], ignored: before.ignored.clone() }
+    FileEntry {
+        objects: before.objects.to_map().into(),
+        reports: vec![report],
+        ignored: before.ignored.clone(),
+    }
 }
 
 /// What a file holds now, completed by last good versions of what is broken in it.
 fn taken(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
-    let mut entry = FileEntry { ignored: read.ignored, ..FileEntry::default() };
+    let mut objects: BTreeMap<ObjectKey, Object> = BTreeMap::new();
     let mut reports = Vec::new();
     for item in read.objects {
         let key = item.object.key().clone();
@@ -246,26 +255,19 @@ fn taken(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
             object: Some(key.clone()),
             ..ProblemReport::new(file, item.document, problem)
         }));
-        if let Some(first) = entry.objects.get(&key) {
+        if let Some(first) = objects.get(&key) {
             reports.push(ProblemReport { document: item.document, ..duplicate(&key, &item.object, first) });
         } else {
-            entry.objects.insert(key, item.object);
+            objects.insert(key, item.object);
         }
     }
     // Where it cannot be told which object a broken part was, every object that is missing now may have been it.
     let uncertain = read.incomplete || read.refused.iter().any(|refused| refused.key.is_none());
-    let missing = |key: &ObjectKey| !entry.objects.contains_key(key);
-    let kept: BTreeMap<_, _> = match uncertain {
-        true => before.objects.iter().filter(|(key, _)| missing(key)).map(clone_pair).collect(),
-        false => {
-            let broken = read.refused.iter().filter_map(|refused| refused.key.as_ref());
-            broken
-                .filter(|key| missing(key))
-                .filter_map(|key| before.objects.get_key_value(key))
-                .map(clone_pair)
-                .collect()
-        }
-    };
+    let missing = |key: &ObjectKey| !objects.contains_key(key);
+    let broken: BTreeSet<&ObjectKey> =
+        read.refused.iter().filter_map(|refused| refused.key.as_ref()).collect();
+    let mut kept = before.objects.to_map();
+    kept.retain(|key, _| missing(key) && (uncertain || broken.contains(key)));
     for refused in &read.refused {
         let kept = match &refused.key {
             Some(key) => kept.contains_key(key),
@@ -280,13 +282,8 @@ fn taken(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
         }));
     }
     reports.sort_by_key(|report| (report.document, report.line));
-    entry.reports = reports;
-    entry.objects.extend(kept);
-    entry
-}
-
-fn clone_pair((key, object): (&ObjectKey, &Object)) -> (ObjectKey, Object) {
-    (key.clone(), object.clone())
+    objects.extend(kept);
+    FileEntry { objects: objects.into(), reports, ignored: read.ignored }
 }
 
 fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport {

@@ -1,9 +1,10 @@
 //! EndpointSlice: addresses behind a Service.
 
-use super::{TransportProtocol, no_annotations};
+use super::{TransportProtocol, trim};
 use crate::message::{kind, message};
 use pilotfish_model::ObjectMeta;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 kind!(EndpointSlice = EndpointSlice;);
 
@@ -17,7 +18,7 @@ pub struct EndpointSlice {
 
 /// One endpoint.
 pub struct Endpoint {
-    pub addresses: Vec<String>,
+    pub addresses: Arc<[Arc<str>]>,
     pub conditions: EndpointConditions,
     pub target_ref: Option<ObjectReference>,
 }
@@ -49,9 +50,8 @@ pub struct ObjectReference {
 impl EndpointSlice {
     /// Drops what nothing looks at. A reference without a namespace is one to the slice's own.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
-        meta.annotations = no_annotations();
+        trim(meta);
         for endpoint in &mut self.endpoints {
-            endpoint.addresses.shrink_to_fit();
             let own = endpoint.target_ref.as_mut().filter(|target| meta.key.namespace == *target.namespace);
             if let Some(target) = own {
                 target.namespace = String::new();

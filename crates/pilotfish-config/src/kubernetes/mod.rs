@@ -15,6 +15,7 @@ mod pod;
 mod secret;
 mod service;
 
+use pilotfish_model::{Kind, ObjectMeta};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -22,6 +23,17 @@ use std::sync::{Arc, LazyLock};
 fn no_annotations() -> Arc<BTreeMap<String, String>> {
     static NONE: LazyLock<Arc<BTreeMap<String, String>>> = LazyLock::new(Arc::default);
     NONE.clone()
+}
+
+/// Drops of an object's metadata what nothing looks at in the kinds of which large clusters have very many. Only a Pod's first owner
+/// says anything.
+fn trim(meta: &mut ObjectMeta) {
+    meta.annotations = no_annotations();
+    meta.uid = Arc::default();
+    let is_pod = meta.key.kind == Kind::Pod;
+    if meta.owners.len() > usize::from(is_pod) {
+        meta.owners = meta.owners.iter().take(usize::from(is_pod)).cloned().collect();
+    }
 }
 
 pub use endpoint_slice::*;

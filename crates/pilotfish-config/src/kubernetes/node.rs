@@ -1,6 +1,6 @@
 //! Node and Namespace: what is read of them is mostly their labels.
 
-use super::no_annotations;
+use super::trim;
 use crate::message::{kind, message};
 use pilotfish_model::ObjectMeta;
 
@@ -33,7 +33,7 @@ pub struct Namespace {}
 impl Node {
     /// Drops what nothing looks at: all addresses but external ones.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
-        meta.annotations = no_annotations();
+        trim(meta);
         self.status.addresses.retain(|address| address.r#type == "ExternalIP");
         self.status.addresses.shrink_to_fit();
     }

@@ -1,9 +1,10 @@
 //! Pod: a workload in a cluster.
 
-use super::{TransportProtocol, no_annotations};
+use super::{TransportProtocol, trim};
 use crate::message::{kind, message};
 use pilotfish_model::ObjectMeta;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 kind!(Pod = Pod;);
 
@@ -15,6 +16,9 @@ pub struct Pod {
     /// Whether `metadata.deletionTimestamp` is set.
     #[serde(skip)]
     pub deleting: bool,
+    /// Whether its condition `Ready` is `True`.
+    #[serde(skip)]
+    pub ready: bool,
 }
 
 /// `spec` of a Pod.
@@ -59,7 +63,7 @@ pub struct PodStatus {
 
 /// An address of a Pod.
 pub struct PodIp {
-    pub ip: String,
+    pub ip: Arc<str>,
 }
 
 /// One condition, for example `Ready`.
@@ -80,41 +84,43 @@ pub enum PodPhase {
     Unknown,
 }
 
+impl Container {
+    /// Whether an init container keeps running beside the others.
+    #[must_use]
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy == "Always"
+    }
+}
+
 impl Pod {
     /// Applies the API server's defaults that depend on other fields.
     pub(crate) fn complete(&mut self) {
         let status = &mut self.status;
         if status.pod_ip.is_empty() {
             if let Some(first) = status.pod_ips.first() {
-                status.pod_ip.clone_from(&first.ip);
+                status.pod_ip = first.ip.to_string();
             }
         } else if status.pod_ips.is_empty() {
-            status.pod_ips.push(PodIp { ip: status.pod_ip.clone() });
+            status.pod_ips.push(PodIp { ip: status.pod_ip.as_str().into() });
         }
+        self.ready = self.status.conditions.iter().any(|c| c.r#type == "Ready" && c.status == "True");
     }
 
-    /// Drops what nothing looks at: containers and ports without a name that a Service could mean, conditions but `Ready`.
+    /// Drops what nothing looks at: containers, but for ports with a name that a Service could mean, and what has been read already.
+    /// The ports of all containers are then those of one.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
-        meta.annotations = no_annotations();
-        self.spec.init_containers.retain(|container| container.restart_policy == "Always");
-        for containers in [&mut self.spec.containers, &mut self.spec.init_containers] {
-            for container in containers.iter_mut() {
-                container.name = String::new();
-                container.ports.retain(|port| !port.name.is_empty());
-                container.ports.shrink_to_fit();
-            }
-            containers.retain(|container| !container.ports.is_empty());
-            containers.shrink_to_fit();
+        trim(meta);
+        let spec = &mut self.spec;
+        let containers = std::mem::take(&mut spec.containers).into_iter();
+        let sidecars = std::mem::take(&mut spec.init_containers).into_iter().filter(Container::is_sidecar);
+        let all = containers.chain(sidecars).flat_map(|container| container.ports);
+        let ports: Vec<ContainerPort> = all.filter(|port| !port.name.is_empty()).collect();
+        if !ports.is_empty() {
+            let ports = ports.into_boxed_slice().into_vec();
+            spec.containers = vec![Container { ports, ..Container::default() }];
         }
-        self.status.host_ip = String::new();
-        self.status.pod_ips.shrink_to_fit();
-        self.status.conditions.retain(|condition| condition.r#type == "Ready");
-        self.status.conditions.shrink_to_fit();
-    }
-
-    /// Whether condition `name` is `True`.
-    #[must_use]
-    pub fn has_condition(&self, name: &str) -> bool {
-        self.status.conditions.iter().any(|c| c.r#type == name && c.status == "True")
+        let status = &mut self.status;
+        (status.host_ip, status.pod_ip, status.conditions) = (String::new(), String::new(), Vec::new());
+        status.pod_ips.shrink_to_fit();
     }
 }

@@ -151,6 +151,7 @@ impl Service {
         if meta.annotations.is_empty() {
             meta.annotations = no_annotations();
         }
+        meta.uid = Arc::default();
         let spec = &mut self.spec;
         (spec.ip_families, spec.ip_family_policy) = (Vec::new(), String::new());
         spec.ports.shrink_to_fit();

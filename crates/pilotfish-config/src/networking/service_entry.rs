@@ -2,8 +2,7 @@
 
 use super::{LabelSelector, WorkloadEntry};
 use crate::message::{enumeration, kind, message};
-use pilotfish_model::Hostname;
-use std::collections::BTreeMap;
+use pilotfish_model::{Hostname, LabelMap};
 
 /// The label by which a ServiceEntry can ask not to be given addresses.
 const AUTO_ALLOCATE: &str = "networking.istio.io/enable-autoallocate-ip";
@@ -70,7 +69,7 @@ impl ServiceEntry {
     /// Whether a host of the entry is given addresses, so that those in the entry's status count: not where the entry has its own,
     /// asks not to by a label, or has no resolution that could honour them; and no wildcard, unless proxies resolve what it stands for.
     #[must_use]
-    pub fn takes_addresses(&self, labels: &BTreeMap<String, String>, host: &Hostname) -> bool {
+    pub fn takes_addresses(&self, labels: &LabelMap, host: &Hostname) -> bool {
         let refuses = labels.get(AUTO_ALLOCATE).is_some_and(|value| value.eq_ignore_ascii_case("false"));
         let stands_for_many = host.is_wildcard() && self.resolution != Resolution::DynamicDns;
         !refuses && !stands_for_many && self.resolution != Resolution::None && self.addresses.is_empty()

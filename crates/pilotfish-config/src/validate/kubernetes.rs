@@ -35,7 +35,7 @@ pub(super) fn service(service: &Service, at: &Path<'_>, meta: &ObjectMeta, check
         names::ip(address, at, checker);
     });
     service_ports(&spec.ports, &at_spec.field("ports"), checker);
-    names::labels(&spec.selector, &at_spec.field("selector"), checker);
+    names::labels(&*spec.selector, &at_spec.field("selector"), checker);
     let status = at.field("status");
     let balancer = status.field("loadBalancer");
     each(

@@ -209,8 +209,13 @@ pub(super) fn subset_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
 pub(super) const LABEL_RULE: &str = "1 to 63 letters, digits and '-', not '-' at the ends";
 
 /// Labels of Kubernetes: keys with an optional DNS prefix, values of up to 63 characters.
-pub(super) fn labels(labels: &BTreeMap<String, String>, at: &Path<'_>, checker: &mut Checker) {
+pub(super) fn labels<'a, T: AsRef<str> + 'a>(
+    labels: impl IntoIterator<Item = (&'a T, &'a T)>,
+    at: &Path<'_>,
+    checker: &mut Checker,
+) {
     for (key, value) in labels {
+        let (key, value) = (key.as_ref(), value.as_ref());
         let at = at.key(key);
         if !is_label_key(key) {
             checker.error(&at, format!("{} is not the key of a label", quoted(key)));

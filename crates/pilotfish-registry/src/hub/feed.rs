@@ -4,7 +4,7 @@ use crate::pool::Pool;
 use crate::registry::{Failure, ObjectEvent, SyncStatus};
 use crate::source::SourceEvent;
 use pilotfish_config::{LabelSelector, takes_part};
-use pilotfish_model::{Kind, Namespace, Object, ObjectKey};
+use pilotfish_model::{Kind, LabelMap, Namespace, Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ pub(super) struct Feed {
     selected: BTreeMap<Namespace, bool>,
     /// Whether readiness goes on without it.
     pub(super) given_up: bool,
-    labels: Pool<BTreeMap<String, String>>,
+    labels: Pool<LabelMap>,
 }
 
 impl Feed {

@@ -2,7 +2,7 @@
 
 use crate::labels;
 use pilotfish_model::{
-    Endpoint, HealthStatus, Port, Resolution, Service, TargetPort, Workload, label_subset,
+    Backend, Endpoint, HealthStatus, Port, Resolution, Service, TargetPort, Workload, label_subset,
 };
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) fn matches(service: &Service, workload: &Workload) -> bool {
     selects(service)
         && is_selectable(workload)
         && service.namespace == workload.key.namespace
-        && label_subset(&service.selector, &workload.labels)
+        && label_subset(&*service.selector, &workload.labels)
 }
 
 /// The endpoints that a WorkloadEntry gives a Service: one for each port that it has.
@@ -31,27 +31,30 @@ pub(super) fn endpoints<'a>(
     service: &'a Service,
     workload: &'a Workload,
 ) -> impl Iterator<Item = Arc<Endpoint>> + 'a {
-    service.ports.iter().filter_map(|port| {
+    let backend = Arc::new(Backend {
+        labels: workload.labels.clone(),
+        locality: workload.locality.clone(),
+        network: workload.network.clone(),
+        cluster: workload.key.cluster.clone(),
+        weight: workload.weight,
+        service_account: workload.identity.clone(),
+        tls_mode: workload.tls_mode,
+        hostname: Arc::default(),
+        sub_domain: Arc::default(),
+        node: Arc::default(),
+        workload_name: workload.workload_name.clone(),
+        namespace: workload.key.namespace.clone(),
+        provenance: workload.provenance.clone(),
+    });
+    service.ports.iter().filter_map(move |port| {
         let number = target(port, workload)?;
         Some(Arc::new(Endpoint {
             addresses: workload.addresses.clone(),
             port: number,
             service_port: port.name.clone(),
             service_port_number: 0,
-            labels: workload.labels.clone(),
-            locality: workload.locality.clone(),
-            network: workload.network.clone(),
-            cluster: workload.key.cluster.clone(),
-            weight: workload.weight,
-            service_account: workload.identity.clone(),
             health: labels::health(&workload.labels, HealthStatus::Unknown),
-            tls_mode: workload.tls_mode,
-            hostname: Arc::default(),
-            sub_domain: Arc::default(),
-            node: Arc::default(),
-            workload_name: workload.workload_name.clone(),
-            namespace: workload.key.namespace.clone(),
-            provenance: workload.provenance.clone(),
+            backend: backend.clone(),
         }))
     })
 }

@@ -126,7 +126,7 @@ pub(super) fn of_gateway(
             }
             let port = u32::from(listener.port);
             gateways.push(NetworkGateway {
-                network: network.as_str().into(),
+                network: network.into(),
                 cluster: cluster.clone(),
                 address: address.value.as_str().into(),
                 port,
@@ -154,6 +154,6 @@ fn behind(service: &Service, networks: &Networks) -> Vec<Ports> {
     let existing = |number: u32| service.port(number).map_or(0, |port| port.number);
     match (existing(wanted), existing(HBONE_PORT)) {
         (0, 0) => Vec::new(),
-        (port, hbone) => vec![(network.as_str().into(), port, hbone)],
+        (port, hbone) => vec![(network.into(), port, hbone)],
     }
 }

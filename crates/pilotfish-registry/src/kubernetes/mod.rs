@@ -31,8 +31,8 @@ use gateways::GatewaySet;
 use node::Nodes;
 use pilotfish_config::kubernetes::{EndpointSlice, Node, Pod, Service as KubernetesService};
 use pilotfish_model::{
-    Endpoint, Kind, KubernetesAttributes, Namespace, NetworkId, Object, Provider, Service, ShardKey, Typed,
-    Workload, WorkloadKind,
+    Endpoint, Kind, KubernetesAttributes, LabelMap, Namespace, NetworkId, Object, Provider, Service,
+    ShardKey, Typed, Workload, WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ struct PodState {
 /// Values that many Pods or Services have in common.
 #[derive(Default)]
 struct Pools {
-    labels: Pool<BTreeMap<String, String>>,
+    labels: Pool<LabelMap>,
     ports: Pool<BTreeMap<Arc<str>, u32>>,
     texts: Pool<str>,
     attributes: Pool<KubernetesAttributes>,
@@ -265,7 +265,7 @@ impl KubernetesRegistry {
         }
         if namespace == self.settings.system_namespace {
             let network = object.and_then(|object| object.meta.labels.get(labels::NETWORK));
-            let network = network.map_or_else(NetworkId::default, |network| network.as_str().into());
+            let network = network.map_or_else(NetworkId::default, NetworkId::from);
             if network != self.cluster_network {
                 self.cluster_network = network;
                 self.mark_all();

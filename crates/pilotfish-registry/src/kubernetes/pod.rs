@@ -6,7 +6,7 @@ use crate::networks::Networks;
 use crate::settings::RegistrySettings;
 use pilotfish_config::kubernetes::{Pod, PodPhase, TransportProtocol};
 use pilotfish_model::{
-    Locality, NetworkId, ObjectMeta, ObjectRef, TlsMode, Typed, Workload, WorkloadKey, WorkloadKind,
+    LabelMap, Locality, NetworkId, ObjectMeta, ObjectRef, TlsMode, Typed, Workload, WorkloadKey, WorkloadKind,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(super) struct Context<'a> {
 
 impl Context<'_> {
     /// The network of an address: by the workload's label, the system namespace, then MeshNetworks.
-    pub(super) fn network_of(&self, address: &str, labels: &BTreeMap<String, String>) -> NetworkId {
+    pub(super) fn network_of(&self, address: &str, labels: &LabelMap) -> NetworkId {
         match labels.get(labels::NETWORK) {
-            Some(network) if !network.is_empty() => network.as_str().into(),
+            Some(network) if !network.is_empty() => network.into(),
             _ if !self.cluster_network.is_empty() => self.cluster_network.clone(),
             _ => self.networks.network_of(address),
         }
@@ -46,9 +46,10 @@ pub(super) fn exists(pod: &Pod) -> bool {
 /// Converts a Pod.
 pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
     let (meta, settings) = (object.meta(), context.settings);
-    let address = object.status.pod_ip.as_str();
+    let addresses: Arc<[Arc<str>]> = object.status.pod_ips.iter().map(|ip| ip.ip.clone()).collect();
+    let address = addresses.first().cloned().unwrap_or_default();
     let locality = context.locality_of(object);
-    let network = context.network_of(address, &meta.labels);
+    let network = context.network_of(&address, &meta.labels);
     let node: Arc<str> = context.nodes.shared_name(&object.spec.node_name);
     let node_addresses = context.nodes.external_addresses(&node);
     let ended = matches!(object.status.phase, PodPhase::Succeeded | PodPhase::Failed);
@@ -66,7 +67,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
             name: meta.key.name.clone(),
             cluster: settings.cluster.clone(),
         },
-        addresses: object.status.pod_ips.iter().map(|ip| ip.ip.as_str().into()).collect(),
+        addresses,
         ports: Arc::new(named_ports(object)),
         labels: labels::augment(&meta.labels, &settings.cluster, &locality, &node, &network),
         locality,
@@ -81,7 +82,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
         hostname,
         sub_domain: labels::text(&object.spec.subdomain),
         host_network: object.spec.host_network,
-        ready: !address.is_empty() && !ended && !object.deleting && object.has_condition("Ready"),
+        ready: !address.is_empty() && !ended && !object.deleting && object.ready,
         terminating: object.deleting,
         created: meta.created,
         provenance: ObjectRef { object: meta.key.clone(), cluster: settings.cluster.clone() },
@@ -90,7 +91,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
 
 /// The named TCP ports of containers that run all the time; of two with one name the first counts.
 fn named_ports(pod: &Pod) -> BTreeMap<Arc<str>, u32> {
-    let sidecars = pod.spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
+    let sidecars = pod.spec.init_containers.iter().filter(|container| container.is_sidecar());
     let mut ports = BTreeMap::new();
     for port in pod.spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports) {
         if !port.name.is_empty() && port.protocol == TransportProtocol::Tcp {
@@ -103,10 +104,10 @@ fn named_ports(pod: &Pod) -> BTreeMap<Arc<str>, u32> {
 /// The name under which telemetry knows a Pod: told by a label, else derived from what owns it.
 fn workload_name(meta: &ObjectMeta) -> Arc<str> {
     if let Some(told) = meta.labels.get(labels::WORKLOAD_NAME).filter(|name| !name.is_empty()) {
-        return told.as_str().into();
+        return told.into();
     }
     let Some((kind, owner)) = meta.owners.first() else { return meta.key.name.clone() };
-    let label = |key: &str| meta.labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let label = |key: &str| meta.labels.get(key).filter(|value| !value.is_empty());
     let name = match kind.as_str() {
         // A Deployment's ReplicaSet is named after it, with a hash that the Pod carries too.
         "ReplicaSet" => label("pod-template-hash")

@@ -2,10 +2,11 @@
 
 use super::{EntryKey, KubernetesRegistry, entries, gateways, pod, service, slice};
 use crate::links::{Links, Name};
+use crate::pool::Pool;
 use crate::registry::{RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
-    ClusterId, Endpoint, Kind, Provider, Resolution, Service, ServiceKey, ShardKey, Workload, WorkloadKey,
-    WorkloadKind,
+    ClusterId, Endpoint, Kind, LabelMap, Provider, Resolution, Service, ServiceKey, ShardKey, Workload,
+    WorkloadKey, WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeSet, HashSet};
@@ -164,7 +165,9 @@ impl KubernetesRegistry {
                 self.slices.remove(&name);
                 continue;
             }
-            let mut new = self.build_slice(&name);
+            let mut labels = std::mem::take(&mut self.pools.labels);
+            let mut new = self.build_slice(&name, &mut labels);
+            self.pools.labels = labels;
             let Some(state) = self.slices.get_mut(&name) else { continue };
             keep_equal(&state.endpoints, &mut new);
             if state.endpoints != new {
@@ -174,12 +177,13 @@ impl KubernetesRegistry {
         }
     }
 
-    fn build_slice(&self, name: &Name) -> Vec<Arc<Endpoint>> {
+    fn build_slice(&self, name: &Name, labels: &mut Pool<LabelMap>) -> Vec<Arc<Endpoint>> {
         let Some(state) = self.slices.get(name) else { return Vec::new() };
         let service = state.owner.as_ref().and_then(|owner| self.services.get(owner));
         let service = service.and_then(|service| service.model.as_deref());
         let (Some(object), Some(service)) = (&state.object, service) else { return Vec::new() };
-        slice::endpoints(object, service, &self.pod_context(), &|link| self.find_pod(link))
+        let shared = slice::Shared { before: &state.endpoints, labels };
+        slice::endpoints(object, service, &self.pod_context(), &|link| self.find_pod(link), shared)
     }
 
     /// The Pod of an endpoint. `Err` when it is named but not there: the endpoint waits for it.

@@ -3,12 +3,12 @@
 use super::pod::Context;
 use crate::labels;
 use crate::links::Name;
+use crate::pool::Pool;
 use pilotfish_config::kubernetes::{self, AddressType, EndpointConditions, EndpointSlice};
 use pilotfish_model::{
-    Endpoint, HealthStatus, Labels, Locality, Namespace, NetworkId, ObjectRef, Service, TlsMode, Typed,
-    Workload,
+    Backend, Endpoint, HealthStatus, LabelMap, Labels, Locality, Namespace, NetworkId, ObjectRef, Service,
+    TlsMode, Typed, Workload,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -20,7 +20,7 @@ pub(super) fn owner(object: &Typed<EndpointSlice>) -> Option<Name> {
     let labels = &object.meta().labels;
     let counts = object.address_type != AddressType::Fqdn && !labels.contains_key(MULTICLUSTER_SERVICE_NAME);
     let name = labels.get(SERVICE_NAME).filter(|name| counts && !name.is_empty())?;
-    Some(Name::new(object.namespace().clone(), name.as_str()))
+    Some(Name::new(object.namespace().clone(), name))
 }
 
 /// How an endpoint of a slice names its Pod.
@@ -44,7 +44,7 @@ pub(super) fn pod_link(endpoint: &kubernetes::Endpoint, namespace: &Namespace) -
             };
             PodLink::Name(Name::new(in_namespace, target.name.as_str()))
         }
-        (None, Some(address)) => PodLink::Address(Name::new(namespace.clone(), address.as_str())),
+        (None, Some(address)) => PodLink::Address(Name::new(namespace.clone(), address.clone())),
         _ => PodLink::Nothing,
     }
 }
@@ -52,21 +52,33 @@ pub(super) fn pod_link(endpoint: &kubernetes::Endpoint, namespace: &Namespace) -
 /// Finds the Pod of a link. `Err` when a named Pod is not there (yet): its endpoint waits for it.
 pub(super) type FindPod<'a> = dyn Fn(&PodLink) -> Result<Option<Arc<Workload>>, ()> + 'a;
 
+/// What the endpoints of slices have in common with others, which is kept once.
+pub(super) struct Shared<'a> {
+    /// The endpoints that the slice had before.
+    pub(super) before: &'a [Arc<Endpoint>],
+    /// Labels of workloads.
+    pub(super) labels: &'a mut Pool<LabelMap>,
+}
+
 /// Builds the endpoints of one slice: one for each endpoint and port.
 pub(super) fn endpoints(
     object: &Typed<EndpointSlice>,
     service: &Service,
     context: &Context<'_>,
     find_pod: &FindPod<'_>,
+    shared: Shared<'_>,
 ) -> Vec<Arc<Endpoint>> {
+    let Shared { before, labels } = shared;
     let provenance = ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
     let sessions = &context.settings.persistent_session_labels;
     let persistent =
-        sessions.iter().any(|label| service.labels.get(&**label).is_some_and(|value| !value.is_empty()));
+        sessions.iter().any(|label| service.labels.get(label).is_some_and(|value| !value.is_empty()));
     let two_families = context.settings.dual_stack
         && service.addresses.values().next().is_some_and(|addresses| addresses.len() > 1);
     let port_names: Vec<Arc<str>> = object.ports.iter().map(|port| port.name.as_str().into()).collect();
     let mut built = Vec::with_capacity(object.endpoints.len() * object.ports.len());
+    // Without Pods, all endpoints of a slice have equal backends.
+    let mut last = before.first().map(|endpoint| endpoint.backend.clone());
     for endpoint in &object.endpoints {
         let Ok(pod) = find_pod(&pod_link(endpoint, object.namespace())) else { continue };
         let all: Arc<[Arc<str>]> = match &pod {
@@ -74,49 +86,42 @@ pub(super) fn endpoints(
             _ => addresses(endpoint, pod.as_deref()),
         };
         let Some(first) = all.first() else { continue };
-        let template = template(pod.as_deref(), first, &provenance, context);
-        let health = labels::health(&template.labels, health(endpoint.conditions, persistent));
+        let mut new = backend(pod.as_deref(), first, &provenance, context);
+        labels.share(&mut new.labels);
+        let backend = last.take().filter(|last| **last == new).unwrap_or_else(|| Arc::new(new));
+        last = Some(backend.clone());
+        let health = labels::health(&backend.labels, health(endpoint.conditions, persistent));
         for (port, name) in object.ports.iter().zip(&port_names) {
             built.push(Arc::new(Endpoint {
                 addresses: all.clone(),
                 port: u32::from(port.port.unwrap_or_default()),
                 service_port: name.clone(),
+                service_port_number: 0,
                 health,
-                ..template.clone()
+                backend: backend.clone(),
             }));
         }
     }
     built
 }
 
-/// The addresses of an endpoint as its slice has them, sharing the text with the Pod where it is the same.
+/// The addresses of an endpoint as its slice has them, shared with the Pod where it has the same.
 fn addresses(endpoint: &kubernetes::Endpoint, pod: Option<&Workload>) -> Arc<[Arc<str>]> {
-    let own = pod.map_or(&[][..], |pod| &*pod.addresses);
-    match (pod, own, &*endpoint.addresses) {
-        (Some(pod), [own], [address]) if **own == *address.as_str() => pod.addresses.clone(),
-        _ => endpoint.addresses.iter().map(|address| address.as_str().into()).collect(),
+    match pod {
+        Some(pod) if pod.addresses == endpoint.addresses => pod.addresses.clone(),
+        _ => endpoint.addresses.clone(),
     }
 }
 
-/// An endpoint with all that does not depend on slice and port.
-fn template(
-    pod: Option<&Workload>,
-    address: &str,
-    provenance: &ObjectRef,
-    context: &Context<'_>,
-) -> Endpoint {
-    let empty = Endpoint {
-        addresses: Arc::from([]),
-        port: 0,
-        service_port: Arc::default(),
-        service_port_number: 0,
+/// What is behind an endpoint of a slice.
+fn backend(pod: Option<&Workload>, address: &str, provenance: &ObjectRef, context: &Context<'_>) -> Backend {
+    let empty = Backend {
         labels: Labels::default(),
         locality: Locality::default(),
-        network: context.network_of(address, &BTreeMap::new()),
+        network: context.network_of(address, &LabelMap::default()),
         cluster: context.settings.cluster.clone(),
         weight: 0,
         service_account: Arc::default(),
-        health: HealthStatus::Healthy,
         tls_mode: TlsMode::Disabled,
         hostname: Arc::default(),
         sub_domain: Arc::default(),
@@ -130,12 +135,12 @@ fn template(
             &Labels::default(),
             &context.settings.cluster,
             &Locality::default(),
-            "",
+            &Arc::default(),
             &empty.network,
         );
-        return Endpoint { labels, ..empty };
+        return Backend { labels, ..empty };
     };
-    Endpoint {
+    Backend {
         labels: pod.labels.clone(),
         locality: pod.locality.clone(),
         network: network_of(pod, address, context),

@@ -5,10 +5,10 @@ use crate::settings::RegistrySettings;
 use ipnet::IpNet;
 use pilotfish_config::networking::{self, Location, Resolution as Written, ServiceEntry, WorkloadEntry};
 use pilotfish_model::{
-    ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Labels, Locality, Namespace, NetworkId,
-    ObjectRef, Port, Protocol, Provider, Resolution, Service, TargetPort, TlsMode, Typed, Workload,
+    Backend, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, LabelMap, Labels, Locality,
+    Namespace, NetworkId, ObjectRef, Port, Protocol, Provider, Resolution, Service, TargetPort, TlsMode,
+    Typed, Workload,
 };
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -88,7 +88,8 @@ fn service(
     address: Arc<str>,
 ) -> Service {
     let meta = object.meta();
-    let selector = object.workload_selector.as_ref().map(|selector| Arc::new(selector.labels.clone()));
+    let selector =
+        object.workload_selector.as_ref().map(|selector| Arc::new(LabelMap::from(&selector.labels)));
     let auto_addresses = status_addresses(object, hostname);
     Service {
         hostname: hostname.clone(),
@@ -194,19 +195,14 @@ fn of_inline(
     provenance: &ObjectRef,
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
-    let parts = parts(inline, &inline.labels, object.namespace(), context);
-    let template = Endpoint {
-        addresses: Arc::from([inline.address.as_str().into()]),
-        port: 0,
-        service_port: Arc::default(),
-        service_port_number: 0,
+    let parts = parts(inline, &LabelMap::from(&inline.labels), object.namespace(), context);
+    let backend = Backend {
         labels: parts.labels,
         locality: parts.locality,
         network: parts.network,
         cluster: context.settings.cluster.clone(),
         weight: inline.weight,
         service_account: parts.identity,
-        health: HealthStatus::Unknown,
         tls_mode: parts.tls_mode,
         hostname: Arc::default(),
         sub_domain: Arc::default(),
@@ -216,6 +212,8 @@ fn of_inline(
         namespace: Namespace::default(),
         provenance: provenance.clone(),
     };
+    let addresses = Arc::from([inline.address.as_str().into()]);
+    let template = template(addresses, HealthStatus::Unknown, backend);
     let port_of = |name: &str| inline.ports.get(name).copied();
     object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
 }
@@ -227,22 +225,18 @@ pub(super) fn of_workload(
     dual_stack: bool,
 ) -> Vec<Arc<Endpoint>> {
     let is_pod = workload.key.kind == pilotfish_model::WorkloadKind::Pod;
-    let template = Endpoint {
-        addresses: if dual_stack || workload.addresses.len() < 2 {
-            workload.addresses.clone()
-        } else {
-            Arc::from([workload.address().into()])
-        },
-        port: 0,
-        service_port: Arc::default(),
-        service_port_number: 0,
+    let addresses = if dual_stack || workload.addresses.len() < 2 {
+        workload.addresses.clone()
+    } else {
+        Arc::from([workload.address().into()])
+    };
+    let backend = Backend {
         labels: workload.labels.clone(),
         locality: workload.locality.clone(),
         network: workload.network.clone(),
         cluster: workload.key.cluster.clone(),
         weight: workload.weight,
         service_account: workload.identity.clone(),
-        health: if is_pod { HealthStatus::Healthy } else { HealthStatus::Unknown },
         tls_mode: workload.tls_mode,
         hostname: workload.hostname.clone(),
         sub_domain: workload.sub_domain.clone(),
@@ -251,8 +245,22 @@ pub(super) fn of_workload(
         namespace: workload.key.namespace.clone(),
         provenance: workload.provenance.clone(),
     };
+    let health = if is_pod { HealthStatus::Healthy } else { HealthStatus::Unknown };
+    let template = template(addresses, health, backend);
     let port_of = |name: &str| workload.ports.get(name).copied();
     object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
+}
+
+/// An endpoint with all that does not depend on the port.
+fn template(addresses: Arc<[Arc<str>]>, health: HealthStatus, backend: Backend) -> Endpoint {
+    Endpoint {
+        addresses,
+        port: 0,
+        service_port: Arc::default(),
+        service_port_number: 0,
+        health,
+        backend: Arc::new(backend),
+    }
 }
 
 /// An endpoint for one port of the entry. A Unix socket has no port; else the endpoint's own port of that name counts,
@@ -283,7 +291,7 @@ pub(super) struct Parts {
 /// Reads a WorkloadEntry with its labels, which may be more than those of its `spec`.
 pub(super) fn parts(
     entry: &WorkloadEntry,
-    own_labels: &BTreeMap<String, String>,
+    own_labels: &LabelMap,
     namespace: &Namespace,
     context: &Context<'_>,
 ) -> Parts {
@@ -296,10 +304,9 @@ pub(super) fn parts(
     let has_account = !entry.service_account.is_empty();
     let identity = || labels::spiffe(context.trust_domain, namespace.as_str(), &entry.service_account);
     let by_account = if has_account { TlsMode::Istio } else { TlsMode::Disabled };
-    let own_labels = Arc::new(own_labels.clone());
     Parts {
-        tls_mode: labels::tls_mode(&own_labels).unwrap_or(by_account),
-        labels: labels::augment(&own_labels, &context.settings.cluster, &locality, "", &network),
+        tls_mode: labels::tls_mode(own_labels).unwrap_or(by_account),
+        labels: labels::augment(own_labels, &context.settings.cluster, &locality, &Arc::default(), &network),
         locality,
         network,
         identity: if has_account { identity() } else { Arc::default() },

@@ -17,8 +17,8 @@ use crate::settings::RegistrySettings;
 use addresses::AddressPair;
 use pilotfish_config::networking::{ServiceEntry, WorkloadEntry};
 use pilotfish_model::{
-    ClusterId, Endpoint, Hostname, Kind, Namespace, Object, Provider, Resolution, Service, ServiceKey,
-    ShardKey, Typed, Workload, WorkloadKey, WorkloadKind, label_subset,
+    ClusterId, Endpoint, Hostname, Kind, LabelMap, Namespace, Object, Provider, Resolution, Service,
+    ServiceKey, ShardKey, Typed, Workload, WorkloadKey, WorkloadKind, label_subset,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -238,7 +238,7 @@ impl ServiceEntryRegistry {
             self.selecting.remove(name);
             return BTreeSet::new();
         };
-        let selector_labels = Arc::new(selector.labels.clone());
+        let selector_labels = Arc::new(LabelMap::from(&selector.labels));
         self.selecting.set(name.clone(), name.namespace.clone(), selector_labels);
         let of_kind = |kind: WorkloadKind| {
             let key = WorkloadKey {

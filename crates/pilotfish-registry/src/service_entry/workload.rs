@@ -3,7 +3,7 @@
 use super::convert::{self, Context};
 use crate::labels;
 use pilotfish_config::networking::WorkloadEntry;
-use pilotfish_model::{ObjectRef, Typed, Workload, WorkloadKey, WorkloadKind};
+use pilotfish_model::{LabelMap, ObjectRef, Typed, Workload, WorkloadKey, WorkloadKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ pub(super) fn key(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> Workl
 /// Converts a WorkloadEntry. Labels of its metadata go before those of its `spec`.
 pub(super) fn convert(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> Workload {
     let meta = object.meta();
-    let mut own_labels = object.labels.clone();
-    own_labels.extend(meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    let of_meta = meta.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
+    let own_labels = LabelMap::from(&object.labels).with(of_meta);
     let parts = convert::parts(object, &own_labels, object.namespace(), context);
-    let named = |name: Option<&String>| name.filter(|name| !name.is_empty()).map(|name| name.as_str().into());
-    let workload_name =
-        named(meta.annotations.get(GROUP)).or_else(|| named(own_labels.get(labels::WORKLOAD_NAME)));
+    let named = |name: Option<&str>| name.filter(|name| !name.is_empty()).map(Arc::from);
+    let workload_name = named(meta.annotations.get(GROUP).map(String::as_str))
+        .or_else(|| named(own_labels.get(labels::WORKLOAD_NAME)));
     let address: Option<Arc<str>> = (!object.address.is_empty()).then(|| object.address.as_str().into());
     Workload {
         key: key(object, context),

@@ -312,7 +312,7 @@ impl<'a> Context<'a> {
         if service.mesh_external {
             draft.set_istio("external", flag(true));
         }
-        let asks = |label: &&str| service.labels.get(*label).is_some_and(|name| !name.is_empty());
+        let asks = |label: &&str| service.labels.get(label).is_some_and(|name| !name.is_empty());
         if PERSISTENT_SESSION.iter().any(asks) {
             draft.common_lb().override_host_status = Some(session_statuses());
         }

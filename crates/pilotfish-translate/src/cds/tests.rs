@@ -48,7 +48,7 @@ fn other(proxy: &Proxy) -> Proxy {
 }
 
 fn rule(selector: Option<&[(&str, &str)]>) -> Update {
-    let selector = selector.map(|pairs| WorkloadSelector { match_labels: (*labels(pairs)).clone() });
+    let selector = selector.map(|pairs| WorkloadSelector { match_labels: (&*labels(pairs)).into() });
     Update::Object(object(
         "shop",
         "web",
@@ -107,10 +107,8 @@ fn endpoints_do_not_concern_clusters_but_their_identities_do() {
     assert!(count(&mut writer) > 0);
     writer.apply(endpoints(&web, vec![endpoint("10.0.0.2", 8080, "http")]));
     assert_eq!(count(&mut writer), 0);
-    let known = Endpoint {
-        service_account: "spiffe://cluster.local/ns/shop/sa/web".into(),
-        ..endpoint("10.0.0.2", 8080, "http")
-    };
+    let known = endpoint("10.0.0.2", 8080, "http")
+        .with_backend(|pod| pod.service_account = "spiffe://cluster.local/ns/shop/sa/web".into());
     writer.apply(endpoints(&web, vec![known]));
     assert_eq!(count(&mut writer), 1);
 }
@@ -142,7 +140,8 @@ fn the_kind_follows_resolution_and_rule() {
 fn passed_on_connections_use_mutual_tls_if_all_endpoints_can() {
     let headless = service("web", "shop").with(|service| service.resolution = Resolution::Passthrough);
     let with_tls = |modes: &[TlsMode]| {
-        let list = modes.iter().map(|mode| Endpoint { tls_mode: *mode, ..endpoint("10.0.0.1", 80, "http") });
+        let with = |mode: &TlsMode| endpoint("10.0.0.1", 80, "http").with_backend(|pod| pod.tls_mode = *mode);
+        let list = modes.iter().map(with);
         let world = world([headless.update(), endpoints(&headless, list.collect())]);
         let clusters = clusters(&world, &headless);
         let cluster = clusters.first().unwrap();
@@ -168,7 +167,7 @@ fn credentials_are_for_selected_workloads_only() {
             traffic_policy: Some(policy),
             subsets: vec![Subset { name: "v1".to_owned(), ..Subset::default() }],
             workload_selector: selector
-                .map(|pairs| WorkloadSelector { match_labels: (*labels(pairs)).clone() }),
+                .map(|pairs| WorkloadSelector { match_labels: (&*labels(pairs)).into() }),
             ..DestinationRule::default()
         };
         let web = service("web", "shop");

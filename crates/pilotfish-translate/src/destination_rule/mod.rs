@@ -97,8 +97,7 @@ pub fn rule_for(cx: &Cx<'_>, client: &Namespace, service: &ServiceKey, labels: &
 #[must_use]
 pub fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
     let keys = cx.get(&SelectorKeys(namespace.clone()));
-    let named = labels.iter().filter(|(key, _)| keys.contains(*key));
-    Arc::new(named.map(|(key, value)| (key.clone(), value.clone())).collect())
+    Arc::new(labels.only(|key| keys.contains(key)))
 }
 
 /// The label keys that workload selectors of a namespace's rules name.

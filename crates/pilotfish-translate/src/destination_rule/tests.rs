@@ -113,7 +113,7 @@ fn a_selected_workload_has_its_own_rule() {
         ("shop", "a", "{host: bank.example.com}"),
         ("shop", "b", "{host: bank.example.com, workloadSelector: {matchLabels: {app: billing}}}"),
     ]);
-    let billing: Labels = Arc::new([("app".to_owned(), "billing".to_owned())].into());
+    let billing: Labels = crate::testing::labels(&[("app", "billing")]);
     let name = |rules: &Rules, labels: &Labels| rules.outbound(labels).map(|rule| rule.name.to_string());
     let rules = world.rules("shop", "bank.example.com", "shop");
     assert_eq!(name(&rules, &billing).as_deref(), Some("b"));

@@ -2,7 +2,7 @@
 
 use super::select::is_draining;
 use crate::metadata::{fields, set_istio, text};
-use pilotfish_model::{Endpoint, HealthStatus, NetworkGateway};
+use pilotfish_model::{Endpoint, HealthStatus, LabelMap, NetworkGateway};
 use pilotfish_proto::envoy::config::core::v3::{
     Address, HealthStatus as EnvoyHealth, Metadata, Pipe, SocketAddress, address::Address as Kind,
     socket_address::PortSpecifier,
@@ -10,7 +10,6 @@ use pilotfish_proto::envoy::config::core::v3::{
 use pilotfish_proto::envoy::config::endpoint::v3::{
     Endpoint as EnvoyEndpoint, LbEndpoint, lb_endpoint::HostIdentifier,
 };
-use std::collections::BTreeMap;
 
 /// Under this name a cluster's transport socket matches look for the endpoint's TLS mode.
 const SOCKET_MATCH: &str = "envoy.transport_socket_match";
@@ -33,7 +32,7 @@ pub(super) fn of_workload(endpoint: &Endpoint, mtls: bool) -> LbEndpoint {
 
 /// The gateway of another network, which stands for endpoints behind it.
 pub(super) fn of_gateway(gateway: &NetworkGateway, weight: u32) -> LbEndpoint {
-    let telemetry = telemetry("", "", &BTreeMap::new(), gateway.cluster.as_str());
+    let telemetry = telemetry("", "", &LabelMap::default(), gateway.cluster.as_str());
     LbEndpoint {
         health_status: 0,
         metadata: metadata(true, &telemetry),
@@ -81,8 +80,8 @@ fn metadata(mtls: bool, telemetry: &str) -> Option<Metadata> {
 
 /// Who an endpoint is, for clients that cannot ask its proxy: workload, namespace, canonical service and revision, cluster. The
 /// revision `latest`, which is the default, is left out.
-fn telemetry(workload: &str, namespace: &str, labels: &BTreeMap<String, String>, cluster: &str) -> String {
-    let first = |keys: &[&str]| keys.iter().find_map(|key| labels.get(*key)).map(String::as_str);
+fn telemetry(workload: &str, namespace: &str, labels: &LabelMap, cluster: &str) -> String {
+    let first = |keys: &[&str]| keys.iter().find_map(|key| labels.get(key));
     let service = first(&["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]);
     let revision = first(&["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"]);
     let revision = revision.filter(|revision| *revision != "latest").unwrap_or_default();

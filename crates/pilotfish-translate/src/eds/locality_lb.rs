@@ -91,9 +91,9 @@ fn label_priority(member: &Member, labels: &[String], vantage: &Vantage) -> u32 
     for (index, label) in labels.iter().enumerate() {
         let (key, own) = match label.split_once('=') {
             Some((key, value)) => (key, value),
-            None => (label.as_str(), vantage.labels.get(label).map_or("", String::as_str)),
+            None => (label.as_str(), vantage.labels.get(label).unwrap_or_default()),
         };
-        if member.labels.get(key).map_or("", String::as_str) == own {
+        if member.labels.get(key).unwrap_or_default() == own {
             continue;
         }
         if index == 0 && key == topology::NETWORK {

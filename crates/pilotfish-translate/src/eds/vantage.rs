@@ -7,7 +7,7 @@ use crate::networks::NetworkGatewaysOf;
 use crate::{Cx, Proxy, Query};
 use pilotfish_config::networking::{DestinationRule, LoadBalancerSettings, OutlierDetection};
 use pilotfish_model::{ClusterId, Labels, Locality, NetworkId, TrafficDistribution};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// From where a proxy looks at endpoints. Every facet that no configuration asks for is left at its default.
@@ -81,9 +81,7 @@ impl Vantage {
     }
 
     fn narrowed(self, networks: bool, asked: &Asked) -> Self {
-        let labels = self.labels.iter().filter(|(key, _)| asked.label_keys.contains(*key));
-        let labels: BTreeMap<String, String> =
-            labels.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let labels = self.labels.only(|key| asked.label_keys.contains(key));
         let none = Self::default();
         Self {
             cluster: if asked.cluster { self.cluster } else { none.cluster },

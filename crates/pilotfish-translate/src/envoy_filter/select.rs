@@ -150,7 +150,8 @@ impl Filter {
     fn selects(&self, proxy: &Proxy, labels: &Labels) -> bool {
         if let Some(gateways) = &self.gateways {
             let own = labels.get(GATEWAY_NAME);
-            return self.namespace == proxy.namespace && own.is_some_and(|own| gateways.contains(own));
+            return self.namespace == proxy.namespace
+                && own.is_some_and(|own| gateways.iter().any(|name| *name == *own));
         }
         self.selector.as_ref().is_none_or(|selector| label_subset(selector, labels))
     }

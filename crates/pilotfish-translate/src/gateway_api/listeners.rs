@@ -11,7 +11,7 @@ use pilotfish_config::gateway_api::{
 };
 use pilotfish_config::kubernetes::{Namespace as NamespaceObject, Secret};
 use pilotfish_config::networking::{Port, Server, ServerTlsMode, ServerTlsSettings};
-use pilotfish_model::{Kind, KindSpec, Namespace, Typed};
+use pilotfish_model::{Kind, KindSpec, LabelMap, Namespace, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -144,10 +144,10 @@ fn namespaces(cx: &Cx<'_>, own: &Namespace, listener: &Listener) -> Vec<String> 
 }
 
 /// The labels of all namespaces that have an object, or routes.
-fn labels_of_namespaces(cx: &Cx<'_>) -> BTreeMap<String, BTreeMap<String, String>> {
-    let mut out: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+fn labels_of_namespaces(cx: &Cx<'_>) -> BTreeMap<String, LabelMap> {
+    let mut out: BTreeMap<String, LabelMap> = BTreeMap::new();
     for object in cx.objects::<NamespaceObject>() {
-        out.insert(object.name().to_owned(), (*object.meta().labels).clone());
+        out.insert(object.name().to_owned(), LabelMap::clone(&object.meta().labels));
     }
     let routes = names_of::<HttpRoute>(cx)
         .chain(names_of::<GrpcRoute>(cx))
@@ -158,7 +158,7 @@ fn labels_of_namespaces(cx: &Cx<'_>) -> BTreeMap<String, BTreeMap<String, String
         out.entry(namespace.to_string()).or_default();
     }
     for (name, labels) in &mut out {
-        labels.insert(NAME_LABEL.to_owned(), name.clone());
+        *labels = labels.with([(NAME_LABEL.into(), name.as_str().into())]);
     }
     out
 }

@@ -14,7 +14,7 @@ use pilotfish_config::networking::Sidecar;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_model::{Labels, Namespace, Resolution};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
     let names_service =
         |tracer: &ExtensionProvider| tracer.opentelemetry.is_some() || tracer.datadog.is_some();
     let or = |text: &str, default: &str| Arc::from(if text.is_empty() { default } else { text });
-    let label = |key: &str| labels.get(key).map_or("", String::as_str);
+    let label = |key: &str| labels.get(key).unwrap_or_default();
     Tags {
         service: or(label("service.istio.io/canonical-name"), "unknown"),
         revision: or(label("service.istio.io/canonical-revision"), "latest"),
@@ -224,14 +224,13 @@ fn is_global(ip: &IpAddr) -> bool {
 
 /// The facet of a proxy's labels that listeners may look at: what selectors of policies and conditions of routes name.
 fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Labels {
-    let mut named = BTreeMap::clone(&policy_labels(cx, &proxy.namespace, labels));
-    let mut add = |more: &Labels| named.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
-    add(&destination_rule::selector_labels(cx, &proxy.namespace, labels));
+    let pairs = |labels: &Labels| labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+    let mut named = pairs(&destination_rule::selector_labels(cx, &proxy.namespace, labels));
     // Who connects to a gateway has no labels.
     if proxy.kind != ProxyKind::Router {
-        add(&SourceLabelKeys::Connections.of(cx, labels));
+        named.extend(pairs(&SourceLabelKeys::Connections.of(cx, labels)));
     }
-    Arc::new(named)
+    Arc::new(policy_labels(cx, &proxy.namespace, labels).with(named))
 }
 
 /// Those of a proxy's labels that selectors of policies name.
@@ -239,8 +238,7 @@ pub(super) fn policy_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels)
     let root: Namespace = cx.mesh().root_namespace.as_str().into();
     let own = cx.get(&SelectorKeys(namespace.clone()));
     let root = cx.get(&SelectorKeys(root));
-    let named = labels.iter().filter(|(key, _)| own.contains(*key) || root.contains(*key));
-    Arc::new(named.map(|(key, value)| (key.clone(), value.clone())).collect())
+    Arc::new(labels.only(|key| own.contains(key) || root.contains(key)))
 }
 
 /// The label keys that the policies of a namespace select workloads by.

@@ -167,7 +167,7 @@ fn a_sweep_forgets_readers_that_are_gone() {
     let toy = Toy::new(&[0, 10, 20]);
     toy.root(&IsEven(0));
     toy.get(&Chosen);
-    let readers = |toy: &Toy| toy.memo.find(&IsEven(0)).unwrap().readers.lock().len();
+    let readers = |toy: &Toy| toy.memo.find(&IsEven(0)).unwrap().readers.lock().ids().len();
     assert_eq!(readers(&toy), 1);
     toy.memo.sweep();
     assert_eq!(readers(&toy), 0);

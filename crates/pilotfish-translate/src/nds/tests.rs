@@ -56,12 +56,13 @@ fn services_are_listed_with_their_addresses() {
 #[test]
 fn a_headless_service_has_the_addresses_of_its_ready_pods() {
     let db = service("db", "shop").with(|service| service.resolution = Resolution::Passthrough);
-    let pod = |address: &str, name: &str, cluster: &str, health| Endpoint {
-        hostname: name.into(),
-        sub_domain: "db".into(),
-        cluster: cluster.into(),
-        health,
-        ..endpoint(address, 5432, "tcp")
+    let pod = |address: &str, name: &str, cluster: &str, health| {
+        let endpoint = Endpoint { health, ..endpoint(address, 5432, "tcp") };
+        endpoint.with_backend(|pod| {
+            pod.hostname = name.into();
+            pod.sub_domain = "db".into();
+            pod.cluster = cluster.into();
+        })
     };
     let list = |cluster: &str, endpoints: Vec<Endpoint>| {
         let shard = ShardKey { provider: Provider::Kubernetes, cluster: cluster.into() };
@@ -80,7 +81,8 @@ fn a_headless_service_has_the_addresses_of_its_ready_pods() {
         vec![
             pod("10.9.0.1", "db-0", "Aother", HealthStatus::Healthy),
             pod("10.9.0.3", "db-9", "Aother", HealthStatus::Healthy),
-            Endpoint { network: "far".into(), ..pod("10.9.0.4", "db-8", "Aother", HealthStatus::Healthy) },
+            pod("10.9.0.4", "db-8", "Aother", HealthStatus::Healthy)
+                .with_backend(|pod| pod.network = "far".into()),
         ],
     );
     let proxy = Proxy { network: "near".into(), ..sidecar("a", "shop") };

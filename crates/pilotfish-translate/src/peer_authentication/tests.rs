@@ -14,7 +14,7 @@ fn policy(mode: Option<MutualTls>) -> PeerAuthentication {
 
 fn selecting(app: &str, mode: Option<MutualTls>, ports: &[(u32, MutualTlsMode)]) -> PeerAuthentication {
     PeerAuthentication {
-        selector: Some(WorkloadSelector { match_labels: (*labels(&[("app", app)])).clone() }),
+        selector: Some(WorkloadSelector { match_labels: (&*labels(&[("app", app)])).into() }),
         mtls: mode,
         port_level_mtls: ports.iter().map(|(port, mode)| (*port, MutualTls { mode: *mode })).collect(),
     }

@@ -1,11 +1,11 @@
 //! Route configurations (RDS).
 //!
 //! ```text
-//! name ─▶ port ─▶ PlanOf: which rule serves which hosts ─▶ RoutesOf { rule } | DefaultRoute { host } ─▶ virtual hosts with domains
+//! name ─▶ port ─▶ PlanOf: which rule serves which hosts ─▶ RoutesOf { rule } | HashingOf { host } ─▶ virtual hosts with domains
 //! ```
 //!
-//! The routes of one rule and the default route of one service are results of their own: a change of one of them makes
-//! no other anew.
+//! The routes of one rule, and what is said of one service that no rule serves, are results of their own: a change of one of
+//! them makes no other anew.
 #![allow(
     deprecated,
     reason = "Envoy's newer field for gRPC timeouts has other semantics, so Istio's proxies are sent the older one"

@@ -12,12 +12,12 @@ use crate::scope::ServiceIn;
 use crate::virtual_service::{Rule, RuleId, RuleOf, Source, cluster_name};
 use crate::{Cx, ProxyKind, Query};
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
-use pilotfish_model::{Hostname, ServiceKey};
+use pilotfish_model::{Hostname, ObjectRef, ServiceKey};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
-use pilotfish_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
+use pilotfish_proto::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
-use pilotfish_proto::envoy::config::route::v3::{Decorator, Route, RouteAction, RouteMatch};
+use pilotfish_proto::envoy::config::route::v3::{Decorator, RetryPolicy, Route, RouteAction, RouteMatch};
 use std::sync::Arc;
 
 /// The routes that a rule makes for one client and port.
@@ -155,46 +155,80 @@ fn name(http: &HttpRoute, request: Option<&HttpMatchRequest>) -> String {
     }
 }
 
-/// The one route of a service that no rule serves.
+/// How the requests to a service that no rule serves are spread by their content. The route itself is not kept, as there
+/// is one for every service and it is quickly made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct DefaultRoute {
+pub(super) struct HashingOf {
     pub(super) client: Client,
     pub(super) host: Hostname,
     pub(super) port: u32,
 }
 
-impl Query for DefaultRoute {
-    type Output = Rules;
+/// The answer to [`HashingOf`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Hashing {
+    policy: Vec<HashPolicy>,
+    /// The objects that say so.
+    pub(super) provenance: Vec<ObjectRef>,
+}
 
-    fn compute(&self, cx: &Cx<'_>) -> Rules {
+impl Query for HashingOf {
+    type Output = Hashing;
+
+    fn compute(&self, cx: &Cx<'_>) -> Hashing {
         let Self { client, host, port } = self;
         let service = cx.get(&ServiceIn(client.scope.clone(), host.clone()));
         let rule = Option::as_ref(&service).and_then(|service| {
             let key = ServiceKey { hostname: host.clone(), namespace: service.namespace.clone() };
             rule_for(cx, &client.scope.namespace, &key, &client.labels)
         });
-        let hash = rule.as_ref().and_then(|rule| rule.consistent_hash(Some(*port), ""));
-        let action = RouteAction {
-            cluster_specifier: Some(ClusterSpecifier::Cluster(cluster_name(*port, "", host.as_str()))),
-            timeout: Some(Duration::default()),
-            max_grpc_timeout: Some(Duration::default()),
-            retry_policy: retry::Retries::of(cx.mesh().default_http_retry_policy.as_ref()).policy(false),
-            hash_policy: hash.and_then(hash_policy).into_iter().collect(),
+        let Some(rule) = rule else { return Hashing::default() };
+        match rule.consistent_hash(Some(*port), "") {
+            Some(hash) => Hashing {
+                policy: hash_policy(hash).into_iter().collect(),
+                provenance: rule.provenance.clone(),
+            },
+            None => Hashing::default(),
+        }
+    }
+}
+
+/// The retries of routes that no rule made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct DefaultRetries;
+
+impl Query for DefaultRetries {
+    type Output = Option<RetryPolicy>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        retry::Retries::of(cx.mesh().default_http_retry_policy.as_ref()).policy(false)
+    }
+}
+
+/// The one route of a service that no rule serves.
+pub(super) fn default_route(
+    host: &Hostname,
+    port: u32,
+    hashing: &Hashing,
+    retries: Option<&RetryPolicy>,
+) -> Route {
+    let action = RouteAction {
+        cluster_specifier: Some(ClusterSpecifier::Cluster(cluster_name(port, "", host.as_str()))),
+        timeout: Some(Duration::default()),
+        max_grpc_timeout: Some(Duration::default()),
+        retry_policy: retries.cloned(),
+        hash_policy: hashing.policy.clone(),
+        ..Default::default()
+    };
+    Route {
+        name: "default".to_owned(),
+        r#match: Some(RouteMatch {
+            path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
             ..Default::default()
-        };
-        let route = Route {
-            name: "default".to_owned(),
-            r#match: Some(RouteMatch {
-                path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
-                ..Default::default()
-            }),
-            action: Some(Action::Route(action)),
-            decorator: Some(Decorator { operation: format!("{host}:{port}/*"), ..Default::default() }),
-            ..Default::default()
-        };
-        let used = rule.filter(|rule| rule.consistent_hash(Some(*port), "").is_some());
-        let provenance = used.map(|rule| rule.provenance.clone()).unwrap_or_default();
-        Rules { routes: vec![route], provenance }
+        }),
+        action: Some(Action::Route(action)),
+        decorator: Some(Decorator { operation: format!("{host}:{port}/*"), ..Default::default() }),
+        ..Default::default()
     }
 }
 

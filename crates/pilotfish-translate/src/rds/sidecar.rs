@@ -2,13 +2,13 @@
 
 use super::domains::Domains;
 use super::plan::{Plan, PlanOf, Planned};
-use super::routes::{DefaultRoute, RoutesOf, is_grpc};
+use super::routes::{DefaultRetries, HashingOf, RoutesOf, default_route, is_grpc};
 use super::services::{is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
 use crate::{Cx, Encoded, alias};
 use pilotfish_model::{ObjectRef, Service};
-use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
+use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -135,6 +135,7 @@ struct Building<'a, 'c> {
     cx: &'a Cx<'c>,
     /// The port that is listened on; 0 for all.
     port: u32,
+    retries: Arc<Option<RetryPolicy>>,
     domains: Domains<'a>,
     names: BTreeSet<String>,
     hosts: Vec<(u32, VirtualHost)>,
@@ -147,6 +148,7 @@ impl<'a, 'c> Building<'a, 'c> {
             view,
             cx,
             port,
+            retries: cx.get(&DefaultRetries),
             domains: Domains::new(view, port != 0 && !is_grpc(&view.client)),
             names: BTreeSet::new(),
             hosts: Vec::new(),
@@ -170,11 +172,11 @@ impl<'a, 'c> Building<'a, 'c> {
         let mut used = false;
         for host in &planned.other_hosts {
             let domains = self.domains.of_host(host, planned.port);
-            used |= self.add(host.as_str(), planned.port, domains, &rules.routes);
+            used |= self.add(host.as_str(), planned.port, domains, rules.routes.clone());
         }
         for service in &planned.services {
             let domains = self.domains_of(service, planned.port);
-            if self.add(service.hostname.as_str(), planned.port, domains, &rules.routes) {
+            if self.add(service.hostname.as_str(), planned.port, domains, rules.routes.clone()) {
                 self.provenance.push(service.provenance.clone());
                 used = true;
             }
@@ -186,14 +188,15 @@ impl<'a, 'c> Building<'a, 'c> {
 
     fn add_default(&mut self, port: u32, service: &Arc<Service>) {
         let domains = self.domains_of(service, port);
-        let route = self.cx.get(&DefaultRoute {
+        let hashing = self.cx.get(&HashingOf {
             client: self.view.client.clone(),
             host: service.hostname.clone(),
             port,
         });
-        if self.add(service.hostname.as_str(), port, domains, &route.routes) {
+        let route = default_route(&service.hostname, port, &hashing, self.retries.as_ref().as_ref());
+        if self.add(service.hostname.as_str(), port, domains, vec![route]) {
             self.provenance.push(service.provenance.clone());
-            self.provenance.extend(route.provenance.iter().cloned());
+            self.provenance.extend(hashing.provenance.iter().cloned());
         }
     }
 
@@ -203,7 +206,7 @@ impl<'a, 'c> Building<'a, 'c> {
     }
 
     /// Adds a virtual host, unless another has its name or all its domains. Returns whether it was added.
-    fn add(&mut self, host: &str, port: u32, domains: Vec<String>, routes: &[Route]) -> bool {
+    fn add(&mut self, host: &str, port: u32, domains: Vec<String>, routes: Vec<Route>) -> bool {
         let name = host_port(host, port);
         if self.names.contains(&name) {
             return false;
@@ -216,7 +219,7 @@ impl<'a, 'c> Building<'a, 'c> {
         let host = VirtualHost {
             name,
             domains,
-            routes: routes.to_vec(),
+            routes,
             include_request_attempt_count: self.view.attempt_count,
             ..Default::default()
         };

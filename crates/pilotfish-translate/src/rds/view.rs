@@ -76,9 +76,8 @@ fn addresses(proxy: &Proxy) -> AddressView {
 fn labels(cx: &Cx<'_>, proxy: &Proxy, scope: &Scope) -> Labels {
     let all = workload::labels_of(cx, proxy);
     let by_rules = selector_labels(cx, &scope.namespace, &all);
-    let mut labels = (*SourceLabelKeys::Requests.of(cx, &all)).clone();
-    labels.extend(by_rules.iter().map(|(key, value)| (key.clone(), value.clone())));
-    Arc::new(labels)
+    let by_rules = by_rules.iter().map(|(key, value)| (key.clone(), value.clone()));
+    Arc::new(SourceLabelKeys::Requests.of(cx, &all).with(by_rules))
 }
 
 /// The gateway that sidecars are.

@@ -47,7 +47,10 @@ impl Scope {
             None
         } else {
             let labels = workload::labels_of(cx, proxy);
-            own.selecting.iter().find(|(selector, _)| label_subset(selector, &labels)).map(|(_, name)| name)
+            own.selecting
+                .iter()
+                .find(|(selector, _)| label_subset(&**selector, &labels))
+                .map(|(_, name)| name)
         };
         let in_own = selected.or(own.default.as_ref()).map(|name| (proxy.namespace.clone(), name.clone()));
         let in_root =
@@ -85,7 +88,7 @@ impl Query for SidecarsIn {
         for object in objects {
             let name = object.key().name.clone();
             match &object.workload_selector {
-                Some(selector) => out.selecting.push((Arc::new(selector.labels.clone()), name)),
+                Some(selector) => out.selecting.push((Arc::new((&selector.labels).into()), name)),
                 None => {
                     out.default.get_or_insert(name);
                 }

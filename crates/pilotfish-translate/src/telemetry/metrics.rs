@@ -6,7 +6,7 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::telemetry::{
     IstioMetric, MetricSelector, Metrics, MetricsOverrides, TagOperation, TagOverride, WorkloadMode,
 };
-use pilotfish_model::Namespace;
+use pilotfish_model::{LabelMap, Namespace};
 use pilotfish_proto::istio::{MetricConfig, PluginConfig};
 use pilotfish_proto::{Any, any};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +28,7 @@ pub enum ListenerClass {
 /// The configurations of the metrics filters for a proxy's listeners of a class: one for each provider that proxies report to,
 /// by name.
 #[must_use]
-pub fn filters(
-    cx: &Cx<'_>,
-    namespace: &Namespace,
-    labels: &BTreeMap<String, String>,
-    class: ListenerClass,
-) -> Vec<Any> {
+pub fn filters(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap, class: ListenerClass) -> Vec<Any> {
     let telemetries = applicable(cx, namespace, labels);
     let metrics: Vec<&Metrics> = telemetries.iter().flat_map(|telemetry| &telemetry.metrics).collect();
     let mesh = cx.mesh();

@@ -14,16 +14,11 @@ pub mod tracing;
 use crate::attachment::{Policy, concerns};
 use crate::{Cx, Query};
 use pilotfish_config::telemetry::Telemetry;
-use pilotfish_model::{Namespace, Typed};
-use std::collections::BTreeMap;
+use pilotfish_model::{LabelMap, Namespace, Typed};
 
 /// The Telemetry objects that concern proxies of a namespace with these labels, in the order in which they override each other.
 #[must_use]
-pub fn applicable(
-    cx: &Cx<'_>,
-    namespace: &Namespace,
-    labels: &BTreeMap<String, String>,
-) -> Vec<Typed<Telemetry>> {
+pub fn applicable(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Vec<Typed<Telemetry>> {
     let root: Namespace = cx.mesh().root_namespace.as_str().into();
     let mut found: Vec<Typed<Telemetry>> =
         cx.get(&TelemetriesIn(root.clone())).whole.iter().cloned().collect();

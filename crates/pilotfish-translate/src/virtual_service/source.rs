@@ -91,7 +91,6 @@ impl SourceLabelKeys {
     #[must_use]
     pub fn of(self, cx: &Cx<'_>, labels: &Labels) -> Labels {
         let keys = cx.get(&self);
-        let looked_at = labels.iter().filter(|(key, _)| keys.contains(*key));
-        Arc::new(looked_at.map(|(key, value)| (key.clone(), value.clone())).collect())
+        Arc::new(labels.only(|key| keys.contains(key)))
     }
 }

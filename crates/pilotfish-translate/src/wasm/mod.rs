@@ -9,7 +9,7 @@ use crate::attachment::concerns;
 use crate::telemetry::metrics::ListenerClass;
 use pilotfish_config::WorkloadMode;
 use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
-use pilotfish_model::{Namespace, ObjectRef, Typed};
+use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed};
 use pilotfish_proto::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, ExtensionConfigSource,
     config_source::ConfigSourceSpecifier,
@@ -18,7 +18,6 @@ use pilotfish_proto::envoy::config::listener::v3::{Filter, filter};
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter,
 };
-use std::collections::BTreeMap;
 
 /// The plugins that concern a proxy, in the order of their filters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,7 +37,7 @@ pub struct Traffic {
 impl Plugins {
     /// The plugins of a proxy: of the root namespace, then of its own; of each phase, those with the highest priority first.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &BTreeMap<String, String>) -> Self {
+    pub fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Self {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
         let mut list = concerning(cx, &root, namespace, labels);
         if *namespace != root {
@@ -81,7 +80,7 @@ fn concerning(
     cx: &Cx<'_>,
     from: &Namespace,
     namespace: &Namespace,
-    labels: &BTreeMap<String, String>,
+    labels: &LabelMap,
 ) -> Vec<Typed<WasmPlugin>> {
     let mut plugins = cx.objects_in::<WasmPlugin>(from);
     plugins.retain(|plugin| concerns(plugin, namespace, labels));

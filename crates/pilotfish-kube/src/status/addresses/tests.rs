@@ -2,7 +2,7 @@
 
 use super::*;
 use pilotfish_config::networking::Resolution;
-use pilotfish_model::{Kind, ObjectMeta};
+use pilotfish_model::{Kind, LabelMap, ObjectMeta};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -34,9 +34,8 @@ impl Stored {
     }
 
     fn object(&self, name: &str) -> Object {
-        let labels =
-            self.refuses.then(|| ("networking.istio.io/enable-autoallocate-ip".into(), "False".into()));
-        let labels: BTreeMap<String, String> = labels.into_iter().collect();
+        let labels = self.refuses.then(|| ("networking.istio.io/enable-autoallocate-ip", "False"));
+        let labels: LabelMap = labels.into_iter().collect();
         let meta = ObjectMeta { created: self.created, labels: labels.into(), ..ObjectMeta::of(key(name)) };
         let entry = ServiceEntry {
             hosts: self.hosts.iter().map(|host| (*host).to_owned()).collect(),

@@ -104,11 +104,11 @@ fn only_fitting_endpoints_are_sent() {
         with("10.0.0.3", &|e| e.health = HealthStatus::Unhealthy),
         with("10.0.0.4", &|e| e.health = HealthStatus::Terminating),
         with("10.0.0.5", &|e| e.health = HealthStatus::Draining),
-        with("10.0.0.6", &|e| e.labels = labels(&[("istio.io/draining", "true")])),
+        at("10.0.0.6").with_backend(|pod| pod.labels = labels(&[("istio.io/draining", "true")])),
         with("name.example.com", &|_| {}),
         with("/run/a.sock", &|e| e.port = 0),
         with("", &|_| {}),
-        with("10.0.0.7", &|e| e.weight = 7),
+        at("10.0.0.7").with_backend(|pod| pod.weight = 7),
     ];
     let mut plane = Plane::new([service("web", "shop").update(), shard(endpoints)]);
     let proxy = sidecar("a", "shop");
@@ -125,8 +125,10 @@ fn only_fitting_endpoints_are_sent() {
 
 #[test]
 fn other_networks_are_reached_through_their_gateways() {
-    let remote =
-        |address: &str, tls_mode, weight| Endpoint { network: "far".into(), tls_mode, weight, ..at(address) };
+    let remote = |address: &str, tls_mode, weight| {
+        at(address)
+            .with_backend(|pod| (pod.network, pod.tls_mode, pod.weight) = ("far".into(), tls_mode, weight))
+    };
     let gateway = |address: &str| NetworkGateway {
         network: "far".into(),
         cluster: "".into(),

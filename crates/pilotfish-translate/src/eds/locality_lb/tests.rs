@@ -106,7 +106,7 @@ fn another_network_comes_after_every_place_of_the_own_one() {
     apply(&mut groups, &balance, &Vantage { labels: own, ..Vantage::default() }, true);
     let split: Vec<_> = groups
         .iter()
-        .map(|group| (group.priority, group.members[0].labels[topology::REGION].as_str()))
+        .map(|group| (group.priority, group.members[0].labels.get(topology::REGION).unwrap()))
         .collect();
     assert_eq!(split, [(0, "eu"), (1, "us"), (2, "eu"), (3, "us")]);
 }

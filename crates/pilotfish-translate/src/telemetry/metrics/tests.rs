@@ -1,11 +1,11 @@
 use super::*;
 use crate::testing::yaml_world;
-use pilotfish_model::World;
+use pilotfish_model::{LabelMap, World};
 use std::sync::Arc;
 
 /// `name -dropped +tags -tags` of all metrics of each filter.
 fn shown(world: &Arc<World>, app: &str, class: ListenerClass) -> Vec<Vec<String>> {
-    let labels = BTreeMap::from([("app".to_owned(), app.to_owned())]);
+    let labels = [("app", app)].into_iter().collect();
     let memo = crate::memo::Memo::new();
     let (current, _) = memo.advance(world.clone(), &pilotfish_model::ChangeSet::default());
     let telemetry = Filters { labels, class };
@@ -21,7 +21,7 @@ fn shown(world: &Arc<World>, app: &str, class: ListenerClass) -> Vec<Vec<String>
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Filters {
-    labels: BTreeMap<String, String>,
+    labels: LabelMap,
     class: ListenerClass,
 }
 

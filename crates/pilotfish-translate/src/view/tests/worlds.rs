@@ -14,8 +14,8 @@ const NETWORKING: &str = "networking.istio.io/v1";
 
 /// What is in every world: a service, a gateway with a route, rules and policies for everyone.
 pub(super) fn plain() -> Vec<Update> {
-    let mut updates =
-        vec![web(|_| ()), at(&[Endpoint { tls_mode: TlsMode::Istio, ..endpoint("10.0.1.1", 8080, "http") }])];
+    let pod = endpoint("10.0.1.1", 8080, "http").with_backend(|pod| pod.tls_mode = TlsMode::Istio);
+    let mut updates = vec![web(|_| ()), at(&[pod])];
     updates.extend(istio(
         "Gateway",
         "edge",
@@ -80,10 +80,11 @@ pub(super) fn own_endpoint() -> Vec<Update> {
 }
 
 pub(super) fn headless() -> Vec<Update> {
-    let mut remote = endpoint("10.0.1.1", 8080, "http");
-    remote.network = "net-a".into();
+    let of = |address: &str, network: &str| {
+        endpoint(address, 8080, "http").with_backend(|pod| pod.network = network.into())
+    };
     let mut local = own_endpoint();
-    local.push(at(&[remote, Endpoint { network: "net-b".into(), ..endpoint("10.0.1.2", 8080, "http") }]));
+    local.push(at(&[of("10.0.1.1", "net-a"), of("10.0.1.2", "net-b")]));
     local
 }
 
@@ -183,8 +184,8 @@ fn gateway_of(network: &str, address: &str) -> NetworkGateway {
 }
 
 pub(super) fn networks() -> Vec<Update> {
-    let remote =
-        Endpoint { network: "net-a".into(), tls_mode: TlsMode::Istio, ..endpoint("10.0.1.1", 8080, "http") };
+    let remote = endpoint("10.0.1.1", 8080, "http")
+        .with_backend(|pod| (pod.network, pod.tls_mode) = ("net-a".into(), TlsMode::Istio));
     vec![at(&[remote])]
 }
 
@@ -293,9 +294,9 @@ pub(super) fn distribute() -> Vec<Update> {
         "web",
         "{host: web, trafficPolicy: {loadBalancer: {localityLbSetting: {distribute: [{from: eu/*, to: {'eu/*': 60, 'us/*': 40}}]}}}}",
     );
-    let in_region = |address: &str, region: &str| Endpoint {
-        locality: pilotfish_model::Locality::parse(region),
-        ..endpoint(address, 8080, "http")
+    let in_region = |address: &str, region: &str| {
+        endpoint(address, 8080, "http")
+            .with_backend(|pod| pod.locality = pilotfish_model::Locality::parse(region))
     };
     updates.push(at(&[in_region("10.0.1.1", "eu/1/a"), in_region("10.0.1.2", "us/1/a")]));
     updates
@@ -303,7 +304,9 @@ pub(super) fn distribute() -> Vec<Update> {
 
 pub(super) fn node_local() -> Vec<Update> {
     let local = pilotfish_model::KubernetesAttributes { node_local: true, ..Default::default() };
-    let on = |address: &str, node: &str| Endpoint { node: node.into(), ..endpoint(address, 8080, "http") };
+    let on = |address: &str, node: &str| {
+        endpoint(address, 8080, "http").with_backend(|pod| pod.node = node.into())
+    };
     vec![
         web(|service| service.kubernetes = Some(Arc::new(local))),
         at(&[on("10.0.1.1", "node-a"), on("10.0.1.2", "node-b")]),

@@ -1,0 +1,194 @@
+//! Where the bytes of a large world are: what each stage from files to streams holds on the heap, and how long it takes.
+//!
+//! `cargo run -p pilotfish --example large_world -- --services 2000` (bytes do not depend on optimisation, times do).
+#![allow(clippy::print_stdout, reason = "a command-line tool")]
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use clap::Parser;
+use parking_lot::Mutex;
+use pilotfish::resources::{Resources, publication};
+use pilotfish_bench::fleet::node;
+use pilotfish_bench::session::Session;
+use pilotfish_bench::world::{NAMESPACE, World};
+use pilotfish_config::file::{FileSource, FileSourceSettings};
+use pilotfish_config::{SourceBatch, SourceEvent as Told};
+use pilotfish_model::{Update, WorldWriter};
+use pilotfish_registry::{Hub, HubSettings, ObjectEvent, RegistrySettings, SourceEvent, select};
+use pilotfish_translate::Translator;
+use pilotfish_xds::{Fanout, NoRecorder, PeerInfo, Protocol, Stream, StreamLimits};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// How large the world is.
+#[derive(Parser)]
+struct Options {
+    /// Services
+    #[arg(long, default_value_t = 1_000)]
+    services: usize,
+    /// Endpoints of each
+    #[arg(long, default_value_t = 10)]
+    endpoints: usize,
+    /// Proxies on delta streams
+    #[arg(long, default_value_t = 100)]
+    streams: usize,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let folder = tempfile::tempdir()?;
+    World::create(folder.path(), options.services, options.endpoints)?;
+    println!("{:<34} {:>10} {:>12} {:>8}", "", "heap MB", "per service", "ms");
+    let mut stages = Stages::new(options.services);
+    let batch = read(folder.path())?;
+    stages.done("objects, read from files");
+    let (hub, updates) = registries(batch)?;
+    stages.done("registries");
+    let mut writer = WorldWriter::new();
+    for update in updates {
+        writer.apply(update);
+    }
+    let (world, changes) = writer.publish().context("an empty world")?;
+    stages.done("world, with its changes");
+    let translator = Arc::new(Translator::new());
+    let resources = Arc::new(Resources::new(translator.clone(), false));
+    let fanout = Fanout::new(resources.clone(), Arc::new(NoRecorder), StreamLimits::default());
+    fanout.publish(&publication(translator.publish(world, &changes)));
+    drop(changes);
+    resources.set_ready();
+    stages.done("published");
+    let mut streams = vec![Open::new(&fanout, 0)];
+    for stream in &mut streams {
+        stream.sync(&mut stages)?;
+    }
+    println!("{:<34} {:>10}", "results", translator.results());
+    for index in 1..options.streams {
+        let mut stream = Open::new(&fanout, index);
+        stream.sync(&mut Stages::silent())?;
+        streams.push(stream);
+    }
+    stages.done("the other streams");
+    println!("{:<34} {:>10}", "results", translator.results());
+    drop(streams);
+    stages.done("all streams gone");
+    drop((fanout, resources, translator));
+    stages.done("all results gone");
+    drop(writer);
+    stages.done("the world gone");
+    drop(hub);
+    stages.done("the registries gone");
+    Ok(())
+}
+
+/// What each stage adds.
+struct Stages {
+    all: Region<'static, System>,
+    services: usize,
+    before: isize,
+    began: Instant,
+    loud: bool,
+}
+
+impl Stages {
+    fn new(services: usize) -> Self {
+        Self { all: Region::new(ALLOCATOR), services, before: 0, began: Instant::now(), loud: true }
+    }
+
+    fn silent() -> Self {
+        Self { loud: false, ..Self::new(1) }
+    }
+
+    fn done(&mut self, what: &str) {
+        if !self.loud {
+            return;
+        }
+        let stats = self.all.change();
+        let now = stats.bytes_allocated as isize - stats.bytes_deallocated as isize;
+        let grown = now - self.before;
+        println!(
+            "{what:<34} {:>10.1} {:>12} {:>8}   together {:.1} MB",
+            grown as f64 / 1e6,
+            grown / self.services as isize,
+            self.began.elapsed().as_millis(),
+            now as f64 / 1e6,
+        );
+        self.before = now;
+        self.began = Instant::now();
+    }
+}
+
+fn read(folder: &Path) -> Result<SourceBatch> {
+    let source = FileSource::open(FileSourceSettings::new(vec![folder.to_owned()]))?;
+    let (batches, mut told) = mpsc::channel(1);
+    let running = source.spawn(batches)?;
+    let batch = told.blocking_recv().context("the source ended")?;
+    // It keeps what it read, as it does in a process that serves.
+    std::mem::forget(running);
+    std::mem::forget(told);
+    Ok(batch)
+}
+
+fn registries(batch: SourceBatch) -> Result<(Hub, Vec<Update>)> {
+    let settings = HubSettings::default();
+    let feed = settings.config_feed.to_string();
+    let mut hub = Hub::new(settings);
+    hub.add_source(&feed, "files");
+    for registry in select(&["Kubernetes", "ServiceEntry"])? {
+        hub.add_registry((registry.new)(RegistrySettings::default()), Some(&feed));
+    }
+    for event in batch.events {
+        let event = match event {
+            Told::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
+            Told::Delete(key) => SourceEvent::Object(ObjectEvent::Deleted(key)),
+            Told::Listed | Told::Recovered => SourceEvent::Synced,
+            Told::Failed { at, reason } => SourceEvent::Failed { at, reason },
+        };
+        hub.source_event(&feed, "files", event)?;
+    }
+    let updates = hub.settle();
+    Ok((hub, updates))
+}
+
+/// A stream with the proxy at its other end.
+struct Open {
+    stream: Arc<Mutex<Stream<Resources>>>,
+    session: Option<Session>,
+}
+
+impl Open {
+    fn new(fanout: &Arc<Fanout<Resources>>, index: usize) -> Self {
+        let stream = fanout.open(Protocol::Delta, PeerInfo::default());
+        Self { stream, session: Some(Session::new(node(index, NAMESPACE))) }
+    }
+
+    /// Lets the proxy ask until it has everything; then the proxy goes, and its stream stays.
+    fn sync(&mut self, stages: &mut Stages) -> Result<()> {
+        let mut session = self.session.take().context("a proxy that synced before")?;
+        let mut stream = self.stream.lock();
+        let mut requests: Vec<Bytes> = session.start();
+        while !requests.is_empty() {
+            for request in std::mem::take(&mut requests) {
+                stream.on_message(&request, Instant::now())?;
+                while let Some(response) = stream.poll_response(Instant::now()) {
+                    let mut frame = response.head.to_vec();
+                    frame.extend_from_slice(&response.tail);
+                    // Behind the head of a gRPC message.
+                    let message = Bytes::from(frame).slice(5..);
+                    stages.done(&format!("answered {:?}, {} KB", response.ty, message.len() / 1_000));
+                    session.response(message, &mut requests).map_err(anyhow::Error::msg)?;
+                }
+            }
+        }
+        anyhow::ensure!(session.synced(), "the proxy misses {} resources", session.pending());
+        drop(session);
+        stages.done("acknowledged, proxy gone");
+        Ok(())
+    }
+}
