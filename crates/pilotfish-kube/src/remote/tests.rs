@@ -121,7 +121,7 @@ fn files_bring_clusters_as_secrets_do() {
     assert_eq!(set(&mut all, &[("/f/a.yaml", "a", None)]), NOTHING, "what cannot be read changes nothing");
     assert_eq!(
         problems(&all),
-        ["/f/a.yaml: the kubeconfig cannot be read: denied; last good version in force"]
+        ["/f/a.yaml: the kubeconfig cannot be read: denied; the last good version stays in force"]
     );
     assert_eq!(set(&mut all, &[("/f/a.yaml", "a", Some("2"))]), ["open a#2"]);
     assert_eq!(problems(&all), NOTHING);
@@ -201,7 +201,7 @@ fn what_is_refused_changes_nothing_and_is_told() {
     assert_eq!(apply(&mut all, "s", 1, &[("a", "")]), NOTHING);
     let told = problems(&all);
     assert!(
-        told[0].contains("data[a]: exec of user \"u\" is not allowed in a kubeconfig from a Secret"),
+        told[0].contains("data[a]: exec of user \"u\" is not allowed in the kubeconfig of a remote cluster"),
         "{told:?}"
     );
     assert!(told[0].contains("--insecure-kubeconfig-options exec"), "{told:?}");
