@@ -34,7 +34,7 @@ impl Stored {
     }
 
     fn object(&self, name: &str) -> Object {
-        let labels = self.refuses.then(|| ("networking.istio.io/enable-autoallocate-ip", "False"));
+        let labels = self.refuses.then_some(("networking.istio.io/enable-autoallocate-ip", "False"));
         let labels: LabelMap = labels.into_iter().collect();
         let meta = ObjectMeta { created: self.created, labels: labels.into(), ..ObjectMeta::of(key(name)) };
         let entry = ServiceEntry {
