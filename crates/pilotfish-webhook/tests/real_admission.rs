@@ -5,7 +5,7 @@
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use pilotfish_config::{Limits, crd, read};
 use pilotfish_model::Kind;
@@ -128,6 +128,11 @@ async fn cluster() -> Option<ApiServer> {
         server.apply(&serde_json::to_string(&crd::definition(kind).unwrap()).unwrap()).await;
     }
     server.apply(NAMESPACES).await;
+    // A definition is established a moment before its kind is served.
+    eventually("VirtualServices are served", || async {
+        virtual_services(&server, "v1").list(&ListParams::default()).await.map(drop)
+    })
+    .await;
     Some(server)
 }
 

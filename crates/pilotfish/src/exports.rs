@@ -3,12 +3,12 @@
 //! A Service is exported once, where it is not exported yet and its host is not local to its cluster. An export that somebody takes
 //! away stays away until the Service is made anew.
 
+use crate::election::Elections;
 use crate::settings::Settings;
 use crate::shared::{Follower, Shared};
 use crate::sources::Sources;
-use anyhow::{Context, Result, bail};
 use pilotfish_kube::client::Client;
-use pilotfish_kube::lease::{Elector, Leadership, LeaseSettings};
+use pilotfish_kube::lease::{Leadership, LeaseSettings};
 use pilotfish_kube::remote::RemoteClients;
 use pilotfish_kube::service_exports::{Exported, export};
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Provider, Resolution, ServiceKey, World};
@@ -17,8 +17,6 @@ use pilotfish_translate::short_name::Domain;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// The Lease of whoever exports Services.
@@ -42,12 +40,6 @@ pub(crate) struct Exporting {
     domain: Domain,
 }
 
-/// The task that takes part in the election and exports.
-pub(crate) struct Running {
-    task: JoinHandle<Result<()>>,
-    stop: watch::Sender<bool>,
-}
-
 impl Exporting {
     /// What is needed, where that is wanted.
     pub(crate) fn open(settings: &Settings, sources: &Sources) -> Option<Self> {
@@ -62,17 +54,9 @@ impl Exporting {
     }
 
     /// Takes part in the election, and exports while it leads.
-    pub(crate) fn start(self, shared: Arc<Shared>) -> Running {
-        let (stop, stopped) = watch::channel(false);
-        Running { task: tokio::spawn(self.run(shared, stopped)), stop }
-    }
-
-    async fn run(self, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) -> Result<()> {
-        let (elector, mut leadership) = Elector::new(self.client.clone(), self.lease.clone());
-        let (go, gone) = oneshot::channel::<()>();
-        // A sender that is dropped says the same as one that speaks.
-        let mut elector = tokio::spawn(elector.run(async { drop(gone.await) }));
-        let terms = async {
+    pub(crate) fn stand(self, elections: &mut Elections, shared: Arc<Shared>) {
+        let (client, lease) = (self.client.clone(), self.lease.clone());
+        elections.stand("exporting Services", client, lease, |mut leadership| async move {
             loop {
                 leadership.gained().await;
                 let mut term = leadership.clone();
@@ -81,14 +65,7 @@ impl Exporting {
                     () = term.lost() => {}
                 }
             }
-        };
-        tokio::select! {
-            () = terms => {}
-            ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
-            _ = stopped.wait_for(|stop| *stop) => {}
-        }
-        drop(go);
-        elector.await.context("giving the Lease back")
+        });
     }
 
     async fn export_all(&self, mut follower: Follower, leadership: &Leadership) {
@@ -130,25 +107,6 @@ impl Exporting {
 /// The name of the Service, which is the first label of its host.
 fn object_name(key: &ServiceKey) -> Option<&str> {
     key.hostname.as_str().split('.').next()
-}
-
-impl Running {
-    /// Waits until it ends, which it should not.
-    pub(crate) async fn ended(&mut self) -> anyhow::Error {
-        match (&mut self.task).await {
-            Ok(Ok(())) => anyhow::anyhow!("exporting Services ended by itself"),
-            Ok(Err(error)) => error,
-            Err(error) => anyhow::anyhow!("exporting Services ended by itself: {error}"),
-        }
-    }
-
-    /// Stops, and then lets the next replica lead.
-    pub(crate) async fn stop(self) {
-        self.stop.send_replace(true);
-        if let Ok(Err(error)) = self.task.await {
-            tracing::warn!(error = %error, "exporting Services");
-        }
-    }
 }
 
 /// What is to be exported, and what was: a state machine without IO.

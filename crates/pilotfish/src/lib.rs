@@ -13,6 +13,7 @@ pub mod config_dump;
 pub mod control;
 pub mod crds;
 pub mod demo;
+mod election;
 mod exports;
 pub mod inject;
 pub mod interception;

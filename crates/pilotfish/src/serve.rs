@@ -1,7 +1,8 @@
 //! `pilotfish serve`: bind, report, run, drain.
 
 use crate::control::{Control, Said};
-use crate::exports::{self, Exporting};
+use crate::election::Elections;
+use crate::exports::Exporting;
 use crate::lanes::Lanes;
 use crate::plane::Plane;
 use crate::recorder::Counted;
@@ -12,7 +13,7 @@ use crate::secure::{self, Renewal};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::sources::Sources;
-use crate::status::{self, StatusWriting};
+use crate::status::StatusWriting;
 use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
@@ -165,8 +166,13 @@ impl Bound {
         let mut sources = sources.start(&say)?;
         drop(say);
         let mut control = control_thread(control, said)?;
-        let mut status = status.map(|status| status.start(plane.shared.clone(), metrics.clone()));
-        let mut exports = exports.map(|exports| exports.start(plane.shared.clone()));
+        let mut elections = Elections::new();
+        if let Some(status) = status {
+            status.stand(&mut elections, plane.shared.clone(), metrics.clone());
+        }
+        if let Some(exports) = exports {
+            exports.stand(&mut elections, plane.shared.clone());
+        }
         let router = pilotfish_admin::router(plane.clone(), metrics, VERSION);
         let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
         let mut webhooks = webhooks.map(|webhooks| webhooks.start(&stopped)).unwrap_or_default();
@@ -175,8 +181,7 @@ impl Bound {
         tokio::select! {
             () = stop => {}
             error = sources.ended() => return Err(error),
-            error = ended(&mut status) => return Err(error),
-            error = exporting_ended(&mut exports) => return Err(error),
+            error = elections.ended() => return Err(error),
             error = registrations.ended() => return Err(error),
             () = renewed(renewal) => anyhow::bail!("nobody looks at TLS files any longer"),
             _ = &mut control => anyhow::bail!("the control loop ended by itself"),
@@ -189,7 +194,7 @@ impl Bound {
         stopping.send_replace(true);
         // The server cuts streams at the deadline itself; this one is for everything else that might hang.
         let all = async {
-            let _ = tokio::join!(xds, admin, webhooks.join_all(), stop_status(status), stop_exports(exports));
+            let _ = tokio::join!(xds, admin, webhooks.join_all(), elections.stop());
             // Only now all streams have ended: what that means for entries is written before the process goes.
             registrations.finish().await;
         };
@@ -209,33 +214,6 @@ async fn renewed(renewal: Option<Renewal>) {
     match renewal {
         Some(renewal) => renewal.run().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Waits until writing status ends, which it should not; for ever where nobody writes.
-async fn ended(status: &mut Option<status::Running>) -> anyhow::Error {
-    match status {
-        Some(status) => status.ended().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn exporting_ended(exports: &mut Option<exports::Running>) -> anyhow::Error {
-    match exports {
-        Some(exports) => exports.ended().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn stop_exports(exports: Option<exports::Running>) {
-    if let Some(exports) = exports {
-        exports.stop().await;
-    }
-}
-
-async fn stop_status(status: Option<status::Running>) {
-    if let Some(status) = status {
-        status.stop().await;
     }
 }
 

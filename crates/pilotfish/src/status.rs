@@ -6,22 +6,22 @@
 //!                                                    Elector ── Leadership ─────────┘
 //! ```
 
+use crate::election::Elections;
 use crate::recorder::Counted;
 use crate::settings::{Settings, WriteStatus};
 use crate::shared::{Follower, Shared};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_config::status::Controllers;
 use pilotfish_kube::Silent;
 use pilotfish_kube::client::{self, Client};
-use pilotfish_kube::lease::{Elector, Leadership, LeaseSettings, STATUS_LEASE};
+use pilotfish_kube::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube::status::{AddressRanges, StatusSettings, StatusWriter, Wanted};
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
 use pilotfish_translate::short_name::Domain;
 use pilotfish_translate::status::{StatusBook, kinds};
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 
 /// What is needed to write status.
 pub struct StatusWriting {
@@ -32,12 +32,6 @@ pub struct StatusWriting {
     mode: WriteStatus,
     controllers: Controllers,
     addresses: Option<AddressRanges>,
-}
-
-/// The task that takes part in the election and writes.
-pub struct Running {
-    task: JoinHandle<Result<()>>,
-    stop: watch::Sender<bool>,
 }
 
 impl StatusWriting {
@@ -62,31 +56,11 @@ impl StatusWriting {
     }
 
     /// Takes part in the election, and writes while it leads.
-    #[must_use]
-    pub fn start(self, shared: Arc<Shared>, metrics: Arc<Metrics>) -> Running {
-        let (stop, stopped) = watch::channel(false);
-        Running { task: tokio::spawn(self.run(shared, metrics, stopped)), stop }
-    }
-
-    async fn run(
-        self,
-        shared: Arc<Shared>,
-        metrics: Arc<Metrics>,
-        mut stopped: watch::Receiver<bool>,
-    ) -> Result<()> {
-        let (elector, leadership) = Elector::new(self.client.clone(), self.lease.clone());
-        let (go, gone) = oneshot::channel::<()>();
-        // A sender that is dropped says the same as one that speaks.
-        let mut elector = tokio::spawn(elector.run(async { drop(gone.await) }));
-        tokio::select! {
-            ended = self.write(&shared, &metrics, leadership) => return ended,
-            ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
-            _ = stopped.wait_for(|stop| *stop) => {}
-        }
-        // Nothing is written any more: the next replica may lead.
-        metrics.kube.status_leader.set(0);
-        drop(go);
-        elector.await.context("giving the Lease back")
+    pub(crate) fn stand(self, elections: &mut Elections, shared: Arc<Shared>, metrics: Arc<Metrics>) {
+        let (client, lease) = (self.client.clone(), self.lease.clone());
+        elections.stand("writing status", client, lease, |leadership| async move {
+            self.write(&shared, &metrics, leadership).await
+        });
     }
 
     fn settings(&self, metrics: &Arc<Metrics>) -> StatusSettings {
@@ -107,7 +81,7 @@ impl StatusWriting {
     async fn write(&self, shared: &Shared, metrics: &Arc<Metrics>, mut leadership: Leadership) -> Result<()> {
         loop {
             leadership.gained().await;
-            metrics.kube.status_leader.set(1);
+            let _leads = Leads::new(metrics);
             let (say, wanted) = mpsc::channel(1);
             let settings = self.settings(metrics);
             let writer = StatusWriter::new(self.client.clone(), settings, leadership.clone());
@@ -116,8 +90,23 @@ impl StatusWriting {
                 () = writer.run(wanted) => {}
                 ended = follow(shared.follow(), book, say) => return ended,
             }
-            metrics.kube.status_leader.set(0);
         }
+    }
+}
+
+/// Says in the metrics that this replica leads, until it is dropped.
+struct Leads<'a>(&'a Metrics);
+
+impl<'a> Leads<'a> {
+    fn new(metrics: &'a Metrics) -> Self {
+        metrics.kube.status_leader.set(1);
+        Self(metrics)
+    }
+}
+
+impl Drop for Leads<'_> {
+    fn drop(&mut self) {
+        self.0.kube.status_leader.set(0);
     }
 }
 
@@ -152,23 +141,4 @@ async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<
 /// Whether other namespaces may take part in the mesh than before.
 fn touches_namespaces(changes: &ChangeSet) -> bool {
     [Kind::Namespace, Kind::MeshConfig].into_iter().any(|kind| changes.facts.contains(&Fact::Kind(kind)))
-}
-
-impl Running {
-    /// Waits until it ends, which it should not.
-    pub async fn ended(&mut self) -> anyhow::Error {
-        match (&mut self.task).await {
-            Ok(Ok(())) => anyhow::anyhow!("writing status ended by itself"),
-            Ok(Err(error)) => error,
-            Err(error) => anyhow::anyhow!("writing status ended by itself: {error}"),
-        }
-    }
-
-    /// Stops writing, and then lets the next replica lead.
-    pub async fn stop(self) {
-        self.stop.send_replace(true);
-        if let Ok(Err(error)) = self.task.await {
-            tracing::warn!(error = %error, "status");
-        }
-    }
 }

@@ -419,6 +419,8 @@ async fn clusters_that_come_and_go_leave_nothing() {
         if left == 2 { Ok(()) } else { Err(all.to_string()) }
     })
     .await;
+    // Registries are told of at once, endpoints when their lane is due.
+    has_addresses(&pilotfish, HOST, 1).await;
     assert_eq!(addresses(&pilotfish, HOST).await, ["10.1.0.1"]);
     eventually("their connections are closed", || async {
         let now = pilotfish.open_files();
