@@ -79,6 +79,18 @@ fn chart_and_manifests_say_the_same() {
 }
 
 #[test]
+fn exporting_services_brings_its_rights() {
+    let Some(chart) = rendered(&["--set=exportServices.enabled=true"]) else { return };
+    let chart = objects(&chart);
+    let rights = std::fs::read_to_string(deploy().join("kubernetes/rbac-exports.yaml")).unwrap();
+    for (name, manifest) in &objects(&rights) {
+        assert_eq!(chart.get(name), Some(manifest), "{name}: chart and manifest differ");
+    }
+    let container = &chart["Deployment pilotfish"]["spec"]["template"]["spec"]["containers"][0];
+    assert!(container["args"].as_array().unwrap().contains(&"--export-services".into()));
+}
+
+#[test]
 fn parts_can_be_left_out() {
     let switches = [
         "--set=gatewaySecrets.enabled=false,validator.enabled=false,injector.enabled=false",
