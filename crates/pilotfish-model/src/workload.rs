@@ -1,6 +1,6 @@
 //! Workloads: a pod or a WorkloadEntry, whether or not a service has it.
 
-use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, ObjectRef, TlsMode};
+use crate::{Backend, ClusterId, Labels, Locality, Namespace, NetworkId, ObjectRef, TlsMode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,6 +73,26 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// What is behind each of its endpoints, whichever the port.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        Backend {
+            labels: self.labels.clone(),
+            locality: self.locality.clone(),
+            network: self.network.clone(),
+            cluster: self.key.cluster.clone(),
+            weight: self.weight,
+            service_account: self.identity.clone(),
+            tls_mode: self.tls_mode,
+            hostname: self.hostname.clone(),
+            sub_domain: self.sub_domain.clone(),
+            node: self.node.clone(),
+            workload_name: self.workload_name.clone(),
+            namespace: self.key.namespace.clone(),
+            provenance: self.provenance.clone(),
+        }
+    }
+
     /// The first address; empty when there is none.
     #[must_use]
     pub fn address(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use crate::labels;
 use pilotfish_model::{
-    Backend, Endpoint, HealthStatus, Port, Resolution, Service, TargetPort, Workload, label_subset,
+    Endpoint, HealthStatus, Port, Resolution, Service, TargetPort, Workload, label_subset,
 };
 use std::sync::Arc;
 
@@ -31,21 +31,7 @@ pub(super) fn endpoints<'a>(
     service: &'a Service,
     workload: &'a Workload,
 ) -> impl Iterator<Item = Arc<Endpoint>> + 'a {
-    let backend = Arc::new(Backend {
-        labels: workload.labels.clone(),
-        locality: workload.locality.clone(),
-        network: workload.network.clone(),
-        cluster: workload.key.cluster.clone(),
-        weight: workload.weight,
-        service_account: workload.identity.clone(),
-        tls_mode: workload.tls_mode,
-        hostname: Arc::default(),
-        sub_domain: Arc::default(),
-        node: Arc::default(),
-        workload_name: workload.workload_name.clone(),
-        namespace: workload.key.namespace.clone(),
-        provenance: workload.provenance.clone(),
-    });
+    let backend = Arc::new(workload.backend());
     service.ports.iter().filter_map(move |port| {
         let number = target(port, workload)?;
         Some(Arc::new(Endpoint {

@@ -230,21 +230,7 @@ pub(super) fn of_workload(
     } else {
         Arc::from([workload.address().into()])
     };
-    let backend = Backend {
-        labels: workload.labels.clone(),
-        locality: workload.locality.clone(),
-        network: workload.network.clone(),
-        cluster: workload.key.cluster.clone(),
-        weight: workload.weight,
-        service_account: workload.identity.clone(),
-        tls_mode: workload.tls_mode,
-        hostname: workload.hostname.clone(),
-        sub_domain: workload.sub_domain.clone(),
-        node: workload.node.clone(),
-        workload_name: workload.workload_name.clone(),
-        namespace: workload.key.namespace.clone(),
-        provenance: workload.provenance.clone(),
-    };
+    let backend = workload.backend();
     let health = if is_pod { HealthStatus::Healthy } else { HealthStatus::Unknown };
     let template = template(addresses, health, backend);
     let port_of = |name: &str| workload.ports.get(name).copied();
