@@ -10,8 +10,7 @@ use pilotfish_registry::{
     ServiceEntryRegistry, SourceEvent,
 };
 use pilotfish_testkit::dump::dump;
-use pilotfish_translate::short_name::Domain;
-use pilotfish_translate::{Proxy, Translator};
+use pilotfish_translate::{Domain, Proxy, Translator};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 

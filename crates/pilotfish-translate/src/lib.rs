@@ -6,57 +6,46 @@
 //! Node ─▶ Proxy ─▶ views, one per resource type: only the facets that the result may depend on
 //! ```
 //!
-//! [`Translator`] is what the rest of the program talks to. Each resource type has its folder (`cds`, `eds`, `lds`, `rds`,
-//! ...) in the same order: the view (which facets count), the units (what is generated together), the generation.
-//! Shared questions ("which services does this scope see", "which DestinationRule applies") are queries in files of
-//! their own, so that their answers are computed once and an unchanged answer stops the spread of a change.
+//! [`Translator`] is what the rest of the program talks to. The rooms, each of which may use those above it and none below:
+//!
+//! ```text
+//! engine        the memo, queries and how they read the world, encoded resources
+//! proxy         what a node says about itself, its workload, its place, the services that it is an endpoint of
+//! services      what is asked about services: addresses, short names, aliases, networks
+//! envoy         pieces of Envoy's configuration that several rooms need: filters, metadata, names, durations
+//! routing       VirtualService, Gateway, Ingress and the Gateway API, read into one form
+//! scope         the services and rules that a proxy imports (Sidecar)
+//! policy        DestinationRule, PeerAuthentication, security, Telemetry, WasmPlugin
+//! envoy_filter  the patches of EnvoyFilters
+//! xds           one folder for each resource type: the view (which facets count), the units, the generation
+//! translator    clients, their views, and what differs for whom after a change
+//! status        the status of the objects that have one, from the same queries as their routes
+//! ```
+//!
+//! `routing` and `scope` are the one pair that needs each other: a scope imports rules, and rules bring their
+//! destinations into a scope.
+//!
+//! Questions that several resources ask ("which services does this scope see", "which DestinationRule applies") are
+//! queries, so that their answers are computed once and an unchanged answer stops the spread of a change.
 
-mod attachment;
-mod clients;
-mod cx;
-mod encoded;
-mod memo;
+mod engine;
+mod envoy;
+mod envoy_filter;
+mod policy;
 mod proxy;
-mod translator;
-mod view;
-
-pub mod alias;
-pub mod cds;
-pub mod cluster_local;
-pub mod destination_rule;
-pub mod ecds;
-pub mod eds;
-pub mod envoy_filter;
-pub mod gateway;
-mod gateway_api;
-mod header_case;
-mod ingress;
-pub mod lds;
-pub mod locality;
-pub mod metadata;
-pub mod nds;
-pub mod networks;
-pub mod peer_authentication;
-pub mod proxy_config;
-pub mod rds;
-pub mod scope;
-pub mod sds;
-pub mod security;
-pub mod service_address;
-pub mod short_name;
-mod stat_name;
-pub mod status;
-pub mod targets;
-pub mod telemetry;
+mod routing;
+mod scope;
+mod services;
+mod status;
 #[cfg(test)]
 mod testing;
-pub mod virtual_service;
-pub mod wasm;
-pub mod workload;
+mod translator;
+mod xds;
 
-pub use cx::Cx;
-pub use encoded::{Batch, Encoded, reference};
-pub use memo::Query;
-pub use proxy::{Identity, InterceptionMode, NodeError, Proxy, ProxyKind};
+pub use engine::Encoded;
+pub use envoy_filter::check_object;
+pub use proxy::{NodeError, Proxy};
+pub use services::cluster_local::ClusterLocal;
+pub use services::short_name::Domain;
+pub use status::{StatusBook, kinds};
 pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};
-pub use view::{Unit, View};

@@ -3,11 +3,11 @@
 //! It has a memo of its own, beside the one that proxies are served from: only one replica writes status, and computing it
 //! never holds up what proxies wait for. A change costs what it touches.
 
-use crate::gateway_api::{ApiStatus, KINDS, StatusView};
-use crate::ingress::IngressStatus;
-use crate::memo::Memo;
-use crate::short_name::Domain;
-use crate::{Cx, Query};
+use crate::engine::memo::Memo;
+use crate::engine::{Cx, Query};
+use crate::routing::gateway_api::{ApiStatus, KINDS, StatusView};
+use crate::routing::ingress::IngressStatus;
+use crate::services::short_name::Domain;
 use pilotfish_config::gateway_api::{Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_config::status::{Controllers, Status};
 use pilotfish_model::{ChangeSet, ClusterId, Kind, KindSpec, ObjectKey, World};

@@ -1,7 +1,8 @@
 //! What unit tests of queries share: small worlds built by hand, and asking one question of them.
 
-use crate::memo::Memo;
-use crate::{Proxy, Query};
+use crate::engine::Query;
+use crate::engine::memo::Memo;
+use crate::proxy::Proxy;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
     Backend, ChangeSet, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Kind, KindSpec, Labels,

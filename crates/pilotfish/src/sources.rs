@@ -150,7 +150,7 @@ fn file_settings(settings: &Settings) -> FileSourceSettings {
     FileSourceSettings {
         mesh_config: settings.mesh_config.clone(),
         mesh_networks: settings.mesh_networks.clone(),
-        checks: vec![pilotfish_translate::envoy_filter::check_object],
+        checks: vec![pilotfish_translate::check_object],
         ..FileSourceSettings::new(settings.paths.clone())
     }
 }
@@ -159,7 +159,7 @@ fn file_settings(settings: &Settings) -> FileSourceSettings {
 fn kube_settings(settings: &Settings, cluster: &str, metrics: &Arc<Metrics>) -> RemoteSettings {
     let source = KubeSourceSettings {
         root_namespace: settings.root_namespace.as_str().into(),
-        checks: vec![pilotfish_translate::envoy_filter::check_object],
+        checks: vec![pilotfish_translate::check_object],
         observer: Arc::new(Counted(metrics.clone())),
         ..KubeSourceSettings::new(cluster)
     };

@@ -18,8 +18,7 @@ use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube::status::{AddressRanges, StatusSettings, StatusWriter, Wanted};
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
-use pilotfish_translate::short_name::Domain;
-use pilotfish_translate::status::{StatusBook, kinds};
+use pilotfish_translate::{Domain, StatusBook, kinds};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 

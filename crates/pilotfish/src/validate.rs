@@ -42,7 +42,7 @@ impl Validate {
         let settings = FileSourceSettings {
             mesh_config: self.mesh_config.clone(),
             mesh_networks: self.mesh_networks.clone(),
-            checks: vec![pilotfish_translate::envoy_filter::check_object],
+            checks: vec![pilotfish_translate::check_object],
             ..FileSourceSettings::new(self.paths.clone())
         };
         let summary = validate_paths(&settings)?;

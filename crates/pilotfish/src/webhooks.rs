@@ -178,7 +178,7 @@ impl Webhooks {
     /// Runs until told to stop. The tasks end when they are done; none ends before.
     #[must_use]
     pub fn start(self, stop: &watch::Receiver<bool>) -> JoinSet<()> {
-        let validator = Validator::new(vec![pilotfish_translate::envoy_filter::check_object]);
+        let validator = Validator::new(vec![pilotfish_translate::check_object]);
         let router = pilotfish_webhook::router(validator, self.injector, &self.observer);
         let mut tasks = JoinSet::new();
         // What is registered is let go before the server ends, so that nobody is sent to a closed door.

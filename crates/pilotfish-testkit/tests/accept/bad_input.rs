@@ -63,7 +63,7 @@ impl Input {
             let read = read_all(read("input.yaml", text.as_bytes(), &Limits::default()), &mut problems);
             objects.retain(|other| read.iter().all(|object| other.key() != object.key()));
             for object in &read {
-                problems.extend(pilotfish_translate::envoy_filter::check_object(object));
+                problems.extend(pilotfish_translate::check_object(object));
             }
             objects.extend(read);
         }

@@ -3,7 +3,7 @@
 use super::merge::{merge_any, merge_into};
 use super::parse::Patch;
 use super::{Context, Patched, Patches};
-use crate::Cx;
+use crate::engine::Cx;
 use pilotfish_config::networking::{ClusterMatch, PatchOperation};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::core::v3::TransportSocket;

@@ -4,9 +4,11 @@
 use super::{
     Context, Patched, Patches, ServicePorts, Subject, added_listeners, patch_listener, patch_routes,
 };
-use crate::targets::TargetsOf;
-use crate::workload::Identity;
-use crate::{Batch, Cx, Encoded, Proxy, ProxyKind, Unit};
+use crate::engine::{Batch, Cx, Encoded};
+use crate::proxy::targets::TargetsOf;
+use crate::proxy::workload::Identity;
+use crate::proxy::{Proxy, ProxyKind};
+use crate::translator::view::Unit;
 use pilotfish_config::networking::PatchOperation;
 use pilotfish_model::ObjectRef;
 use pilotfish_proto::envoy::config::core::v3::TypedExtensionConfig;

@@ -6,7 +6,7 @@ use super::insert::insert;
 use super::merge::merge_into;
 use super::parse::Patch;
 use super::{Context, Patched, Patches, names};
-use crate::Cx;
+use crate::engine::Cx;
 use pilotfish_config::networking::{ApplyTo, ListenerMatch, PatchContext, PatchOperation};
 use pilotfish_proto::envoy::config::core::v3::address::Address;
 use pilotfish_proto::envoy::config::core::v3::socket_address::PortSpecifier;

@@ -5,7 +5,7 @@ use super::listeners::Patching;
 use super::merge::merge_into;
 use super::parse::Patch;
 use super::{Context, Patched, Patches};
-use crate::Cx;
+use crate::engine::Cx;
 use pilotfish_config::networking::{
     ApplyTo, PatchOperation, RouteAction, RouteConfigurationMatch, RouteMatch, VirtualHostMatch,
 };

@@ -1,9 +1,10 @@
 //! Which patches hold for a proxy.
 
 use super::parse::{Patch, PatchesIn};
-use crate::attachment::GATEWAY_NAME;
-use crate::locality::Place;
-use crate::{Cx, Proxy, Query};
+use crate::engine::{Cx, Query};
+use crate::policy::attachment::GATEWAY_NAME;
+use crate::proxy::Proxy;
+use crate::proxy::locality::Place;
 use pilotfish_config::networking::{ApplyTo, EnvoyFilter, ProxyMatch};
 use pilotfish_model::{Labels, Namespace, Typed, label_subset};
 use regex::Regex;

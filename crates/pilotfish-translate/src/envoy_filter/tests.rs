@@ -2,7 +2,8 @@ use super::merge::merge_into;
 use super::routes::patch_route_configuration;
 use super::value::{encode, parse};
 use super::*;
-use crate::{Cx, Proxy, Query};
+use crate::engine::{Cx, Query};
+use crate::proxy::Proxy;
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{Update, WorldWriter};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
@@ -426,7 +427,8 @@ fn patches_that_do_nothing_are_told_of() {
 
 #[test]
 fn extension_configurations_are_found_by_name() {
-    use crate::{Batch, Unit};
+    use crate::engine::Batch;
+    use crate::translator::view::Unit;
     let lua = "{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}";
     let spec = format!(
         "{{configPatches: [{{applyTo: EXTENSION_CONFIG, match: {{context: SIDECAR_INBOUND}}, patch: {{operation: ADD, value: {{name: a, typed_config: {lua}}}}}}}]}}"

@@ -2,8 +2,8 @@
 
 use super::services::{only_port, rank};
 use super::{EgressOf, Scope, VisibleTo};
-use crate::virtual_service::{MeshRulesOf, Rule, RuleId, RuleOf};
-use crate::{Cx, Query};
+use crate::engine::{Cx, Query};
+use crate::routing::virtual_service::{MeshRulesOf, Rule, RuleId, RuleOf};
 use pilotfish_config::networking::Destination;
 use pilotfish_model::{Hostname, Namespace, Service};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! The egress listeners of a scope: what each imports, and what happens to traffic for unknown hosts.
 
 use super::Scope;
-use crate::{Cx, ProxyKind, Query};
+use crate::engine::{Cx, Query};
+use crate::proxy::ProxyKind;
 use pilotfish_config::networking::{
     CaptureMode, IstioEgressListener, OutboundTrafficPolicyMode, Port as ListenerPort,
 };

@@ -16,7 +16,8 @@ pub use egress::{Egress, EgressOf, EgressPolicy, EgressProxy, Imports, OutboundP
 pub use services::{ListenerServicesOf, ServiceIn, Services, ServicesOf};
 pub use visible::{DefaultServiceExport, VisibleServices, VisibleTo};
 
-use crate::{Cx, Proxy, ProxyKind, Query, workload};
+use crate::engine::{Cx, Query};
+use crate::proxy::{Proxy, ProxyKind, workload};
 use pilotfish_config::networking::Sidecar;
 use pilotfish_model::{Labels, Namespace, Typed, label_subset};
 use std::sync::Arc;

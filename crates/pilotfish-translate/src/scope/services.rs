@@ -2,7 +2,8 @@
 
 use super::destinations::DestinationServicesOf;
 use super::{EgressOf, Scope, VisibleTo};
-use crate::{Cx, ProxyKind, Query};
+use crate::engine::{Cx, Query};
+use crate::proxy::ProxyKind;
 use pilotfish_model::{Hostname, Namespace, Provider, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 use super::{EgressOf, ListenerServicesOf, Scope, ServicesOf};
+use crate::engine::{Cx, Query};
+use crate::proxy::{Proxy, ProxyKind};
 use crate::testing::{TestService, ask, labels, line, service, sidecar, world, yaml};
-use crate::{Cx, Proxy, ProxyKind, Query};
 use pilotfish_model::{ExportTo, Hostname, Port, Protocol, Provider, Resolution, Service, Update, World};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Which services a namespace may see at all (`exportTo`).
 
-use crate::{Cx, Query};
+use crate::engine::{Cx, Query};
 use pilotfish_model::{ExportTo, Namespace, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;

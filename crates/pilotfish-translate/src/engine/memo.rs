@@ -1,0 +1,476 @@
+//! The memo: results of pure queries over the world, kept while nothing that they read has changed.
+//!
+//! A [`Query`] computes a value from the world and from other queries, through a [`Cx`] that records each read. The memo
+//! keeps the value with these reads. When a new world arrives with the facts that changed, [`Memo::advance`] walks from
+//! those facts to everything that read them, directly or through other queries, and marks it; nothing else is visited. A
+//! marked result is looked at again when somebody asks: if all queries that it read still have their old values it stays as
+//! it is, otherwise it is computed anew, and if the new value equals the old one, whoever read it is unaffected.
+//!
+//! ```text
+//! Fact ──read by──▶ Node(query, value, reads) ──read by──▶ Node ──▶ ... ──▶ root nodes: what proxies are sent
+//! ```
+//!
+//! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one world. A node's
+//! own lock is held while it is computed, so each result is computed once however many ask; queries never need their own
+//! result, so these locks are always taken in one direction.
+//!
+//! What must always hold: whoever read a node that is not fresh is not fresh either. So marking stops at nodes that are marked
+//! already, and a root that was brought up to date after the last world is reported by the next one that touches it.
+
+mod readers;
+mod reads;
+
+pub(crate) use reads::Reading;
+
+use crate::engine::Cx;
+use crate::services::short_name::Domain;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pilotfish_model::{ChangeSet, Fact, World};
+use readers::Readers;
+use reads::{Reads, beside};
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// A pure function of the world, identified by its arguments.
+pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// What it computes. An equal output means that whoever read it need not look again.
+    type Output: PartialEq + Send + Sync + 'static;
+
+    /// Computes the output. Everything that it depends on must be its own fields or be read through `cx`.
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output;
+
+    /// Joins a new output with the one before, if there was one; for outputs whose parts keep a history of their own.
+    fn reconcile(_old: Option<&Self::Output>, new: Self::Output, _revision: u64) -> Self::Output {
+        new
+    }
+}
+
+/// Whether a node's value may be used.
+const FRESH: u8 = 0;
+/// A query that it read may have another value.
+const SUSPECT: u8 = 1;
+/// A fact that it read changed, or it was never computed.
+const STALE: u8 = 2;
+
+type Value = Arc<dyn Any + Send + Sync>;
+
+/// One memoised result. A large world has hundreds of thousands of them.
+pub(crate) struct Node {
+    id: u64,
+    /// Shared with the table in which it is found.
+    query: Arc<dyn AnyQuery>,
+    state: AtomicU8,
+    result: Mutex<Result>,
+    /// Who read this node.
+    readers: Mutex<Readers>,
+    /// Whether proxies are sent this result: `advance` reports it with its old value.
+    root: AtomicBool,
+}
+
+impl Node {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+#[derive(Default)]
+struct Result {
+    value: Option<Value>,
+    changed_at: u64,
+    verified_at: u64,
+    reads: Reads,
+}
+
+/// The computations that one thread is in the middle of, the innermost first.
+pub(crate) struct Frame<'a> {
+    node: &'a Node,
+    outer: Option<&'a Frame<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    /// One more computation. A query that needs its own result would wait for itself for ever.
+    ///
+    /// # Panics
+    /// When the node is being computed already: a mistake in the queries, not in what they read.
+    fn enter(node: &'a Node, outer: Option<&'a Self>) -> Self {
+        let frame = Self { node, outer };
+        let is_free = frame.outer().all(|outer| outer.node.id != node.id);
+        assert!(is_free, "query {:?} needs its own result, through {}", node.query, frame.chain());
+        frame
+    }
+
+    fn chain(&self) -> String {
+        let queries: Vec<_> = self.outer().map(|frame| format!("{:?}", frame.node.query)).collect();
+        queries.join(" of ")
+    }
+
+    fn outer(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(self.outer, |frame| frame.outer)
+    }
+}
+
+/// A query with its type erased.
+trait AnyQuery: Send + Sync + Debug {
+    fn compute(&self, cx: &Cx<'_>) -> Value;
+    fn equal(&self, a: &Value, b: &Value) -> bool;
+    fn reconcile(&self, old: Option<&Value>, new: Value, revision: u64) -> Value;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<Q: Query> AnyQuery for Q {
+    fn compute(&self, cx: &Cx<'_>) -> Value {
+        Arc::new(Query::compute(self, cx))
+    }
+
+    fn equal(&self, a: &Value, b: &Value) -> bool {
+        match (a.downcast_ref::<Q::Output>(), b.downcast_ref::<Q::Output>()) {
+            (Some(a), Some(b)) => a == b,
+            _ => false,
+        }
+    }
+
+    fn reconcile(&self, old: Option<&Value>, new: Value, revision: u64) -> Value {
+        let before = old.and_then(|old| old.downcast_ref::<Q::Output>());
+        match new.downcast::<Q::Output>().map(Arc::try_unwrap) {
+            Ok(Ok(after)) => Arc::new(Q::reconcile(before, after, revision)),
+            Ok(Err(shared)) => shared,
+            Err(new) => new,
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// All nodes of one query type.
+trait AnyTable: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn retain(&self, live: &HashSet<u64>);
+    fn len(&self) -> usize;
+}
+
+struct Table<Q: Query> {
+    nodes: RwLock<HashMap<Arc<Q>, Arc<Node>>>,
+}
+
+impl<Q: Query> Table<Q> {
+    fn of(table: &dyn AnyTable) -> &Self {
+        table.as_any().downcast_ref().expect("tables are kept by the type of their query")
+    }
+}
+
+impl<Q: Query> AnyTable for Table<Q> {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn retain(&self, live: &HashSet<u64>) {
+        self.nodes.write().retain(|_, node| live.contains(&node.id));
+    }
+
+    fn len(&self) -> usize {
+        self.nodes.read().len()
+    }
+}
+
+/// The world that results are computed from.
+pub(crate) struct Current {
+    pub(crate) world: Arc<World>,
+    pub(crate) revision: u64,
+}
+
+/// Results by query, and who read which fact.
+pub(crate) struct Memo {
+    domain: Domain,
+    current: RwLock<Current>,
+    tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
+    facts: Mutex<HashMap<Fact, Readers>>,
+    roots: Mutex<BTreeMap<u64, Arc<Node>>>,
+    next_id: AtomicU64,
+    computed: AtomicU64,
+    /// Nodes that were alive after the last sweep.
+    swept: AtomicU64,
+}
+
+/// A root whose value may differ in the new world, with the value that it had.
+pub(crate) struct Touched {
+    pub(crate) node: Arc<Node>,
+    pub(crate) before: Value,
+}
+
+impl Touched {
+    /// The query of the root, if it is of that type.
+    pub(crate) fn query<Q: Query>(&self) -> Option<&Q> {
+        self.node.query.as_any().downcast_ref()
+    }
+
+    /// The value that the root had, if it is of that query's type.
+    pub(crate) fn before<Q: Query>(&self) -> Option<Arc<Q::Output>> {
+        self.before.clone().downcast().ok()
+    }
+}
+
+impl Memo {
+    /// An empty memo for the domain `cluster.local`.
+    #[cfg(test)]
+    pub(crate) fn new() -> Self {
+        Self::with_domain(Domain::default())
+    }
+
+    /// An empty memo for a mesh whose Services are below this domain.
+    pub(crate) fn with_domain(domain: Domain) -> Self {
+        Self {
+            domain,
+            current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),
+            tables: RwLock::default(),
+            facts: Mutex::default(),
+            roots: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            computed: AtomicU64::new(0),
+            swept: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// The current world, held for as long as the guard lives. Not to be taken twice by one thread.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Current> {
+        self.current.read()
+    }
+
+    /// How many computations have run since the start: what tests and metrics of "who was visited" look at.
+    pub(crate) fn computed(&self) -> u64 {
+        self.computed.load(Ordering::Relaxed)
+    }
+
+    /// How many results are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.tables.read().values().map(|table| table.len()).sum()
+    }
+
+    /// Makes `world` current and marks what its changes may concern. Returns the roots among it, with their old values, and
+    /// the guard of the new world.
+    pub(crate) fn advance(
+        &self,
+        world: Arc<World>,
+        changes: &ChangeSet,
+    ) -> (RwLockReadGuard<'_, Current>, Vec<Touched>) {
+        let mut current = self.current.write();
+        current.world = world;
+        current.revision += 1;
+        let touched = self.mark(changes);
+        (RwLockWriteGuard::downgrade(current), touched)
+    }
+
+    fn mark(&self, changes: &ChangeSet) -> Vec<Touched> {
+        let mut open: Vec<Arc<Node>> = Vec::new();
+        let mut touched = Vec::new();
+        let facts = self.facts.lock();
+        for fact in &changes.facts {
+            for node in facts.get(fact).into_iter().flat_map(Readers::alive) {
+                if node.state.swap(STALE, Ordering::AcqRel) == FRESH {
+                    open.push(node);
+                }
+            }
+        }
+        drop(facts);
+        while let Some(node) = open.pop() {
+            for reader in node.readers.lock().alive() {
+                if reader.state.compare_exchange(FRESH, SUSPECT, Ordering::AcqRel, Ordering::Acquire).is_ok()
+                {
+                    open.push(reader);
+                }
+            }
+            if node.root.load(Ordering::Acquire) {
+                let before = node.result.lock().value.clone();
+                touched.extend(before.map(|before| Touched { node, before }));
+            }
+        }
+        // In the order of creation: what is sent does not depend on how a map happens to iterate.
+        touched.sort_by_key(|touched| touched.node.id);
+        touched
+    }
+
+    fn table<Q: Query>(&self) -> Arc<dyn AnyTable> {
+        let id = TypeId::of::<Q>();
+        if let Some(table) = self.tables.read().get(&id) {
+            return table.clone();
+        }
+        let new = || Arc::new(Table::<Q> { nodes: RwLock::default() }) as Arc<dyn AnyTable>;
+        self.tables.write().entry(id).or_insert_with(new).clone()
+    }
+
+    /// The node of a query, if there is one.
+    fn find<Q: Query>(&self, query: &Q) -> Option<Arc<Node>> {
+        let table = self.table::<Q>();
+        let nodes = Table::<Q>::of(&*table).nodes.read();
+        nodes.get(query).cloned()
+    }
+
+    fn node<Q: Query>(&self, query: &Q) -> Arc<Node> {
+        let table = self.table::<Q>();
+        let table = Table::<Q>::of(&*table);
+        if let Some(node) = table.nodes.read().get(query) {
+            return node.clone();
+        }
+        let query = Arc::new(query.clone());
+        let new = || {
+            Arc::new(Node {
+                id: self.next_id.fetch_add(1, Ordering::Relaxed),
+                query: query.clone(),
+                state: AtomicU8::new(STALE),
+                result: Mutex::default(),
+                readers: Mutex::default(),
+                root: AtomicBool::new(false),
+            })
+        };
+        table.nodes.write().entry(query.clone()).or_insert_with(new).clone()
+    }
+
+    /// The value of a query in the current world.
+    pub(crate) fn get<Q: Query>(&self, current: &Current, query: &Q) -> (Arc<Q::Output>, Arc<Node>) {
+        self.get_within(current, query, None)
+    }
+
+    /// As `get`, from within a computation.
+    pub(crate) fn get_within<Q: Query>(
+        &self,
+        current: &Current,
+        query: &Q,
+        outer: Option<&Frame<'_>>,
+    ) -> (Arc<Q::Output>, Arc<Node>) {
+        let node = self.node(query);
+        let value = self.refresh(current, &node, outer);
+        (value.downcast().expect("a node's value has its query's type"), node)
+    }
+
+    /// From now on `advance` reports the node when it is touched. To be called while the guard lives under which the node's
+    /// value was read: a world that came in between would not be reported.
+    pub(crate) fn set_root(&self, node: Arc<Node>) {
+        node.root.store(true, Ordering::Release);
+        self.roots.lock().insert(node.id, node);
+    }
+
+    /// Ends being a root. The result is dropped at the next sweep unless something else reads it.
+    pub(crate) fn unroot<Q: Query>(&self, query: &Q) {
+        let Some(node) = self.find(query) else { return };
+        node.root.store(false, Ordering::Release);
+        self.roots.lock().remove(&node.id);
+    }
+
+    fn refresh(&self, current: &Current, node: &Arc<Node>, outer: Option<&Frame<'_>>) -> Value {
+        let frame = Frame::enter(node, outer);
+        let mut result = node.result.lock();
+        if let (FRESH, Some(value)) = (node.state.load(Ordering::Acquire), &result.value) {
+            return value.clone();
+        }
+        if node.state.load(Ordering::Acquire) == SUSPECT && self.reads_hold(current, &result, &frame) {
+            result.verified_at = current.revision;
+        } else {
+            self.compute(current, node, &mut result, &frame);
+        }
+        node.state.store(FRESH, Ordering::Release);
+        result.value.clone().expect("computed just now or before")
+    }
+
+    /// Whether every query that the result read still has the value that it read.
+    fn reads_hold(&self, current: &Current, result: &Result, frame: &Frame<'_>) -> bool {
+        result.value.is_some()
+            && result.reads.nodes.iter().all(|read| {
+                if read.state.load(Ordering::Acquire) != FRESH {
+                    self.refresh(current, read, Some(frame));
+                }
+                read.result.lock().changed_at <= result.verified_at
+            })
+    }
+
+    fn compute(&self, current: &Current, node: &Arc<Node>, result: &mut Result, frame: &Frame<'_>) {
+        self.computed.fetch_add(1, Ordering::Relaxed);
+        let cx = Cx::new(self, current, frame);
+        let new = node.query.compute(&cx);
+        let reads = cx.into_reading().finish();
+        self.link(node, &result.reads, &reads);
+        result.reads = reads;
+        let old = result.value.take();
+        result.value = Some(match old {
+            Some(old) if node.query.equal(&old, &new) => old,
+            old => {
+                result.changed_at = current.revision;
+                node.query.reconcile(old.as_ref(), new, current.revision)
+            }
+        });
+        result.verified_at = current.revision;
+    }
+
+    /// Registers the node with what it reads now, and takes it off what it no longer reads.
+    fn link(&self, node: &Arc<Node>, old: &Reads, new: &Reads) {
+        let weak = Arc::downgrade(node);
+        if old.facts != new.facts {
+            let mut facts = self.facts.lock();
+            for fact in old.facts_beside(new) {
+                if let Some(readers) = facts.get_mut(fact) {
+                    readers.remove(node.id);
+                    if readers.is_empty() {
+                        facts.remove(fact);
+                    }
+                }
+            }
+            for fact in new.facts_beside(old) {
+                facts.entry(fact.clone()).or_default().insert(node.id, weak.clone());
+            }
+        }
+        let (gone, come) = old.different_nodes(new);
+        for read in beside(gone, come) {
+            read.readers.lock().remove(node.id);
+        }
+        for read in beside(come, gone) {
+            read.readers.lock().insert(node.id, weak.clone());
+        }
+    }
+
+    /// Drops every result that no root depends on, once there are twice as many as after the last sweep.
+    pub(crate) fn sweep_if_due(&self) {
+        const FEW: u64 = 10_000;
+        if self.len() as u64 > FEW.max(2 * self.swept.load(Ordering::Relaxed)) {
+            self.sweep();
+        }
+    }
+
+    /// Drops every result that no root depends on.
+    pub(crate) fn sweep(&self) {
+        // The write side: nobody computes meanwhile.
+        let _current = self.current.write();
+        let tables: Vec<_> = self.tables.read().values().cloned().collect();
+        let mut live = HashSet::new();
+        let mut kept = Vec::new();
+        let mut open: Vec<Arc<Node>> = self.roots.lock().values().cloned().collect();
+        while let Some(node) = open.pop() {
+            if live.insert(node.id) {
+                open.extend(node.result.lock().reads.nodes.iter().cloned());
+                kept.push(node);
+            }
+        }
+        for table in &tables {
+            table.retain(&live);
+        }
+        // What is read by everything lives for ever: it must not keep a note of everybody who ever read it.
+        for node in kept {
+            node.readers.lock().tidy();
+        }
+        self.facts.lock().retain(|_, readers| {
+            readers.tidy();
+            !readers.is_empty()
+        });
+        self.swept.store(live.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

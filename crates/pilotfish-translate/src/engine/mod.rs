@@ -1,0 +1,11 @@
+//! How results are computed and kept: queries, the memo that holds their answers, the context through which they read the world,
+//! and encoded resources, in which every chain of queries ends. Knows nothing of what is asked.
+
+mod cx;
+mod encoded;
+pub(crate) mod memo;
+
+pub(crate) use cx::{Cx, SINGLETON};
+pub use encoded::Encoded;
+pub(crate) use encoded::{Batch, reference};
+pub(crate) use memo::Query;

@@ -1,0 +1,168 @@
+//! The rules of one namespace, those for the same host merged.
+
+use crate::engine::{Cx, Query};
+use pilotfish_config::networking::{DestinationRule, Subset, TrafficPolicy};
+use pilotfish_model::{ClusterId, ExportTo, Hostname, Namespace, ObjectMeta, ObjectRef, Typed};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One or several DestinationRules for one host, as one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// The namespace of the objects.
+    pub namespace: Namespace,
+    /// The name of the first object, which stands for all in metadata.
+    pub name: Arc<str>,
+    /// The policy for the host: of the first object that has one.
+    pub policy: Option<TrafficPolicy>,
+    /// The subsets of all objects, the first one of each name.
+    pub subsets: Vec<Subset>,
+    /// Labels of the proxies that it is for; `None` for all.
+    pub selector: Option<BTreeMap<String, String>>,
+    /// Who may see it.
+    pub export_to: ExportTo,
+    /// All objects.
+    pub provenance: Vec<ObjectRef>,
+}
+
+impl Rule {
+    fn new(object: &Typed<DestinationRule>) -> Self {
+        let meta = object.meta();
+        let selector = object.workload_selector.as_ref().map(|selector| selector.match_labels.clone());
+        let mut rule = Self {
+            namespace: meta.key.namespace.clone(),
+            name: meta.key.name.clone(),
+            policy: object.traffic_policy.clone(),
+            subsets: Vec::new(),
+            // A rule for some workloads never leaves its namespace.
+            export_to: match selector {
+                Some(_) => ExportTo::parse(["."], &meta.key.namespace),
+                None => ExportTo::parse(object.export_to.iter().map(String::as_str), &meta.key.namespace),
+            },
+            selector,
+            provenance: vec![reference(meta)],
+        };
+        rule.add_subsets(&object.subsets);
+        rule
+    }
+
+    /// Takes up another object for the same host.
+    fn merge(&mut self, object: &Typed<DestinationRule>) {
+        self.add_subsets(&object.subsets);
+        if self.policy.is_none() {
+            self.policy.clone_from(&object.traffic_policy);
+        }
+        self.provenance.push(reference(object.meta()));
+    }
+
+    fn add_subsets(&mut self, subsets: &[Subset]) {
+        for subset in subsets {
+            if self.subset(&subset.name).is_none() {
+                self.subsets.push(subset.clone());
+            }
+        }
+    }
+
+    /// The subset of that name.
+    #[must_use]
+    pub fn subset(&self, name: &str) -> Option<&Subset> {
+        self.subsets.iter().find(|subset| subset.name == name)
+    }
+}
+
+fn reference(meta: &ObjectMeta) -> ObjectRef {
+    ObjectRef { object: meta.key.clone(), cluster: ClusterId::default() }
+}
+
+/// Rules by host.
+type ByHost = BTreeMap<Hostname, Vec<Arc<Rule>>>;
+
+/// The rules of a namespace, by who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RulesIn(pub Namespace);
+
+/// The answer to [`RulesIn`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamespaceRules {
+    local: ByHost,
+    exported: ByHost,
+    root_private: ByHost,
+}
+
+impl NamespaceRules {
+    /// What clients of the namespace itself use.
+    #[must_use]
+    pub fn local(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
+        most_specific(&self.local, host)
+    }
+
+    /// What clients of the root namespace use of the namespace's rules before those of the service: rules that
+    /// were made for them alone, because the public ones there are defaults for everybody.
+    #[must_use]
+    pub fn root_private(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
+        most_specific(&self.root_private, host)
+    }
+
+    /// What clients of another namespace may use.
+    #[must_use]
+    pub fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<Rule>> {
+        let rules = most_specific(&self.exported, host).unwrap_or_default();
+        let visible = rules.iter().filter(|rule| rule.export_to.visible_to(client, &ExportTo::Public));
+        visible.cloned().collect()
+    }
+}
+
+impl Query for RulesIn {
+    type Output = NamespaceRules;
+
+    fn compute(&self, cx: &Cx<'_>) -> NamespaceRules {
+        let default_private = cx.mesh().default_destination_rule_export_to.iter().any(|entry| entry == ".");
+        let mut objects = cx.objects_in::<DestinationRule>(&self.0);
+        objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+        let (mut local, mut exported, mut root_private) = <(Lists, Lists, Lists)>::default();
+        for object in &objects {
+            let rule = Rule::new(object);
+            let Ok(host) = Hostname::parse(&cx.domain().qualify(&object.host, &self.0)) else { continue };
+            let private = match &rule.export_to {
+                ExportTo::Unset => default_private,
+                ExportTo::Namespaces(namespaces) => namespaces.len() == 1 && namespaces.contains(&self.0),
+                ExportTo::Public | ExportTo::Nobody => false,
+            };
+            if rule.export_to.visible_to(&self.0, &ExportTo::Public) {
+                add(&mut local, &host, &rule, object);
+            }
+            add(if private { &mut root_private } else { &mut exported }, &host, &rule, object);
+        }
+        let (local, exported, root_private) = (shared(local), shared(exported), shared(root_private));
+        NamespaceRules { local, exported, root_private }
+    }
+}
+
+/// Rules by host while they are merged.
+type Lists = BTreeMap<Hostname, Vec<Rule>>;
+
+/// Merges an object into the rule for the same host, clients and workloads, or appends it.
+fn add(lists: &mut Lists, host: &Hostname, rule: &Rule, object: &Typed<DestinationRule>) {
+    let list = lists.entry(host.clone()).or_default();
+    let same = |held: &&mut Rule| held.export_to == rule.export_to && held.selector == rule.selector;
+    match list.iter_mut().find(same) {
+        Some(held) => held.merge(object),
+        None => list.push(rule.clone()),
+    }
+}
+
+fn shared(lists: Lists) -> ByHost {
+    lists.into_iter().map(|(host, rules)| (host, rules.into_iter().map(Arc::new).collect())).collect()
+}
+
+/// The rules of the host itself, else those of the longest wildcard that covers it.
+fn most_specific<'a>(rules: &'a ByHost, host: &Hostname) -> Option<&'a [Arc<Rule>]> {
+    if let Some(exact) = rules.get(host) {
+        return Some(exact);
+    }
+    let text = host.as_str();
+    let dots = text.char_indices().filter(|(_, c)| *c == '.').map(|(at, _)| at);
+    let wildcards = dots.filter_map(|at| Some(format!("*{}", text.get(at..)?)));
+    let mut candidates = wildcards.chain(std::iter::once("*".to_owned()));
+    candidates.find_map(|wildcard| rules.get(wildcard.as_str())).map(Vec::as_slice)
+}

@@ -1,0 +1,118 @@
+//! DestinationRules: which one a client uses for a service, and what it says for a port and a subset.
+//!
+//! ```text
+//! objects of a namespace ─▶ RulesIn(namespace) ─▶ RulesFor { client, service } ─▶ Rule ─▶ Policy of a port, of a subset
+//! ```
+//!
+//! Rules are looked up in the client's namespace, then among what the service's namespace exports, then among what the
+//! root namespace exports. In each place the most specific host wins, and only then is looked whether the client may see
+//! that rule: an exact rule that it may not see hides a visible wildcard beside it.
+
+mod merge;
+mod policy;
+
+pub use merge::{Rule, RulesIn};
+pub use policy::Policy;
+
+use crate::engine::{Cx, Query};
+use pilotfish_config::networking::DestinationRule;
+use pilotfish_model::{Labels, Namespace, ServiceKey, label_subset};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The rules for a service, as a client of a namespace sees them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RulesFor {
+    /// The namespace of the client.
+    pub client: Namespace,
+    /// The service.
+    pub service: ServiceKey,
+}
+
+impl RulesFor {
+    /// The question of one client and service.
+    #[must_use]
+    pub fn new(client: &Namespace, service: ServiceKey) -> Self {
+        Self { client: client.clone(), service }
+    }
+}
+
+/// The answer: several rules only where some have a workload selector or are exported differently.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    list: Vec<Arc<Rule>>,
+    client: Namespace,
+}
+
+impl Rules {
+    /// The rule for traffic out of a proxy with these labels: one that selects it, else the one for everybody.
+    #[must_use]
+    pub fn outbound(&self, labels: &Labels) -> Option<&Arc<Rule>> {
+        let selects = |rule: &&Arc<Rule>| {
+            rule.namespace == self.client
+                && rule.selector.as_ref().is_some_and(|selector| label_subset(selector, labels))
+        };
+        self.list.iter().find(selects).or_else(|| self.inbound())
+    }
+
+    /// The rule for traffic into a proxy, where selectors do not count.
+    #[must_use]
+    pub fn inbound(&self) -> Option<&Arc<Rule>> {
+        self.list.iter().rev().find(|rule| rule.selector.is_none())
+    }
+}
+
+impl Query for RulesFor {
+    type Output = Rules;
+
+    fn compute(&self, cx: &Cx<'_>) -> Rules {
+        let root: Namespace = cx.mesh().root_namespace.as_str().into();
+        let host = &self.service.hostname;
+        let own = cx.get(&RulesIn(self.client.clone()));
+        let local = if self.client == root { own.root_private(host) } else { own.local(host) };
+        let found = |list: &[Arc<Rule>]| Rules { list: list.to_vec(), client: self.client.clone() };
+        if let Some(local) = local {
+            return found(local);
+        }
+        for namespace in [&self.service.namespace, &root] {
+            if namespace.is_empty() {
+                continue;
+            }
+            let visible = cx.get(&RulesIn(namespace.clone())).exported(host, &self.client);
+            if !visible.is_empty() {
+                return found(&visible);
+            }
+        }
+        Rules::default()
+    }
+}
+
+/// The rule of a client and service, without regard to workload selectors of others: for a proxy with these labels.
+#[must_use]
+pub fn rule_for(cx: &Cx<'_>, client: &Namespace, service: &ServiceKey, labels: &Labels) -> Option<Arc<Rule>> {
+    cx.get(&RulesFor::new(client, service.clone())).outbound(labels).cloned()
+}
+
+/// The facet of a proxy's labels that rules may look at: those that some workload selector in its namespace names.
+#[must_use]
+pub fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+    let keys = cx.get(&SelectorKeys(namespace.clone()));
+    Arc::new(labels.only(|key| keys.contains(key)))
+}
+
+/// The label keys that workload selectors of a namespace's rules name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SelectorKeys(Namespace);
+
+impl Query for SelectorKeys {
+    type Output = BTreeSet<String>;
+
+    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
+        let rules = cx.objects_in::<DestinationRule>(&self.0);
+        let selectors = rules.iter().filter_map(|rule| rule.workload_selector.as_ref());
+        selectors.flat_map(|selector| selector.match_labels.keys().cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+use super::{Rules, RulesFor};
+use crate::engine::Query;
+use crate::engine::memo::Memo;
+use pilotfish_config::{Limits, read};
+use pilotfish_model::{ChangeSet, Hostname, Labels, ServiceKey, Update, WorldWriter};
+use std::sync::Arc;
+
+/// What clients of a namespace find for a service, by the name of the rule.
+struct World(Memo);
+
+impl World {
+    fn of(rules: &[(&str, &str, &str)]) -> Self {
+        let mut writer = WorldWriter::new();
+        for (namespace, name, spec) in rules {
+            let yaml = format!(
+                "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: {name}, namespace: {namespace}}}, spec: {spec}}}"
+            );
+            let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
+            assert!(file.refused.is_empty(), "{:?}", file.refused);
+            file.objects.into_iter().for_each(|read| writer.apply(Update::Object(read.object)));
+        }
+        let memo = Memo::new();
+        if let Some((world, _)) = writer.publish() {
+            drop(memo.advance(world, &ChangeSet::default()));
+        }
+        Self(memo)
+    }
+
+    fn rules(&self, client: &str, host: &str, namespace: &str) -> Arc<Rules> {
+        let service = ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: namespace.into() };
+        let query = RulesFor { client: client.into(), service };
+        self.ask(&query)
+    }
+
+    fn ask<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
+        self.0.get(&self.0.read(), query).0
+    }
+
+    fn name(&self, client: &str, host: &str) -> Option<String> {
+        let rules = self.rules(client, host, "shop");
+        rules.outbound(&Labels::default()).map(|rule| rule.name.to_string())
+    }
+}
+
+const CATALOG: &str = "catalog.shop.svc.cluster.local";
+
+#[test]
+fn the_client_comes_before_the_service_and_the_root() {
+    let world = World::of(&[
+        ("client", "a", "{host: '*.shop.svc.cluster.local'}"),
+        ("shop", "b", "{host: catalog}"),
+        ("istio-system", "c", "{host: '*'}"),
+    ]);
+    assert_eq!(world.name("client", CATALOG).as_deref(), Some("a"));
+    assert_eq!(world.name("other", CATALOG).as_deref(), Some("b"));
+    assert_eq!(world.name("other", "cart.shop.svc.cluster.local").as_deref(), Some("c"));
+    // Of the root namespace's own rules only private ones come first for clients there.
+    assert_eq!(world.name("istio-system", CATALOG).as_deref(), Some("b"));
+}
+
+#[test]
+fn the_longest_wildcard_wins() {
+    let world = World::of(&[
+        ("shop", "all", "{host: '*'}"),
+        ("shop", "com", "{host: '*.example.com'}"),
+        ("shop", "deep", "{host: '*.a.example.com'}"),
+    ]);
+    for (host, rule) in [
+        ("x.a.example.com", "deep"),
+        ("a.example.com", "com"),
+        ("*.a.example.com", "deep"),
+        ("example.com", "all"),
+    ] {
+        assert_eq!(world.name("shop", host).as_deref(), Some(rule), "{host}");
+    }
+}
+
+#[test]
+fn a_hidden_exact_rule_hides_the_wildcard_beside_it() {
+    let world = World::of(&[
+        ("shop", "hidden", "{host: catalog, exportTo: [team-a]}"),
+        ("shop", "shown", "{host: '*.shop.svc.cluster.local'}"),
+        ("istio-system", "root", "{host: '*'}"),
+    ]);
+    assert_eq!(world.name("team-a", CATALOG).as_deref(), Some("hidden"));
+    assert_eq!(world.name("team-b", CATALOG).as_deref(), Some("root"));
+    // It is not even for its own namespace.
+    assert_eq!(world.name("shop", CATALOG).as_deref(), Some("shown"));
+}
+
+#[test]
+fn rules_for_one_host_are_merged() {
+    let world = World::of(&[
+        ("shop", "a", "{host: catalog, subsets: [{name: v1, labels: {version: v1}}]}"),
+        (
+            "shop",
+            "b",
+            "{host: catalog, trafficPolicy: {loadBalancer: {simple: RANDOM}}, subsets: [{name: v1}, {name: v2}]}",
+        ),
+    ]);
+    let rules = world.rules("client", CATALOG, "shop");
+    let rule = rules.outbound(&Labels::default()).unwrap();
+    let names: Vec<_> = rule.subsets.iter().map(|subset| &*subset.name).collect();
+    assert_eq!((&*rule.name, names), ("a", vec!["v1", "v2"]));
+    assert_eq!(rule.subset("v1").unwrap().labels.len(), 1);
+    assert!(rule.policy(80).load_balancer.is_some());
+    assert_eq!(rule.provenance.len(), 2);
+}
+
+#[test]
+fn a_selected_workload_has_its_own_rule() {
+    let world = World::of(&[
+        ("shop", "a", "{host: bank.example.com}"),
+        ("shop", "b", "{host: bank.example.com, workloadSelector: {matchLabels: {app: billing}}}"),
+    ]);
+    let billing: Labels = crate::testing::labels(&[("app", "billing")]);
+    let name = |rules: &Rules, labels: &Labels| rules.outbound(labels).map(|rule| rule.name.to_string());
+    let rules = world.rules("shop", "bank.example.com", "shop");
+    assert_eq!(name(&rules, &billing).as_deref(), Some("b"));
+    assert_eq!(name(&rules, &Labels::default()).as_deref(), Some("a"));
+    assert_eq!(rules.inbound().map(|rule| &*rule.name), Some("a"));
+    assert_eq!(name(&world.rules("other", "bank.example.com", "shop"), &billing).as_deref(), Some("a"));
+}
+
+#[test]
+fn ports_replace_everything_and_subsets_replace_parts() {
+    let world = World::of(&[(
+        "shop",
+        "a",
+        "{host: catalog, trafficPolicy: {
+            loadBalancer: {simple: RANDOM}, connectionPool: {tcp: {maxConnections: 1}}, retryBudget: {percent: 5},
+            portLevelSettings: [{port: {number: 90}, tls: {mode: SIMPLE}}]},
+          subsets: [
+            {name: plain},
+            {name: pool, trafficPolicy: {connectionPool: {tcp: {maxConnections: 2}}}},
+            {name: port, trafficPolicy: {portLevelSettings: [{port: {number: 80}, tls: {mode: SIMPLE}}]}}]}",
+    )]);
+    let rules = world.rules("shop", CATALOG, "shop");
+    let rule = rules.outbound(&Labels::default()).unwrap();
+    // What is there: load balancer, connections, TLS, retry budget.
+    let parts = |subset: &str, port: u32| {
+        let policy = rule.policy_of(subset, port);
+        let connections =
+            policy.connection_pool.and_then(|pool| pool.tcp.as_ref()).map(|tcp| tcp.max_connections);
+        (policy.load_balancer.is_some(), connections, policy.tls.is_some(), policy.retry_budget.is_some())
+    };
+    assert_eq!(parts("", 80), (true, Some(1), false, true));
+    assert_eq!(parts("", 90), (false, None, true, false));
+    assert_eq!(parts("plain", 80), (true, Some(1), false, true));
+    assert_eq!(parts("pool", 80), (true, Some(2), false, false));
+    assert_eq!(parts("pool", 90), (false, Some(2), true, false));
+    assert_eq!(parts("port", 80), (false, None, true, false));
+    assert_eq!(parts("port", 81), (true, Some(1), false, false));
+}
+
+#[test]
+fn hashing_comes_from_the_most_specific_place_that_has_any() {
+    let hash = |name: &str| format!("{{consistentHash: {{httpHeaderName: {name}}}}}");
+    let spec = format!(
+        "{{host: catalog, trafficPolicy: {{loadBalancer: {}, portLevelSettings: [{{port: {{number: 90}}, loadBalancer: {}}}]}},
+          subsets: [{{name: v1, trafficPolicy: {{loadBalancer: {}}}}}]}}",
+        hash("top"),
+        hash("port"),
+        hash("subset")
+    );
+    let world = World::of(&[("shop", "a", &spec)]);
+    let rules = world.rules("shop", CATALOG, "shop");
+    let rule = rules.outbound(&Labels::default()).unwrap();
+    let key =
+        |port, subset| rule.consistent_hash(port, subset).and_then(|hash| hash.http_header_name.as_deref());
+    assert_eq!(key(Some(80), ""), Some("top"));
+    assert_eq!(key(Some(90), ""), Some("port"));
+    assert_eq!(key(None, ""), Some("top"));
+    assert_eq!(key(Some(90), "v1"), Some("subset"));
+}

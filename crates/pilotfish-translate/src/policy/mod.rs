@@ -1,0 +1,8 @@
+//! Policies: what objects say about traffic and workloads besides where requests go.
+
+pub(crate) mod attachment;
+pub(crate) mod destination_rule;
+pub(crate) mod peer_authentication;
+pub(crate) mod security;
+pub(crate) mod telemetry;
+pub(crate) mod wasm;

@@ -1,0 +1,196 @@
+//! Which mutual TLS the workloads of a namespace ask of their clients, by PeerAuthentication.
+//!
+//! ```text
+//! mesh policy ─▶ namespace policy ─▶ workload policy (selector) ─▶ its single ports
+//! ```
+//! Each level overrides the one before unless it leaves the mode unset. Of several policies of one level the oldest
+//! counts. Only a workload's own namespace has workload policies: a selector in the root namespace selects nothing.
+
+use crate::engine::reference;
+use crate::engine::{Cx, Query};
+use pilotfish_config::security::{MutualTls, MutualTlsMode, PeerAuthentication};
+use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed, label_subset};
+use std::collections::BTreeMap;
+
+/// What a workload asks of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MtlsMode {
+    /// Plain text.
+    Disable,
+    /// Mutual TLS or plain text.
+    Permissive,
+    /// Mutual TLS.
+    Strict,
+}
+
+impl MtlsMode {
+    /// The mode as written; `None` when it is left to the level above.
+    fn of(written: Option<MutualTls>) -> Option<Self> {
+        match written?.mode {
+            MutualTlsMode::Unset => None,
+            MutualTlsMode::Disable => Some(Self::Disable),
+            MutualTlsMode::Permissive => Some(Self::Permissive),
+            MutualTlsMode::Strict => Some(Self::Strict),
+        }
+    }
+}
+
+/// What one workload asks, by port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadMtls {
+    /// For ports without a mode of their own.
+    pub mode: MtlsMode,
+    /// By workload port.
+    pub ports: BTreeMap<u32, MtlsMode>,
+}
+
+impl WorkloadMtls {
+    /// The mode of a workload port.
+    #[must_use]
+    pub fn port(&self, port: u32) -> MtlsMode {
+        self.ports.get(&port).copied().unwrap_or(self.mode)
+    }
+}
+
+/// The policies that may concern workloads of one namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamespaceMtls {
+    /// What workloads without a policy of their own ask.
+    pub mode: MtlsMode,
+    /// The mode that a policy for the whole namespace or the whole mesh states, if there is one. Clients go by it.
+    pub stated: Option<MtlsMode>,
+    /// The policies for the mesh and the namespace.
+    pub provenance: Vec<ObjectRef>,
+    /// Policies with a selector, the oldest first.
+    workloads: Vec<WorkloadPolicy>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct WorkloadPolicy {
+    selector: BTreeMap<String, String>,
+    mode: Option<MtlsMode>,
+    ports: BTreeMap<u32, Option<MtlsMode>>,
+    provenance: ObjectRef,
+}
+
+impl NamespaceMtls {
+    /// What a workload with these labels asks.
+    #[must_use]
+    pub fn workload(&self, labels: &LabelMap) -> WorkloadMtls {
+        let Some(policy) = self.policy_of(labels) else {
+            return WorkloadMtls { mode: self.mode, ports: BTreeMap::new() };
+        };
+        let mode = policy.mode.unwrap_or(self.mode);
+        let ports = policy.ports.iter().map(|(port, written)| (*port, written.unwrap_or(mode)));
+        WorkloadMtls { mode, ports: ports.collect() }
+    }
+
+    /// What a workload with these labels asks at one of its ports.
+    #[must_use]
+    pub fn port(&self, labels: &LabelMap, port: u32) -> MtlsMode {
+        let Some(policy) = self.policy_of(labels) else { return self.mode };
+        policy.ports.get(&port).copied().flatten().or(policy.mode).unwrap_or(self.mode)
+    }
+
+    /// The policies that decide for a workload with these labels.
+    #[must_use]
+    pub fn provenance_of(&self, labels: &LabelMap) -> Vec<ObjectRef> {
+        let own = self.policy_of(labels).map(|policy| policy.provenance.clone());
+        self.provenance.iter().cloned().chain(own).collect()
+    }
+
+    fn policy_of(&self, labels: &LabelMap) -> Option<&WorkloadPolicy> {
+        self.workloads.iter().find(|policy| label_subset(&policy.selector, labels))
+    }
+}
+
+/// The policies that may concern workloads of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAuthenticationsOf(pub Namespace);
+
+impl Query for PeerAuthenticationsOf {
+    type Output = NamespaceMtls;
+
+    fn compute(&self, cx: &Cx<'_>) -> NamespaceMtls {
+        let root = cx.get(&RootNamespace);
+        let mesh = oldest(cx, &root, whole_namespace);
+        let own = if *root == self.0 { None } else { oldest(cx, &self.0, whole_namespace) };
+        let mesh_mode = mesh.as_ref().map(|policy| MtlsMode::of(policy.mtls).unwrap_or(MtlsMode::Permissive));
+        let own_mode = own.as_ref().and_then(|policy| MtlsMode::of(policy.mtls));
+        // A namespace policy without a mode still states what it inherits.
+        let inherited = own.as_ref().and(mesh_mode.or(Some(MtlsMode::Permissive)));
+        let selecting = if *root == self.0 { Vec::new() } else { sorted(cx, &self.0) };
+        NamespaceMtls {
+            mode: own_mode.or(mesh_mode).unwrap_or(MtlsMode::Permissive),
+            stated: own_mode.or(inherited).or(mesh_mode),
+            provenance: mesh.iter().chain(&own).map(reference).collect(),
+            workloads: selecting.iter().filter_map(workload_policy).collect(),
+        }
+    }
+}
+
+/// What policies for the whole namespace and mesh state, which clients expect of a service there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StatedMtlsOf(pub Namespace);
+
+/// The answer to [`StatedMtlsOf`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedMtls {
+    /// The mode; `None` when there is no such policy, which reads as permissive.
+    pub mode: Option<MtlsMode>,
+    /// The policies.
+    pub provenance: Vec<ObjectRef>,
+}
+
+impl Query for StatedMtlsOf {
+    type Output = StatedMtls;
+
+    fn compute(&self, cx: &Cx<'_>) -> StatedMtls {
+        let policies = cx.get(&PeerAuthenticationsOf(self.0.clone()));
+        StatedMtls { mode: policies.stated, provenance: policies.provenance.clone() }
+    }
+}
+
+/// The namespace whose policies hold for the whole mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RootNamespace;
+
+impl Query for RootNamespace {
+    type Output = Namespace;
+
+    fn compute(&self, cx: &Cx<'_>) -> Namespace {
+        cx.mesh().root_namespace.as_str().into()
+    }
+}
+
+/// The policies of a namespace, the oldest first.
+fn sorted(cx: &Cx<'_>, namespace: &Namespace) -> Vec<Typed<PeerAuthentication>> {
+    let mut policies = cx.objects_in::<PeerAuthentication>(namespace);
+    policies.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+    policies
+}
+
+fn oldest(
+    cx: &Cx<'_>,
+    namespace: &Namespace,
+    keep: impl Fn(&PeerAuthentication) -> bool,
+) -> Option<Typed<PeerAuthentication>> {
+    sorted(cx, namespace).into_iter().find(|policy| keep(policy))
+}
+
+fn whole_namespace(policy: &PeerAuthentication) -> bool {
+    policy.selector.as_ref().is_none_or(|selector| selector.match_labels.is_empty())
+}
+
+fn workload_policy(policy: &Typed<PeerAuthentication>) -> Option<WorkloadPolicy> {
+    let selector = policy.selector.as_ref().filter(|selector| !selector.match_labels.is_empty())?;
+    Some(WorkloadPolicy {
+        selector: selector.match_labels.clone(),
+        mode: MtlsMode::of(policy.mtls),
+        ports: policy.port_level_mtls.iter().map(|(port, mtls)| (*port, MtlsMode::of(Some(*mtls)))).collect(),
+        provenance: reference(policy),
+    })
+}
+
+#[cfg(test)]
+mod tests;

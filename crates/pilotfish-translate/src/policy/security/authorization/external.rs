@@ -1,0 +1,158 @@
+//! Services that are asked whether a request may pass (`CUSTOM`), as extension providers of the mesh settings name them.
+
+use super::matchers;
+use super::rbac::{HTTP, MARKED, TCP, TCP_STATS};
+use crate::engine::Cx;
+use crate::policy::security::provider::{Named, cluster_of};
+use crate::xds::lds::filters;
+use crate::xds::lds::tcp_proxy::duration;
+use pilotfish_config::mesh::{
+    EnvoyExternalAuthorizationGrpcProvider as GrpcProvider,
+    EnvoyExternalAuthorizationHttpProvider as HttpProvider, EnvoyExternalAuthorizationRequestBody as Body,
+};
+use pilotfish_proto::Duration;
+use pilotfish_proto::envoy::config::core::v3::{
+    ApiVersion, GrpcService, HeaderValue, HttpUri, grpc_service, http_uri,
+};
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use pilotfish_proto::envoy::extensions::filters::http::ext_authz::v3::{
+    AuthorizationRequest, AuthorizationResponse, BufferSettings, ExtAuthz, HttpService, ext_authz::Services,
+};
+use pilotfish_proto::envoy::extensions::filters::network::ext_authz::v3::ExtAuthz as TcpExtAuthz;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use pilotfish_proto::envoy::r#type::matcher::v3::{ListStringMatcher, MetadataMatcher, StringMatcher};
+use pilotfish_proto::envoy::r#type::v3::{HttpStatus, StatusCode};
+
+/// The beginning of the names of rules whose matches are asked about.
+pub(super) const MARK: &str = "istio-ext-authz-";
+/// What is looked for in the name of the rule that matched.
+const MARK_FOUND: &str = "istio-ext-authz";
+
+/// How long an answer may take where nothing is written: the DestinationRule of the service decides.
+const TIMEOUT: Duration = Duration { seconds: 600, nanos: 0 };
+
+/// The filters that ask a service.
+#[derive(Clone, Debug)]
+pub(super) struct Authorizer {
+    /// About requests.
+    pub(super) http: HttpFilter,
+    /// About connections, for services that can be asked.
+    pub(super) tcp: Option<Filter>,
+}
+
+impl Authorizer {
+    /// The authorizer of a provider; `None` when there is no such provider, it is no authorizer, or its service is unknown.
+    pub(super) fn find(cx: &Cx<'_>, name: &str) -> Option<Self> {
+        let mesh = cx.mesh();
+        let provider = mesh.extension_provider(name)?;
+        if let Some(http) = &provider.envoy_ext_authz_http {
+            return of_http(http, cluster_of(cx, &http.service, http.port)?);
+        }
+        let grpc = provider.envoy_ext_authz_grpc.as_ref()?;
+        of_grpc(grpc, cluster_of(cx, &grpc.service, grpc.port)?)
+    }
+}
+
+fn of_http(provider: &HttpProvider, service: Named) -> Option<Authorizer> {
+    let request = &provider.include_request_headers_in_check;
+    let request = if request.is_empty() { &provider.include_headers_in_check } else { request };
+    let config = ExtAuthz {
+        transport_api_version: ApiVersion::V3.into(),
+        failure_mode_allow: provider.fail_open,
+        status_on_error: status(&provider.status_on_error)?,
+        with_request_body: body(provider.include_request_body_in_check.as_ref()),
+        allowed_headers: headers(request),
+        filter_enabled_metadata: Some(marked(HTTP)),
+        services: Some(Services::HttpService(http_service(provider, service))),
+        ..Default::default()
+    };
+    Some(Authorizer { http: filters::http("envoy.filters.http.ext_authz", &config), tcp: None })
+}
+
+fn http_service(provider: &HttpProvider, service: Named) -> HttpService {
+    let added = provider.include_additional_headers_in_check.iter();
+    let added: Vec<HeaderValue> = added
+        .map(|(key, value)| HeaderValue { key: key.clone(), value: value.clone(), ..Default::default() })
+        .collect();
+    let response = AuthorizationResponse {
+        allowed_upstream_headers: headers(&provider.headers_to_upstream_on_allow),
+        allowed_client_headers: headers(&provider.headers_to_downstream_on_deny),
+        allowed_client_headers_on_success: headers(&provider.headers_to_downstream_on_allow),
+        ..Default::default()
+    };
+    HttpService {
+        server_uri: Some(HttpUri {
+            uri: format!("http://{}", service.host),
+            timeout: provider.timeout.and_then(duration).or(Some(TIMEOUT)),
+            http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(service.cluster)),
+        }),
+        path_prefix: provider.path_prefix.clone(),
+        authorization_request: (!added.is_empty())
+            .then(|| AuthorizationRequest { headers_to_add: added, ..Default::default() }),
+        authorization_response: (response != AuthorizationResponse::default()).then_some(response),
+        ..Default::default()
+    }
+}
+
+fn of_grpc(provider: &GrpcProvider, service: Named) -> Option<Authorizer> {
+    let target = grpc_service::EnvoyGrpc {
+        cluster_name: service.cluster,
+        authority: service.host,
+        ..Default::default()
+    };
+    let service = GrpcService {
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(target)),
+        timeout: provider.timeout.and_then(duration).or(Some(TIMEOUT)),
+        ..Default::default()
+    };
+    let http = ExtAuthz {
+        transport_api_version: ApiVersion::V3.into(),
+        failure_mode_allow: provider.fail_open,
+        status_on_error: status(&provider.status_on_error)?,
+        with_request_body: body(provider.include_request_body_in_check.as_ref()),
+        filter_enabled_metadata: Some(marked(HTTP)),
+        services: Some(Services::GrpcService(service.clone())),
+        ..Default::default()
+    };
+    let tcp = TcpExtAuthz {
+        stat_prefix: TCP_STATS.to_owned(),
+        grpc_service: Some(service),
+        failure_mode_allow: provider.fail_open,
+        transport_api_version: ApiVersion::V3.into(),
+        filter_enabled_metadata: Some(marked(TCP)),
+        ..Default::default()
+    };
+    Some(Authorizer {
+        http: filters::http("envoy.filters.http.ext_authz", &http),
+        tcp: Some(filters::network("envoy.filters.network.ext_authz", &tcp)),
+    })
+}
+
+/// The status of requests that could not be asked about; the outer `None` when what is written is no status.
+fn status(written: &str) -> Option<Option<HttpStatus>> {
+    if written.is_empty() {
+        return Some(None);
+    }
+    let code = StatusCode::try_from(written.parse::<i32>().ok()?).ok()?;
+    Some(Some(HttpStatus { code: code.into() }))
+}
+
+fn body(written: Option<&Body>) -> Option<BufferSettings> {
+    written.map(|body| BufferSettings {
+        max_request_bytes: body.max_request_bytes,
+        allow_partial_message: body.allow_partial_message,
+        pack_as_bytes: body.pack_as_bytes,
+    })
+}
+
+/// Header names, with a `*` at one end; `None` for none.
+fn headers(names: &[String]) -> Option<ListStringMatcher> {
+    let pattern = |name: &String| StringMatcher { ignore_case: true, ..matchers::text(name) };
+    (!names.is_empty()).then(|| ListStringMatcher { patterns: names.iter().map(pattern).collect() })
+}
+
+/// Whether a rule of the RBAC filter before has matched.
+fn marked(filter: &str) -> MetadataMatcher {
+    let key = format!("{MARKED}shadow_effective_policy_id");
+    matchers::metadata(filter, [key.as_str()], matchers::value(matchers::prefix(MARK_FOUND)))
+}

@@ -1,0 +1,101 @@
+//! AuthorizationPolicy for gRPC servers without a proxy, which know filters that deny or allow, and nothing else.
+
+use super::Subject;
+use super::condition::Untested;
+use super::matchers;
+use super::rbac::HTTP;
+use super::rule::Model;
+use super::trust_domain::TrustDomains;
+use crate::engine::{Cx, reference};
+use crate::xds::lds::filters;
+use pilotfish_config::security::{AuthorizationAction, AuthorizationPolicy};
+use pilotfish_model::{ObjectRef, Typed};
+use pilotfish_proto::envoy::config::rbac::v3::permission::Rule;
+use pilotfish_proto::envoy::config::rbac::v3::{Permission, Rbac, rbac::Action};
+use pilotfish_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use pilotfish_proto::envoy::extensions::path::r#match::uri_template::v3::UriTemplateMatchConfig;
+use prost::Message;
+
+/// The filters of the policies that concern a server, and the policies. Identities stand for themselves alone, whatever aliases
+/// the trust domain has; a policy on trial counts like any other.
+pub(in crate::policy::security) fn of(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<ObjectRef>) {
+    let policies = subject.policies::<AuthorizationPolicy>(cx);
+    let with = |action| policies.iter().filter(move |policy| policy.action == action);
+    let deny = filter(&format!("{HTTP}.DENY"), Action::Deny, with(AuthorizationAction::Deny));
+    let allow = filter(HTTP, Action::Allow, with(AuthorizationAction::Allow));
+    let provenance = policies.iter().map(reference).collect();
+    (deny.into_iter().chain(allow).collect(), provenance)
+}
+
+fn filter<'a>(
+    name: &str,
+    action: Action,
+    policies: impl Iterator<Item = &'a Typed<AuthorizationPolicy>>,
+) -> Option<HttpFilter> {
+    let untested = if action == Action::Allow { Untested::DropsRule } else { Untested::IsLeftOut };
+    let mut rbac = Rbac { action: action.into(), ..Default::default() };
+    for policy in policies {
+        for (index, rule) in policy.rules.iter().enumerate() {
+            let model = Model::read(rule, policy.namespace(), &TrustDomains::as_written());
+            let Some(Ok(mut found)) = model.map(|model| model.policy(false, untested)) else { continue };
+            found.permissions.iter_mut().for_each(write_out_templates);
+            rbac.policies.insert(format!("{}-{}-{index}", policy.namespace(), policy.name()), found);
+        }
+    }
+    let config = HttpRbac { rules: Some(rbac), ..Default::default() };
+    let used = config.rules.as_ref().is_some_and(|rbac| !rbac.policies.is_empty());
+    used.then(|| filters::http(name, &config))
+}
+
+/// gRPC refuses the listener as a whole for a template of a path; as a regular expression it understands it.
+fn write_out_templates(permission: &mut Permission) {
+    match &mut permission.rule {
+        Some(Rule::AndRules(set) | Rule::OrRules(set)) => set.rules.iter_mut().for_each(write_out_templates),
+        Some(Rule::NotRule(inner)) => write_out_templates(inner),
+        Some(Rule::UriTemplate(template)) => {
+            let config = template.typed_config.as_ref();
+            let read = config.and_then(|any| UriTemplateMatchConfig::decode(&*any.value).ok());
+            let regex = regex_of_template(&read.unwrap_or_default().path_template);
+            permission.rule = Some(Rule::UrlPath(matchers::path_by(matchers::regex(regex))));
+        }
+        _ => {}
+    }
+}
+
+/// `*` stands for one element of the path, `**` for any number.
+fn regex_of_template(template: &str) -> String {
+    let element = |element: &str| match element {
+        "*" => "[^/]+".to_owned(),
+        "**" => ".*".to_owned(),
+        text => regex::escape(text),
+    };
+    template.split('/').map(element).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::envoy::config::rbac::v3::permission::Set;
+
+    #[test]
+    fn a_template_is_a_regular_expression() {
+        let templates = [("/*/none", "/[^/]+/none"), ("/a.b/**", r"/a\.b/.*"), ("/**/x/*", "/.*/x/[^/]+")];
+        for (template, regex) in templates {
+            assert_eq!(regex_of_template(template), regex);
+        }
+    }
+
+    #[test]
+    fn templates_are_found_at_any_depth() {
+        let template = matchers::path_template("/{*}/none").map(Rule::UriTemplate);
+        let leaf = Permission { rule: template };
+        let not = Permission { rule: Some(Rule::NotRule(Box::new(leaf))) };
+        let mut all = Permission { rule: Some(Rule::OrRules(Set { rules: vec![not] })) };
+        write_out_templates(&mut all);
+        let path = matchers::path_by(matchers::regex("/[^/]+/none"));
+        let leaf = Permission { rule: Some(Rule::UrlPath(path)) };
+        let not = Permission { rule: Some(Rule::NotRule(Box::new(leaf))) };
+        assert_eq!(all.rule, Some(Rule::OrRules(Set { rules: vec![not] })));
+    }
+}

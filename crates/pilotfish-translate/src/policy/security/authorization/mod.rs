@@ -1,0 +1,69 @@
+//! AuthorizationPolicy as filters. Policies that ask another service come first, then what is only logged, what is denied,
+//! what is allowed.
+
+mod condition;
+mod external;
+pub(super) mod grpc;
+mod matchers;
+mod rbac;
+mod rule;
+mod trust_domain;
+
+use super::{Filters, Subject};
+use crate::engine::{Cx, reference};
+use external::Authorizer;
+use pilotfish_config::security::{AuthorizationAction, AuthorizationPolicy};
+use pilotfish_model::Typed;
+use pilotfish_proto::envoy::config::rbac::v3::rbac::Action;
+use rbac::{Protocol, Rules};
+use std::collections::BTreeSet;
+use trust_domain::TrustDomains;
+
+/// The filters of the policies that concern a subject.
+pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> Filters {
+    let policies = subject.policies::<AuthorizationPolicy>(cx);
+    let mut filters = Filters { provenance: policies.iter().map(reference).collect(), ..Filters::default() };
+    let domains = TrustDomains::of(cx);
+    let with = |action| policies.iter().filter(move |policy| policy.action == action).collect::<Vec<_>>();
+    ask(cx, &with(AuthorizationAction::Custom), &domains, &mut filters);
+    let actions = [
+        (AuthorizationAction::Audit, Action::Log),
+        (AuthorizationAction::Deny, Action::Deny),
+        (AuthorizationAction::Allow, Action::Allow),
+    ];
+    for (written, action) in actions {
+        let policies = with(written);
+        if policies.is_empty() {
+            continue;
+        }
+        let rules = |protocol| Rules::build(&policies, action, protocol, &domains, "");
+        filters.decide_http.push(rules(Protocol::Http).http_filter());
+        filters.decide_tcp.push(rules(Protocol::Tcp).tcp_filter());
+    }
+    filters
+}
+
+/// Policies that ask another service. Their rules only mark what is asked about. Where there is no such service, or several, what
+/// would be asked about is denied.
+fn ask(cx: &Cx<'_>, policies: &[&Typed<AuthorizationPolicy>], domains: &TrustDomains, filters: &mut Filters) {
+    if policies.is_empty() {
+        return;
+    }
+    let rules = |protocol| Rules::build(policies, Action::Deny, protocol, domains, external::MARK);
+    let names: BTreeSet<&str> = policies
+        .iter()
+        .map(|policy| policy.provider.as_ref().map_or("", |provider| provider.name.as_str()))
+        .collect();
+    let only = if names.len() == 1 { names.first().copied() } else { None };
+    let Some(authorizer) = only.and_then(|name| Authorizer::find(cx, name)) else {
+        filters.ask_http.push(rules(Protocol::Http).without_authorizer().http_filter());
+        filters.ask_tcp.push(rules(Protocol::Tcp).without_authorizer().tcp_filter());
+        return;
+    };
+    filters.ask_http.push(rules(Protocol::Http).marking().http_filter());
+    filters.ask_http.push(authorizer.http);
+    if let Some(tcp) = authorizer.tcp {
+        filters.ask_tcp.push(rules(Protocol::Tcp).marking().tcp_filter());
+        filters.ask_tcp.push(tcp);
+    }
+}

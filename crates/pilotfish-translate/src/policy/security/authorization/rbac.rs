@@ -1,0 +1,130 @@
+//! The rules of several policies as one filter that allows, denies or logs.
+
+use super::condition::Untested;
+use super::rule::{Model, never};
+use super::trust_domain::TrustDomains;
+use crate::xds::lds::filters;
+use pilotfish_config::security::AuthorizationPolicy;
+use pilotfish_model::Typed;
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use pilotfish_proto::envoy::config::rbac::v3::{Policy, Rbac, rbac::Action};
+use pilotfish_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use pilotfish_proto::envoy::extensions::filters::network::rbac::v3::Rbac as TcpRbac;
+
+/// The names of the filters, under which others find what they decided.
+pub(super) const HTTP: &str = "envoy.filters.http.rbac";
+/// As above, for streams.
+pub(super) const TCP: &str = "envoy.filters.network.rbac";
+/// The prefix of statistics on streams.
+pub(super) const TCP_STATS: &str = "tcp.";
+/// The prefix of what rules that ask another service have found.
+pub(super) const MARKED: &str = "istio_ext_authz_";
+
+/// The annotation by which a policy is tried without being enforced.
+const DRY_RUN: &str = "istio.io/dry-run";
+
+/// What the rules are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Requests.
+    Http,
+    /// Streams of bytes.
+    Tcp,
+}
+
+/// The configuration of one filter.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    enforced: Option<Rbac>,
+    /// Evaluated without effect.
+    tried: Option<Rbac>,
+    /// The prefix of what the tried ones found.
+    prefix: &'static str,
+}
+
+impl Rules {
+    /// The rules of policies with one action.
+    pub(super) fn build(
+        policies: &[&Typed<AuthorizationPolicy>],
+        action: Action,
+        protocol: Protocol,
+        domains: &TrustDomains,
+        mark: &str,
+    ) -> Self {
+        let mut rules = Self::default();
+        for policy in policies {
+            let on_trial = is_on_trial(policy);
+            let target = if on_trial { &mut rules.tried } else { &mut rules.enforced };
+            let rbac = target.get_or_insert_with(|| Rbac { action: action.into(), ..Default::default() });
+            rbac.policies.extend(of_policy(policy, action, protocol, domains, mark));
+        }
+        let denies = rules.tried.as_ref().is_some_and(|rbac| rbac.action == i32::from(Action::Deny));
+        rules.prefix = if denies { "istio_dry_run_deny_" } else { "istio_dry_run_allow_" };
+        rules
+    }
+
+    /// Rules whose matches are only noted, for the filter that asks.
+    pub(super) fn marking(self) -> Self {
+        Self { enforced: None, tried: self.enforced, prefix: MARKED }
+    }
+
+    /// Rules that deny what cannot be asked about.
+    pub(super) fn without_authorizer(self) -> Self {
+        let mut denied = self.enforced.unwrap_or_default();
+        denied.action = Action::Deny.into();
+        let renamed = std::mem::take(&mut denied.policies).into_iter();
+        denied.policies =
+            renamed.map(|(name, policy)| (format!("{name}-deny-due-to-bad-CUSTOM-action"), policy)).collect();
+        Self { enforced: Some(denied), tried: None, prefix: "" }
+    }
+
+    /// As a filter for requests.
+    pub(super) fn http_filter(self) -> HttpFilter {
+        let config = HttpRbac {
+            rules: self.enforced,
+            shadow_rules: self.tried,
+            shadow_rules_stat_prefix: self.prefix.to_owned(),
+            ..Default::default()
+        };
+        filters::http(HTTP, &config)
+    }
+
+    /// As a filter for streams.
+    pub(super) fn tcp_filter(self) -> Filter {
+        let config = TcpRbac {
+            rules: self.enforced,
+            shadow_rules: self.tried,
+            shadow_rules_stat_prefix: self.prefix.to_owned(),
+            stat_prefix: TCP_STATS.to_owned(),
+            ..Default::default()
+        };
+        filters::network(TCP, &config)
+    }
+}
+
+fn is_on_trial(policy: &Typed<AuthorizationPolicy>) -> bool {
+    let written = policy.meta().annotations.get(DRY_RUN).map_or("", String::as_str);
+    matches!(written, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+/// The rules of one policy by name; rules that cannot be tested are left out.
+fn of_policy(
+    policy: &Typed<AuthorizationPolicy>,
+    action: Action,
+    protocol: Protocol,
+    domains: &TrustDomains,
+    mark: &str,
+) -> Vec<(String, Policy)> {
+    let name =
+        |index: usize| format!("{mark}ns[{}]-policy[{}]-rule[{index}]", policy.namespace(), policy.name());
+    if policy.rules.is_empty() {
+        return vec![(name(0), never())];
+    }
+    let untested = if action == Action::Allow { Untested::DropsRule } else { Untested::IsLeftOut };
+    let rules = policy.rules.iter().enumerate().filter_map(|(index, rule)| {
+        let model = Model::read(rule, policy.namespace(), domains)?;
+        Some((name(index), model.policy(protocol == Protocol::Tcp, untested).ok()?))
+    });
+    rules.collect()
+}

@@ -1,0 +1,167 @@
+//! RequestAuthentication: tokens are checked where there are any. Whether there must be one is for AuthorizationPolicies.
+
+use super::Subject;
+use super::provider::cluster_of;
+use crate::engine::{Cx, reference};
+use crate::xds::lds::filters;
+use crate::xds::lds::tcp_proxy::duration;
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+use pilotfish_config::security::{JwtRule, RequestAuthentication};
+use pilotfish_model::ObjectRef;
+use pilotfish_proto::Duration;
+use pilotfish_proto::envoy::config::core::v3::{DataSource, HttpUri, data_source, http_uri};
+use pilotfish_proto::envoy::config::route::v3::{RouteMatch, route_match};
+use pilotfish_proto::envoy::extensions::filters::http::jwt_authn::v3::{
+    JwksAsyncFetch, JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement,
+    JwtRequirementAndList, JwtRequirementOrList, RemoteJwks, RequirementRule,
+    jwt_provider::{JwksSourceSpecifier, NormalizePayload},
+    jwt_requirement::RequiresType,
+    requirement_rule::RequirementType,
+};
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The name of the filter, under which other filters find the claims.
+pub(super) const FILTER: &str = "envoy.filters.http.jwt_authn";
+/// Where the claims are in the metadata of a request.
+pub(super) const PAYLOAD: &str = "payload";
+
+/// How long keys may take to come, and how long they are kept.
+const FETCH: Duration = Duration { seconds: 5, nanos: 0 };
+const KEEP: Duration = Duration { seconds: 300, nanos: 0 };
+
+/// The filter that checks the tokens of a subject, and the policies that it comes from.
+pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<ObjectRef>) {
+    let mut policies = subject.policies::<RequestAuthentication>(cx);
+    let root = cx.mesh().root_namespace.clone();
+    // Of two rules for one issuer, that of the own namespace comes first.
+    policies.sort_by_key(|policy| policy.namespace() == root.as_str());
+    let mut rules: Vec<&JwtRule> = policies.iter().flat_map(|policy| &policy.jwt_rules).collect();
+    rules.sort_by(|a, b| a.issuer.cmp(&b.issuer));
+    if rules.is_empty() {
+        return (None, Vec::new());
+    }
+    let providers: BTreeMap<String, JwtProvider> = rules
+        .iter()
+        .enumerate()
+        .map(|(index, rule)| (name(index), provider(cx, rule, subject.is_gateway)))
+        .collect();
+    let config = JwtAuthentication {
+        providers,
+        rules: vec![RequirementRule {
+            r#match: Some(RouteMatch {
+                path_specifier: Some(route_match::PathSpecifier::Prefix("/".to_owned())),
+                ..Default::default()
+            }),
+            requirement_type: Some(RequirementType::Requires(requirement(rules.len()))),
+        }],
+        bypass_cors_preflight: true,
+        ..Default::default()
+    };
+    (Some(filters::http(FILTER, &config)), policies.iter().map(reference).collect())
+}
+
+fn name(index: usize) -> String {
+    format!("origins-{index}")
+}
+
+fn provider(cx: &Cx<'_>, rule: &JwtRule, is_gateway: bool) -> JwtProvider {
+    let claims = ["permission", "scope"].into_iter().chain(rule.space_delimited_claims.iter().map(|c| &**c));
+    let claims: BTreeSet<String> = claims.map(str::to_owned).collect();
+    JwtProvider {
+        issuer: rule.issuer.clone(),
+        audiences: rule.audiences.clone(),
+        forward: rule.forward_original_token,
+        forward_payload_header: rule.output_payload_to_header.clone(),
+        payload_in_metadata: PAYLOAD.to_owned(),
+        normalize_payload_in_metadata: Some(NormalizePayload {
+            space_delimited_claims: claims.into_iter().collect(),
+        }),
+        from_headers: rule
+            .from_headers
+            .iter()
+            .map(|header| JwtHeader { name: header.name.clone(), value_prefix: header.prefix.clone() })
+            .collect(),
+        from_params: rule.from_params.clone(),
+        from_cookies: rule.from_cookies.clone(),
+        claim_to_headers: rule
+            .output_claim_to_headers
+            .iter()
+            .map(|to| JwtClaimToHeader {
+                header_name: to.header.clone(),
+                claim_name: to.claim.clone(),
+                ..Default::default()
+            })
+            .collect(),
+        // Routes of gateways may look at claims, so the route is chosen again.
+        clear_route_cache: is_gateway,
+        jwks_source_specifier: Some(keys(cx, rule)),
+        ..Default::default()
+    }
+}
+
+/// The keys: written in the rule, or fetched by the proxy from a service of the mesh. Keys of an address that no service has
+/// cannot be had here: a key that signs nothing stands in, so that every token of the issuer is refused.
+fn keys(cx: &Cx<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
+    if !rule.jwks.is_empty() || rule.jwks_uri.is_empty() {
+        return inline(rule.jwks.clone());
+    }
+    let Some(cluster) = cluster_of_uri(cx, &rule.jwks_uri) else { return inline(refusing(&rule.jwks_uri)) };
+    JwksSourceSpecifier::RemoteJwks(RemoteJwks {
+        http_uri: Some(HttpUri {
+            uri: rule.jwks_uri.clone(),
+            timeout: rule.timeout.and_then(duration).or(Some(FETCH)),
+            http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(cluster)),
+        }),
+        cache_duration: Some(KEEP),
+        async_fetch: Some(JwksAsyncFetch::default()),
+        ..Default::default()
+    })
+}
+
+fn inline(keys: String) -> JwksSourceSpecifier {
+    JwksSourceSpecifier::LocalJwks(DataSource {
+        specifier: Some(data_source::Specifier::InlineString(keys)),
+        ..Default::default()
+    })
+}
+
+/// A well-formed key set in which no issuer's key is.
+fn refusing(uri: &str) -> String {
+    let modulus = BASE64_URL_SAFE_NO_PAD.encode(uri);
+    format!(r#"{{"keys":[ {{"e":"AQAB","kid":"abc","kty":"RSA","n":"{modulus}"}}]}}"#)
+}
+
+fn cluster_of_uri(cx: &Cx<'_>, uri: &str) -> Option<String> {
+    let (rest, default_port) = match uri.split_once("://")? {
+        ("https", rest) => (rest, 443),
+        ("http", rest) => (rest, 80),
+        _ => return None,
+    };
+    let authority = rest.split(['/', '?']).next()?;
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().ok()?),
+        None => (authority, default_port),
+    };
+    cluster_of(cx, host, port).map(|named| named.cluster)
+}
+
+/// A token is optional, but one that is there must be valid. With several issuers one valid token is enough, since they may look for
+/// it at the same place.
+fn requirement(count: usize) -> JwtRequirement {
+    let named = |index| require(RequiresType::ProviderName(name(index)));
+    let optional = |index| {
+        let missing = require(RequiresType::AllowMissing(()));
+        require(RequiresType::RequiresAny(JwtRequirementOrList { requirements: vec![named(index), missing] }))
+    };
+    if count == 1 {
+        return optional(0);
+    }
+    let all = JwtRequirementAndList { requirements: (0..count).map(optional).collect() };
+    let any = (0..count).map(named).chain([require(RequiresType::RequiresAll(all))]).collect();
+    require(RequiresType::RequiresAny(JwtRequirementOrList { requirements: any }))
+}
+
+fn require(kind: RequiresType) -> JwtRequirement {
+    JwtRequirement { requires_type: Some(kind) }
+}

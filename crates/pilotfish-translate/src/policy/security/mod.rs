@@ -1,0 +1,58 @@
+//! Who may send requests to a workload: AuthorizationPolicy and RequestAuthentication as filters.
+//!
+//! ```text
+//! Subject (namespace, labels) ─▶ policies that select it ─▶ FiltersFor: for requests and for streams
+//! ```
+
+mod authorization;
+mod jwt;
+mod provider;
+mod select;
+
+pub use provider::{Named, cluster_of};
+pub use select::Subject;
+
+use crate::engine::{Cx, Query};
+use pilotfish_model::ObjectRef;
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+
+/// The filters of policies for a gRPC server without a proxy, and the policies.
+#[must_use]
+pub fn grpc_filters(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<ObjectRef>) {
+    authorization::grpc::of(cx, subject)
+}
+
+/// The filters that the policies of a subject put into its listeners.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FiltersFor(pub Subject);
+
+/// The answer to [`FiltersFor`]. Requests pass the filters in the order of the fields.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filters {
+    /// Ask another service about requests (`CUSTOM`).
+    pub ask_http: Vec<HttpFilter>,
+    /// Checks tokens.
+    pub authenticate: Option<HttpFilter>,
+    /// Decide about requests.
+    pub decide_http: Vec<HttpFilter>,
+    /// Ask another service about connections (`CUSTOM`).
+    pub ask_tcp: Vec<Filter>,
+    /// Decide about connections.
+    pub decide_tcp: Vec<Filter>,
+    /// The policies.
+    pub provenance: Vec<ObjectRef>,
+}
+
+impl Query for FiltersFor {
+    type Output = Filters;
+
+    fn compute(&self, cx: &Cx<'_>) -> Filters {
+        let authorization = authorization::of(cx, &self.0);
+        let (authenticate, tokens) = jwt::of(cx, &self.0);
+        let mut filters = authorization;
+        filters.authenticate = authenticate;
+        filters.provenance.extend(tokens);
+        filters
+    }
+}

@@ -1,0 +1,64 @@
+//! Telemetry: which Telemetry objects concern a proxy, and what they say.
+//!
+//! ```text
+//! Telemetry of the root namespace ─▶ of the proxy's namespace ─▶ those that select the proxy
+//! ```
+//! Later ones override earlier ones. Of several objects for a whole namespace the oldest counts.
+
+pub mod access_log;
+mod format;
+pub mod metrics;
+mod provider;
+pub mod tracing;
+
+use crate::engine::{Cx, Query};
+use crate::policy::attachment::{Policy, concerns};
+use pilotfish_config::telemetry::Telemetry;
+use pilotfish_model::{LabelMap, Namespace, Typed};
+
+/// The Telemetry objects that concern proxies of a namespace with these labels, in the order in which they override each other.
+#[must_use]
+pub fn applicable(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Vec<Typed<Telemetry>> {
+    let root: Namespace = cx.mesh().root_namespace.as_str().into();
+    let mut found: Vec<Typed<Telemetry>> =
+        cx.get(&TelemetriesIn(root.clone())).whole.iter().cloned().collect();
+    let own = cx.get(&TelemetriesIn(namespace.clone()));
+    if *namespace != root {
+        found.extend(own.whole.iter().cloned());
+    }
+    // Of those that select the proxy the oldest counts, too.
+    let selecting = own.selecting.iter().find(|telemetry| concerns(telemetry, namespace, labels));
+    found.extend(selecting.cloned());
+    found
+}
+
+/// The Telemetry objects of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TelemetriesIn(Namespace);
+
+#[derive(Debug, Default, PartialEq)]
+struct Telemetries {
+    /// The one for all proxies of the namespace.
+    whole: Option<Typed<Telemetry>>,
+    /// Those for some, by selector or because they are attached to them, the oldest first.
+    selecting: Vec<Typed<Telemetry>>,
+}
+
+impl Query for TelemetriesIn {
+    type Output = Telemetries;
+
+    fn compute(&self, cx: &Cx<'_>) -> Telemetries {
+        let mut objects = cx.objects_in::<Telemetry>(&self.0);
+        objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+        let mut out = Telemetries::default();
+        for object in objects {
+            let selects = object.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
+            if selects || object.is_attached() {
+                out.selecting.push(object);
+            } else {
+                out.whole.get_or_insert(object);
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,61 @@
+//! Extension providers of the mesh settings, by name and as Envoy reaches them.
+
+use crate::policy::security::Named;
+use pilotfish_config::mesh::{ExtensionProvider, HttpHeader, MeshConfig};
+use pilotfish_proto::Duration;
+use pilotfish_proto::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use pilotfish_proto::envoy::config::core::v3::{
+    GrpcService, HeaderValue, HeaderValueOption, HttpService, HttpUri, grpc_service, http_uri,
+};
+
+/// The provider of that name, in any case.
+pub(super) fn find<'a>(mesh: &'a MeshConfig, name: &str) -> Option<&'a ExtensionProvider> {
+    mesh.extension_providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
+}
+
+/// A gRPC service behind a cluster.
+pub(super) fn grpc(service: &Named) -> GrpcService {
+    let target = grpc_service::EnvoyGrpc {
+        cluster_name: service.cluster.clone(),
+        authority: service.host.clone(),
+        ..Default::default()
+    };
+    GrpcService {
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(target)),
+        ..Default::default()
+    }
+}
+
+/// An HTTP service behind a cluster.
+pub(super) fn http(
+    service: &Named,
+    uri: String,
+    timeout: Option<Duration>,
+    headers: &[HttpHeader],
+) -> HttpService {
+    HttpService {
+        http_uri: Some(HttpUri {
+            uri,
+            timeout,
+            http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(service.cluster.clone())),
+        }),
+        request_headers_to_add: headers
+            .iter()
+            .map(|header| HeaderValueOption {
+                header: Some(header_value(header)),
+                append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    }
+}
+
+/// A header with a fixed value. One from the control plane's environment is empty: the environment is no input of translation.
+pub(super) fn header_value(header: &HttpHeader) -> HeaderValue {
+    HeaderValue {
+        key: header.name.clone(),
+        value: header.value.clone().unwrap_or_default(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,137 @@
+//! WasmPlugins: which ones a listener has, as filters whose configuration the proxy asks for by name (ECDS).
+
+mod resource;
+
+pub use resource::{NAME_PREFIX, extension_config};
+
+use crate::engine::Cx;
+use crate::policy::attachment::concerns;
+use crate::policy::telemetry::metrics::ListenerClass;
+use pilotfish_config::WorkloadMode;
+use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
+use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed};
+use pilotfish_proto::envoy::config::core::v3::{
+    AggregatedConfigSource, ApiVersion, ConfigSource, ExtensionConfigSource,
+    config_source::ConfigSourceSpecifier,
+};
+use pilotfish_proto::envoy::config::listener::v3::{Filter, filter};
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpFilter, http_filter,
+};
+
+/// The plugins that concern a proxy, in the order of their filters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plugins {
+    list: Vec<Typed<WasmPlugin>>,
+}
+
+/// What of a filter chain decides over which plugins it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Which side the listener is on.
+    pub class: ListenerClass,
+    /// The listener's port; to a workload, the workload's port.
+    pub port: u32,
+}
+
+impl Plugins {
+    /// The plugins of a proxy: of the root namespace, then of its own; of each phase, those with the highest priority first.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Self {
+        let root: Namespace = cx.mesh().root_namespace.as_str().into();
+        let mut list = concerning(cx, &root, namespace, labels);
+        if *namespace != root {
+            list.extend(concerning(cx, namespace, namespace, labels));
+        }
+        // Stable: equal priorities stay in order of namespace and age. None at all is the lowest.
+        list.sort_by_key(|plugin| std::cmp::Reverse(plugin.priority));
+        Self { list }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The HTTP filters of a phase.
+    #[must_use]
+    pub fn http(&self, phase: PluginPhase, traffic: Traffic) -> Vec<HttpFilter> {
+        let found = self.list.iter().filter(|plugin| plugin.r#type != PluginType::Network);
+        found.filter(|plugin| applies(plugin, phase, traffic)).map(http_filter).collect()
+    }
+
+    /// The network filters of a phase.
+    #[must_use]
+    pub fn network(&self, phase: PluginPhase, traffic: Traffic) -> Vec<Filter> {
+        let found = self.list.iter().filter(|plugin| plugin.r#type == PluginType::Network);
+        found.filter(|plugin| applies(plugin, phase, traffic)).map(network_filter).collect()
+    }
+
+    /// The objects.
+    #[must_use]
+    pub fn provenance(&self) -> Vec<ObjectRef> {
+        self.list.iter().map(crate::engine::reference).collect()
+    }
+}
+
+/// The plugins of a namespace that concern a workload, the oldest first.
+fn concerning(
+    cx: &Cx<'_>,
+    from: &Namespace,
+    namespace: &Namespace,
+    labels: &LabelMap,
+) -> Vec<Typed<WasmPlugin>> {
+    let mut plugins = cx.objects_in::<WasmPlugin>(from);
+    plugins.retain(|plugin| concerns(plugin, namespace, labels));
+    plugins.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+    plugins
+}
+
+fn applies(plugin: &WasmPlugin, phase: PluginPhase, traffic: Traffic) -> bool {
+    plugin.phase == phase && (plugin.r#match.is_empty() || plugin.r#match.iter().any(|m| matches(m, traffic)))
+}
+
+fn matches(selector: &TrafficSelector, traffic: Traffic) -> bool {
+    let by_mode = match selector.mode {
+        WorkloadMode::Undefined | WorkloadMode::ClientAndServer => true,
+        WorkloadMode::Client => traffic.class != ListenerClass::Inbound,
+        WorkloadMode::Server => traffic.class == ListenerClass::Inbound,
+    };
+    by_mode && (selector.ports.is_empty() || selector.ports.iter().any(|port| port.number == traffic.port))
+}
+
+fn http_filter(plugin: &Typed<WasmPlugin>) -> HttpFilter {
+    let kinds = ["envoy.extensions.filters.http.wasm.v3.Wasm", "envoy.extensions.filters.http.rbac.v3.RBAC"];
+    HttpFilter {
+        name: resource::name_of(plugin),
+        config_type: Some(http_filter::ConfigType::ConfigDiscovery(discovery(kinds))),
+        ..Default::default()
+    }
+}
+
+fn network_filter(plugin: &Typed<WasmPlugin>) -> Filter {
+    let kinds =
+        ["envoy.extensions.filters.network.wasm.v3.Wasm", "envoy.extensions.filters.network.rbac.v3.RBAC"];
+    Filter {
+        name: resource::name_of(plugin),
+        config_type: Some(filter::ConfigType::ConfigDiscovery(discovery(kinds))),
+    }
+}
+
+/// Over the same stream as everything else. RBAC is what the agent puts in place of a module that it cannot fetch.
+fn discovery(kinds: [&str; 2]) -> ExtensionConfigSource {
+    ExtensionConfigSource {
+        config_source: Some(ConfigSource {
+            initial_fetch_timeout: Some(pilotfish_proto::Duration::default()),
+            resource_api_version: ApiVersion::V3.into(),
+            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+            ..Default::default()
+        }),
+        type_urls: kinds.into_iter().map(|kind| format!("{}{kind}", pilotfish_proto::PREFIX)).collect(),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

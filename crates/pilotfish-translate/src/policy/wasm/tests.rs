@@ -1,0 +1,85 @@
+use super::*;
+use crate::engine::Query;
+use crate::testing::{labels, yaml_world};
+use pilotfish_model::{ChangeSet, Labels};
+use pilotfish_proto::envoy::extensions::filters::http::wasm::v3::Wasm;
+use pilotfish_proto::envoy::extensions::wasm::v3::plugin_config::Vm;
+use prost::Message;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct All(Labels);
+
+impl Query for All {
+    type Output = Plugins;
+
+    fn compute(&self, cx: &Cx<'_>) -> Plugins {
+        Plugins::of(cx, &"shop".into(), &self.0)
+    }
+}
+
+fn plugins(yaml: &str, app: &str) -> Arc<Plugins> {
+    let memo = crate::engine::memo::Memo::new();
+    let (current, _) = memo.advance(yaml_world(yaml), &ChangeSet::default());
+    memo.get(&current, &All(labels(&[("app", app)]))).0
+}
+
+fn names<T>(filters: &[T], name: impl Fn(&T) -> &str) -> Vec<String> {
+    filters.iter().map(|filter| name(filter).strip_prefix(NAME_PREFIX).unwrap_or("?").to_owned()).collect()
+}
+
+fn http(plugins: &Plugins, phase: PluginPhase, class: ListenerClass, port: u32) -> Vec<String> {
+    names(&plugins.http(phase, Traffic { class, port }), |filter| &filter.name)
+}
+
+const SEVERAL: &str = "
+{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: shop},
+ spec: {url: 'https://a/a.wasm', phase: AUTHN, priority: 5, selector: {matchLabels: {app: web}}}}
+---
+{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: b, namespace: shop},
+ spec: {url: 'https://a/b.wasm', phase: AUTHN, priority: 50}}
+---
+{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: c, namespace: istio-system},
+ spec: {url: 'https://a/c.wasm', phase: AUTHN}}
+---
+{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: d, namespace: shop},
+ spec: {url: 'https://a/d.wasm', match: [{mode: CLIENT, ports: [{number: 80}]}]}}
+---
+{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: e, namespace: shop},
+ spec: {url: 'https://a/e.wasm', type: NETWORK, match: [{mode: SERVER}]}}
+";
+
+#[test]
+fn plugins_are_chosen_by_workload_phase_and_traffic() {
+    use ListenerClass::{Gateway, Inbound, Outbound};
+    let web = plugins(SEVERAL, "web");
+    assert_eq!(http(&web, PluginPhase::Authn, Inbound, 8080), ["shop.b", "shop.a", "istio-system.c"]);
+    assert_eq!(http(&plugins(SEVERAL, "db"), PluginPhase::Authn, Inbound, 1), ["shop.b", "istio-system.c"]);
+    let none = PluginPhase::UnspecifiedPhase;
+    assert_eq!(http(&web, none, Outbound, 80), ["shop.d"]);
+    assert_eq!(http(&web, none, Gateway, 80), ["shop.d"]);
+    assert!(http(&web, none, Outbound, 81).is_empty() && http(&web, none, Inbound, 80).is_empty());
+    let network = |class| names(&web.network(none, Traffic { class, port: 80 }), |filter| &filter.name);
+    assert_eq!(network(Inbound), ["shop.e"]);
+    assert!(network(Outbound).is_empty());
+}
+
+#[test]
+fn the_configuration_says_where_the_module_is_and_what_it_is_told() {
+    let yaml = "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: shop},
+      spec: {url: registry.example.com/a:v1, sha256: 'abababababababababababababababababababababababababababababababab', pluginName: check, pluginConfig: {list: [1], mode: x},
+             failStrategy: FAIL_OPEN, imagePullPolicy: Always,
+             vmConfig: {env: [{name: A, value: b}, {name: HOST, valueFrom: HOST}]}}}";
+    let config = extension_config(&plugins(yaml, "web").list[0], Some("{}"));
+    let wasm = Wasm::decode(&*config.typed_config.unwrap().value).unwrap().config.unwrap();
+    assert_eq!((&*config.name, &*wasm.root_id), ("extensions.istio.io/wasmplugin/shop.a", "check"));
+    let told = String::decode(&*wasm.configuration.unwrap().value).unwrap();
+    assert_eq!(told, r#"{"list":[1],"mode":"x"}"#);
+    let Some(Vm::VmConfig(vm)) = wasm.vm else { panic!("no VM") };
+    assert!(format!("{:?}", vm.code).contains("oci://registry.example.com/a:v1"));
+    let environment = vm.environment_variables.unwrap();
+    assert_eq!(environment.host_env_keys, ["HOST"]);
+    let keys: Vec<_> = environment.key_values.keys().map(String::as_str).collect();
+    let agent = ["ISTIO_META_WASM_IMAGE_PULL_POLICY", "ISTIO_META_WASM_IMAGE_PULL_SECRET"];
+    assert_eq!(keys, ["A", agent[0], agent[1]]);
+}

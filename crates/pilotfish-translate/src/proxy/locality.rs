@@ -1,0 +1,76 @@
+//! Where a proxy runs, and the labels that say so.
+
+use crate::engine::Cx;
+use crate::proxy::Proxy;
+use crate::proxy::workload::labels_of;
+use pilotfish_model::{LabelMap, Labels, Locality};
+use std::sync::Arc;
+
+/// Labels in which workloads and endpoints carry where they are.
+pub mod topology {
+    /// The region.
+    pub const REGION: &str = "topology.kubernetes.io/region";
+    /// The zone.
+    pub const ZONE: &str = "topology.kubernetes.io/zone";
+    /// Finer than a zone.
+    pub const SUB_ZONE: &str = "topology.istio.io/subzone";
+    /// The network.
+    pub const NETWORK: &str = "topology.istio.io/network";
+    /// The cluster.
+    pub const CLUSTER: &str = "topology.istio.io/cluster";
+    /// The node.
+    pub const HOSTNAME: &str = "kubernetes.io/hostname";
+}
+
+/// Where a proxy is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// By the labels of its workload, else as it says itself.
+    pub locality: Locality,
+    /// The node: as it says itself, else by its labels; empty when not known.
+    pub node: Arc<str>,
+    /// The labels of its workload, with labels for where it is.
+    pub labels: Labels,
+}
+
+impl Place {
+    /// Where a proxy is.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let own = labels_of(cx, proxy);
+        let locality = locality_in(&own).unwrap_or_else(|| proxy.locality.clone());
+        let node: Arc<str> = match proxy.meta("NODE_NAME") {
+            "" => own.shared(topology::HOSTNAME).cloned().unwrap_or_default(),
+            node => node.into(),
+        };
+        let labels = with_topology(&own, proxy, &locality, &node);
+        Self { locality, node, labels: Arc::new(labels) }
+    }
+}
+
+fn with_topology(own: &LabelMap, proxy: &Proxy, locality: &Locality, node: &str) -> LabelMap {
+    // The registries know the network better than the proxy.
+    let unknown = own.get(topology::NETWORK).is_none_or(str::is_empty);
+    let added = [
+        (topology::REGION, &*locality.region),
+        (topology::ZONE, &*locality.zone),
+        (topology::SUB_ZONE, &*locality.sub_zone),
+        (topology::CLUSTER, proxy.cluster.as_str()),
+        (topology::HOSTNAME, node),
+        (topology::NETWORK, if unknown { proxy.network.as_str() } else { "" }),
+    ];
+    let added = added.into_iter().filter(|(_, value)| !value.is_empty());
+    own.with(added.map(|(key, value)| (key.into(), value.into())))
+}
+
+fn locality_in(labels: &LabelMap) -> Option<Locality> {
+    let part = |key: &str| labels.shared(key).cloned();
+    let parts = (part(topology::REGION), part(topology::ZONE), part(topology::SUB_ZONE));
+    let text = |part: Option<Arc<str>>| part.unwrap_or_else(|| "".into());
+    match parts {
+        (None, None, None) => None,
+        (region, zone, sub_zone) => {
+            Some(Locality { region: text(region), zone: text(zone), sub_zone: text(sub_zone) })
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What is known of one proxy: what its node says ([`Proxy`]), and what the registries know of the workload that it belongs to.
+
+pub(crate) mod locality;
+mod node;
+pub(crate) mod proxy_config;
+pub(crate) mod targets;
+pub(crate) mod workload;
+
+pub(crate) use node::{Identity, InterceptionMode, ProxyKind};
+pub use node::{NodeError, Proxy};

@@ -1,0 +1,43 @@
+//! The settings of one proxy: what it was started with, else the mesh-wide default.
+
+use crate::engine::{Cx, Query};
+use crate::proxy::Proxy;
+use pilotfish_config::mesh::ProxyConfig;
+use std::sync::Arc;
+
+/// The settings in force for proxies that bring these along (`PROXY_CONFIG` as JSON text; empty for none). They stand alone: the
+/// injector merged the mesh's settings into them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EffectiveProxyConfig(pub Arc<str>);
+
+impl Query for EffectiveProxyConfig {
+    type Output = ProxyConfig;
+
+    fn compute(&self, cx: &Cx<'_>) -> ProxyConfig {
+        if self.0.is_empty() {
+            return cx.mesh().default_config.clone();
+        }
+        serde_json::from_str(&self.0).unwrap_or_else(|error| {
+            tracing::warn!(%error, "PROXY_CONFIG of a node cannot be read: the mesh's settings are used");
+            cx.mesh().default_config.clone()
+        })
+    }
+}
+
+/// Of the settings that a proxy brings along, those of these names. None at all stay none: then the mesh's count.
+#[must_use]
+pub fn narrowed(own: &Arc<str>, names: &[&str]) -> Arc<str> {
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(own) {
+        Ok(mut settings) => {
+            settings.retain(|name, _| names.contains(&name.as_str()));
+            serde_json::Value::Object(settings).to_string().into()
+        }
+        Err(_) => own.clone(),
+    }
+}
+
+/// The settings of a proxy.
+#[must_use]
+pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Arc<ProxyConfig> {
+    cx.get(&EffectiveProxyConfig(proxy.proxy_config.clone()))
+}

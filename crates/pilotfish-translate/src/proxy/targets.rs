@@ -1,0 +1,268 @@
+//! Targets: the services and ports that the proxy's own workload serves.
+
+use crate::engine::{Cx, Query};
+use crate::proxy::workload::Identity;
+use pilotfish_model::{
+    ClusterId, Endpoint, Labels, Namespace, Port, Provider, Resolution, Service, ServiceKey, ShardKey,
+    TargetPort, Workload, label_subset,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One service port that leads to the workload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The service.
+    pub service: ServiceKey,
+    /// The service's short name.
+    pub name: Arc<str>,
+    /// The registry of the service.
+    pub provider: Provider,
+    /// Creation time of the service: where two targets disagree, the older one decides.
+    pub created: i64,
+    /// The service port.
+    pub port: Port,
+    /// The port of the workload.
+    pub target_port: u32,
+    /// The object that made the service.
+    pub object: pilotfish_model::ObjectRef,
+}
+
+impl Target {
+    fn new(service: &Service, port: &Port, target_port: u32) -> Self {
+        Self {
+            service: ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() },
+            name: service.name.clone(),
+            provider: service.provider,
+            created: service.created,
+            port: port.clone(),
+            target_port,
+            object: service.provenance.clone(),
+        }
+    }
+}
+
+/// The targets of a proxy: the oldest service first, then by host; the ports of one service in the order written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TargetsOf(pub Identity);
+
+impl Query for TargetsOf {
+    type Output = Arc<[Target]>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut targets = kubernetes(cx, &self.0);
+        targets.extend(external(cx, &self.0));
+        targets.sort_by(|a, b| (a.created, &a.service.hostname).cmp(&(b.created, &b.service.hostname)));
+        targets.into()
+    }
+}
+
+/// Kubernetes Services: those that select the WorkloadEntry with the proxy's address, else those that select its pod, else (for a pod
+/// that none selects) those without selector that list its address.
+fn kubernetes(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
+    if let Some(entry) = proxy.workload_entry(cx) {
+        return of_selecting(cx, &entry, can_select_entries, entry_port);
+    }
+    let Some(pod) = proxy.pod(cx) else { return Vec::new() };
+    let selecting = cx.get(&SelectingIn::of(&pod));
+    if selecting.iter().any(|(selector, _)| label_subset(&**selector, &pod.labels)) {
+        return of_selecting(cx, &pod, |_| true, pod_port);
+    }
+    let listed = |service: &Service| service.in_cluster(&proxy.cluster).is_some();
+    at_addresses(cx, proxy, Provider::Kubernetes, listed)
+}
+
+/// Whether a Service selects WorkloadEntries at all: headless ones and those outside the mesh do not.
+fn can_select_entries(service: &Service) -> bool {
+    service.resolution == Resolution::ClientSideLB && !service.mesh_external
+}
+
+/// Services of ServiceEntries in the proxy's namespace with an endpoint at one of its addresses.
+fn external(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
+    at_addresses(cx, proxy, Provider::External, |service| service.provider == Provider::External)
+}
+
+/// The ports of the services that select a workload, without those that have no port on it or the same one with the same protocol
+/// as another.
+fn of_selecting(
+    cx: &Cx<'_>,
+    workload: &Workload,
+    counts: fn(&Service) -> bool,
+    target_port: fn(&Workload, &Port) -> Option<u32>,
+) -> Vec<Target> {
+    let cluster = &workload.key.cluster;
+    let mut targets = Vec::new();
+    for (selector, key) in cx.get(&SelectingIn::of(workload)).iter() {
+        if !label_subset(&**selector, &workload.labels) {
+            continue;
+        }
+        let services = cx.services_of(key);
+        let kubernetes = services.iter().flat_map(|s| s.iter()).find(|s| s.provider == Provider::Kubernetes);
+        let Some(service) = kubernetes.filter(|service| counts(service)) else { continue };
+        let Some((_, ports)) = service.in_cluster(cluster) else { continue };
+        let mut seen = BTreeSet::new();
+        for port in ports.iter() {
+            let Some(number) = target_port(workload, port) else { continue };
+            if seen.insert((number, port.protocol)) {
+                targets.push(Target::new(service, port, number));
+            }
+        }
+    }
+    targets
+}
+
+/// Where a service port leads on a pod: a name is that of a container port.
+fn pod_port(pod: &Workload, port: &Port) -> Option<u32> {
+    match &port.target_port {
+        None => Some(port.number),
+        Some(TargetPort::Number(number)) => Some(*number),
+        Some(TargetPort::Name(name)) => pod.ports.get(name).copied(),
+    }
+}
+
+/// Where a service port leads on a WorkloadEntry: `ports` by the target port's name, or by the service port's name where the target
+/// port is a number.
+fn entry_port(entry: &Workload, port: &Port) -> Option<u32> {
+    if port.protocol == pilotfish_model::Protocol::Udp {
+        return None;
+    }
+    let named = |name: &Arc<str>| entry.ports.get(name).copied().filter(|number| *number != 0);
+    match &port.target_port {
+        None => named(&port.name).or(Some(port.number)),
+        Some(TargetPort::Number(number)) => named(&port.name).or(Some(*number)),
+        Some(TargetPort::Name(name)) => named(name),
+    }
+}
+
+/// The ports of services in the proxy's namespace whose endpoints are at the proxy's addresses.
+fn at_addresses(
+    cx: &Cx<'_>,
+    proxy: &Identity,
+    provider: Provider,
+    counts: impl Fn(&Service) -> bool,
+) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let own_cluster = (provider == Provider::Kubernetes).then(|| proxy.cluster.clone());
+    let registries = Registries { provider, cluster: own_cluster };
+    for address in proxy.ips.iter().map(ToString::to_string) {
+        for key in cx.services_at(&address) {
+            if key.namespace != proxy.namespace {
+                continue;
+            }
+            let services = cx.services_of(&key);
+            let ports = cx.get(&PortsByAddress(key.clone(), registries.clone()));
+            let Some(ports) = ports.get(address.as_str()) else { continue };
+            for service in services.iter().flat_map(|s| s.iter()).filter(|service| counts(service)) {
+                let found = ports.iter().filter_map(|listed| {
+                    let port = service.port_named(&listed.name)?;
+                    let fits = listed.number == 0 || listed.number == port.number;
+                    fits.then(|| Target::new(service, port, listed.target))
+                });
+                targets.extend(found);
+            }
+        }
+    }
+    targets
+}
+
+/// The Kubernetes Services of a namespace in a cluster that have a selector, in order of their hosts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct SelectingIn(ClusterId, Namespace);
+
+impl SelectingIn {
+    /// Where a workload is.
+    fn of(workload: &Workload) -> Self {
+        Self(workload.key.cluster.clone(), workload.key.namespace.clone())
+    }
+}
+
+impl Query for SelectingIn {
+    type Output = Vec<(Labels, ServiceKey)>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&Selecting).get(self).cloned().unwrap_or_default()
+    }
+}
+
+/// The Kubernetes Services that have a selector, by cluster and namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Selecting;
+
+impl Query for Selecting {
+    type Output = BTreeMap<SelectingIn, Vec<(Labels, ServiceKey)>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut out: Self::Output = BTreeMap::new();
+        for (key, services) in cx.services() {
+            let kubernetes = services.iter().find(|service| service.provider == Provider::Kubernetes);
+            let Some(service) = kubernetes else { continue };
+            for cluster in service.addresses.keys() {
+                let Some((selector, _)) = service.in_cluster(cluster) else { continue };
+                if !selector.is_empty() {
+                    let at = SelectingIn(cluster.clone(), key.namespace.clone());
+                    out.entry(at).or_default().push((selector.clone(), key.clone()));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Which ports a service has at each address, in the shards of some registries. Cut out so that a proxy looks only at its own address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PortsByAddress(ServiceKey, Registries);
+
+/// Registries by what a proxy looks for in them: Kubernetes of its own cluster, or all of one other kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Registries {
+    provider: Provider,
+    cluster: Option<ClusterId>,
+}
+
+impl Registries {
+    fn contain(&self, shard: &ShardKey) -> bool {
+        shard.provider == self.provider && self.cluster.as_ref().is_none_or(|own| shard.cluster == *own)
+    }
+}
+
+/// A port at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Listed {
+    /// The name of the service port.
+    name: Arc<str>,
+    /// Its number; 0 where only the name counts.
+    number: u32,
+    /// The port at the address.
+    target: u32,
+}
+
+impl Query for PortsByAddress {
+    type Output = BTreeMap<Arc<str>, Vec<Listed>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut out: Self::Output = BTreeMap::new();
+        let Some(endpoints) = cx.endpoints_of(&self.0) else { return out };
+        let shards = endpoints.shards.iter().filter(|(shard, _)| self.1.contain(shard));
+        for endpoint in shards.flat_map(|(_, shard)| shard.iter()) {
+            for address in endpoint.addresses.iter() {
+                let listed = out.entry(address.clone()).or_default();
+                let new = of_endpoint(endpoint);
+                if !listed.contains(&new) {
+                    listed.push(new);
+                }
+            }
+        }
+        out
+    }
+}
+
+fn of_endpoint(endpoint: &Endpoint) -> Listed {
+    Listed {
+        name: endpoint.service_port.clone(),
+        number: endpoint.service_port_number,
+        target: endpoint.port,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! The workload that a proxy belongs to, as the registries know it.
+
+use crate::engine::{Cx, Query};
+use crate::proxy::Proxy;
+use pilotfish_model::{
+    ClusterId, Labels, Namespace, Provider, ServiceKey, Workload, WorkloadKey, WorkloadKind,
+};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Who a proxy says that it is, as far as its workload depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The name in the node id.
+    pub name: Arc<str>,
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The addresses.
+    pub ips: Arc<[IpAddr]>,
+}
+
+impl Identity {
+    /// The identity of a proxy.
+    #[must_use]
+    pub fn of(proxy: &Proxy) -> Self {
+        Self {
+            name: proxy.name.clone(),
+            namespace: proxy.namespace.clone(),
+            cluster: proxy.cluster.clone(),
+            ips: proxy.ips.clone(),
+        }
+    }
+
+    /// Its pod: found by name and namespace, whatever its address.
+    #[must_use]
+    pub fn pod(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+        cx.workload(&WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            cluster: self.cluster.clone(),
+        })
+    }
+
+    /// Its WorkloadEntry: a healthy one of its cluster that has its first address. Where several do, the one of its name and namespace, else
+    /// the first of its namespace, else the first.
+    #[must_use]
+    pub fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+        let address = self.ips.first()?.to_string();
+        let keys = cx.workloads_at(&address).into_iter();
+        let entries: Vec<Arc<Workload>> = keys
+            .filter(|key| key.kind == WorkloadKind::WorkloadEntry && key.cluster == self.cluster)
+            .filter_map(|key| cx.workload(&key))
+            .filter(|entry| entry.ready)
+            .collect();
+        let own = |entry: &&Arc<Workload>| entry.key.namespace == self.namespace;
+        let named = |entry: &&Arc<Workload>| own(entry) && entry.key.name == self.name;
+        entries.iter().find(named).or_else(|| entries.iter().find(own)).or(entries.first()).cloned()
+    }
+}
+
+/// The workload of a proxy: its pod, else its WorkloadEntry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WorkloadOf(pub Identity);
+
+impl Query for WorkloadOf {
+    type Output = Option<Arc<Workload>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        self.0.pod(cx).or_else(|| self.0.workload_entry(cx))
+    }
+}
+
+/// The labels that the registries know for a proxy's workload: of its pod, else of a ServiceEntry's endpoint at its address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RegisteredLabels(Identity);
+
+impl Query for RegisteredLabels {
+    type Output = Option<Labels>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        if let Some(pod) = self.0.pod(cx) {
+            return Some(pod.labels.clone());
+        }
+        self.0.ips.iter().find_map(|ip| {
+            let address = ip.to_string();
+            let keys = cx.services_at(&address);
+            keys.into_iter().find_map(|key| cx.get(&LabelsByAddress(key)).get(address.as_str()).cloned())
+        })
+    }
+}
+
+/// The labels of a service's endpoints from ServiceEntries, by address. Cut out so that a proxy looks only at its own address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct LabelsByAddress(ServiceKey);
+
+impl Query for LabelsByAddress {
+    type Output = BTreeMap<Arc<str>, Labels>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut out: Self::Output = BTreeMap::new();
+        let Some(endpoints) = cx.endpoints_of(&self.0) else { return out };
+        let shards = endpoints.shards.iter().filter(|(shard, _)| shard.provider == Provider::External);
+        for endpoint in shards.flat_map(|(_, shard)| shard.iter()) {
+            for address in endpoint.addresses.iter() {
+                out.entry(address.clone()).or_insert_with(|| endpoint.labels.clone());
+            }
+        }
+        out
+    }
+}
+
+/// The labels of a proxy's workload: what the registries know, else what the node says. Labels of the node's
+/// `STATIC_LABELS` are kept where the registries do not have them.
+#[must_use]
+pub fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {
+    let registered = cx.get(&RegisteredLabels(Identity::of(proxy)));
+    let Some(registered) = &*registered else { return proxy.labels.clone() };
+    if proxy.static_labels.is_empty() {
+        return registered.clone();
+    }
+    let registered = registered.iter().map(|(key, value)| (key.clone(), value.clone()));
+    Arc::new(proxy.static_labels.with(registered))
+}

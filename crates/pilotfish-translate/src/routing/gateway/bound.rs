@@ -1,0 +1,97 @@
+//! The gateways of one router, and where its Services lead.
+
+use super::{AllGateways, GatewayId, Header, Selection};
+use crate::engine::Cx;
+use crate::proxy::Proxy;
+use crate::proxy::targets::{Target, TargetsOf};
+use crate::proxy::workload::{self, Identity};
+use pilotfish_model::{ServiceKey, label_subset};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The label by which a Service says that servers listen on their own ports, not on its target ports.
+const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";
+
+/// The gateways of a router with all that their servers depend on. Equal for all replicas of one router.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bound {
+    /// In order of precedence.
+    pub gateways: Arc<[GatewayId]>,
+    /// The ports of the Services that lead to the router, those of the oldest Service first.
+    pub reached: Arc<[Reached]>,
+}
+
+/// A port of a Service that leads to the router.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reached {
+    /// The Service.
+    pub service: ServiceKey,
+    /// Its port.
+    pub port: u32,
+    /// The port of the router.
+    pub target: u32,
+    /// Whether servers of that port listen on the router's port rather than on their own.
+    pub translates: bool,
+}
+
+impl Bound {
+    /// The gateways of a router.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let all = cx.get(&AllGateways);
+        if all.is_empty() {
+            return Self::default();
+        }
+        let labels = workload::labels_of(cx, proxy);
+        let targets = cx.get(&TargetsOf(Identity::of(proxy)));
+        let has = |header: &&Header| match &header.selection {
+            Selection::Labels(selector) => label_subset(selector, &labels),
+            Selection::Services(hosts) => targets.iter().any(|target| {
+                target.service.namespace == header.id.namespace && hosts.contains(&target.service.hostname)
+            }),
+        };
+        let gateways: Arc<[GatewayId]> = all.iter().filter(has).map(|header| header.id.clone()).collect();
+        if gateways.is_empty() {
+            return Self::default();
+        }
+        let mut as_is: BTreeMap<&ServiceKey, bool> = BTreeMap::new();
+        let mut all: Vec<Reached> = Vec::new();
+        for target in targets.iter() {
+            let service = &target.service;
+            let as_is = *as_is.entry(service).or_insert_with(|| is_untranslated(cx, service));
+            let reached = reached(target, !as_is);
+            if !all.contains(&reached) {
+                all.push(reached);
+            }
+        }
+        Self { gateways, reached: all.into() }
+    }
+
+    /// The ports of the router on which a server listens. Gateways of the Gateway API belong to Services, so that without
+    /// a port of one there is nothing; for others, the first Service with that port decides, or the number stands for itself.
+    #[must_use]
+    pub(super) fn ports(&self, number: u32, selection: Option<&[ServiceKey]>) -> Vec<u32> {
+        let mut reached = self.reached.iter().filter(|reached| reached.port == number);
+        match selection {
+            Some(services) => {
+                let own = reached.filter(|reached| services.contains(&reached.service));
+                own.map(|reached| reached.target).collect::<BTreeSet<u32>>().into_iter().collect()
+            }
+            None => vec![reached.find(|reached| reached.translates).map_or(number, |first| first.target)],
+        }
+    }
+}
+
+fn reached(target: &Target, translates: bool) -> Reached {
+    Reached {
+        service: target.service.clone(),
+        port: target.port.number,
+        target: target.target_port,
+        translates,
+    }
+}
+
+fn is_untranslated(cx: &Cx<'_>, service: &ServiceKey) -> bool {
+    let services = cx.services_of(service);
+    services.iter().flat_map(|services| services.iter()).any(|s| s.labels.contains_key(NO_TRANSLATION))
+}

@@ -1,0 +1,244 @@
+//! What a route attaches to: listeners of Gateways, or Services.
+
+use super::backends::Problem;
+use super::gateways::ParentsOf;
+use super::listeners::Parent;
+use crate::engine::Cx;
+use crate::routing::virtual_service::MESH;
+use pilotfish_config::gateway_api::{GROUP, ParentReference};
+use pilotfish_config::networking::ServiceEntry;
+use pilotfish_config::status::CONTROLLERS;
+use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
+use std::sync::Arc;
+
+/// The reason for a parent, or a part of it, that is not there.
+const NO_PARENT: &str = "NoMatchingParent";
+/// The reason for listeners that take other routes only.
+const NOT_ALLOWED: &str = "NotAllowedByListeners";
+
+/// One thing that a route is attached to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attachment {
+    /// The gateway as `namespace/name`, or `mesh`.
+    pub(super) gateway: Arc<str>,
+    /// The Service, for routes of sidecars.
+    pub(super) service: Option<Attached>,
+    /// The listener's host as written; empty for all.
+    hostname: String,
+    /// The hosts of other listeners with the same port and protocol.
+    others: Vec<String>,
+    /// Whether the listener becomes a server.
+    is_served: bool,
+}
+
+/// What came of one parent that a route names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Binding {
+    /// The parent, as the route names it.
+    pub(super) parent: ParentReference,
+    /// The controller of the parent's class.
+    pub(super) controller: &'static str,
+    /// What the route is attached to there; at least one thing.
+    pub(super) result: Result<Vec<Attachment>, Problem>,
+}
+
+/// A Service that a route is attached to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attached {
+    /// Its hosts: several only for a ServiceEntry.
+    pub(super) hosts: Vec<String>,
+    /// Its namespace.
+    pub(super) namespace: Namespace,
+    /// The one port that the route is for; `None` for all.
+    pub(super) port: Option<u16>,
+}
+
+impl Attachment {
+    /// Whether this listener serves a host of the route: a listener that fits better has it for itself.
+    pub(super) fn serves(&self, host: &str) -> bool {
+        let ours = self.hostname.as_str();
+        if !ours.is_empty() && !ours.starts_with('*') {
+            return true;
+        }
+        let Ok(host) = Hostname::parse(host) else { return false };
+        if let Ok(ours) = Hostname::parse(ours)
+            && !host.matches(&ours)
+        {
+            return false;
+        }
+        !self.others.iter().any(|other| {
+            let fits = Hostname::parse(other).is_ok_and(|other| host.is_subset_of(&other));
+            ours.len() <= other.len() && fits
+        })
+    }
+}
+
+/// What a route of a kind is attached to, in order of gateways. What does not accept it or is not served is left out.
+pub(super) fn of(
+    cx: &Cx<'_>,
+    kind: Kind,
+    own: &Namespace,
+    parents: &[ParentReference],
+    hostnames: &[String],
+) -> Vec<Attachment> {
+    let bindings = bindings(cx, kind, own, parents, hostnames);
+    let attached = bindings.into_iter().filter_map(|binding| binding.result.ok()).flatten();
+    let mut out: Vec<Attachment> = attached.filter(|attachment| attachment.is_served).collect();
+    out.sort_by(|a, b| a.gateway.cmp(&b.gateway));
+    out.dedup();
+    out
+}
+
+/// What comes of each parent of a route. Parents of other controllers, and Gateways that are not there, are left out.
+pub(super) fn bindings(
+    cx: &Cx<'_>,
+    kind: Kind,
+    own: &Namespace,
+    parents: &[ParentReference],
+    hostnames: &[String],
+) -> Vec<Binding> {
+    let mut out: Vec<Binding> = Vec::new();
+    for parent in parents {
+        let namespace = parent.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
+        let (controller, result) = match (parent.group.as_str(), parent.kind.as_str()) {
+            (GROUP, "Gateway") => {
+                let found = cx.get(&ParentsOf { namespace, name: parent.name.as_str().into() });
+                let Some(controller) = found.controller else { continue };
+                (controller, to_gateway(&found.listeners, parent, kind, own, hostnames))
+            }
+            ("" | "core", "Service") => (CONTROLLERS[0], to_service(cx, parent, namespace)),
+            ("networking.istio.io", "ServiceEntry") => (CONTROLLERS[0], to_entry(cx, parent, namespace)),
+            _ => continue,
+        };
+        out.push(Binding { parent: parent.clone(), controller, result });
+    }
+    out
+}
+
+/// The listeners of a Gateway that accept a route; what is wrong when none does.
+fn to_gateway(
+    listeners: &[Parent],
+    parent: &ParentReference,
+    kind: Kind,
+    own: &Namespace,
+    hostnames: &[String],
+) -> Result<Vec<Attachment>, Problem> {
+    let is_meant = |listener: &&Parent| {
+        parent.port.is_none_or(|port| port == listener.port)
+            && parent.section_name.as_deref().is_none_or(|section| section == &*listener.section)
+    };
+    let mut attached = Vec::new();
+    let mut refusals = Vec::new();
+    for listener in listeners.iter().filter(is_meant) {
+        match refusal(listener, kind, own, hostnames) {
+            None => attached.push(to_listener(listener, listeners)),
+            Some(problem) => refusals.push(problem),
+        }
+    }
+    if !attached.is_empty() {
+        return Ok(attached);
+    }
+    // That a route may not attach says more than that its host does not fit.
+    refusals.sort_by_key(|problem| problem.reason != NOT_ALLOWED);
+    Err(refusals.into_iter().next().unwrap_or_else(|| {
+        let section = parent.section_name.iter().map(|name| format!(" called {name:?}"));
+        let port = parent.port.iter().map(|port| format!(" on port {port}"));
+        let which: String = section.chain(port).collect();
+        Problem::new(NO_PARENT, format!("Gateway {} has no listener{which}", parent.name))
+    }))
+}
+
+/// Why a listener does not accept a route.
+fn refusal(listener: &Parent, kind: Kind, own: &Namespace, hostnames: &[String]) -> Option<Problem> {
+    let section = &listener.section;
+    if !listener.kinds.contains(&kind) {
+        return Some(Problem::new(NOT_ALLOWED, format!("listener {section} takes no {kind}")));
+    }
+    if !listener.hosts.iter().any(|host| host.is_for(own)) {
+        let message = format!("listener {section} takes no routes of namespace {own}");
+        return Some(Problem::new(NOT_ALLOWED, message));
+    }
+    let fits_host = |host: &str| {
+        let host = Hostname::parse(host);
+        host.is_ok_and(|host| listener.hosts.iter().any(|h| h.is_for(own) && h.host.matches(&host)))
+    };
+    let fits =
+        if hostnames.is_empty() { fits_host("*") } else { hostnames.iter().any(|host| fits_host(host)) };
+    (!fits).then(|| {
+        let message = format!(
+            "listener {section} is for {:?}, which none of the route's hosts fits",
+            listener.hostname
+        );
+        Problem::new("NoMatchingListenerHostname", message)
+    })
+}
+
+fn to_listener(listener: &Parent, all: &[Parent]) -> Attachment {
+    let beside = |other: &&Parent| {
+        other.is_served
+            && other.section != listener.section
+            && other.port == listener.port
+            && other.protocol == listener.protocol
+            && other.hostname != listener.hostname
+    };
+    Attachment {
+        gateway: listener.gateway.clone(),
+        service: None,
+        hostname: listener.hostname.clone(),
+        others: all.iter().filter(beside).map(|other| other.hostname.clone()).collect(),
+        is_served: listener.is_served,
+    }
+}
+
+fn to_service(
+    cx: &Cx<'_>,
+    parent: &ParentReference,
+    namespace: Namespace,
+) -> Result<Vec<Attachment>, Problem> {
+    let host = cx.domain().service(&parent.name, &namespace);
+    let service = Hostname::parse(&host)
+        .ok()
+        .and_then(|hostname| cx.services_of(&ServiceKey { hostname, namespace: namespace.clone() }));
+    if service.is_none() {
+        return Err(Problem::new(NO_PARENT, format!("there is no Service {namespace}/{}", parent.name)));
+    }
+    Ok(of_mesh(Attached { hosts: vec![host], namespace, port: parent.port }))
+}
+
+fn to_entry(cx: &Cx<'_>, parent: &ParentReference, namespace: Namespace) -> Result<Vec<Attachment>, Problem> {
+    match cx.object::<ServiceEntry>(&namespace, &parent.name) {
+        Some(entry) => Ok(of_mesh(Attached { hosts: entry.hosts.clone(), namespace, port: parent.port })),
+        None => Err(Problem::new(NO_PARENT, format!("there is no ServiceEntry {namespace}/{}", parent.name))),
+    }
+}
+
+fn of_mesh(service: Attached) -> Vec<Attachment> {
+    vec![Attachment {
+        gateway: MESH.into(),
+        service: Some(service),
+        hostname: String::new(),
+        others: Vec::new(),
+        is_served: true,
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Attachment;
+
+    #[test]
+    fn a_better_fitting_listener_has_a_host_for_itself() {
+        let listener = |hostname: &str, others: &[&str]| Attachment {
+            gateway: "a/b".into(),
+            service: None,
+            hostname: hostname.to_owned(),
+            others: others.iter().map(|other| (*other).to_owned()).collect(),
+            is_served: true,
+        };
+        let wide = listener("", &["*.example.com", "a.example.com"]);
+        assert!(!wide.serves("b.example.com") && !wide.serves("a.example.com") && wide.serves("c.org"));
+        let middle = listener("*.example.com", &["", "a.example.com"]);
+        assert!(middle.serves("b.example.com") && !middle.serves("a.example.com") && !middle.serves("c.org"));
+        assert!(listener("a.example.com", &["", "*.example.com"]).serves("a.example.com"));
+    }
+}

@@ -1,0 +1,171 @@
+//! Backends: the destinations of routes.
+
+use super::{REF_NOT_PERMITTED, grants};
+use crate::engine::Cx;
+use pilotfish_config::gateway_api::{Backend, BackendRef};
+use pilotfish_config::networking::{Destination, PortSelector, RouteDestination};
+use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
+
+/// What makes the whole route useless: a Service without a port, a host name where a name belongs, a filter that there is not.
+#[derive(Debug)]
+pub(super) struct Malformed(pub(super) Problem);
+
+/// What is wrong with a reference, or with a rule: the reason in one word, and a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// A backend that has no destination.
+enum Unusable {
+    /// Requests for it are answered with an error.
+    Alone(Problem),
+    /// The whole route goes with it.
+    Route(Problem),
+}
+
+impl Problem {
+    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    /// A filter that is not known, or not there.
+    pub(super) fn filter(message: impl Into<String>) -> Self {
+        Self::new("InvalidFilter", message)
+    }
+}
+
+/// Who refers to a backend.
+#[derive(Clone, Copy)]
+pub(super) struct Referrer<'a> {
+    /// The kind of route.
+    pub(super) kind: Kind,
+    /// Its namespace.
+    pub(super) namespace: &'a Namespace,
+    /// Whether backends of other namespaces must be granted: not to routes of sidecars.
+    pub(super) needs_grant: bool,
+}
+
+/// A backend that outlives the object which names it.
+pub(super) struct BackendView {
+    group: String,
+    kind: String,
+    name: String,
+    namespace: Option<Namespace>,
+    port: Option<u16>,
+}
+
+impl<'a, T> From<&'a T> for BackendView
+where
+    Backend<'a>: From<&'a T>,
+{
+    fn from(reference: &'a T) -> Self {
+        let backend = Backend::from(reference);
+        Self {
+            group: backend.group.to_owned(),
+            kind: backend.kind.to_owned(),
+            name: backend.name.to_owned(),
+            namespace: backend.namespace.map(Namespace::from),
+            port: backend.port,
+        }
+    }
+}
+
+/// The destination of a backend. One that must not be referred to, or of an unknown kind, is a destination without host: requests for
+/// it are answered with an error. A Service that is not there keeps its name.
+pub(super) fn destination(
+    cx: &Cx<'_>,
+    backend: &BackendView,
+    referrer: Referrer<'_>,
+) -> Result<Destination, Malformed> {
+    match resolve(cx, backend, referrer) {
+        Ok(destination) => Ok(destination),
+        Err(Unusable::Alone(_)) => Ok(Destination::default()),
+        Err(Unusable::Route(problem)) => Err(Malformed(problem)),
+    }
+}
+
+/// What is wrong with a backend, also when it is only that nothing is there.
+pub(super) fn problem(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Option<Problem> {
+    let host = match resolve(cx, backend, referrer) {
+        Ok(destination) => destination.host,
+        Err(Unusable::Alone(problem) | Unusable::Route(problem)) => return Some(problem),
+    };
+    let hostname = Hostname::parse(&host).ok();
+    let is_there = hostname.is_some_and(|hostname| match backend.kind.as_str() {
+        // Of any namespace.
+        "Hostname" => !cx.namespaces_of(&hostname).is_empty(),
+        _ => {
+            let namespace = backend.namespace.as_ref().unwrap_or(referrer.namespace).clone();
+            cx.services_of(&ServiceKey { hostname, namespace }).is_some()
+        }
+    });
+    (!is_there).then(|| Problem::new("BackendNotFound", format!("there is no service {host}")))
+}
+
+fn resolve(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Result<Destination, Unusable> {
+    let namespace = backend.namespace.as_ref().unwrap_or(referrer.namespace);
+    let (group, kind, name) = (backend.group.as_str(), backend.kind.as_str(), &backend.name);
+    let from = (referrer.kind.name(), referrer.namespace);
+    if referrer.needs_grant && !grants::allows(cx, from, (group, kind, namespace, name)) {
+        let message = format!("no ReferenceGrant lets this route lead to the {kind} {namespace}/{name}");
+        return Err(Unusable::Alone(Problem::new(REF_NOT_PERMITTED, message)));
+    }
+    let invalid = |message: String| Err(Unusable::Route(Problem::new("InvalidDestination", message)));
+    let host = match (group, kind) {
+        ("" | "core", "Service") if name.contains('.') => {
+            return invalid(format!("{name:?} is no name of a Service, which has no dots"));
+        }
+        ("" | "core", "Service") => cx.domain().service(name, namespace),
+        ("networking.istio.io", "Hostname") if backend.namespace.is_some() => {
+            return invalid(format!("the Hostname {name:?} has a namespace, which hosts do not have"));
+        }
+        ("networking.istio.io", "Hostname") => name.clone(),
+        ("multicluster.x-k8s.io", "ServiceImport") => format!("{name}.{namespace}.svc.clusterset.local"),
+        _ => {
+            let message = format!("backends of kind {kind:?} of group {group:?} are not known");
+            return Err(Unusable::Alone(Problem::new("InvalidKind", message)));
+        }
+    };
+    match backend.port {
+        Some(port) => {
+            let port = Some(PortSelector { number: port.into() });
+            Ok(Destination { host, port, ..Destination::default() })
+        }
+        None => invalid(format!("the {kind} {name:?} is named without a port")),
+    }
+}
+
+/// Weights of several backends; a lone one needs none.
+pub(super) fn weights(backends: &[u32]) -> Vec<i32> {
+    match backends {
+        [_] => vec![0],
+        several => several.iter().map(|weight| i32::try_from(*weight).unwrap_or(i32::MAX)).collect(),
+    }
+}
+
+/// Where connections go; to nothing where no backend has a weight.
+pub(super) fn stream_destinations(
+    cx: &Cx<'_>,
+    backends: &[BackendRef],
+    referrer: Referrer<'_>,
+) -> Result<Vec<RouteDestination>, Malformed> {
+    let used: Vec<&BackendRef> = backends.iter().filter(|backend| backend.weight > 0).collect();
+    if used.is_empty() {
+        let nothing = Destination {
+            host: "internal.cluster.local".to_owned(),
+            subset: "zero-weight".to_owned(),
+            port: Some(PortSelector { number: 65535 }),
+        };
+        return Ok(vec![RouteDestination { destination: Some(nothing), weight: 0 }]);
+    }
+    let weights = weights(&used.iter().map(|backend| backend.weight).collect::<Vec<_>>());
+    let pairs = used.into_iter().zip(weights);
+    pairs
+        .map(|(backend, weight)| {
+            let destination = destination(cx, &BackendView::from(backend), referrer)?;
+            Ok(RouteDestination { destination: Some(destination), weight })
+        })
+        .collect()
+}

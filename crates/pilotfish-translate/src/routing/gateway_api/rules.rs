@@ -1,0 +1,78 @@
+//! The rules of the Gateway API: the parts of all routes, those for one listener and host as one.
+
+use super::parts::{Part, PartsOf};
+use super::sort::sort;
+use crate::engine::{Cx, Query};
+use crate::routing::virtual_service::{Header, Rule, RuleId, Semantics};
+use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
+use pilotfish_model::{Hostname, Kind, KindSpec, ObjectKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The rules that are made from routes of the Gateway API.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApiRules;
+
+impl Query for ApiRules {
+    type Output = BTreeMap<RuleId, (Arc<Header>, Arc<Rule>)>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut out = BTreeMap::new();
+        let requests: Vec<ObjectKey> =
+            keys::<HttpRoute>(cx).into_iter().chain(keys::<GrpcRoute>(cx)).collect();
+        let mut by_name: BTreeMap<Arc<str>, Vec<Part>> = BTreeMap::new();
+        for part in requests.into_iter().flat_map(|key| cx.get(&PartsOf(key)).to_vec()) {
+            by_name.entry(part.name.clone()).or_default().push(part);
+        }
+        let made = by_name.into_values().filter_map(|parts| merged(Kind::HttpRoute, parts));
+        let streams = keys::<TcpRoute>(cx).into_iter().chain(keys::<TlsRoute>(cx));
+        let streams = streams.flat_map(|key| {
+            let parts = cx.get(&PartsOf(key.clone())).to_vec();
+            parts.into_iter().filter_map(move |part| merged(key.kind, vec![part]))
+        });
+        for (header, rule) in made.chain(streams.collect::<Vec<_>>()) {
+            out.insert(header.id.clone(), (Arc::new(header), Arc::new(rule)));
+        }
+        out
+    }
+}
+
+/// The keys of all objects of a kind, the oldest first.
+fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
+    let mut objects: Vec<_> = cx.objects::<T>().collect();
+    objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
+    objects.iter().map(|object| object.key().clone()).collect()
+}
+
+/// One rule of parts with one name; it is where the oldest of them is.
+fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(Header, Rule)> {
+    parts.sort_by_key(|part| part.created);
+    let first = parts.first()?;
+    let id = RuleId { source, namespace: first.namespace.clone(), name: first.name.clone() };
+    let header = Header {
+        id: id.clone(),
+        hosts: vec![Hostname::parse(&first.host).ok()?],
+        gateways: vec![first.gateway.clone()],
+        export_to: first.export_to.clone(),
+        delegates: false,
+        has_streams: !first.tcp.is_empty() || !first.tls.is_empty(),
+        created: first.created,
+        semantics: Semantics::Gateway,
+    };
+    let provenance = parts.iter().map(|part| part.provenance.clone()).collect();
+    let mut rule = Rule {
+        id,
+        semantics: Semantics::Gateway,
+        http: Vec::new(),
+        tcp: Vec::new(),
+        tls: Vec::new(),
+        provenance,
+    };
+    for part in parts {
+        rule.http.extend(part.http);
+        rule.tcp.extend(part.tcp);
+        rule.tls.extend(part.tls);
+    }
+    sort(&mut rule.http);
+    Some((header, rule))
+}

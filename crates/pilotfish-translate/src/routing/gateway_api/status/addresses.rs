@@ -1,0 +1,106 @@
+//! Where a Gateway is reached: the services that it belongs to, their ports and the addresses that they have outside.
+
+use crate::engine::{Cx, Query};
+use crate::routing::gateway_api::gateways;
+use pilotfish_config::gateway_api::{Gateway, GatewayAddress};
+use pilotfish_model::{ClusterId, Hostname, Namespace, Service, ServiceKey};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// See the module's description. A query of its own, as it looks at endpoints: what comes of them rarely differs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ReachOf {
+    pub(super) namespace: Namespace,
+    pub(super) name: Arc<str>,
+    pub(super) cluster: ClusterId,
+}
+
+/// Where a Gateway is reached.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Reach {
+    /// `HOST:PORT` of the services behind which there is somebody.
+    pub(super) serving: Vec<String>,
+    /// The services' addresses outside, else their hosts.
+    pub(super) addresses: Vec<GatewayAddress>,
+    /// What is missing.
+    pub(super) missing: Vec<String>,
+    /// Whether nothing else is missing than addresses that are still to come.
+    pub(super) is_pending: bool,
+}
+
+impl Query for ReachOf {
+    type Output = Reach;
+
+    fn compute(&self, cx: &Cx<'_>) -> Reach {
+        let Some(object) = cx.object::<Gateway>(&self.namespace, &self.name) else { return Reach::default() };
+        let ports: BTreeSet<u16> = object.spec.listeners.iter().map(|listener| listener.port).collect();
+        let mut reach = Reach::default();
+        let mut outside = BTreeSet::new();
+        let mut inside = BTreeSet::new();
+        let mut is_broken = false;
+        for host in gateways::services(&object, cx.domain()) {
+            let Some((key, service)) = service(cx, &self.namespace, &host) else {
+                reach.missing.push(format!("there is no service {host}"));
+                is_broken = true;
+                continue;
+            };
+            let broken = serve(cx, &key, &service, &ports, &mut reach);
+            is_broken |= broken;
+            inside.insert(host.to_string());
+            let attributes = service.kubernetes.as_ref();
+            let found = attributes.and_then(|attributes| attributes.external_addresses.get(&self.cluster));
+            outside.extend(found.iter().flat_map(|found| found.iter()).map(ToString::to_string));
+            let balances = attributes.is_some_and(|attributes| &*attributes.service_type == "LoadBalancer");
+            if balances && found.is_none_or(|found| found.is_empty()) {
+                reach.missing.push(format!("service {host} has no address outside yet"));
+            }
+        }
+        let addresses = if outside.is_empty() { inside } else { outside };
+        reach.addresses = addresses.into_iter().map(address).collect();
+        reach.is_pending = !is_broken && !reach.missing.is_empty();
+        reach
+    }
+}
+
+/// The service of a host: of the Gateway's own namespace, else of any.
+fn service(cx: &Cx<'_>, own: &Namespace, host: &Hostname) -> Option<(ServiceKey, Arc<Service>)> {
+    let others = cx.namespaces_of(host);
+    let namespaces = std::iter::once(own).chain(others.iter());
+    namespaces
+        .map(|namespace| ServiceKey { hostname: host.clone(), namespace: namespace.clone() })
+        .find_map(|key| Some((key.clone(), cx.services_of(&key)?.first()?.clone())))
+}
+
+/// The ports of a service that lead somewhere; whether one is missing.
+fn serve(cx: &Cx<'_>, key: &ServiceKey, service: &Service, ports: &BTreeSet<u16>, reach: &mut Reach) -> bool {
+    let host = &key.hostname;
+    let mut is_broken = false;
+    let endpoints = cx.endpoints_of(key);
+    for number in ports {
+        let Some(port) = service.ports.iter().find(|port| port.number == u32::from(*number)) else {
+            let known: Vec<String> = service.ports.iter().map(|port| port.number.to_string()).collect();
+            let known = known.join(", ");
+            reach.missing.push(format!(
+                "service {host} has no port {number} (hint: listeners name ports of the service, which are {known})"
+            ));
+            is_broken = true;
+            continue;
+        };
+        let has_endpoint = endpoints
+            .as_ref()
+            .is_some_and(|all| all.iter().any(|endpoint| endpoint.service_port == port.name));
+        if has_endpoint {
+            reach.serving.push(format!("{host}:{number}"));
+        } else {
+            reach.missing.push(format!("there is nobody behind port {number} of service {host}"));
+            is_broken = true;
+        }
+    }
+    is_broken
+}
+
+fn address(value: String) -> GatewayAddress {
+    let is_ip = value.parse::<IpAddr>().is_ok();
+    GatewayAddress { r#type: if is_ip { "IPAddress" } else { "Hostname" }.to_owned(), value }
+}

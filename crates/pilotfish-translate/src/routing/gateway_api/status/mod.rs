@@ -1,0 +1,67 @@
+//! The status of objects of the Gateway API: what the code that serves them finds out, in the words of conditions.
+
+mod addresses;
+mod gateway;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use super::ACCEPTED;
+use super::gateways::class_controller;
+use crate::engine::{Cx, Query};
+use pilotfish_config::gateway_api::GatewayClass;
+use pilotfish_config::status::{Condition, Controllers, Status};
+use pilotfish_model::{ClusterId, Kind, Namespace, ObjectKey};
+use std::sync::Arc;
+
+/// The kinds that have a status.
+pub(crate) const KINDS: [Kind; 6] = [
+    Kind::GatewayClass,
+    Kind::KubernetesGateway,
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+    Kind::TcpRoute,
+    Kind::TlsRoute,
+];
+
+/// The status of one object; `None` when it is not ours to say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApiStatus {
+    pub(crate) key: ObjectKey,
+    /// What it depends on.
+    pub(crate) of: StatusView,
+}
+
+/// What statuses depend on beside the world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StatusView {
+    /// The cluster that the objects are in.
+    pub(crate) cluster: ClusterId,
+    /// Whose objects are told.
+    pub(crate) controllers: Controllers,
+}
+
+impl StatusView {
+    fn tells(&self, controller: &str) -> bool {
+        self.controllers.names().contains(&controller)
+    }
+}
+
+impl Query for ApiStatus {
+    type Output = Option<Arc<Status>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let status = match self.key.kind {
+            Kind::GatewayClass => class(cx, &self.key.name, &self.of),
+            Kind::KubernetesGateway => gateway::status(cx, &self.key, &self.of),
+            _ => routes::status(cx, &self.key, self.of.controllers),
+        };
+        status.map(Arc::new)
+    }
+}
+
+fn class(cx: &Cx<'_>, name: &str, of: &StatusView) -> Option<Status> {
+    let class = cx.object::<GatewayClass>(&Namespace::default(), name)?;
+    class_controller(&class).filter(|controller| of.tells(controller))?;
+    Some(Status::Class(vec![Condition::good(ACCEPTED, "Accepted", "Gateways of this class are served")]))
+}

@@ -1,0 +1,109 @@
+//! Which rules there are, by who sees them behind which gateway.
+
+use super::Header;
+use crate::engine::{Cx, Query};
+use crate::routing::gateway_api::ApiRules;
+use crate::routing::ingress::IngressRules;
+use pilotfish_config::networking::VirtualService;
+use pilotfish_model::{ExportTo, Namespace};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The gateway of sidecars.
+pub const MESH: &str = "mesh";
+
+/// All rules, in order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AllRules;
+
+impl Query for AllRules {
+    type Output = Vec<Arc<Header>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut headers: Vec<Arc<Header>> = cx
+            .objects::<VirtualService>()
+            .filter_map(|object| Header::of(&object, cx.domain()))
+            .map(Arc::new)
+            .collect();
+        headers.extend(cx.get(&IngressRules).values().map(|(header, _)| header.clone()));
+        headers.extend(cx.get(&ApiRules).values().map(|(header, _)| header.clone()));
+        headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
+        headers
+    }
+}
+
+/// Rules by gateway and by who sees them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RuleIndex;
+
+/// Rules of each gateway.
+type ByGateway = BTreeMap<Arc<str>, Vec<Arc<Header>>>;
+
+#[derive(Debug, Default, PartialEq)]
+struct Index {
+    /// Rules for their own namespace.
+    private: BTreeMap<Namespace, ByGateway>,
+    /// Rules exported to a namespace by name.
+    exported: BTreeMap<Namespace, ByGateway>,
+    public: ByGateway,
+}
+
+impl Query for RuleIndex {
+    type Output = Index;
+
+    fn compute(&self, cx: &Cx<'_>) -> Index {
+        let mesh = cx.mesh();
+        let default = mesh.default_virtual_service_export_to.iter().map(String::as_str);
+        let default = ExportTo::parse(default, &".".into());
+        let mut index = Index::default();
+        for header in cx.get(&AllRules).iter() {
+            let own = &header.id.namespace;
+            let export_to = if header.export_to == ExportTo::Unset { &default } else { &header.export_to };
+            match export_to {
+                ExportTo::Unset | ExportTo::Public => add(&mut index.public, header),
+                ExportTo::Nobody => {}
+                ExportTo::Namespaces(namespaces) => {
+                    for namespace in namespaces {
+                        let is_own = namespace == own || namespace.as_str() == ".";
+                        let (map, to) =
+                            if is_own { (&mut index.private, own) } else { (&mut index.exported, namespace) };
+                        add(map.entry(to.clone()).or_default(), header);
+                    }
+                }
+            }
+        }
+        index
+    }
+}
+
+fn add(rules: &mut ByGateway, header: &Arc<Header>) {
+    for gateway in &header.gateways {
+        let list = rules.entry(gateway.clone()).or_default();
+        if list.last().is_none_or(|last| last.id != header.id) {
+            list.push(header.clone());
+        }
+    }
+}
+
+/// The rules behind a gateway that a namespace sees: its own private ones, then those exported to it, then the public
+/// ones, each in order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RulesFor {
+    /// Who looks.
+    pub namespace: Namespace,
+    /// The gateway as `namespace/name`, or [`MESH`].
+    pub gateway: Arc<str>,
+}
+
+impl Query for RulesFor {
+    type Output = Arc<[Arc<Header>]>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let index = cx.get(&RuleIndex);
+        let of = |map: &BTreeMap<Namespace, ByGateway>| {
+            map.get(&self.namespace).and_then(|rules| rules.get(&self.gateway)).cloned().unwrap_or_default()
+        };
+        let public = index.public.get(&self.gateway).cloned().unwrap_or_default();
+        of(&index.private).into_iter().chain(of(&index.exported)).chain(public).collect()
+    }
+}

@@ -1,0 +1,98 @@
+//! The rules of sidecars: which rule serves which host, for one egress listener of a scope.
+
+use super::Rule;
+use super::{Header, MESH, RuleOf, RulesFor, Semantics};
+use crate::engine::{Cx, Query};
+use crate::scope::{EgressOf, Scope};
+use pilotfish_model::Hostname;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The rules that an egress listener of a scope imports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MeshRules {
+    /// In order of precedence.
+    pub list: Vec<Arc<Header>>,
+    /// The first rule of each host, wildcards too, by position in `list`.
+    by_host: BTreeMap<Hostname, usize>,
+}
+
+impl MeshRules {
+    /// Rules in order of precedence.
+    #[must_use]
+    pub fn new(list: Vec<Arc<Header>>) -> Self {
+        let mut by_host = BTreeMap::new();
+        for (index, header) in list.iter().enumerate() {
+            for host in &header.hosts {
+                by_host.entry(host.clone()).or_insert(index);
+            }
+        }
+        Self { list, by_host }
+    }
+
+    /// The rule that serves the host of a service: the first of exactly this host, else the first of the longest wildcard above it.
+    #[must_use]
+    pub fn serving(&self, host: &Hostname) -> Option<&Arc<Header>> {
+        let exact = self.by_host.get(host);
+        let index =
+            exact.or_else(|| wildcards_above(host).find_map(|wildcard| self.by_host.get(&*wildcard)))?;
+        self.list.get(*index)
+    }
+}
+
+/// The wildcards that cover a host, the longest first.
+fn wildcards_above(host: &Hostname) -> impl Iterator<Item = String> {
+    let text = host.as_str();
+    // Of a wildcard, the part behind the star: `*.a.b` is below `*.b`, and equal to itself, which was looked up before.
+    let skip = usize::from(host.is_wildcard());
+    let dots = text.char_indices().filter(|(_, c)| *c == '.').map(|(at, _)| at).skip(skip);
+    dots.filter_map(|at| Some(format!("*{}", text.get(at..)?))).chain(std::iter::once("*".to_owned()))
+}
+
+/// The rules that an egress listener of a scope imports, by its position.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MeshRulesOf(pub Scope, pub usize);
+
+impl Query for MeshRulesOf {
+    type Output = MeshRules;
+
+    fn compute(&self, cx: &Cx<'_>) -> MeshRules {
+        let Self(scope, index) = self;
+        let visible = cx.get(&RulesFor { namespace: scope.namespace.clone(), gateway: MESH.into() });
+        let listeners = cx.get(&EgressOf(scope.clone()));
+        let Some(listener) = listeners.get(*index) else { return MeshRules::default() };
+        let imported = |header: &&Arc<Header>| {
+            let namespace = &header.id.namespace;
+            header.hosts.iter().any(|host| match header.semantics {
+                // A route of the Gateway API is imported like a service: with its whole host.
+                Semantics::Gateway => listener.imports.has_service(namespace, host),
+                _ => listener.imports.has_rule_host(namespace, host),
+            })
+        };
+        MeshRules::new(visible.iter().filter(imported).cloned().collect())
+    }
+}
+
+/// The rules with routes for TCP or TLS that concern the host of a service, in order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StreamRulesFor {
+    /// The scope.
+    pub scope: Scope,
+    /// The position of its egress listener.
+    pub listener: usize,
+    /// The host of the service.
+    pub host: Hostname,
+}
+
+impl Query for StreamRulesFor {
+    type Output = Vec<Arc<Rule>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let rules = cx.get(&MeshRulesOf(self.scope.clone(), self.listener));
+        let concerned = |header: &&Arc<Header>| {
+            header.has_streams && header.hosts.iter().any(|host| host.matches(&self.host))
+        };
+        let ids = rules.list.iter().filter(concerned).map(|header| RuleOf(header.id.clone()));
+        ids.filter_map(|id| Option::clone(&cx.get(&id))).collect()
+    }
+}

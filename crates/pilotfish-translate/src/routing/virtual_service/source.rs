@@ -1,0 +1,96 @@
+//! Conditions on the source of traffic: they are decided here, so that a proxy gets only the routes that concern it.
+
+use super::MESH;
+use crate::engine::{Cx, Query};
+use pilotfish_config::networking::{HttpMatchRequest, L4MatchAttributes, TlsMatchAttributes, VirtualService};
+use pilotfish_model::{Labels, Namespace, label_subset};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a proxy is to the conditions of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its labels, of which only those in [`SourceLabelKeys`] count.
+    pub labels: Labels,
+    /// The gateways that it is, sorted: `mesh` for a sidecar.
+    pub gateways: Arc<[Arc<str>]>,
+}
+
+impl Source {
+    /// A sidecar.
+    #[must_use]
+    pub fn sidecar(namespace: Namespace, labels: Labels) -> Self {
+        Self { namespace, labels, gateways: Arc::from([Arc::from(MESH)]) }
+    }
+
+    /// Whether requests of this source can fulfil the condition. Where gateways are named, labels and namespace do not count.
+    #[must_use]
+    pub fn fits(&self, request: &HttpMatchRequest) -> bool {
+        if request.gateways.is_empty() {
+            return self.has_labels(&request.source_labels, &request.source_namespace);
+        }
+        self.is_any(&request.gateways)
+    }
+
+    /// Whether TLS connections of this source to a port can fulfil the condition.
+    #[must_use]
+    pub fn fits_tls(&self, attributes: &TlsMatchAttributes, port: u32) -> bool {
+        (attributes.gateways.is_empty() || self.is_any(&attributes.gateways))
+            && self.has_labels(&attributes.source_labels, &attributes.source_namespace)
+            && (attributes.port == 0 || attributes.port == port)
+    }
+
+    /// Whether TCP connections of this source to a port can fulfil the condition.
+    #[must_use]
+    pub fn fits_tcp(&self, attributes: &L4MatchAttributes, port: u32) -> bool {
+        (attributes.gateways.is_empty() || self.is_any(&attributes.gateways))
+            && self.has_labels(&attributes.source_labels, &attributes.source_namespace)
+            && (attributes.port == 0 || attributes.port == port)
+    }
+
+    fn is_any(&self, gateways: &[String]) -> bool {
+        gateways.iter().any(|gateway| self.gateways.iter().any(|own| **own == **gateway))
+    }
+
+    fn has_labels(&self, labels: &BTreeMap<String, String>, namespace: &str) -> bool {
+        label_subset(labels, &self.labels) && (namespace.is_empty() || self.namespace == namespace)
+    }
+}
+
+/// The label keys that some VirtualService looks at in the source of one kind of traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceLabelKeys {
+    /// Of requests.
+    Requests,
+    /// Of TCP and TLS connections.
+    Connections,
+}
+
+impl Query for SourceLabelKeys {
+    type Output = BTreeSet<String>;
+
+    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
+        let mut keys = BTreeSet::new();
+        for object in cx.objects::<VirtualService>() {
+            let http = object.http.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
+            let tls = object.tls.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
+            let tcp = object.tcp.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
+            match self {
+                Self::Requests => keys.extend(http.flat_map(BTreeMap::keys).cloned()),
+                Self::Connections => keys.extend(tls.chain(tcp).flat_map(BTreeMap::keys).cloned()),
+            }
+        }
+        keys
+    }
+}
+
+impl SourceLabelKeys {
+    /// The facet of a proxy's labels that VirtualServices may look at.
+    #[must_use]
+    pub fn of(self, cx: &Cx<'_>, labels: &Labels) -> Labels {
+        let keys = cx.get(&self);
+        Arc::new(labels.only(|key| keys.contains(key)))
+    }
+}

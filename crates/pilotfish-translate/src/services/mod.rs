@@ -1,0 +1,7 @@
+//! What is asked about services, whichever resource it is for.
+
+pub(crate) mod alias;
+pub(crate) mod cluster_local;
+pub(crate) mod networks;
+pub(crate) mod service_address;
+pub(crate) mod short_name;

@@ -1,0 +1,370 @@
+//! The door to this crate: proxies come in, worlds come in, resources and news of what changed come out.
+
+mod clients;
+pub(crate) mod view;
+
+use crate::engine::Encoded;
+use crate::engine::memo::{Current, Memo, Touched};
+use crate::proxy::Proxy;
+use crate::services::short_name::Domain;
+use crate::translator::clients::{Clients, Connected};
+use crate::translator::view::{Generate, Index, IndexOf, ViewsOf};
+use crate::translator::view::{Unit, View};
+use parking_lot::{Mutex, RwLockReadGuard};
+use pilotfish_model::{ChangeSet, World};
+use pilotfish_proto::ResourceType;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A view, by a number that is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewId(pub u32);
+
+/// A connected proxy, by a number that is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// One resource of one view that differs from the world before.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Change {
+    /// The view.
+    pub view: ViewId,
+    /// Its resource type.
+    pub resource_type: ResourceType,
+    /// The resource.
+    pub name: Arc<str>,
+    /// Whether it is gone, rather than new or different.
+    pub removed: bool,
+}
+
+/// What a new world means for connected proxies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The revision of [`Snapshot`]s that show the new world.
+    pub revision: u64,
+    /// Resources that differ, for views that somebody has.
+    pub changes: Vec<Change>,
+    /// Proxies that now have another view of some type.
+    pub moved: Vec<ClientId>,
+}
+
+/// Translates for all connected proxies.
+pub struct Translator {
+    memo: Memo,
+    clients: Arc<Mutex<Clients>>,
+}
+
+/// A connected proxy; dropping it says that it is gone.
+pub struct Client {
+    id: ClientId,
+    proxy: Arc<Proxy>,
+    clients: Arc<Mutex<Clients>>,
+}
+
+impl Client {
+    /// The number of this connection.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// The proxy.
+    #[must_use]
+    pub fn proxy(&self) -> &Arc<Proxy> {
+        &self.proxy
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.clients.lock().disconnect(&self.proxy, self.id);
+    }
+}
+
+impl Default for Translator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Translator {
+    /// A translator of an empty world, for the domain `cluster.local`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_domain(Domain::default())
+    }
+
+    /// A translator of an empty world whose Kubernetes Services are below another domain.
+    #[must_use]
+    pub fn with_domain(domain: Domain) -> Self {
+        Self { memo: Memo::with_domain(domain), clients: Arc::default() }
+    }
+
+    /// Takes in a proxy: finds its views, which stay up to date until the client is dropped.
+    pub fn connect(&self, proxy: Proxy) -> Client {
+        self.tidy();
+        let proxy = Arc::new(proxy);
+        let current = self.memo.read();
+        let (views, node) = self.memo.get(&current, &ViewsOf(proxy.clone()));
+        let mut clients = self.clients.lock();
+        // Here and below: what is a root and who is connected change together, under the lock of the clients.
+        self.memo.set_root(node);
+        clients.next_client += 1;
+        let id = ClientId(clients.next_client);
+        if !clients.proxies.contains_key(&proxy) {
+            let views = clients.enter_all(&views);
+            clients.proxies.insert(proxy.clone(), Connected { clients: BTreeSet::new(), views });
+        }
+        if let Some(connected) = clients.proxies.get_mut(&proxy) {
+            connected.clients.insert(id);
+        }
+        Client { id, proxy, clients: self.clients.clone() }
+    }
+
+    /// Makes a world current and tells what it changes for connected proxies. One caller at a time.
+    pub fn publish(&self, world: Arc<World>, changes: &ChangeSet) -> Changes {
+        self.clients.lock().retire();
+        self.forget_gone();
+        self.memo.sweep_if_due();
+        let (current, touched) = self.memo.advance(world, changes);
+        let mut out = Changes { revision: current.revision, ..Changes::default() };
+        for root in &touched {
+            self.report_proxy(&current, root, &mut out);
+        }
+        for root in &touched {
+            self.report_index(&current, root, &mut out);
+            self.report_unit(&current, root, &mut out);
+        }
+        out.changes.sort();
+        out.changes.dedup();
+        out
+    }
+
+    /// One consistent world with everything that proxies get from it. Holds a lock that keeps the next world waiting: take
+    /// what is needed and let go, never across an await.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot { translator: self, current: self.memo.read() }
+    }
+
+    /// How many results were computed since the start.
+    #[must_use]
+    pub fn computed(&self) -> u64 {
+        self.memo.computed()
+    }
+
+    /// How many results are kept.
+    #[must_use]
+    pub fn results(&self) -> usize {
+        self.memo.len()
+    }
+
+    /// Drops named resources that nobody subscribes to any more, as `is_wanted` tells. To be called by the one who
+    /// publishes. A resource is let go first and then looked at again: whoever subscribes meanwhile either is seen by the
+    /// second look or reads the resource afterwards, and both keep it.
+    pub fn retain_named(&self, is_wanted: impl Fn(ViewId, ResourceType, &str) -> bool) {
+        let named: Vec<(ViewId, Arc<View>, Arc<str>)> = {
+            let clients = self.clients.lock();
+            let units = clients.views.iter().flat_map(|(id, viewed)| {
+                viewed.rooted.iter().filter_map(move |unit| match unit {
+                    Unit::Named(name) => Some((*id, viewed.view.clone(), name.clone())),
+                    _ => None,
+                })
+            });
+            units.collect()
+        };
+        for (id, view, name) in named {
+            if is_wanted(id, view.resource_type(), &name) {
+                continue;
+            }
+            let unit = Unit::Named(name.clone());
+            let mut clients = self.clients.lock();
+            if clients.views.get_mut(&id).is_some_and(|viewed| viewed.rooted.remove(&unit)) {
+                self.memo.unroot(&Generate { view: view.clone(), unit });
+            }
+            drop(clients);
+            if is_wanted(id, view.resource_type(), &name) {
+                // Reading it makes it a root again.
+                drop(self.snapshot().get(id, &name));
+            }
+        }
+    }
+
+    /// A proxy whose own facts changed may have other views now.
+    fn report_proxy(&self, current: &Current, root: &Touched, out: &mut Changes) {
+        let Some(query) = root.query::<ViewsOf>() else { return };
+        let (views, _) = self.memo.get(current, query);
+        if root.before::<ViewsOf>().is_some_and(|before| before == views) {
+            return;
+        }
+        out.moved.extend(self.clients.lock().change_views(&query.0, &views));
+    }
+
+    /// The names of a view that is taken as a whole: what came and what went.
+    fn report_index(&self, current: &Current, root: &Touched, out: &mut Changes) {
+        let Some(query) = root.query::<IndexOf>() else { return };
+        let Some(id) = self.clients.lock().ids.get(&query.0).copied() else { return };
+        let (index, _) = self.memo.get(current, query);
+        let (Some(before), Some(index)) = (root.before::<IndexOf>(), &*index) else { return };
+        let Some(before) = &*before else { return };
+        if before == index {
+            return;
+        }
+        let change = |name: &Arc<str>, removed| Change {
+            view: id,
+            resource_type: query.0.resource_type(),
+            name: name.clone(),
+            removed,
+        };
+        let come = index.unit_of.iter().filter(|(name, unit)| before.unit_of.get(*name) != Some(unit));
+        out.changes.extend(come.map(|(name, _)| change(name, false)));
+        let gone = before.unit_of.keys().filter(|name| !index.unit_of.contains_key(*name));
+        out.changes.extend(gone.map(|name| change(name, true)));
+        self.root_units(current, id, &query.0, index);
+    }
+
+    /// The resources of one unit: what differs.
+    fn report_unit(&self, current: &Current, root: &Touched, out: &mut Changes) {
+        let Some(query) = root.query::<Generate>() else { return };
+        let Some(id) = self.clients.lock().ids.get(&query.view).copied() else { return };
+        let (batch, _) = self.memo.get(current, query);
+        let Some(before) = root.before::<Generate>() else { return };
+        let change = |resource: &Encoded, removed| Change {
+            view: id,
+            resource_type: query.view.resource_type(),
+            name: resource.name.clone(),
+            removed,
+        };
+        let (index, _) = self.memo.get(current, &IndexOf(query.view.clone()));
+        let owned = |resource: &&Encoded| {
+            index.as_ref().as_ref().is_none_or(|index| index.unit_of.get(&resource.name) == Some(&query.unit))
+        };
+        let changed = |resource: &&Encoded| resource.changed_at == current.revision;
+        out.changes.extend(batch.resources.iter().filter(changed).filter(owned).map(|r| change(r, false)));
+        if index.is_none() {
+            let gone = |resource: &&Encoded| batch.find(&resource.name).is_none();
+            out.changes.extend(before.resources.iter().filter(gone).map(|r| change(r, true)));
+        }
+    }
+
+    /// From now on the units of this index, and no others of the view, are reported when they change.
+    fn root_units(&self, current: &Current, id: ViewId, view: &Arc<View>, index: &Index) {
+        let new: BTreeSet<Unit> = index.units.iter().cloned().collect();
+        let mut clients = self.clients.lock();
+        let Some(viewed) = clients.views.get_mut(&id) else { return };
+        let query = |unit: &Unit| Generate { view: view.clone(), unit: unit.clone() };
+        for unit in viewed.rooted.difference(&new) {
+            self.memo.unroot(&query(unit));
+        }
+        for unit in new.difference(&viewed.rooted) {
+            // The index read it, so this computes nothing.
+            let (_, node) = self.memo.get(current, &query(unit));
+            self.memo.set_root(node);
+        }
+        viewed.rooted = new;
+    }
+
+    /// Between publications, lets go of what many proxies left behind.
+    fn tidy(&self) {
+        const MANY: usize = 256;
+        if self.clients.lock().gone() >= MANY {
+            self.forget_gone();
+            self.memo.sweep_if_due();
+        }
+    }
+
+    /// Takes views and proxies that nobody has any more off the roots.
+    fn forget_gone(&self) {
+        let mut clients = self.clients.lock();
+        for proxy in clients.take_gone_proxies() {
+            self.memo.unroot(&ViewsOf(proxy));
+        }
+        for viewed in clients.take_gone_views() {
+            for unit in viewed.rooted {
+                self.memo.unroot(&Generate { view: viewed.view.clone(), unit });
+            }
+            self.memo.unroot(&IndexOf(viewed.view));
+        }
+    }
+}
+
+/// One world, as proxies see it.
+pub struct Snapshot<'a> {
+    translator: &'a Translator,
+    current: RwLockReadGuard<'a, Current>,
+}
+
+impl Snapshot<'_> {
+    /// Counts up with every published world.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.current.revision
+    }
+
+    /// The world itself.
+    #[must_use]
+    pub fn world(&self) -> &Arc<World> {
+        &self.current.world
+    }
+
+    /// The client's view of a type; `None` when the type is not served to it.
+    #[must_use]
+    pub fn view(&self, client: &Client, resource_type: ResourceType) -> Option<ViewId> {
+        self.translator.clients.lock().proxies.get(&client.proxy)?.views.get(&resource_type).copied()
+    }
+
+    /// The names of all resources of a view, in the order in which they are sent; empty for views that are asked by name.
+    #[must_use]
+    pub fn names(&self, id: ViewId) -> Arc<[Arc<str>]> {
+        self.names_of(id).unwrap_or_default()
+    }
+
+    /// A resource of a view. Whoever reads one, there or not, is told of its changes for as long as somebody has the view.
+    #[must_use]
+    pub fn get(&self, id: ViewId, name: &str) -> Option<Encoded> {
+        let (view, index) = self.index_of(id)?;
+        let memo = &self.translator.memo;
+        let unit = match &*index {
+            Some(index) => index.unit_of.get(name)?.clone(),
+            None => Unit::Named(name.into()),
+        };
+        let (batch, node) = memo.get(&self.current, &Generate { view, unit: unit.clone() });
+        if index.is_none() {
+            let mut clients = self.translator.clients.lock();
+            if let Some(viewed) = clients.views.get_mut(&id) {
+                viewed.rooted.insert(unit);
+                memo.set_root(node);
+            }
+        }
+        batch.find(name).cloned()
+    }
+
+    fn names_of(&self, id: ViewId) -> Option<Arc<[Arc<str>]>> {
+        let (_, index) = self.index_of(id)?;
+        Some(Option::as_ref(&index)?.names.clone())
+    }
+
+    /// A view with its index, if it has one. From the first time on, changes of the index and of all its units are reported.
+    fn index_of(&self, id: ViewId) -> Option<(Arc<View>, Arc<Option<Index>>)> {
+        let (view, is_listed) = {
+            let clients = self.translator.clients.lock();
+            let viewed = clients.views.get(&id)?;
+            (viewed.view.clone(), viewed.listed)
+        };
+        let (index, node) = self.translator.memo.get(&self.current, &IndexOf(view.clone()));
+        if let (false, Some(listed)) = (is_listed, &*index) {
+            let first = {
+                let mut clients = self.translator.clients.lock();
+                let viewed = clients.views.get_mut(&id)?;
+                self.translator.memo.set_root(node);
+                !std::mem::replace(&mut viewed.listed, true)
+            };
+            if first {
+                self.translator.root_units(&self.current, id, &view, listed);
+            }
+        }
+        Some((view, index))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! The clusters that every proxy has: for traffic that no service is known for.
+
+use super::connection_pool::{breakers, duration, keepalive, no_limits};
+use super::draft::Draft;
+use super::finish::finish;
+use super::names::stat_name;
+use super::view::{Client, Families};
+use crate::engine::{Cx, Encoded};
+use crate::envoy_filter::Context;
+use crate::proxy::ProxyKind;
+use pilotfish_config::mesh::MeshConfig;
+use pilotfish_proto::Duration;
+use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
+use pilotfish_proto::envoy::config::core::v3::{
+    BindConfig, ExtraSourceAddress, SocketAddress, socket_address,
+};
+
+/// Traffic that is to be dropped.
+pub const BLACK_HOLE: &str = "BlackHoleCluster";
+/// Traffic that goes where the client wanted to.
+pub const PASSTHROUGH: &str = "PassthroughCluster";
+/// Traffic to ports of the workload that no service has.
+pub const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
+
+/// Source addresses that rules of iptables leave alone.
+const V4_SOURCE: &str = "127.0.0.6";
+const V6_SOURCE: &str = "::6";
+
+/// How long passed-through connections may be idle.
+const IDLE_SECONDS: i64 = 300;
+
+pub(super) fn clusters(cx: &Cx<'_>, client: &Client) -> Vec<Encoded> {
+    let mesh = cx.mesh();
+    let mut drafts = vec![(client.context(), Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static))];
+    if client.scope.kind == ProxyKind::Sidecar {
+        let mut outbound = passthrough(&mesh, PASSTHROUGH);
+        if client.istio_filters {
+            outbound.exchange_metadata();
+        }
+        let mut inbound = passthrough(&mesh, INBOUND_PASSTHROUGH);
+        inbound.cluster.upstream_bind_config = Some(own_sources(client.families));
+        drafts.extend([(Context::Outbound, outbound), (Context::Inbound, inbound)]);
+    }
+    let encode = |(context, mut draft): (Context, Draft)| {
+        draft.cluster.connect_timeout = mesh.connect_timeout.map(duration);
+        draft.cluster.common_lb_config = None;
+        finish(cx, client, context, draft.build(), &[], Vec::new())
+    };
+    drafts.into_iter().filter_map(encode).collect()
+}
+
+fn passthrough(mesh: &MeshConfig, name: &str) -> Draft {
+    let mut draft = Draft::new(name.to_owned(), DiscoveryType::OriginalDst);
+    draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
+    draft.cluster.alt_stat_name = stat_name(PASSTHROUGH);
+    draft.cluster.circuit_breakers = Some(breakers(no_limits()));
+    keepalive(&mut draft, mesh, None);
+    draft.use_downstream_protocol();
+    let common = draft.http().common_http_protocol_options.get_or_insert_default();
+    common.idle_timeout = Some(Duration { seconds: IDLE_SECONDS, nanos: 0 });
+    draft
+}
+
+/// The source address of connections to the proxy's own workload: by it they are not captured again.
+pub(super) fn own_source(families: Families) -> BindConfig {
+    let source = match families {
+        Families::V4 | Families::Dual => V4_SOURCE,
+        Families::V6 => V6_SOURCE,
+    };
+    BindConfig { source_address: Some(address(source)), ..BindConfig::default() }
+}
+
+/// The same where connections of both families may come.
+fn own_sources(families: Families) -> BindConfig {
+    let extra = ExtraSourceAddress { address: Some(address(V6_SOURCE)), ..ExtraSourceAddress::default() };
+    let extra = (families == Families::Dual).then_some(extra);
+    BindConfig { extra_source_addresses: extra.into_iter().collect(), ..own_source(families) }
+}
+
+fn address(ip: &str) -> SocketAddress {
+    SocketAddress {
+        address: ip.to_owned(),
+        port_specifier: Some(socket_address::PortSpecifier::PortValue(0)),
+        ..SocketAddress::default()
+    }
+}

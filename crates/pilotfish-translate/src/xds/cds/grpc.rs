@@ -1,0 +1,158 @@
+//! Clusters of proxyless gRPC clients: asked for by name, with the few settings that gRPC understands.
+#![allow(deprecated, reason = "older gRPC libraries read only the older fields")]
+
+use super::outbound::accounts;
+use super::view::Client;
+use super::{load_balancer, names};
+use crate::engine::{Cx, Encoded};
+use crate::policy::destination_rule::{Policy, Rule, rule_for};
+use crate::scope::ServiceIn;
+use crate::xds::eds::ClusterName;
+use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb};
+use pilotfish_model::{ObjectRef, ServiceKey};
+use pilotfish_proto::config_any;
+use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
+use pilotfish_proto::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig,
+};
+use pilotfish_proto::envoy::config::cluster::v3::{CircuitBreakers, Cluster};
+use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+use pilotfish_proto::envoy::config::core::v3::{AggregatedConfigSource, ConfigSource, TransportSocket};
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CertificateProviderInstance, CombinedCertificateValidationContext, ValidationContextType,
+};
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateProviderPluginInstance, CertificateValidationContext, CommonTlsContext, UpstreamTlsContext,
+};
+
+/// The certificate provider that Istio's agent writes into the bootstrap.
+const PROVIDER: &str = "default";
+/// The names under which it has the workload's certificate and the mesh's roots.
+const CERTIFICATE: &str = "default";
+const ROOTS: &str = "ROOTCA";
+
+/// The largest ring that gRPC takes; Envoy's limit is the same.
+const MAX_RING_SIZE: u64 = 8 << 20;
+
+/// The cluster of that name; none for what is no name of a service's cluster, or for a subset that no rule has.
+pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<Encoded> {
+    let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
+    let service = cx.get(&ServiceIn(client.scope.clone(), parsed.host.clone()));
+    let Some(service) = Option::as_ref(&service).filter(|service| service.port(parsed.port).is_some()) else {
+        // A route may lead to a service that does not exist: its cluster is there, without endpoints.
+        let known = parsed.subset.is_empty().then(|| Encoded::new(name, &eds_cluster(name), Vec::new()));
+        return known.into_iter().collect();
+    };
+    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    let rule = rule_for(cx, &client.scope.namespace, &key, &client.labels);
+    let is_subset = |rule: &Rule| rule.subset(&parsed.subset).is_some();
+    if !parsed.subset.is_empty() && !rule.as_deref().is_some_and(is_subset) {
+        return Vec::new();
+    }
+    let policy =
+        rule.as_deref().map_or_else(Policy::default, |rule| rule.policy_of(&parsed.subset, parsed.port));
+    let mut cluster = eds_cluster(name);
+    if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
+        cluster.transport_socket = Some(mutual_tls(&accounts(cx, &cx.mesh(), service, &key)));
+    }
+    apply_limits(&mut cluster, &policy);
+    let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
+    let provenance: Vec<ObjectRef> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
+    vec![Encoded::new(name, &cluster, provenance)]
+}
+
+fn eds_cluster(name: &str) -> Cluster {
+    let ads = ConfigSourceSpecifier::Ads(AggregatedConfigSource::default());
+    Cluster {
+        name: name.to_owned(),
+        alt_stat_name: names::stat_name(name),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds as i32)),
+        eds_cluster_config: Some(EdsClusterConfig {
+            service_name: name.to_owned(),
+            eds_config: Some(ConfigSource { config_source_specifier: Some(ads), ..ConfigSource::default() }),
+        }),
+        ..Cluster::default()
+    }
+}
+
+/// The parts of a policy that gRPC has: rings of hashes, and how many requests may be open.
+fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
+    let hash = policy.load_balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
+    if let Some(hash) = hash {
+        load_balancer::set_consistent_hash(cluster, &as_ring(hash));
+    }
+    let http = policy.connection_pool.and_then(|pool| pool.http.as_ref());
+    let requests = http.and_then(|http| u32::try_from(http.http2_max_requests).ok()).filter(|n| *n > 0);
+    cluster.circuit_breakers = requests.map(|requests| CircuitBreakers {
+        thresholds: vec![Thresholds { max_requests: Some(requests), ..Thresholds::default() }],
+        ..CircuitBreakers::default()
+    });
+}
+
+/// gRPC has rings only, and refuses a cluster with another table or with too large a ring.
+fn as_ring(hash: &ConsistentHashLb) -> ConsistentHashLb {
+    let mut hash = ConsistentHashLb { maglev: None, ..hash.clone() };
+    hash.minimum_ring_size = hash.minimum_ring_size.min(MAX_RING_SIZE);
+    if let Some(ring) = &mut hash.ring_hash {
+        ring.minimum_ring_size = ring.minimum_ring_size.min(MAX_RING_SIZE);
+    }
+    hash
+}
+
+fn mutual_tls(accounts: &[String]) -> TransportSocket {
+    let common = common_tls(accounts);
+    let context = UpstreamTlsContext { common_tls_context: Some(common), ..UpstreamTlsContext::default() };
+    TransportSocket {
+        name: super::tls::TLS.to_owned(),
+        config_type: config_any(&context).map(ConfigType::TypedConfig),
+    }
+}
+
+/// The workload's certificate, and the mesh's roots for peers with one of these identities, from gRPC's
+/// certificate providers.
+pub(crate) fn common_tls(accounts: &[String]) -> CommonTlsContext {
+    let plugin = |name: &str| CertificateProviderPluginInstance {
+        instance_name: PROVIDER.to_owned(),
+        certificate_name: name.to_owned(),
+    };
+    let older = |name: &str| CertificateProviderInstance {
+        instance_name: PROVIDER.to_owned(),
+        certificate_name: name.to_owned(),
+    };
+    let validation = CombinedCertificateValidationContext {
+        default_validation_context: Some(CertificateValidationContext {
+            ca_certificate_provider_instance: Some(plugin(ROOTS)),
+            match_subject_alt_names: super::tls::exact_names(accounts),
+            ..CertificateValidationContext::default()
+        }),
+        validation_context_certificate_provider_instance: Some(older(ROOTS)),
+        ..CombinedCertificateValidationContext::default()
+    };
+    CommonTlsContext {
+        tls_certificate_provider_instance: Some(plugin(CERTIFICATE)),
+        tls_certificate_certificate_provider_instance: Some(older(CERTIFICATE)),
+        validation_context_type: Some(ValidationContextType::CombinedValidationContext(validation)),
+        ..CommonTlsContext::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_config::networking::{MagLev, RingHash};
+
+    #[test]
+    fn every_table_is_a_ring_of_a_size_that_grpc_takes() {
+        let maglev = ConsistentHashLb { maglev: Some(MagLev { table_size: 251 }), ..Default::default() };
+        assert_eq!(as_ring(&maglev).maglev, None);
+        for size in [0, 1024, MAX_RING_SIZE, MAX_RING_SIZE + 1, u64::MAX] {
+            let expected = size.min(MAX_RING_SIZE);
+            let older = ConsistentHashLb { minimum_ring_size: size, ..Default::default() };
+            assert_eq!(as_ring(&older).minimum_ring_size, expected);
+            let ring = Some(RingHash { minimum_ring_size: size });
+            let newer = ConsistentHashLb { ring_hash: ring, ..Default::default() };
+            assert_eq!(as_ring(&newer).ring_hash, Some(RingHash { minimum_ring_size: expected }));
+        }
+    }
+}

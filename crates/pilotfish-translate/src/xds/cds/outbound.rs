@@ -1,0 +1,374 @@
+//! The clusters of one service: for each port one, and one for each subset.
+
+use super::draft::{self, Draft};
+use super::finish::finish;
+use super::names::{outbound_name, sni_name, stat_name};
+use super::tls::{self, Peer};
+use super::view::{Client, Families};
+use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
+use crate::engine::{Batch, Cx, Encoded, Query};
+use crate::envoy::metadata::{config_path, flag, list, text};
+use crate::envoy::stat_name::Names;
+use crate::policy::destination_rule::{Policy, Rule, rule_for};
+use crate::policy::peer_authentication::{MtlsMode, StatedMtlsOf};
+use crate::proxy::ProxyKind;
+use crate::scope::ServiceIn;
+use crate::xds::eds::inline_endpoints;
+use pilotfish_config::mesh::MeshConfig;
+use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
+use pilotfish_model::{
+    Kind, ObjectKey, ObjectRef, Port, Protocol, Provider, Resolution, Service, ServiceKey, TlsMode,
+};
+use pilotfish_proto::Duration;
+use pilotfish_proto::config_any;
+use pilotfish_proto::envoy::config::cluster::v3::Cluster;
+use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, DnsLookupFamily};
+use pilotfish_proto::envoy::config::core::v3::{HealthStatus, HealthStatusSet, TypedExtensionConfig};
+use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use pilotfish_proto::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Service labels: clients stay with the endpoint that they were on, by a cookie or by a header.
+const PERSISTENT_SESSION: [&str; 2] = ["istio.io/persistent-session", "istio.io/persistent-session-header"];
+/// DNS answers of clusters are refreshed a little apart from each other.
+const DNS_JITTER: Duration = Duration { seconds: 0, nanos: 100_000_000 };
+/// Questions over one UDP channel: c-ares leaks ports without a limit.
+const UDP_MAX_QUERIES: u32 = 100;
+
+/// The clusters of a service, for all proxies that are equal as clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ServiceClusters {
+    pub(super) client: Arc<Client>,
+    pub(super) service: ServiceKey,
+}
+
+impl Query for ServiceClusters {
+    type Output = Batch;
+
+    fn compute(&self, cx: &Cx<'_>) -> Batch {
+        let Some(context) = Context::of(cx, &self.client, &self.service) else { return Batch::default() };
+        let ports = || context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
+        let mut clusters: Vec<Encoded> =
+            ports().flat_map(|port| context.clusters(port, Mode::Plain)).collect();
+        if self.client.by_sni && !context.service.mesh_external {
+            clusters.extend(ports().flat_map(|port| context.clusters(port, Mode::BySni)));
+        }
+        clusters.into()
+    }
+}
+
+/// How a cluster is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// By routes.
+    Plain,
+    /// By the SNI of mutual TLS that passes through: the client's TLS reaches the endpoint, so there is none of
+    /// our own.
+    BySni,
+}
+
+/// What all clusters of a service have in common.
+struct Context<'a> {
+    cx: &'a Cx<'a>,
+    client: &'a Client,
+    mesh: Arc<MeshConfig>,
+    key: &'a ServiceKey,
+    service: Arc<Service>,
+    rule: Option<Arc<Rule>>,
+    accounts: Vec<String>,
+}
+
+/// Which cluster of a service.
+struct Which<'a> {
+    mode: Mode,
+    port: &'a Port,
+    subset: Option<&'a Subset>,
+    policy: Policy<'a>,
+}
+
+impl Which<'_> {
+    fn subset_name(&self) -> &str {
+        self.subset.map_or("", |subset| &subset.name)
+    }
+}
+
+impl<'a> Context<'a> {
+    /// `None` when the client does not see the service.
+    fn of(cx: &'a Cx<'a>, client: &'a Client, key: &'a ServiceKey) -> Option<Self> {
+        let service = cx.get(&ServiceIn(client.scope.clone(), key.hostname.clone()));
+        let service = Option::as_ref(&service).filter(|service| service.namespace == key.namespace)?.clone();
+        let mesh = cx.mesh();
+        Some(Self {
+            cx,
+            client,
+            key,
+            rule: rule_for(cx, &client.scope.namespace, key, &client.labels),
+            accounts: accounts(cx, &mesh, &service, key),
+            service,
+            mesh,
+        })
+    }
+
+    /// The clusters of a port. Where the default one cannot be made, there are none.
+    fn clusters(&self, port: &Port, mode: Mode) -> Vec<Encoded> {
+        let rule = self.rule.as_deref();
+        let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number));
+        let default = self.cluster(&Which { mode, port, subset: None, policy });
+        let Some(default) = default else { return Vec::new() };
+        let subsets = rule.into_iter().flat_map(|rule| rule.subsets.iter().map(move |subset| (rule, subset)));
+        let of_subsets = subsets.filter_map(|(rule, subset)| {
+            let policy = rule.subset_policy(subset, port.number);
+            self.cluster(&Which { mode, port, subset: Some(subset), policy })
+        });
+        std::iter::once(default).chain(of_subsets).filter_map(|made| self.finished(made)).collect()
+    }
+
+    fn cluster(&self, which: &Which<'_>) -> Option<(Cluster, Vec<ObjectRef>)> {
+        let name = match which.mode {
+            Mode::Plain => outbound_name,
+            Mode::BySni => sni_name,
+        };
+        let name = name(which.port.number, which.subset_name(), self.key.hostname.as_str());
+        let mut draft = Draft::new(name, self.kind(which)?);
+        let mut provenance = self.provenance();
+        provenance.extend(self.discover(&mut draft, which)?);
+        if which.policy.tls.is_none() {
+            provenance.extend(self.policies_against_mtls());
+        }
+        let sniffs = self.client.scope.kind != ProxyKind::Router;
+        draft.set_protocol(which.port.protocol, sniffs, self.client.preserve_case);
+        self.name(&mut draft, which);
+        self.apply_policy(&mut draft, which);
+        draft.set_eds();
+        if self.client.istio_filters {
+            draft.exchange_metadata();
+        }
+        self.describe(&mut draft, which);
+        Some((draft.build(), provenance))
+    }
+
+    fn finished(&self, (cluster, provenance): (Cluster, Vec<ObjectRef>)) -> Option<Encoded> {
+        finish(self.cx, self.client, self.client.context(), cluster, &[], provenance)
+    }
+
+    /// How endpoints are found. A subset for which the rule says PASSTHROUGH never has any of its own.
+    fn kind(&self, which: &Which<'_>) -> Option<DiscoveryType> {
+        let kind = draft::discovery(&self.service, self.client.scope.kind == ProxyKind::Router)?;
+        let own = which.subset.and_then(|subset| subset.traffic_policy.as_ref());
+        let default = which.subset.and(self.rule.as_ref()).and_then(|rule| rule.policy.as_ref());
+        // A subset starts from what the policy of the host made of the default cluster.
+        let passthrough =
+            is_passthrough(own) || which.subset.is_some() && self.default_passes(default, which.port);
+        Some(if passthrough { DiscoveryType::OriginalDst } else { kind })
+    }
+
+    fn default_passes(&self, policy: Option<&TrafficPolicy>, port: &Port) -> bool {
+        let balancer = policy.and_then(|policy| Policy::of(policy, port.number).load_balancer);
+        balancer.is_some_and(|balancer| balancer.simple == Some(SimpleLb::Passthrough))
+    }
+
+    /// What the cluster needs to find endpoints. `None` for a DNS cluster without any.
+    fn discover(&self, draft: &mut Draft, which: &Which<'_>) -> Option<Vec<ObjectRef>> {
+        match draft.kind()? {
+            DiscoveryType::StrictDns | DiscoveryType::LogicalDns => {
+                self.set_dns(draft);
+                let (endpoints, provenance) = inline_endpoints(
+                    self.cx,
+                    &self.service,
+                    which.port.number,
+                    which.subset_name(),
+                    self.rule.as_deref(),
+                    &self.client.vantage,
+                );
+                if endpoints.is_empty() {
+                    return None;
+                }
+                draft.cluster.load_assignment = Some(ClusterLoadAssignment {
+                    cluster_name: draft.cluster.name.clone(),
+                    endpoints,
+                    ..ClusterLoadAssignment::default()
+                });
+                Some(provenance)
+            }
+            DiscoveryType::OriginalDst => {
+                draft.cluster.lb_config = draft::port_override(&self.service, which.port);
+                Some(Vec::new())
+            }
+            DiscoveryType::Eds | DiscoveryType::Static => Some(Vec::new()),
+        }
+    }
+
+    #[allow(
+        deprecated,
+        reason = "the fields that Istio writes; the newer cluster type is not in older Envoys"
+    )]
+    fn set_dns(&self, draft: &mut Draft) {
+        let family = match self.client.families {
+            Families::V4 => DnsLookupFamily::V4Only,
+            Families::V6 => DnsLookupFamily::V6Only,
+            Families::Dual => DnsLookupFamily::All,
+        };
+        // Racing for the first connection needs all addresses.
+        let race = self.service.race_first_tcp_connect && self.service.resolution == Resolution::DNSLB;
+        let family = if race { DnsLookupFamily::All } else { family };
+        let resolver = CaresDnsResolverConfig {
+            udp_max_queries: Some(UDP_MAX_QUERIES),
+            ..CaresDnsResolverConfig::default()
+        };
+        let cluster = &mut draft.cluster;
+        cluster.dns_lookup_family = family as i32;
+        cluster.dns_refresh_rate = self.mesh.dns_refresh_rate.map(connection_pool::duration);
+        cluster.dns_jitter = Some(DNS_JITTER);
+        cluster.respect_dns_ttl = true;
+        cluster.typed_dns_resolver_config = Some(TypedExtensionConfig {
+            name: "envoy.network.dns_resolver.cares".to_owned(),
+            typed_config: config_any(&resolver),
+        });
+    }
+
+    /// The name in statistics.
+    fn name(&self, draft: &mut Draft, which: &Which<'_>) {
+        let template = &self.mesh.outbound_cluster_stat_name;
+        if !template.is_empty() {
+            let service = &self.service;
+            let names = Names {
+                host: self.key.hostname.as_str(),
+                service: Some((&service.name, &service.namespace, service.provider)),
+                subset: which.subset_name(),
+                port: which.port.number,
+                port_name: &which.port.name,
+                target_port: 0,
+            };
+            draft.cluster.alt_stat_name = stat_name(&crate::envoy::stat_name::of(template, "", &names));
+        }
+    }
+
+    fn apply_policy(&self, draft: &mut Draft, which: &Which<'_>) {
+        let Which { port, policy, .. } = which;
+        connection_pool::apply_h2_upgrade(draft, &self.mesh, port, policy.connection_pool);
+        connection_pool::apply(draft, &self.mesh, policy.connection_pool, policy.retry_budget);
+        outlier_detection::apply(draft, policy.outlier_detection);
+        load_balancer::apply(draft, &self.mesh, &self.service, policy.load_balancer);
+        if which.mode == Mode::BySni {
+            return;
+        }
+        let peer = Peer {
+            accounts: &self.accounts,
+            sni: sni_name(port.number, which.subset_name(), self.key.hostname.as_str()),
+            auto_mtls: self.auto_mtls(which),
+            accounts_for_tls: self.service.provider == Provider::External,
+            rule_selects: self.rule.as_ref().is_some_and(|rule| rule.selector.is_some()),
+        };
+        tls::apply(draft, self.client, &self.mesh, policy.tls, &peer);
+        proxy_protocol::apply(draft, policy.proxy_protocol);
+    }
+
+    /// Whether the mesh's mutual TLS is used without being asked for: not without certificates, not out of the
+    /// mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of which
+    /// some cannot.
+    fn auto_mtls(&self, which: &Which<'_>) -> bool {
+        if !self.client.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
+            return false;
+        }
+        let stated = match which.subset {
+            Some(subset) => subset.traffic_policy.as_ref(),
+            None => self.rule.as_ref().and_then(|rule| rule.policy.as_ref()),
+        };
+        let passes = self.service.resolution == Resolution::Passthrough || is_passthrough(stated);
+        let query = AllSpeakMtls { service: self.key.clone(), port: which.port.name.clone() };
+        if passes && !*self.cx.get(&query) {
+            return false;
+        }
+        self.policies_against_mtls().is_empty()
+    }
+
+    /// The policies by which the whole namespace of the service does without mutual TLS; none where it does not.
+    fn policies_against_mtls(&self) -> Vec<ObjectRef> {
+        let stated = self.cx.get(&StatedMtlsOf(self.service.namespace.clone()));
+        if stated.mode == Some(MtlsMode::Disable) { stated.provenance.clone() } else { Vec::new() }
+    }
+
+    /// Metadata, and what else telemetry and sessions need.
+    fn describe(&self, draft: &mut Draft, which: &Which<'_>) {
+        let service = &self.service;
+        let described =
+            draft::service_metadata(service.hostname.as_str(), &service.name, service.namespace.as_str());
+        draft.set_istio("services", list(vec![described]));
+        if let Some(rule) = &self.rule {
+            let key = ObjectKey::new(Kind::DestinationRule, rule.namespace.clone(), rule.name.clone());
+            draft.set_istio("config", text(&config_path(&key)));
+            let mode = which.policy.tls.map(|tls| tls.mode);
+            if matches!(mode, Some(ClientTlsMode::Simple | ClientTlsMode::Mutual)) {
+                draft.set_istio("alpn_override", text("false"));
+            }
+        }
+        if which.subset.is_some() {
+            draft.set_istio("subset", text(which.subset_name()));
+            return;
+        }
+        if which.mode == Mode::BySni {
+            return;
+        }
+        if service.mesh_external {
+            draft.set_istio("external", flag(true));
+        }
+        let asks = |label: &&str| service.labels.get(label).is_some_and(|name| !name.is_empty());
+        if PERSISTENT_SESSION.iter().any(asks) {
+            draft.common_lb().override_host_status = Some(session_statuses());
+        }
+    }
+
+    fn provenance(&self) -> Vec<ObjectRef> {
+        let rule = self.rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
+        std::iter::once(self.service.provenance.clone()).chain(rule).collect()
+    }
+}
+
+/// Where a session is kept: also at an endpoint that drains.
+fn session_statuses() -> HealthStatusSet {
+    let statuses =
+        [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
+    HealthStatusSet { statuses: statuses.map(|status| status as i32).to_vec() }
+}
+
+fn is_passthrough(policy: Option<&TrafficPolicy>) -> bool {
+    let balancer = policy.and_then(|policy| policy.load_balancer.as_ref());
+    balancer.is_some_and(|balancer| balancer.simple == Some(SimpleLb::Passthrough))
+}
+
+/// The identities of a service: those of its endpoints and its own, in the trust domain and its aliases.
+pub(super) fn accounts(cx: &Cx<'_>, mesh: &MeshConfig, service: &Service, key: &ServiceKey) -> Vec<String> {
+    let of_endpoints = cx.service_accounts_of(key);
+    let mut all: BTreeSet<String> =
+        of_endpoints.iter().chain(service.service_accounts.iter()).map(|name| name.to_string()).collect();
+    let paths: Vec<String> = all.iter().filter_map(|identity| spiffe_path(identity)).collect();
+    for alias in &mesh.trust_domain_aliases {
+        all.extend(paths.iter().map(|path| format!("spiffe://{alias}/{path}")));
+    }
+    all.into_iter().collect()
+}
+
+/// The part of a SPIFFE identity after the trust domain.
+fn spiffe_path(identity: &str) -> Option<String> {
+    let (_, path) = identity.strip_prefix("spiffe://")?.split_once('/')?;
+    Some(path.to_owned())
+}
+
+/// Whether a port has endpoints and all of them speak mutual TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AllSpeakMtls {
+    service: ServiceKey,
+    /// The name of the port.
+    port: Arc<str>,
+}
+
+impl Query for AllSpeakMtls {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let Some(endpoints) = cx.endpoints_of(&self.service) else { return false };
+        let mut of_port = endpoints.iter().filter(|endpoint| endpoint.service_port == self.port).peekable();
+        of_port.peek().is_some() && of_port.all(|endpoint| endpoint.tls_mode == TlsMode::Istio)
+    }
+}

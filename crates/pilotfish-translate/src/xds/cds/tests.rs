@@ -1,0 +1,201 @@
+use super::outbound::ServiceClusters;
+use super::*;
+use crate::engine::Query;
+use crate::engine::memo::Memo;
+use crate::proxy::Proxy;
+use crate::testing::{TestService, ask, endpoint, labels, object, service, sidecar, world};
+use pilotfish_config::WorkloadSelector;
+use pilotfish_config::networking::{
+    ClientTlsMode, ClientTlsSettings, DestinationRule, Subset, TrafficPolicy,
+};
+use pilotfish_model::{
+    ChangeSet, Endpoint, Locality, Provider, Resolution, ShardKey, TlsMode, Update, World, WorldWriter,
+};
+use pilotfish_proto::envoy::config::cluster::v3::Cluster;
+use pilotfish_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use prost::Message;
+use std::sync::Arc;
+
+/// The view of a proxy, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ViewOf(Proxy);
+
+impl Query for ViewOf {
+    type Output = ClusterView;
+
+    fn compute(&self, cx: &Cx<'_>) -> ClusterView {
+        ClusterView::of(cx, &self.0).unwrap()
+    }
+}
+
+fn view(world: &Arc<World>, proxy: &Proxy) -> ClusterView {
+    ClusterView::clone(&ask(world, &ViewOf(proxy.clone())))
+}
+
+/// A proxy that differs from another of its namespace in everything that usually does not matter.
+fn other(proxy: &Proxy) -> Proxy {
+    Proxy {
+        id: "sidecar~10.0.99.9~else-1.shop~shop.svc.cluster.local".into(),
+        name: "else-1".into(),
+        ips: Arc::from(["10.0.99.9".parse().unwrap()]),
+        cluster: "elsewhere".into(),
+        network: "net-b".into(),
+        labels: labels(&[("app", "other"), ("pod-template-hash", "1")]),
+        locality: Locality::parse("eu/eu-1/a"),
+        metadata: Arc::new([("NODE_NAME".to_owned(), "node-b".to_owned())].into()),
+        proxy_config: "{}".into(),
+        ..proxy.clone()
+    }
+}
+
+fn rule(selector: Option<&[(&str, &str)]>) -> Update {
+    let selector = selector.map(|pairs| WorkloadSelector { match_labels: (&*labels(pairs)).into() });
+    Update::Object(object(
+        "shop",
+        "web",
+        DestinationRule { host: "web".to_owned(), workload_selector: selector, ..DestinationRule::default() },
+    ))
+}
+
+#[test]
+fn facets_that_nothing_asks_for_do_not_count() {
+    let proxy = sidecar("web-0", "shop");
+    let plain = world([service("web", "shop").update(), rule(None)]);
+    assert_eq!(view(&plain, &proxy), view(&plain, &other(&proxy)));
+    let selecting = world([service("web", "shop").update(), rule(Some(&[("app", "other")]))]);
+    assert_ne!(view(&selecting, &proxy), view(&selecting, &other(&proxy)));
+    // Only labels that a selector names count.
+    let replica = Proxy { labels: labels(&[("app", "other"), ("pod-template-hash", "2")]), ..other(&proxy) };
+    assert_eq!(view(&selecting, &other(&proxy)), view(&selecting, &replica));
+    let dual = Proxy { ips: Arc::from(["::1".parse().unwrap()]), ..proxy.clone() };
+    assert_ne!(view(&plain, &proxy), view(&plain, &dual));
+}
+
+fn endpoints(service: &TestService, endpoints: Vec<Endpoint>) -> Update {
+    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    Update::Endpoints(service.key(), shard, endpoints.into_iter().map(Arc::new).collect())
+}
+
+/// The clusters of a service, for a sidecar with an agent.
+fn clusters(world: &Arc<World>, service: &TestService) -> Vec<Cluster> {
+    let client = view(world, &sidecar("client-0", "shop")).client;
+    let client = Arc::new(Client { agent: true, ..Client::clone(&client) });
+    let batch = ask(world, &ServiceClusters { client, service: service.key() });
+    let decode = |resource: &crate::engine::Encoded| {
+        let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
+        Cluster::decode(&*packed.value).unwrap()
+    };
+    batch.resources.iter().map(decode).collect()
+}
+
+#[test]
+fn endpoints_do_not_concern_clusters_but_their_identities_do() {
+    let web = service("web", "shop");
+    let mut writer = WorldWriter::new();
+    writer.apply(web.update());
+    writer.apply(endpoints(&web, vec![endpoint("10.0.0.1", 8080, "http")]));
+    let memo = Memo::new();
+    let (world, _) = writer.publish().unwrap();
+    let client = view(&world, &sidecar("client-0", "shop")).client;
+    let query = ServiceClusters { client, service: web.key() };
+    let count = |writer: &mut WorldWriter| {
+        let (world, changes) = writer.publish().map_or((world.clone(), ChangeSet::default()), |new| new);
+        let (current, _) = memo.advance(world, &changes);
+        let before = memo.computed();
+        memo.get(&current, &query);
+        memo.computed() - before
+    };
+    assert!(count(&mut writer) > 0);
+    writer.apply(endpoints(&web, vec![endpoint("10.0.0.2", 8080, "http")]));
+    assert_eq!(count(&mut writer), 0);
+    let known = endpoint("10.0.0.2", 8080, "http")
+        .with_backend(|pod| pod.service_account = "spiffe://cluster.local/ns/shop/sa/web".into());
+    writer.apply(endpoints(&web, vec![known]));
+    assert_eq!(count(&mut writer), 1);
+}
+
+#[test]
+fn the_kind_follows_resolution_and_rule() {
+    let kinds = |resolution: Resolution| {
+        let web = service("web", "shop").with(|service| service.resolution = resolution);
+        let world = world([web.update(), endpoints(&web, vec![endpoint("10.0.0.1", 80, "http")])]);
+        let kind = |cluster: &Cluster| match cluster.cluster_discovery_type {
+            Some(ClusterDiscoveryType::Type(kind)) => DiscoveryType::try_from(kind).unwrap(),
+            _ => panic!("{:?}", cluster.cluster_discovery_type),
+        };
+        clusters(&world, &web).iter().map(kind).collect::<Vec<_>>()
+    };
+    for (resolution, want) in [
+        (Resolution::ClientSideLB, vec![DiscoveryType::Eds]),
+        (Resolution::DNSLB, vec![DiscoveryType::StrictDns]),
+        (Resolution::DNSRoundRobin, vec![DiscoveryType::LogicalDns]),
+        (Resolution::Passthrough, vec![DiscoveryType::OriginalDst]),
+        (Resolution::Alias, vec![]),
+        (Resolution::DynamicDns, vec![]),
+    ] {
+        assert_eq!(kinds(resolution), want, "{resolution:?}");
+    }
+}
+
+#[test]
+fn passed_on_connections_use_mutual_tls_if_all_endpoints_can() {
+    let headless = service("web", "shop").with(|service| service.resolution = Resolution::Passthrough);
+    let with_tls = |modes: &[TlsMode]| {
+        let with = |mode: &TlsMode| endpoint("10.0.0.1", 80, "http").with_backend(|pod| pod.tls_mode = *mode);
+        let list = modes.iter().map(with);
+        let world = world([headless.update(), endpoints(&headless, list.collect())]);
+        let clusters = clusters(&world, &headless);
+        let cluster = clusters.first().unwrap();
+        assert!(cluster.transport_socket_matches.is_empty());
+        cluster.transport_socket.is_some()
+    };
+    assert!(with_tls(&[TlsMode::Istio, TlsMode::Istio]));
+    assert!(!with_tls(&[TlsMode::Istio, TlsMode::Disabled]));
+    assert!(!with_tls(&[]));
+}
+
+#[test]
+fn credentials_are_for_selected_workloads_only() {
+    let sockets = |selector: Option<&[(&str, &str)]>| {
+        let tls = ClientTlsSettings {
+            mode: ClientTlsMode::Simple,
+            credential_name: "bank".to_owned(),
+            ..ClientTlsSettings::default()
+        };
+        let policy = TrafficPolicy { tls: Some(tls), ..TrafficPolicy::default() };
+        let rule = DestinationRule {
+            host: "web".to_owned(),
+            traffic_policy: Some(policy),
+            subsets: vec![Subset { name: "v1".to_owned(), ..Subset::default() }],
+            workload_selector: selector
+                .map(|pairs| WorkloadSelector { match_labels: (&*labels(pairs)).into() }),
+            ..DestinationRule::default()
+        };
+        let web = service("web", "shop");
+        let world = world([web.update(), Update::Object(object("shop", "web", rule))]);
+        clusters(&world, &web).iter().map(|cluster| cluster.transport_socket.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(sockets(None), [false, false]);
+    assert_eq!(sockets(Some(&[])), [true, true]);
+}
+
+#[test]
+fn a_policy_that_ends_mutual_tls_is_among_the_origins_of_a_cluster() {
+    let web = service("web", "shop");
+    let origins = |mode: &str| -> Vec<String> {
+        let policy = crate::testing::line(
+            "security.istio.io/v1",
+            "PeerAuthentication",
+            "shop",
+            "p",
+            &format!("{{mtls: {{mode: {mode}}}}}"),
+        );
+        let world = world([web.update()].into_iter().chain(crate::testing::yaml(&policy)));
+        let client = view(&world, &sidecar("client", "shop")).client;
+        let batch = ask(&world, &ServiceClusters { client, service: web.key() });
+        let origins = batch.resources[0].provenance.iter();
+        origins.map(|origin| origin.object.name.to_string()).collect()
+    };
+    assert_eq!(origins("DISABLE"), ["web", "p"]);
+    assert_eq!(origins("STRICT"), ["web"]);
+}

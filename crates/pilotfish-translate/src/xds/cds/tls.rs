@@ -1,0 +1,328 @@
+//! TLS to the endpoints of a service.
+//!
+//! Without a rule, mutual TLS of the mesh is used with endpoints that can (they say so in their metadata), plain
+//! text with the others. A rule that says something decides for all endpoints.
+#![allow(deprecated, reason = "Istio writes fields that Envoy has newer forms of")]
+
+use super::draft::Draft;
+use super::view::{Certificates, Client};
+use crate::envoy::metadata;
+use crate::proxy::ProxyKind;
+use pilotfish_config::mesh::{MeshConfig, TlsConfig};
+use pilotfish_config::networking::{ClientTlsMode, ClientTlsSettings, TlsProtocol};
+use pilotfish_proto::config_any;
+use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, TransportSocketMatch};
+use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
+use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+use pilotfish_proto::envoy::config::core::v3::{DataSource, TransportSocket};
+use pilotfish_proto::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3 as envoy_tls;
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CombinedCertificateValidationContext, ValidationContextType,
+};
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol as EnvoyProtocol;
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, CommonTlsContext, TlsParameters, UpstreamTlsContext,
+};
+use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
+
+/// Envoy's TLS socket.
+pub(super) const TLS: &str = "envoy.transport_sockets.tls";
+/// Envoy's plain socket.
+pub(super) const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
+/// What the secret for checking a credential's peer adds to its name.
+const CA_SUFFIX: &str = "-cacert";
+
+/// What is known of the other side of a cluster.
+pub(super) struct Peer<'a> {
+    /// Identities of its endpoints.
+    pub(super) accounts: &'a [String],
+    /// The SNI that says which service, port and subset is meant.
+    pub(super) sni: String,
+    /// Whether the mesh's mutual TLS is used without being asked for.
+    pub(super) auto_mtls: bool,
+    /// Whether the identities also hold for TLS that a rule asks for, as those of a ServiceEntry do.
+    pub(super) accounts_for_tls: bool,
+    /// Whether the rule is for selected workloads.
+    pub(super) rule_selects: bool,
+}
+
+/// Applies the settings of a rule, or automatic mutual TLS.
+pub(super) fn apply(
+    draft: &mut Draft,
+    client: &Client,
+    mesh: &MeshConfig,
+    settings: Option<&ClientTlsSettings>,
+    peer: &Peer<'_>,
+) {
+    let Some(settings) = settings else {
+        if peer.auto_mtls {
+            automatic(draft, client, mesh, peer);
+        }
+        return;
+    };
+    let own = client.certificates.as_ref();
+    let context = match (settings.mode, own) {
+        (ClientTlsMode::Disable, _) => None,
+        (ClientTlsMode::IstioMutual, None) => {
+            let sni = if settings.sni.is_empty() { &peer.sni } else { &settings.sni };
+            let names = &settings.subject_alt_names;
+            let names = if names.is_empty() { peer.accounts } else { names };
+            Some(istio_mutual(draft, names, sni))
+        }
+        (ClientTlsMode::Mutual | ClientTlsMode::IstioMutual, Some(own)) => {
+            let settings = with_certificates(own, &settings.subject_alt_names, &settings.sni);
+            origination(draft, client, mesh, &settings, peer)
+        }
+        _ => origination(draft, client, mesh, settings, peer),
+    };
+    draft.cluster.transport_socket = context.map(|context| socket(&context));
+}
+
+/// Mutual TLS with the endpoints that can. Where there are no endpoints to look at (connections go where the
+/// client wanted to), all of them were found able before.
+fn automatic(draft: &mut Draft, client: &Client, mesh: &MeshConfig, peer: &Peer<'_>) {
+    if let Some(own) = &client.certificates {
+        let settings = with_certificates(own, peer.accounts, &peer.sni);
+        let context = origination(draft, client, mesh, &settings, peer);
+        draft.cluster.transport_socket = context.map(|context| socket(&context));
+        return;
+    }
+    let socket = socket(&istio_mutual(draft, peer.accounts, &peer.sni));
+    if draft.kind() == Some(DiscoveryType::OriginalDst) {
+        draft.cluster.transport_socket = Some(socket);
+        return;
+    }
+    let able = metadata::fields([("tlsMode", metadata::text("istio"))]);
+    let choice = |name: &str, fields, socket| TransportSocketMatch {
+        name: name.to_owned(),
+        r#match: Some(fields),
+        transport_socket: Some(socket),
+    };
+    draft.cluster.transport_socket_matches = vec![
+        choice("tlsMode-istio", able, socket),
+        choice("tlsMode-disabled", pilotfish_proto::Struct::default(), raw_buffer(RAW_BUFFER)),
+    ];
+}
+
+/// Mutual TLS by the certificate files that the proxy brings along.
+fn with_certificates(own: &Certificates, names: &[String], sni: &str) -> ClientTlsSettings {
+    ClientTlsSettings {
+        mode: ClientTlsMode::Mutual,
+        client_certificate: own.chain.to_string(),
+        private_key: own.key.to_string(),
+        ca_certificates: own.root.to_string(),
+        subject_alt_names: names.to_vec(),
+        sni: sni.to_owned(),
+        ..ClientTlsSettings::default()
+    }
+}
+
+/// Mutual TLS of the mesh.
+fn istio_mutual(draft: &mut Draft, names: &[String], sni: &str) -> UpstreamTlsContext {
+    let mut alpn = vec!["istio-peer-exchange".to_owned(), "istio".to_owned()];
+    if draft.is_http2() {
+        alpn.push("h2".to_owned());
+    }
+    let validation = CertificateValidationContext {
+        match_subject_alt_names: exact_names(names),
+        ..CertificateValidationContext::default()
+    };
+    UpstreamTlsContext {
+        sni: sni.to_owned(),
+        common_tls_context: Some(CommonTlsContext {
+            tls_params: Some(parameters(None)),
+            tls_certificate_sds_secret_configs: vec![secrets::of_mesh("default")],
+            validation_context_type: Some(combined(validation, secrets::of_mesh("ROOTCA"))),
+            alpn_protocols: alpn,
+            ..CommonTlsContext::default()
+        }),
+        ..UpstreamTlsContext::default()
+    }
+}
+
+/// TLS with certificates that the rule names. `None` where it cannot be set up.
+fn origination(
+    draft: &mut Draft,
+    client: &Client,
+    mesh: &MeshConfig,
+    settings: &ClientTlsSettings,
+    peer: &Peer<'_>,
+) -> Option<UpstreamTlsContext> {
+    let for_all_sidecars = client.scope.kind != ProxyKind::Router && !peer.rule_selects;
+    let by_credential = !settings.credential_name.is_empty();
+    if by_credential && for_all_sidecars && !settings.credential_name.starts_with(secrets::CONFIG_MAP) {
+        // Else every sidecar would wait for a secret that most may not read.
+        return None;
+    }
+    // Even where the certificate turns out to be missing below.
+    check_host(draft, settings);
+    let is_mutual = settings.mode == ClientTlsMode::Mutual;
+    let certificate = match (is_mutual, by_credential) {
+        (false, _) => None,
+        (true, true) => Some(secrets::of_credential(&settings.credential_name)),
+        (true, false) if settings.client_certificate.is_empty() || settings.private_key.is_empty() => {
+            return None;
+        }
+        (true, false) => Some(secrets::of_file(&format!(
+            "file-cert:{}~{}",
+            settings.client_certificate, settings.private_key
+        ))),
+    };
+    let alpn_protocols = if draft.is_http2() { vec!["h2".to_owned()] } else { Vec::new() };
+    Some(UpstreamTlsContext {
+        sni: settings.sni.clone(),
+        common_tls_context: Some(CommonTlsContext {
+            tls_params: Some(parameters(mesh.tls_defaults.as_ref())),
+            tls_certificate_sds_secret_configs: certificate.into_iter().collect(),
+            validation_context_type: validation(settings, peer),
+            alpn_protocols,
+            ..CommonTlsContext::default()
+        }),
+        ..UpstreamTlsContext::default()
+    })
+}
+
+/// Without an SNI, the host of each request is it; without names to check either, the certificate must have that host.
+fn check_host(draft: &mut Draft, settings: &ClientTlsSettings) {
+    if !settings.sni.is_empty() {
+        return;
+    }
+    let verify = settings.insecure_skip_verify != Some(true) && settings.subject_alt_names.is_empty();
+    let options = draft.http().upstream_http_protocol_options.get_or_insert_default();
+    options.auto_sni = true;
+    options.auto_san_validation |= verify;
+}
+
+/// How the peer's certificate is checked.
+fn validation(settings: &ClientTlsSettings, peer: &Peer<'_>) -> Option<ValidationContextType> {
+    let skip = settings.insecure_skip_verify == Some(true);
+    let by_credential = !settings.credential_name.is_empty();
+    if skip {
+        let nothing = ValidationContextType::ValidationContext(CertificateValidationContext::default());
+        return (!by_credential).then_some(nothing);
+    }
+    let names = &settings.subject_alt_names;
+    let names = if names.is_empty() && peer.accounts_for_tls { peer.accounts } else { names };
+    let context = CertificateValidationContext {
+        match_subject_alt_names: exact_names(names),
+        crl: (!settings.ca_crl.is_empty() && !by_credential).then(|| DataSource {
+            specifier: Some(Specifier::Filename(settings.ca_crl.clone())),
+            ..DataSource::default()
+        }),
+        ..CertificateValidationContext::default()
+    };
+    let secret = match (by_credential, settings.ca_certificates.as_str()) {
+        (true, _) => secrets::of_credential(&format!("{}{CA_SUFFIX}", settings.credential_name)),
+        (false, "") => secrets::of_file("file-root:system"),
+        (false, path) => secrets::of_file(&format!("file-root:{path}")),
+    };
+    Some(combined(context, secret))
+}
+
+fn combined(
+    context: CertificateValidationContext,
+    secret: envoy_tls::SdsSecretConfig,
+) -> ValidationContextType {
+    ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+        default_validation_context: Some(context),
+        validation_context_sds_secret_config: Some(secret),
+        ..CombinedCertificateValidationContext::default()
+    })
+}
+
+pub(super) fn exact_names(names: &[String]) -> Vec<StringMatcher> {
+    let exact = |name: &String| StringMatcher {
+        match_pattern: Some(MatchPattern::Exact(name.clone())),
+        ..StringMatcher::default()
+    };
+    names.iter().map(exact).collect()
+}
+
+/// Versions, curves and ciphers: those of the mesh config for TLS out of the mesh.
+fn parameters(defaults: Option<&TlsConfig>) -> TlsParameters {
+    let minimum = match defaults.map_or(TlsProtocol::TlsAuto, |defaults| defaults.min_protocol_version) {
+        TlsProtocol::TlsAuto | TlsProtocol::TlsV1_2 => EnvoyProtocol::TlSv12,
+        TlsProtocol::TlsV1_0 => EnvoyProtocol::TlSv10,
+        TlsProtocol::TlsV1_1 => EnvoyProtocol::TlSv11,
+        TlsProtocol::TlsV1_3 => EnvoyProtocol::TlSv13,
+    };
+    TlsParameters {
+        tls_minimum_protocol_version: minimum as i32,
+        tls_maximum_protocol_version: EnvoyProtocol::TlSv13 as i32,
+        cipher_suites: defaults.map(|defaults| defaults.cipher_suites.clone()).unwrap_or_default(),
+        ecdh_curves: defaults.map(|defaults| defaults.ecdh_curves.clone()).unwrap_or_default(),
+        ..TlsParameters::default()
+    }
+}
+
+fn socket(context: &UpstreamTlsContext) -> TransportSocket {
+    TransportSocket { name: TLS.to_owned(), config_type: config_any(context).map(ConfigType::TypedConfig) }
+}
+
+/// Plain text. Envoy knows the socket by its type; the name is free.
+pub(super) fn raw_buffer(name: &str) -> TransportSocket {
+    TransportSocket {
+        name: name.to_owned(),
+        config_type: config_any(&RawBuffer::default()).map(ConfigType::TypedConfig),
+    }
+}
+
+/// Where secrets come from.
+mod secrets {
+    use pilotfish_proto::Duration;
+    use pilotfish_proto::envoy::config::core::v3::api_config_source::ApiType;
+    use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+    use pilotfish_proto::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
+    use pilotfish_proto::envoy::config::core::v3::{
+        AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, GrpcService,
+    };
+    use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::SdsSecretConfig;
+
+    /// What a credential that is a ConfigMap begins with.
+    pub(super) const CONFIG_MAP: &str = "configmap://";
+    /// Prefixes of credentials that already say where they are.
+    const PREFIXES: [&str; 4] = [CONFIG_MAP, "kubernetes://", "kubernetes-gateway://", "builtin://"];
+
+    /// A secret of the mesh, from the agent beside the proxy. It is waited for without limit.
+    pub(super) fn of_mesh(name: &str) -> SdsSecretConfig {
+        let source = ConfigSource { initial_fetch_timeout: Some(Duration::default()), ..agent() };
+        SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
+    }
+
+    /// Files that the agent reads.
+    pub(super) fn of_file(name: &str) -> SdsSecretConfig {
+        SdsSecretConfig { name: name.to_owned(), sds_config: Some(agent()) }
+    }
+
+    /// A secret that the control plane sends.
+    pub(super) fn of_credential(credential: &str) -> SdsSecretConfig {
+        let known = PREFIXES.iter().any(|prefix| credential.starts_with(prefix));
+        let name = if known { credential.to_owned() } else { format!("kubernetes://{credential}") };
+        let source = ConfigSource {
+            resource_api_version: ApiVersion::V3 as i32,
+            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+            ..ConfigSource::default()
+        };
+        SdsSecretConfig { name, sds_config: Some(source) }
+    }
+
+    fn agent() -> ConfigSource {
+        let grpc = EnvoyGrpc { cluster_name: "sds-grpc".to_owned(), ..EnvoyGrpc::default() };
+        let service = GrpcService {
+            target_specifier: Some(TargetSpecifier::EnvoyGrpc(grpc)),
+            ..GrpcService::default()
+        };
+        ConfigSource {
+            resource_api_version: ApiVersion::V3 as i32,
+            config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(ApiConfigSource {
+                api_type: ApiType::Grpc as i32,
+                transport_api_version: ApiVersion::V3 as i32,
+                grpc_services: vec![service],
+                set_node_on_first_message_only: true,
+                ..ApiConfigSource::default()
+            })),
+            ..ConfigSource::default()
+        }
+    }
+}

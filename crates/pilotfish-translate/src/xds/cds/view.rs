@@ -1,0 +1,172 @@
+//! The facets of a proxy that its clusters may depend on.
+
+use super::sni_dnat;
+use crate::engine::{Cx, Query};
+use crate::envoy_filter::{Context, Patches, Subject};
+use crate::policy::destination_rule;
+use crate::proxy::locality::Place;
+use crate::proxy::targets::{Target, TargetsOf};
+use crate::proxy::workload::Identity;
+use crate::proxy::{InterceptionMode, Proxy, ProxyKind, proxy_config};
+use crate::scope::Scope;
+use crate::xds::eds::Vantage;
+use pilotfish_config::networking::IstioIngressListener;
+use pilotfish_model::{Labels, Resolution};
+use std::sync::Arc;
+
+/// The facets of a proxy that its clusters may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterView {
+    /// What matters for traffic out of the proxy. Proxies of different workloads share these clusters.
+    pub client: Arc<Client>,
+    /// The ports of the proxy's own workload; none where they make no clusters.
+    pub targets: Arc<[Target]>,
+    /// The proxy's own address, where a Sidecar sends inbound traffic to it; else empty.
+    pub address: Arc<str>,
+}
+
+/// The facets of a proxy that clusters of services depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// Which services it sees.
+    pub scope: Scope,
+    /// The IP families of its addresses.
+    pub families: Families,
+    /// Whether it has the filters of Istio's own Envoy build.
+    pub istio_filters: bool,
+    /// Whether an agent hands out workload certificates.
+    pub agent: bool,
+    /// Its labels, as far as rules select by them.
+    pub labels: Labels,
+    /// From where it looks at the endpoints that clusters hold themselves; the default where no cluster does.
+    pub vantage: Vantage,
+    /// Whether it is a gateway that routes mutual TLS by SNI without ending it (AUTO_PASSTHROUGH).
+    pub by_sni: bool,
+    /// The EnvoyFilter patches on its clusters.
+    pub patches: Patches,
+    /// Certificate files that it brings along for mutual TLS.
+    pub certificates: Option<Certificates>,
+    /// Whether header names are sent as they were written.
+    pub preserve_case: bool,
+}
+
+impl Client {
+    /// The context of its clusters, but for those of inbound traffic.
+    pub(super) fn context(&self) -> Context {
+        match self.scope.kind {
+            ProxyKind::Router => Context::Gateway,
+            ProxyKind::Sidecar | ProxyKind::Grpc => Context::Outbound,
+        }
+    }
+}
+
+/// The IP families of a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Families {
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+    /// Both.
+    Dual,
+}
+
+impl Families {
+    fn of(proxy: &Proxy) -> Self {
+        match (proxy.ipv4(), proxy.ipv6()) {
+            (true, true) => Self::Dual,
+            (false, true) => Self::V6,
+            _ => Self::V4,
+        }
+    }
+}
+
+/// Paths of certificate files (`TLS_CLIENT_CERT_CHAIN`, `TLS_CLIENT_KEY`, `TLS_CLIENT_ROOT_CERT`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Certificates {
+    /// The certificate chain.
+    pub chain: Arc<str>,
+    /// The private key.
+    pub key: Arc<str>,
+    /// The root certificates.
+    pub root: Arc<str>,
+}
+
+impl Certificates {
+    fn of(proxy: &Proxy) -> Option<Self> {
+        let [chain, key, root] =
+            ["TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "TLS_CLIENT_ROOT_CERT"].map(|name| proxy.meta(name));
+        (!root.is_empty()).then(|| Self { chain: chain.into(), key: key.into(), root: root.into() })
+    }
+}
+
+impl ClusterView {
+    /// The view of a proxy; `None` when it is not served this type.
+    #[allow(clippy::unnecessary_wraps, reason = "the same shape for every resource type")]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+        let scope = Scope::of(cx, proxy);
+        let place = Place::of(cx, proxy);
+        // gRPC clients resolve no names, have no filters, and have certificates only of their own bootstrap.
+        let is_envoy = proxy.kind != ProxyKind::Grpc;
+        let inline = is_envoy && *cx.get(&AnyInline);
+        let client = Client {
+            vantage: if inline { Vantage::of(cx, proxy, &place) } else { Vantage::default() },
+            families: if is_envoy { Families::of(proxy) } else { Families::V4 },
+            istio_filters: proxy.istio_filters && is_envoy,
+            agent: proxy.agent && is_envoy,
+            labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
+            by_sni: sni_dnat::is_used_by(cx, proxy),
+            patches: match proxy.kind {
+                ProxyKind::Grpc => Patches::default(),
+                ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, Subject::Cluster),
+            },
+            certificates: if is_envoy { Certificates::of(proxy) } else { None },
+            preserve_case: is_envoy && preserves_case(cx, proxy),
+            scope,
+        };
+        let sidecar = if proxy.kind == ProxyKind::Sidecar { client.scope.sidecar_object(cx) } else { None };
+        let ingress = sidecar.as_ref().map_or(&[][..], |sidecar| &sidecar.ingress);
+        let targets = if has_inbound(proxy, ingress) {
+            Arc::clone(&*cx.get(&TargetsOf(Identity::of(proxy))))
+        } else {
+            Arc::default()
+        };
+        Some(Self { targets, address: own_address(proxy, ingress), client: Arc::new(client) })
+    }
+}
+
+fn preserves_case(cx: &Cx<'_>, proxy: &Proxy) -> bool {
+    let config = proxy_config::of(cx, proxy);
+    config.proxy_headers.as_ref().and_then(|headers| headers.preserve_http1_header_case) == Some(true)
+}
+
+/// Where nothing is captured, only what a Sidecar says is served on the workload's ports.
+fn has_inbound(proxy: &Proxy, ingress: &[IstioIngressListener]) -> bool {
+    let captured = proxy.interception != InterceptionMode::None;
+    proxy.kind == ProxyKind::Sidecar && (captured || !ingress.is_empty())
+}
+
+/// The address that `0.0.0.0` in a `defaultEndpoint` stands for: the first one of IPv4, else the first.
+fn own_address(proxy: &Proxy, ingress: &[IstioIngressListener]) -> Arc<str> {
+    let any = ["0.0.0.0:", "[::]:"];
+    let asks =
+        |listener: &IstioIngressListener| any.iter().any(|any| listener.default_endpoint.starts_with(any));
+    let first = proxy.ips.iter().find(|ip| ip.is_ipv4()).or(proxy.ips.first());
+    match first.filter(|_| ingress.iter().any(asks)) {
+        Some(ip) => ip.to_string().into(),
+        None => "".into(),
+    }
+}
+
+/// Whether any service has clusters that hold their endpoints themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyInline;
+
+impl Query for AnyInline {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let is_inline = |resolution| matches!(resolution, Resolution::DNSLB | Resolution::DNSRoundRobin);
+        cx.services().any(|(_, services)| services.iter().any(|service| is_inline(service.resolution)))
+    }
+}

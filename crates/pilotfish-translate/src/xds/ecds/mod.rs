@@ -1,0 +1,86 @@
+//! Extension configurations (ECDS): filters that listeners name and whose configuration proxies ask for by that name.
+
+use crate::engine::{Batch, Cx, Encoded, Query, reference};
+use crate::policy::wasm::{NAME_PREFIX, extension_config};
+use crate::proxy::{Proxy, ProxyKind};
+use crate::translator::view::Unit;
+use crate::xds::sds::SecretView;
+use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::kubernetes::Secret;
+use pilotfish_model::{Namespace, ObjectRef, Typed};
+use std::sync::Arc;
+
+/// The facets of a proxy that its extension configurations may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExtensionView {
+    /// The namespace whose plugins it may have, besides those of the root namespace.
+    pub namespace: Namespace,
+    /// Which secrets it may read, if some plugin's image needs one.
+    pub secrets: Option<SecretView>,
+}
+
+impl ExtensionView {
+    /// The view of a proxy; `None` when it is not served this type.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+        if proxy.kind == ProxyKind::Grpc {
+            return None;
+        }
+        let secrets = if *cx.get(&AnyPullSecret) { SecretView::of(cx, proxy) } else { None };
+        Some(Self { namespace: proxy.namespace.clone(), secrets })
+    }
+
+    /// Generates one unit.
+    #[must_use]
+    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+        let Unit::Named(name) = unit else { return Batch::default() };
+        self.plugin(cx, name).into_iter().collect::<Vec<_>>().into()
+    }
+
+    fn plugin(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+        // A namespace has no dot, so the first one ends it.
+        let (namespace, plugin) = name.strip_prefix(NAME_PREFIX)?.split_once('.')?;
+        let namespace = Namespace::from(namespace);
+        let is_root = || cx.mesh().root_namespace == namespace.as_str();
+        if namespace != self.namespace && !is_root() {
+            return None;
+        }
+        let plugin = cx.object::<WasmPlugin>(&namespace, plugin)?;
+        let mut provenance = vec![reference(&plugin)];
+        let secret = self.pull_secret(cx, &plugin, &mut provenance);
+        let config = extension_config(&plugin, secret.as_deref());
+        Some(Encoded::new(name.clone(), &config, provenance))
+    }
+
+    /// The Docker configuration out of the plugin's pull secret, for a proxy that may read it. The secret is looked for in the
+    /// plugin's namespace.
+    fn pull_secret(
+        &self,
+        cx: &Cx<'_>,
+        plugin: &Typed<WasmPlugin>,
+        provenance: &mut Vec<ObjectRef>,
+    ) -> Option<String> {
+        let name = Some(plugin.image_pull_secret.as_str()).filter(|name| !name.is_empty())?;
+        let name = name.strip_prefix("kubernetes://").unwrap_or(name);
+        let (namespace, name) = name.split_once('/').unwrap_or((plugin.namespace().as_str(), name));
+        let namespace = Namespace::from(namespace);
+        if self.secrets.as_ref().is_none_or(|secrets| secrets.namespace != namespace) {
+            return None;
+        }
+        let secret = cx.object::<Secret>(&namespace, name)?;
+        provenance.push(reference(&secret));
+        String::from_utf8(secret.value(".dockerconfigjson")?.to_vec()).ok()
+    }
+}
+
+/// Whether the image of any plugin is fetched with a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyPullSecret;
+
+impl Query for AnyPullSecret {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        cx.objects::<WasmPlugin>().any(|plugin| !plugin.image_pull_secret.is_empty())
+    }
+}

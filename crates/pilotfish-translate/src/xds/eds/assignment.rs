@@ -1,0 +1,147 @@
+//! The load assignment of one cluster.
+
+use super::group::{Group, Member};
+use super::lb_endpoint::of_workload;
+use super::locality_lb;
+use super::select::{is_sendable, is_wanted};
+use super::service_rule::{Ruled, ServiceRule, for_service};
+use super::split::{Routed, split};
+use super::vantage::Vantage;
+use crate::engine::{Cx, Encoded, Query};
+use crate::policy::destination_rule::Rule;
+use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
+use crate::services::networks::NetworkGatewaysOf;
+use pilotfish_config::networking::ClientTlsMode;
+use pilotfish_model::{Endpoint, Locality, ObjectRef, Service, ServiceKey, TlsMode};
+use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The load assignment of a cluster, for all proxies to which the same is said of the service and whose vantage differs in
+/// nothing that matters for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AssignmentOf {
+    /// The cluster.
+    pub(super) name: Arc<str>,
+    /// Whether the cluster is chosen by SNI: it then has only endpoints with mutual TLS.
+    pub(super) sni_dnat: bool,
+    pub(super) service: ServiceKey,
+    /// The name of the service port.
+    pub(super) port: Arc<str>,
+    pub(super) rule: ServiceRule,
+    pub(super) vantage: Vantage,
+    /// The service's object.
+    pub(super) provenance: ObjectRef,
+}
+
+/// An encoded load assignment.
+#[derive(Debug, PartialEq)]
+pub(super) struct Assignment(pub(super) Encoded);
+
+impl Query for AssignmentOf {
+    type Output = Assignment;
+
+    fn compute(&self, cx: &Cx<'_>) -> Assignment {
+        let endpoints = cx.endpoints_of(&self.service);
+        let of_port = |endpoint: &&Arc<Endpoint>| endpoint.service_port == self.port && is_sendable(endpoint);
+        let visible = endpoints.iter().flat_map(|all| self.rule.visible(all, &self.vantage.cluster));
+        let chosen = visible.filter(of_port);
+        let Grouped { mut groups, provenance } =
+            grouped(cx, chosen, &self.rule, &self.vantage, self.sni_dnat);
+        locality_lb::apply(&mut groups, &self.rule.balance, &self.vantage, true);
+        let message = ClusterLoadAssignment {
+            cluster_name: self.name.to_string(),
+            endpoints: groups.into_iter().map(Group::into_message).collect(),
+            ..Default::default()
+        };
+        let rules = self.rule.provenance.iter().cloned();
+        let provenance = provenance.into_iter().chain(rules).chain([self.provenance.clone()]);
+        Assignment(Encoded::new(self.name.clone(), &message, provenance.collect()))
+    }
+}
+
+/// The endpoints that a DNS cluster holds itself, and the objects that they are from. Empty when there are none. Priorities by
+/// labels do not apply to them.
+#[must_use]
+pub fn inline_endpoints(
+    cx: &Cx<'_>,
+    service: &Service,
+    port: u32,
+    subset: &str,
+    rule: Option<&Rule>,
+    vantage: &Vantage,
+) -> (Vec<LocalityLbEndpoints>, Vec<ObjectRef>) {
+    let Some(port) = service.port(port) else { return Default::default() };
+    let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(rule, subset, port.number));
+    let rule = for_service(cx, service, &ruled);
+    let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+    let endpoints = cx.endpoints_of(&key);
+    let of_port = |endpoint: &&Arc<Endpoint>| match endpoint.service_port_number {
+        0 => endpoint.service_port == port.name,
+        number => number == port.number,
+    };
+    let chosen = endpoints.iter().flat_map(|all| all.iter()).filter(of_port);
+    let Grouped { mut groups, provenance } = grouped(cx, chosen, &rule, vantage, false);
+    locality_lb::apply(&mut groups, &rule.balance, vantage, false);
+    (groups.into_iter().map(Group::into_message).collect(), provenance.into_iter().collect())
+}
+
+/// Groups with the objects that their endpoints are from.
+struct Grouped {
+    groups: Vec<Group>,
+    provenance: BTreeSet<ObjectRef>,
+}
+
+/// Chooses endpoints, groups them by locality, and routes them over networks.
+fn grouped<'a>(
+    cx: &Cx<'_>,
+    endpoints: impl Iterator<Item = &'a Arc<Endpoint>>,
+    rule: &ServiceRule,
+    vantage: &Vantage,
+    only_mtls: bool,
+) -> Grouped {
+    let gateways = cx.get(&NetworkGatewaysOf);
+    let networks = !gateways.is_empty();
+    let mut provenance = BTreeSet::new();
+    let mut by_locality: BTreeMap<&Locality, (Vec<Member>, Vec<Routed>)> = BTreeMap::new();
+    for endpoint in endpoints.filter(|endpoint| is_wanted(endpoint, rule, vantage, networks)) {
+        let mtls = has_mtls(cx, endpoint, rule.tls);
+        let member = Member { labels: endpoint.labels.clone(), mtls, message: of_workload(endpoint, mtls) };
+        let (members, routes) = by_locality.entry(&endpoint.locality).or_default();
+        members.push(member);
+        routes.push(Routed::of(endpoint));
+        if !provenance.contains(&endpoint.provenance) {
+            provenance.insert(endpoint.provenance.clone());
+        }
+    }
+    let groups = by_locality.into_iter().map(|(locality, (members, routes))| {
+        let mut group = Group { locality: locality.clone(), members, ..Group::default() };
+        group.refresh_weight();
+        if networks {
+            group = split(group, &routes, &gateways, vantage);
+        }
+        if only_mtls {
+            group.members.retain(|member| member.mtls);
+            group.refresh_weight();
+        }
+        group
+    });
+    Grouped { groups: groups.collect(), provenance }
+}
+
+/// Whether clients speak mutual TLS with an endpoint: a rule decides, else what the workload asks for. Never with one that cannot.
+fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> bool {
+    if endpoint.tls_mode != TlsMode::Istio {
+        return false;
+    }
+    match stated {
+        Some(mode) => mode == ClientTlsMode::IstioMutual,
+        None => {
+            let policies = cx.get(&PeerAuthenticationsOf(endpoint.namespace.clone()));
+            policies.port(&endpoint.labels, endpoint.port) != MtlsMode::Disable
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

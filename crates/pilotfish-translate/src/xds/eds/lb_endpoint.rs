@@ -1,0 +1,89 @@
+//! One endpoint as Envoy has it: address, health, weight, and metadata for TLS and telemetry.
+
+use super::select::is_draining;
+use crate::envoy::metadata::{fields, set_istio, text};
+use pilotfish_model::{Endpoint, HealthStatus, LabelMap, NetworkGateway};
+use pilotfish_proto::envoy::config::core::v3::{
+    Address, HealthStatus as EnvoyHealth, Metadata, Pipe, SocketAddress, address::Address as Kind,
+    socket_address::PortSpecifier,
+};
+use pilotfish_proto::envoy::config::endpoint::v3::{
+    Endpoint as EnvoyEndpoint, LbEndpoint, lb_endpoint::HostIdentifier,
+};
+
+/// Under this name a cluster's transport socket matches look for the endpoint's TLS mode.
+const SOCKET_MATCH: &str = "envoy.transport_socket_match";
+
+/// An endpoint of a workload.
+pub(super) fn of_workload(endpoint: &Endpoint, mtls: bool) -> LbEndpoint {
+    let telemetry = telemetry(
+        &endpoint.workload_name,
+        endpoint.namespace.as_str(),
+        &endpoint.labels,
+        endpoint.cluster.as_str(),
+    );
+    LbEndpoint {
+        health_status: health(endpoint).into(),
+        metadata: metadata(mtls, &telemetry),
+        load_balancing_weight: Some(endpoint.effective_weight()),
+        host_identifier: host(endpoint.address(), endpoint.port),
+    }
+}
+
+/// The gateway of another network, which stands for endpoints behind it.
+pub(super) fn of_gateway(gateway: &NetworkGateway, weight: u32) -> LbEndpoint {
+    let telemetry = telemetry("", "", &LabelMap::default(), gateway.cluster.as_str());
+    LbEndpoint {
+        health_status: 0,
+        metadata: metadata(true, &telemetry),
+        load_balancing_weight: Some(weight.max(1)),
+        host_identifier: host(&gateway.address, gateway.port),
+    }
+}
+
+fn health(endpoint: &Endpoint) -> EnvoyHealth {
+    match endpoint.health {
+        _ if is_draining(endpoint) => EnvoyHealth::Draining,
+        HealthStatus::Healthy => EnvoyHealth::Healthy,
+        HealthStatus::Draining => EnvoyHealth::Draining,
+        HealthStatus::Unhealthy | HealthStatus::Terminating => EnvoyHealth::Unhealthy,
+        HealthStatus::Unknown => EnvoyHealth::Unknown,
+    }
+}
+
+fn host(address: &str, port: u32) -> Option<HostIdentifier> {
+    let address = Some(Address { address: Some(address_kind(address, port)) });
+    Some(HostIdentifier::Endpoint(EnvoyEndpoint { address, ..Default::default() }))
+}
+
+fn address_kind(address: &str, port: u32) -> Kind {
+    if port == 0 {
+        let path = address.strip_prefix("unix://").unwrap_or(address).to_owned();
+        return Kind::Pipe(Pipe { path, ..Default::default() });
+    }
+    Kind::SocketAddress(SocketAddress {
+        address: address.to_owned(),
+        port_specifier: Some(PortSpecifier::PortValue(port)),
+        ..Default::default()
+    })
+}
+
+fn metadata(mtls: bool, telemetry: &str) -> Option<Metadata> {
+    let mut metadata = None;
+    set_istio(&mut metadata, "workload", text(telemetry));
+    if mtls {
+        let parts = &mut metadata.get_or_insert_default().filter_metadata;
+        parts.insert(SOCKET_MATCH.to_owned(), fields([("tlsMode", text("istio"))]));
+    }
+    metadata
+}
+
+/// Who an endpoint is, for clients that cannot ask its proxy: workload, namespace, canonical service and revision, cluster. The
+/// revision `latest`, which is the default, is left out.
+fn telemetry(workload: &str, namespace: &str, labels: &LabelMap, cluster: &str) -> String {
+    let first = |keys: &[&str]| keys.iter().find_map(|key| labels.get(key));
+    let service = first(&["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]);
+    let revision = first(&["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"]);
+    let revision = revision.filter(|revision| *revision != "latest").unwrap_or_default();
+    format!("{workload};{namespace};{};{revision};{cluster}", service.unwrap_or(workload))
+}

@@ -1,0 +1,132 @@
+//! How traffic is spread over localities: shares, or priorities by labels and by distance.
+
+use super::group::{Group, Member};
+use super::service_rule::Balance;
+use super::vantage::Vantage;
+use crate::proxy::locality::topology;
+use pilotfish_model::Locality;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many priorities a distance can be: same sub-zone, zone, region, region that takes over, any other.
+const DISTANCES: u32 = 5;
+
+/// Spreads groups over localities as a rule says. `by_labels` tells whether endpoints may be told apart by their labels.
+pub(super) fn apply(groups: &mut Vec<Group>, balance: &Balance, vantage: &Vantage, by_labels: bool) {
+    match balance {
+        Balance::Even => {}
+        Balance::Shares(shares) => distribute(groups, shares, &vantage.locality),
+        Balance::Priorities { labels, distance, regions } => {
+            if by_labels && !labels.is_empty() && !groups.is_empty() {
+                let split = groups.iter().flat_map(|group| split_by_labels(group, labels, vantage));
+                *groups = split.collect();
+                compact(groups);
+            }
+            if *distance {
+                for group in groups.iter_mut() {
+                    let step = distance_of(&vantage.locality, &group.locality, regions);
+                    group.priority = group.priority * DISTANCES + step;
+                }
+                compact(groups);
+            }
+        }
+    }
+}
+
+/// Gives localities their share of 100, divided by weight where a share is for several. Localities without a share are left
+/// without endpoints.
+fn distribute(groups: &mut [Group], shares: &[(String, BTreeMap<String, u32>)], own: &Locality) {
+    let Some((_, to)) = shares.iter().find(|(from, _)| locality_matches(own, from)) else { return };
+    let mut open: BTreeSet<usize> = (0..groups.len()).collect();
+    for (pattern, share) in to {
+        let matches =
+            |index: &usize| groups.get(*index).is_some_and(|g| locality_matches(&g.locality, pattern));
+        let matched: Vec<usize> = open.iter().copied().filter(matches).collect();
+        let weight = |group: &Group| u64::from(group.weight.unwrap_or(1));
+        let total: u64 = matched.iter().filter_map(|index| groups.get(*index)).map(weight).sum();
+        for index in matched {
+            open.remove(&index);
+            let Some(group) = groups.get_mut(index).filter(|_| *share > 0 && total > 0) else { continue };
+            let part = (weight(group) * u64::from(*share)).div_ceil(total);
+            group.weight = Some(u32::try_from(part).unwrap_or(u32::MAX));
+        }
+    }
+    for index in open {
+        if let Some(group) = groups.get_mut(index) {
+            group.members.clear();
+        }
+    }
+}
+
+/// Whether a locality is one of `region/zone/sub_zone`, where parts at the end may be left out or be `*`.
+fn locality_matches(locality: &Locality, pattern: &str) -> bool {
+    let mut parts = pattern.splitn(3, '/');
+    let region = parts.next().unwrap_or_default();
+    let any = |part: Option<&str>, value: &str| {
+        part.is_none_or(|part| part.is_empty() || part == "*" || part == value)
+    };
+    (region == "*" || region == &*locality.region)
+        && any(parts.next(), &locality.zone)
+        && any(parts.next(), &locality.sub_zone)
+}
+
+/// Splits a group by how far its endpoints' labels agree with the proxy's.
+fn split_by_labels(group: &Group, labels: &[String], vantage: &Vantage) -> Vec<Group> {
+    let mut by_priority: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
+    for member in &group.members {
+        by_priority.entry(label_priority(member, labels, vantage)).or_default().push(member.clone());
+    }
+    let split = by_priority.into_iter().map(|(priority, members)| {
+        let mut part = Group { priority, members, ..group.clone() };
+        part.weight = Some(part.sum());
+        part
+    });
+    split.collect()
+}
+
+/// 0 when all labels agree; the earlier the first one that does not, the lower the priority. A network that comes first and
+/// differs puts an endpoint behind all of the proxy's network, and the other labels count on.
+fn label_priority(member: &Member, labels: &[String], vantage: &Vantage) -> u32 {
+    let lowest = u32::try_from(labels.len()).unwrap_or(u32::MAX);
+    let mut priority = 0;
+    for (index, label) in labels.iter().enumerate() {
+        let (key, own) = match label.split_once('=') {
+            Some((key, value)) => (key, value),
+            None => (label.as_str(), vantage.labels.get(label).unwrap_or_default()),
+        };
+        if member.labels.get(key).unwrap_or_default() == own {
+            continue;
+        }
+        if index == 0 && key == topology::NETWORK {
+            priority = lowest;
+            continue;
+        }
+        return priority + lowest - u32::try_from(index).unwrap_or(lowest);
+    }
+    priority
+}
+
+/// 0 for the same sub-zone, 1 for the same zone, 2 for the same region, 3 for others; 4 for regions that do not take over, where a
+/// region is named that does.
+fn distance_of(own: &Locality, other: &Locality, regions: &[(String, String)]) -> u32 {
+    if own.region != other.region {
+        let takes_over = regions.iter().find(|(from, _)| **from == *own.region);
+        return if takes_over.is_some_and(|(_, to)| **to != *other.region) { 4 } else { 3 };
+    }
+    match (own.zone == other.zone, own.sub_zone == other.sub_zone) {
+        (true, true) => 0,
+        (true, false) => 1,
+        (false, _) => 2,
+    }
+}
+
+/// Numbers the priorities in use from 0 without gaps, as Envoy wants them.
+fn compact(groups: &mut [Group]) {
+    let used: BTreeSet<u32> = groups.iter().map(|group| group.priority).collect();
+    let number: BTreeMap<u32, u32> = used.into_iter().zip(0..).collect();
+    for group in groups {
+        group.priority = number.get(&group.priority).copied().unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! What services and rules say of the endpoints of one port and subset: which are sent, and how traffic is spread.
+
+use super::vantage::distribution_keys;
+use crate::engine::{Cx, Query};
+use crate::policy::destination_rule::{Rule, RulesFor};
+use crate::services::cluster_local::ClusterLocalHosts;
+use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting, TrafficPolicy};
+use pilotfish_model::{
+    ClusterId, Endpoint, Labels, Namespace, ObjectRef, Provider, Service, ServiceEndpoints, ServiceKey,
+    ShardKey, TrafficDistribution,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A service label: clients stay with an endpoint that drains.
+const PERSISTENT_SESSION: &str = "istio.io/persistent-session";
+
+/// Everything but the endpoints and the proxy that a load assignment depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ServiceRule {
+    /// Labels of the subset; empty for all endpoints.
+    pub(super) subset: BTreeMap<String, String>,
+    /// What the client does about TLS, if a rule says so.
+    pub(super) tls: Option<ClientTlsMode>,
+    /// How traffic is spread over localities.
+    pub(super) balance: Arc<Balance>,
+    /// Whether unready endpoints are sent, marked as such.
+    pub(super) unready: bool,
+    /// Whether draining endpoints are sent, marked as such.
+    pub(super) draining: bool,
+    /// Whether only endpoints of the client's cluster count.
+    pub(super) cluster_local: bool,
+    /// Clusters whose endpoints only their own clients are sent.
+    pub(super) confined: BTreeSet<ClusterId>,
+    /// Whether only endpoints of the client's node count.
+    pub(super) node_local: bool,
+    /// The rule's objects.
+    pub(super) provenance: Vec<ObjectRef>,
+}
+
+impl ServiceRule {
+    /// The endpoints in the shards that clients of a cluster may see.
+    pub(super) fn visible<'a>(
+        &'a self,
+        endpoints: &'a ServiceEndpoints,
+        client: &'a ClusterId,
+    ) -> impl Iterator<Item = &'a Arc<Endpoint>> {
+        let hidden = move |shard: &ShardKey| {
+            shard.provider == Provider::Kubernetes
+                && shard.cluster != *client
+                && self.confined.contains(&shard.cluster)
+        };
+        endpoints.shards.iter().filter(move |(shard, _)| !hidden(shard)).flat_map(|(_, list)| list.iter())
+    }
+}
+
+/// How traffic is spread over localities.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Balance {
+    /// By the weights of the endpoints alone.
+    #[default]
+    Even,
+    /// By shares of localities, for clients of some localities: `from` and the percentages by `to`.
+    Shares(Vec<(String, BTreeMap<String, u32>)>),
+    /// By priorities: labels that are compared in order, then (or if there are none) the distance from the client, with the
+    /// regions that take over from another.
+    Priorities {
+        /// Label keys, or `key=value`.
+        labels: Vec<String>,
+        /// Whether the distance counts.
+        distance: bool,
+        /// Regions that take over, as `(from, to)`.
+        regions: Vec<(String, String)>,
+    },
+}
+
+impl Balance {
+    /// What a setting means. Priorities need something that notices failing endpoints: `outlier`.
+    pub(super) fn of(setting: Option<&LocalityLoadBalancerSetting>, outlier: bool) -> Self {
+        let Some(setting) = setting.filter(|setting| setting.enabled != Some(false)) else {
+            return Self::Even;
+        };
+        if !setting.distribute.is_empty() {
+            let shares = setting.distribute.iter().map(|share| (share.from.clone(), share.to.clone()));
+            return Self::Shares(shares.collect());
+        }
+        if !outlier {
+            return Self::Even;
+        }
+        let regions = setting.failover.iter().map(|failover| (failover.from.clone(), failover.to.clone()));
+        Self::Priorities {
+            labels: setting.failover_priority.clone(),
+            distance: setting.failover_priority.is_empty() || !setting.failover.is_empty(),
+            regions: regions.collect(),
+        }
+    }
+
+    /// The priorities of a service's traffic distribution.
+    fn of_distribution(distribution: TrafficDistribution) -> Self {
+        let labels = distribution_keys(distribution).map(str::to_owned).collect();
+        Self::Priorities { labels, distance: false, regions: Vec::new() }
+    }
+
+    /// Whether the client's locality counts.
+    pub(super) fn asks_locality(&self) -> bool {
+        match self {
+            Self::Even => false,
+            Self::Shares(_) => true,
+            Self::Priorities { distance, .. } => *distance,
+        }
+    }
+
+    /// The client's labels that count.
+    pub(super) fn label_keys(&self) -> BTreeSet<String> {
+        match self {
+            Self::Priorities { labels, .. } => {
+                labels.iter().filter(|label| !label.contains('=')).cloned().collect()
+            }
+            Self::Even | Self::Shares(_) => BTreeSet::new(),
+        }
+    }
+}
+
+/// What DestinationRules say of the endpoints of one port and subset, for clients of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ServiceRuleOf {
+    pub(super) client: Namespace,
+    pub(super) service: ServiceKey,
+    pub(super) port: u32,
+    pub(super) subset: Arc<str>,
+    pub(super) selector_labels: Labels,
+}
+
+/// The answer to [`ServiceRuleOf`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Ruled {
+    subset: BTreeMap<String, String>,
+    tls: Option<ClientTlsMode>,
+    /// The rule's own setting, which counts even where it is switched off.
+    setting: Option<LocalityLoadBalancerSetting>,
+    outlier: bool,
+    provenance: Vec<ObjectRef>,
+}
+
+impl Query for ServiceRuleOf {
+    type Output = Ruled;
+
+    fn compute(&self, cx: &Cx<'_>) -> Ruled {
+        let rules = cx.get(&RulesFor::new(&self.client, self.service.clone()));
+        rules
+            .outbound(&self.selector_labels)
+            .map_or_else(Ruled::default, |rule| Ruled::of(rule, &self.subset, self.port))
+    }
+}
+
+impl Ruled {
+    /// What a rule says of one port and subset.
+    pub(super) fn of(rule: &Rule, subset: &str, port: u32) -> Self {
+        let policy = rule.policy_of(subset, port);
+        Self {
+            subset: rule.subset(subset).map(|subset| subset.labels.clone()).unwrap_or_default(),
+            tls: tls_mode(rule, subset, port),
+            setting: policy.load_balancer.and_then(|balancer| balancer.locality_lb_setting.clone()),
+            outlier: policy.outlier_detection.is_some(),
+            provenance: rule.provenance.clone(),
+        }
+    }
+}
+
+/// The TLS mode that a rule states for endpoints of a port and subset. Unlike the cluster's policy, a subset inherits none here, and a
+/// port without one has that of the host.
+fn tls_mode(rule: &Rule, subset: &str, port: u32) -> Option<ClientTlsMode> {
+    let policy: &TrafficPolicy = match rule.subset(subset).filter(|_| !subset.is_empty()) {
+        Some(subset) => subset.traffic_policy.as_ref()?,
+        None => rule.policy.as_ref()?,
+    };
+    let is_for = |number: Option<u32>| number == Some(port);
+    let of_port = policy
+        .port_level_settings
+        .iter()
+        .find(|settings| is_for(settings.port.as_ref().map(|port| port.number)) && settings.tls.is_some());
+    let tls = of_port.and_then(|settings| settings.tls.as_ref()).or(policy.tls.as_ref())?;
+    Some(tls.mode)
+}
+
+/// Joins what the rules say with what the service and the mesh say.
+pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> ServiceRule {
+    let distributed = service.traffic_distribution != TrafficDistribution::Any;
+    let balance = match &ruled.setting {
+        Some(setting) => Balance::of(Some(setting), ruled.outlier),
+        None if distributed => Balance::of_distribution(service.traffic_distribution),
+        None => Balance::of(cx.get(&MeshLocality).as_ref().as_ref(), ruled.outlier),
+    };
+    ServiceRule {
+        subset: ruled.subset.clone(),
+        tls: ruled.tls,
+        balance: Arc::new(balance),
+        // Priorities go by the share of healthy endpoints, so the others must be seen.
+        unready: distributed,
+        draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
+        cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),
+        confined: service.kubernetes.as_ref().map(|k| k.confined.clone()).unwrap_or_default(),
+        node_local: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.node_local),
+        provenance: ruled.provenance.clone(),
+    }
+}
+
+/// The mesh-wide setting for localities.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct MeshLocality;
+
+impl Query for MeshLocality {
+    type Output = Option<LocalityLoadBalancerSetting>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.mesh().locality_lb_setting.clone()
+    }
+}

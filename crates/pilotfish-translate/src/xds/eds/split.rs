@@ -1,0 +1,76 @@
+//! Several networks (split horizon): endpoints of another network are replaced by the gateways that lead to it.
+
+use super::group::{Group, Member};
+use super::lb_endpoint::of_gateway;
+use super::vantage::Vantage;
+use crate::proxy::locality::topology;
+use crate::services::networks::Gateways;
+use pilotfish_model::{ClusterId, Endpoint, Labels, NetworkGateway, NetworkId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One endpoint with what decides over its way.
+pub(super) struct Routed {
+    pub(super) network: NetworkId,
+    pub(super) cluster: ClusterId,
+    pub(super) is_addressed: bool,
+}
+
+impl Routed {
+    pub(super) fn of(endpoint: &Endpoint) -> Self {
+        Self {
+            network: endpoint.network.clone(),
+            cluster: endpoint.cluster.clone(),
+            is_addressed: !endpoint.address().is_empty(),
+        }
+    }
+}
+
+/// Splits a group into what is reached directly and the gateways for the rest. All weights grow by one factor, so that they
+/// divide evenly among gateways.
+pub(super) fn split(group: Group, routes: &[Routed], gateways: &Gateways, vantage: &Vantage) -> Group {
+    let mut direct = Vec::new();
+    let mut through: BTreeMap<&NetworkGateway, u32> = BTreeMap::new();
+    for (mut member, route) in group.members.into_iter().zip(routes) {
+        let weight = member.weight().saturating_mul(gateways.factor);
+        let candidates = gateways.to(&route.network, &route.cluster);
+        if is_same(&route.network, &vantage.network) || candidates.is_empty() {
+            if route.is_addressed {
+                member.message.load_balancing_weight = Some(weight);
+                direct.push(member);
+            }
+            continue;
+        }
+        // Gateways route by the name in mutual TLS: without it there is no way.
+        let reachable: Vec<_> =
+            candidates.iter().filter(|gateway| vantage.families.reach(&gateway.address)).collect();
+        if !member.mtls || reachable.is_empty() {
+            continue;
+        }
+        let share = weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX);
+        for gateway in reachable {
+            let sum = through.entry(gateway).or_default();
+            *sum = sum.saturating_add(share);
+        }
+    }
+    let gateways = through.into_iter().map(|(gateway, weight)| gateway_member(gateway, weight));
+    let mut group = Group { members: direct.into_iter().chain(gateways).collect(), ..group };
+    group.refresh_weight();
+    group
+}
+
+/// An unknown network is any network.
+fn is_same(a: &NetworkId, b: &NetworkId) -> bool {
+    a.is_empty() || b.is_empty() || a == b
+}
+
+fn gateway_member(gateway: &NetworkGateway, weight: u32) -> Member {
+    Member { labels: gateway_labels(gateway), mtls: true, message: of_gateway(gateway, weight) }
+}
+
+fn gateway_labels(gateway: &NetworkGateway) -> Labels {
+    let pairs =
+        [(topology::NETWORK, gateway.network.as_str()), (topology::CLUSTER, gateway.cluster.as_str())];
+    let set = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+    Arc::new(set.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+}

@@ -1,0 +1,66 @@
+//! AUTO_PASSTHROUGH: connections of the mesh's mutual TLS from other networks, sent on by their SNI, which names the cluster.
+
+use super::Builder;
+use super::chain::Chain;
+use crate::envoy::stat_name::{self, Names};
+use crate::policy::destination_rule::{Rule, rule_for};
+use crate::routing::gateway::MergedServer;
+use crate::scope::ServicesOf;
+use crate::xds::cds::sni_name;
+use crate::xds::lds::tcp_proxy::{Stream, To};
+use pilotfish_model::{Hostname, Port, Protocol, Service, ServiceKey};
+
+/// The ALPN protocols of the mesh's mutual TLS.
+const MESH_ALPN: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
+
+/// A chain for each port of each service of the mesh that the server's hosts cover, and for each of its subsets.
+pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer) -> Vec<Chain> {
+    let services = builder.cx.get(&ServicesOf(builder.view.base.scope.clone()));
+    let covered = |host: &Hostname| {
+        server.hosts.is_empty() || server.hosts.iter().any(|ours| host.is_subset_of(&ours.host))
+    };
+    let mut out = Vec::new();
+    for service in services.list.iter().filter(|service| !service.mesh_external && covered(&service.hostname))
+    {
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let base = &builder.view.base;
+        let rule = rule_for(builder.cx, &base.scope.namespace, &key, &base.labels);
+        for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+            out.push(chain(builder, service, port, rule.as_deref(), ""));
+            let subsets = rule.iter().flat_map(|rule| &rule.subsets);
+            out.extend(subsets.map(|subset| chain(builder, service, port, rule.as_deref(), &subset.name)));
+        }
+    }
+    out
+}
+
+fn chain(builder: &Builder<'_>, service: &Service, port: &Port, rule: Option<&Rule>, subset: &str) -> Chain {
+    let cluster = sni_name(port.number, subset, service.hostname.as_str());
+    let names = Names {
+        host: service.hostname.as_str(),
+        service: Some((&service.name, &service.namespace, service.provider)),
+        subset,
+        port: port.number,
+        port_name: &port.name,
+        target_port: 0,
+    };
+    let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
+    let stream = Stream {
+        to: To::Cluster(cluster.clone()),
+        stat_prefix: stat_name::of(&pattern, &cluster, &names),
+        protocol: port.protocol,
+        idle_timeout: &builder.view.base.idle_timeout,
+        rule,
+        subset,
+        access_log: &builder.policies.logs.tcp,
+    };
+    let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
+    // Who may connect is decided where the connection ends.
+    Chain {
+        server_names: vec![cluster],
+        protocols: MESH_ALPN.map(str::to_owned).to_vec(),
+        filters: builder.policies.tcp_metrics().chain(stream.filters()).collect(),
+        provenance: std::iter::once(service.provenance.clone()).chain(of_rule).collect(),
+        ..Chain::default()
+    }
+}

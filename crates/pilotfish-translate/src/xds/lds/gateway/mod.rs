@@ -1,0 +1,155 @@
+//! Listeners of routers: one for each address and port that the servers of its gateways have.
+//!
+//! ```text
+//! MergedOf(gateways) ─▶ servers of a port ─▶ filter chains: one for all plain HTTP servers, one for each TLS server, one
+//!                                            for each TLS or TCP route ─▶ Listener
+//! ```
+
+mod auto_passthrough;
+mod chain;
+mod http;
+mod streams;
+mod tls;
+
+use super::filters::Side;
+use super::policies::{Policies, PoliciesOf};
+use super::view::Base;
+use super::{address, filters, overlap};
+use crate::engine::{Cx, Encoded};
+use crate::proxy::Proxy;
+use crate::proxy::proxy_config::EffectiveProxyConfig;
+use crate::routing::gateway::{Bound, MergedOf, PortServers};
+use chain::Chain;
+use pilotfish_model::ObjectRef;
+use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
+use pilotfish_proto::envoy::config::listener::v3::{Listener, ListenerFilter};
+use pilotfish_proto::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What the listeners of a router depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GatewayView {
+    /// What all listeners depend on.
+    pub base: Arc<Base>,
+    /// Its gateways.
+    pub gateways: Bound,
+    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    pub unprivileged: bool,
+}
+
+impl GatewayView {
+    /// The view of a router.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        Self {
+            base: Arc::new(Base::of(cx, proxy)),
+            gateways: Bound::of(cx, proxy),
+            unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
+        }
+    }
+
+    /// The ports that it listens on, sorted.
+    pub(super) fn ports(&self, cx: &Cx<'_>) -> Vec<u32> {
+        const FIRST_UNPRIVILEGED: u32 = 1024;
+        let merged = cx.get(&MergedOf(self.gateways.clone()));
+        let ports: BTreeSet<u32> = merged.ports.iter().map(|servers| servers.port).collect();
+        ports.into_iter().filter(|port| !self.unprivileged || *port >= FIRST_UNPRIVILEGED).collect()
+    }
+
+    /// The listeners on a port, by address. One without filter chains, which Envoy refuses, is left out.
+    pub(super) fn listeners(&self, cx: &Cx<'_>, port: u32) -> Vec<Encoded> {
+        let builder =
+            Builder { cx, view: self, policies: cx.get(&PoliciesOf(self.base.clone(), Side::Gateway)) };
+        let merged = cx.get(&MergedOf(self.gateways.clone()));
+        let mut drafts: BTreeMap<&str, Draft> = BTreeMap::new();
+        let mut taken = TakenNames::default();
+        for servers in merged.ports.iter().filter(|servers| servers.port == port) {
+            let bind = builder.bind(servers);
+            let draft = drafts.entry(bind).or_default();
+            builder.add(bind, servers, &mut taken, draft);
+        }
+        let used = drafts.into_iter().filter(|(_, draft)| !draft.chains.is_empty());
+        used.map(|(bind, draft)| builder.listener(bind, port, draft)).collect()
+    }
+}
+
+/// A listener while servers add to it.
+#[derive(Default)]
+struct Draft {
+    chains: Vec<Chain>,
+    provenance: Vec<ObjectRef>,
+}
+
+/// The server names that have a filter chain, by address: Envoy refuses two chains for one name.
+#[derive(Default)]
+struct TakenNames(BTreeMap<String, BTreeSet<String>>);
+
+impl TakenNames {
+    /// Takes names; `false` when some of them is taken already.
+    fn take(&mut self, bind: &str, names: &[String]) -> bool {
+        let taken = self.0.entry(bind.to_owned()).or_default();
+        // The free ones among them count as taken, too.
+        names.iter().filter(|name| !taken.insert((*name).clone())).count() == 0
+    }
+}
+
+/// What all listeners of one port are built with.
+struct Builder<'a> {
+    cx: &'a Cx<'a>,
+    view: &'a GatewayView,
+    policies: Arc<Policies>,
+}
+
+impl Builder<'_> {
+    /// The address of servers; all addresses where none is written.
+    fn bind<'b>(&self, servers: &'b PortServers) -> &'b str {
+        let every = self.view.base.families.wildcards().first().copied().unwrap_or_default();
+        if servers.bind.is_empty() { every } else { &servers.bind }
+    }
+
+    /// Adds the filter chains of servers that share a port, a protocol and an address.
+    fn add(&self, bind: &str, servers: &PortServers, taken: &mut TakenNames, draft: &mut Draft) {
+        draft.provenance.extend(servers.servers.iter().flat_map(|s| s.provenance.iter().cloned()));
+        if servers.protocol().is_http() {
+            draft.chains.push(http::plain(self, bind, servers));
+            return;
+        }
+        for server in &servers.servers {
+            if server.is_http() {
+                draft.chains.push(http::secure(self, bind, servers.port, server));
+            } else {
+                draft.chains.extend(streams::chains(self, server, taken));
+            }
+        }
+    }
+
+    fn listener(&self, bind: &str, port: u32, draft: Draft) -> Encoded {
+        let name = address::name(bind, port);
+        let mut provenance = draft.provenance;
+        provenance.extend(draft.chains.iter().flat_map(|chain| chain.provenance.iter().cloned()));
+        provenance.extend(self.policies.provenance.iter().cloned());
+        let listener = Listener {
+            name: name.clone(),
+            address: Some(address::of(bind, port)),
+            traffic_direction: TrafficDirection::Outbound.into(),
+            listener_filters: self.listener_filters(&draft.chains),
+            access_log: self.policies.logs.listener.clone(),
+            max_connections_to_accept_per_socket_event: Some(1),
+            filter_chains: overlap::first_wins(draft.chains.into_iter().map(Chain::build).collect()),
+            ..Default::default()
+        };
+        Encoded::new(name, &listener, provenance)
+    }
+
+    /// The PROXY protocol where the router's settings have it, and what tells TLS connections apart.
+    fn listener_filters(&self, chains: &[Chain]) -> Vec<ListenerFilter> {
+        let config = self.cx.get(&EffectiveProxyConfig(self.view.base.proxy_config.clone()));
+        let topology = config.gateway_topology.as_ref();
+        let proxy_protocol = topology
+            .and_then(|topology| topology.proxy_protocol.as_ref())
+            .map(|_| filters::listener("envoy.filters.listener.proxy_protocol", &ProxyProtocol::default()));
+        let inspector = chains.iter().any(Chain::needs_tls).then(filters::tls_inspector);
+        proxy_protocol.into_iter().chain(inspector).collect()
+    }
+}

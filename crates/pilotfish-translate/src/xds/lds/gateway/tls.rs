@@ -1,0 +1,201 @@
+//! TLS that ends at a router: certificates by credential name, of the workload, or from files; and who may connect.
+#![allow(
+    deprecated,
+    reason = "istiod writes the older field for names, and proxies of any version understand it"
+)]
+
+use crate::engine::Cx;
+use crate::routing::gateway::MergedServer;
+use crate::xds::lds::tls::from_agent;
+use pilotfish_config::mesh::TlsConfig;
+use pilotfish_config::networking::{ServerTlsMode, ServerTlsSettings, TlsCertificate, TlsProtocol};
+use pilotfish_proto::config_any;
+use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
+use pilotfish_proto::envoy::config::core::v3::{
+    AggregatedConfigSource, ApiVersion, ConfigSource, DataSource, TransportSocket, transport_socket,
+};
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CombinedCertificateValidationContext, ValidationContextType,
+};
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol as Version;
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, TlsParameters,
+};
+use pilotfish_proto::envoy::r#type::matcher::v3::StringMatcher;
+use pilotfish_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+
+/// What the name of a credential's CA certificates ends with.
+const CA_SUFFIX: &str = "-cacert";
+
+/// How a server ends TLS; `None` where it does not.
+pub(super) fn socket(cx: &Cx<'_>, server: &MergedServer) -> Option<TransportSocket> {
+    let settings = server.spec.tls.as_ref().filter(|_| server.is_tls() && !server.passes_through())?;
+    let context = DownstreamTlsContext {
+        common_tls_context: Some(common(cx, settings, server.is_http())),
+        require_client_certificate: Some(matches!(
+            settings.mode,
+            ServerTlsMode::Mutual | ServerTlsMode::IstioMutual
+        )),
+        ..Default::default()
+    };
+    Some(TransportSocket {
+        name: "envoy.transport_sockets.tls".to_owned(),
+        config_type: config_any(&context).map(transport_socket::ConfigType::TypedConfig),
+    })
+}
+
+fn common(cx: &Cx<'_>, settings: &ServerTlsSettings, http: bool) -> CommonTlsContext {
+    let of_mesh = settings.mode == ServerTlsMode::IstioMutual;
+    let alpn: &[&str] = match (of_mesh, http) {
+        (true, false) => &["istio-peer-exchange", "h2", "http/1.1"],
+        _ => &["h2", "http/1.1"],
+    };
+    let mut context = CommonTlsContext {
+        alpn_protocols: alpn.iter().map(|protocol| (*protocol).to_owned()).collect(),
+        ..Default::default()
+    };
+    if of_mesh {
+        context.tls_certificate_sds_secret_configs = vec![from_agent("default")];
+        context.validation_context_type = Some(combined(by_names(settings), from_agent("ROOTCA")));
+        return context;
+    }
+    match credentials(settings).as_slice() {
+        [] => from_files(settings, &mut context),
+        names => from_secrets(settings, names, &mut context),
+    }
+    context.tls_params = parameters(cx.mesh().tls_defaults.as_ref(), settings);
+    context
+}
+
+/// The names of the credentials, as written.
+fn credentials(settings: &ServerTlsSettings) -> Vec<&str> {
+    match settings.credential_names.as_slice() {
+        [] if settings.credential_name.is_empty() => Vec::new(),
+        [] => vec![&settings.credential_name],
+        names => names.iter().map(String::as_str).collect(),
+    }
+}
+
+/// Whether clients show a certificate, or may.
+fn asks_client(settings: &ServerTlsSettings) -> bool {
+    matches!(settings.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual)
+}
+
+/// Certificates out of secrets, handed out by the control plane.
+fn from_secrets(settings: &ServerTlsSettings, names: &[&str], context: &mut CommonTlsContext) {
+    context.tls_certificate_sds_secret_configs = names.iter().map(|name| from_control_plane(name)).collect();
+    if asks_client(settings) {
+        let first = names.first().copied().unwrap_or_default();
+        let roots = match settings.ca_cert_credential_name.as_str() {
+            "" => format!("{first}{CA_SUFFIX}"),
+            name => name.to_owned(),
+        };
+        let by_names = CertificateValidationContext {
+            verify_certificate_spki: settings.verify_certificate_spki.clone(),
+            verify_certificate_hash: settings.verify_certificate_hash.clone(),
+            ..by_names(settings)
+        };
+        context.validation_context_type = Some(combined(by_names, from_control_plane(&roots)));
+    } else if !settings.subject_alt_names.is_empty() {
+        let names = CertificateValidationContext {
+            match_subject_alt_names: names_of(settings),
+            ..Default::default()
+        };
+        context.validation_context_type = Some(ValidationContextType::ValidationContext(names));
+    }
+}
+
+/// Certificates in files of the router, which its agent reads and hands out.
+fn from_files(settings: &ServerTlsSettings, context: &mut CommonTlsContext) {
+    let named = |certificate: &str, key: &str| match (certificate, key) {
+        ("", _) | (_, "") => from_agent("default"),
+        (certificate, key) => from_agent(&format!("file-cert:{certificate}~{key}")),
+    };
+    let several = |list: &[TlsCertificate]| -> Vec<SdsSecretConfig> {
+        list.iter().map(|c| named(&c.server_certificate, &c.private_key)).collect()
+    };
+    context.tls_certificate_sds_secret_configs = match settings.tls_certificates.as_slice() {
+        [] => vec![named(&settings.server_certificate, &settings.private_key)],
+        list => several(list),
+    };
+    if asks_client(settings) {
+        let roots = match settings.ca_certificates.as_str() {
+            "" => from_agent("ROOTCA"),
+            path => from_agent(&format!("file-root:{path}")),
+        };
+        context.validation_context_type = Some(combined(by_names(settings), roots));
+    }
+}
+
+/// Peers with one of these names, and with none of the revoked certificates.
+fn by_names(settings: &ServerTlsSettings) -> CertificateValidationContext {
+    let crl = (!settings.ca_crl.is_empty()).then(|| DataSource {
+        specifier: Some(Specifier::Filename(settings.ca_crl.clone())),
+        ..Default::default()
+    });
+    // Of secrets, the revocation list is a part.
+    let from_secret = !credentials(settings).is_empty();
+    CertificateValidationContext {
+        match_subject_alt_names: names_of(settings),
+        crl: if from_secret { None } else { crl },
+        ..Default::default()
+    }
+}
+
+fn names_of(settings: &ServerTlsSettings) -> Vec<StringMatcher> {
+    let exact = |name: &String| StringMatcher {
+        match_pattern: Some(MatchPattern::Exact(name.clone())),
+        ..Default::default()
+    };
+    settings.subject_alt_names.iter().map(exact).collect()
+}
+
+fn combined(by_names: CertificateValidationContext, roots: SdsSecretConfig) -> ValidationContextType {
+    ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+        default_validation_context: Some(by_names),
+        validation_context_sds_secret_config: Some(roots),
+        ..Default::default()
+    })
+}
+
+/// A secret that the control plane hands out. A name without a scheme is that of a Kubernetes Secret beside the router.
+fn from_control_plane(name: &str) -> SdsSecretConfig {
+    let name = if name.contains("://") { name.to_owned() } else { format!("kubernetes://{name}") };
+    SdsSecretConfig {
+        name,
+        sds_config: Some(ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+            resource_api_version: ApiVersion::V3.into(),
+            ..Default::default()
+        }),
+    }
+}
+
+/// Versions, ciphers and curves: of the server, else of the mesh; `None` where neither says anything.
+fn parameters(mesh: Option<&TlsConfig>, settings: &ServerTlsSettings) -> Option<TlsParameters> {
+    let mut out = TlsParameters::default();
+    if let Some(mesh) = mesh {
+        out.ecdh_curves.clone_from(&mesh.ecdh_curves);
+        out.cipher_suites.clone_from(&mesh.cipher_suites);
+        out.tls_minimum_protocol_version = version(mesh.min_protocol_version).into();
+    }
+    if settings.min_protocol_version != TlsProtocol::TlsAuto {
+        out.tls_minimum_protocol_version = version(settings.min_protocol_version).into();
+    }
+    out.tls_maximum_protocol_version = version(settings.max_protocol_version).into();
+    if !settings.cipher_suites.is_empty() {
+        out.cipher_suites.clone_from(&settings.cipher_suites);
+    }
+    (out != TlsParameters::default()).then_some(out)
+}
+
+fn version(version: TlsProtocol) -> Version {
+    match version {
+        TlsProtocol::TlsAuto => Version::TlsAuto,
+        TlsProtocol::TlsV1_0 => Version::TlSv10,
+        TlsProtocol::TlsV1_1 => Version::TlSv11,
+        TlsProtocol::TlsV1_2 => Version::TlSv12,
+        TlsProtocol::TlsV1_3 => Version::TlSv13,
+    }
+}

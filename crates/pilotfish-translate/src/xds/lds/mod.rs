@@ -1,0 +1,92 @@
+//! Listeners (LDS).
+//!
+//! A sidecar has listeners for traffic out of its workload, one unit for each port, and one set for traffic to it. A router has
+//! listeners for the servers of its gateways, a unit for each port. A gRPC client asks for listeners by name.
+
+mod address;
+mod connection_manager;
+pub(crate) mod filters;
+mod gateway;
+mod grpc;
+mod http_proxy;
+mod inbound;
+mod outbound;
+mod overlap;
+mod policies;
+mod stream_route;
+pub(crate) mod tcp_proxy;
+mod tls;
+mod view;
+mod virtual_outbound;
+
+pub use gateway::GatewayView;
+pub use grpc::{GrpcView, Served};
+pub use view::{Base, InboundView, OutboundView, SidecarView};
+
+use crate::engine::{Batch, Cx, Encoded};
+use crate::proxy::{Proxy, ProxyKind};
+use crate::translator::view::Unit;
+use outbound::PortsOf;
+use std::sync::Arc;
+
+/// The facets of a proxy that its listeners may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListenerView {
+    /// A sidecar.
+    Sidecar(Arc<SidecarView>),
+    /// A gRPC client or server without a proxy.
+    Grpc(Arc<GrpcView>),
+    /// A router.
+    Gateway(Arc<GatewayView>),
+}
+
+impl ListenerView {
+    /// The view of a proxy; `None` when it is not served this type.
+    #[must_use]
+    #[allow(clippy::unnecessary_wraps)]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+        Some(match proxy.kind {
+            ProxyKind::Sidecar => Self::Sidecar(Arc::new(SidecarView::of(cx, proxy))),
+            ProxyKind::Grpc => Self::Grpc(Arc::new(GrpcView::of(cx, proxy))),
+            ProxyKind::Router => Self::Gateway(Arc::new(GatewayView::of(cx, proxy))),
+        })
+    }
+
+    /// The units of the whole set; `None` for clients that ask by name.
+    #[must_use]
+    pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+        match self {
+            Self::Sidecar(view) => {
+                let ports = cx.get(&PortsOf(view.outbound.clone()));
+                let ports = ports.iter().map(|port| Unit::Port(*port));
+                Some(ports.chain([Unit::Static, Unit::Inbound]).collect())
+            }
+            Self::Grpc(_) => None,
+            Self::Gateway(view) => Some(view.ports(cx).into_iter().map(Unit::Port).collect()),
+        }
+    }
+
+    /// Generates one unit.
+    #[must_use]
+    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+        match (self, unit) {
+            (Self::Sidecar(view), Unit::Port(port)) => {
+                outbound::listeners(cx, &view.outbound, view.own_endpoint, *port).into()
+            }
+            (Self::Sidecar(view), Unit::Static) => own_listeners(cx, &view.outbound).into(),
+            (Self::Sidecar(view), Unit::Inbound) => inbound::listeners(cx, &view.inbound).into(),
+            (Self::Gateway(view), Unit::Port(port)) => view.listeners(cx, *port).into(),
+            (Self::Grpc(view), Unit::Named(name)) => Vec::from_iter(view.listener(cx, name)).into(),
+            _ => Batch::default(),
+        }
+    }
+}
+
+/// The listeners that do not come from services: the explicit HTTP proxy, and where redirected traffic arrives.
+fn own_listeners(cx: &Cx<'_>, view: &OutboundView) -> Vec<Encoded> {
+    let proxy = http_proxy::listener(cx, view);
+    proxy.into_iter().chain(virtual_outbound::listener(cx, view)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! Listeners for traffic out of a sidecar: one for each address and port that services have.
+//!
+//! ```text
+//! egress listeners ─▶ Sites: (service, port, address) by port ─▶ Entry per address: filter chains, merged ─▶ Listener
+//! ```
+//!
+//! HTTP services of a port share one listener on the wildcard address and are told apart by routes. A TCP service has a
+//! listener on its own address; without one it is on the wildcard address too, told apart by SNI or address range. What is on
+//! different ports never meets, so each port is generated on its own.
+
+mod chain;
+mod entry;
+mod listener;
+mod site;
+mod streams;
+
+use super::connection_manager::{Manager, by_name};
+use super::filters::Side;
+use super::policies::{Policies, PoliciesOf};
+use super::view::OutboundView;
+use crate::engine::{Cx, Encoded, Query};
+use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf};
+use chain::Chain;
+use entry::{Entries, Entry};
+use pilotfish_model::{Protocol, Resolution};
+use site::{Site, SitesOf, SitesOn};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The ports that a sidecar has outbound listeners on, sorted; 0 for Unix sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PortsOf(pub(super) Arc<OutboundView>);
+
+impl Query for PortsOf {
+    type Output = Vec<u32>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Vec<u32> {
+        let scope = &self.0.base.scope;
+        let mut ports: Vec<u32> = (0..cx.get(&EgressOf(scope.clone())).len())
+            .flat_map(|index| cx.get(&SitesOf(scope.clone(), index)).keys().copied().collect::<Vec<_>>())
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+}
+
+/// The outbound listeners of a sidecar on one port. Traffic of a workload to its own endpoint does not pass its proxy, so there is
+/// no listener for it.
+pub(super) fn listeners(
+    cx: &Cx<'_>,
+    view: &Arc<OutboundView>,
+    own_endpoint: Option<IpAddr>,
+    port: u32,
+) -> Vec<Encoded> {
+    let all = cx.get(&ListenersOn(view.clone(), port));
+    let own = |listener: &&Outbound| listener.endpoint.is_some() && listener.endpoint == own_endpoint;
+    all.iter().filter(|listener| !own(listener)).map(|listener| listener.resource.clone()).collect()
+}
+
+/// The outbound listeners on one port, for all workloads alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ListenersOn(Arc<OutboundView>, u32);
+
+/// One listener, and whose traffic does not pass it.
+#[derive(Clone, Debug, PartialEq)]
+struct Outbound {
+    resource: Encoded,
+    /// The address of the endpoint that it is for, where it is for one.
+    endpoint: Option<IpAddr>,
+}
+
+impl Query for ListenersOn {
+    type Output = Vec<Outbound>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let Self(view, port) = self;
+        let builder = Builder::new(cx, view);
+        let mut entries = Entries::default();
+        let listeners = cx.get(&EgressOf(view.base.scope.clone()));
+        for (index, egress) in listeners.iter().enumerate() {
+            if egress.port.is_none() {
+                entries.lock();
+            }
+            for site in cx.get(&SitesOn(view.base.scope.clone(), index, *port)).iter() {
+                site::place(cx, view, egress, site, |site| builder.add(index, site, &mut entries));
+            }
+        }
+        let finish = |entry: Entry| Outbound {
+            endpoint: entry.endpoint(),
+            resource: listener::encode(cx, view, &builder, entry),
+        };
+        entries.into_iter().map(finish).collect()
+    }
+}
+
+/// What all listeners of one port are built with.
+struct Builder<'a> {
+    cx: &'a Cx<'a>,
+    view: &'a OutboundView,
+    policies: Arc<Policies>,
+    passthrough: String,
+}
+
+impl<'a> Builder<'a> {
+    fn new(cx: &'a Cx<'a>, view: &'a OutboundView) -> Self {
+        Self {
+            cx,
+            view,
+            policies: cx.get(&PoliciesOf(view.base.clone(), Side::Client)),
+            passthrough: unknown_destination(cx, view),
+        }
+    }
+
+    /// Adds one service port at one address to the listener there.
+    fn add(&self, listener: usize, site: &Site, entries: &mut Entries) {
+        let protocol = site.port.protocol;
+        if site.service.resolution == Resolution::Alias || protocol == Protocol::Udp {
+            return;
+        }
+        let wildcard = self.view.base.families.wildcards().first().is_some_and(|w| *w == site.bind());
+        if protocol.is_http() {
+            entries.add_http(site, || self.http(site, wildcard, false));
+            return;
+        }
+        let streams = streams::chains(self, listener, site);
+        if protocol.is_tcp() {
+            entries.add_tcp(site, streams);
+        } else {
+            entries.add_sniffed(site, self.http(site, wildcard, true), streams);
+        }
+    }
+
+    /// The filter chain for HTTP. On the wildcard address, and where the protocol is not declared, other traffic goes another way.
+    fn http(&self, site: &Site, wildcard: bool, sniffed: bool) -> Chain {
+        let name = match site.port.number {
+            0 => site.bind().to_owned(),
+            port if sniffed && !wildcard => format!("{}:{port}", site.service.hostname),
+            port => port.to_string(),
+        };
+        let manager = Manager {
+            base: &self.view.base,
+            side: Side::Client,
+            stat_prefix: format!("outbound_{}_{};", site.bind(), site.port.number),
+            routes: by_name(&name),
+            protocol: site.port.protocol,
+            http1: None,
+            port: site.port.number,
+            policies: &self.policies,
+        };
+        let before = self.policies.before_http(site.port.number).into_iter();
+        Chain {
+            http: wildcard || sniffed,
+            filters: before.chain([manager.filter(self.cx)]).collect(),
+            ..Chain::default()
+        }
+    }
+}
+
+/// The cluster for traffic to hosts that no service has.
+pub(super) fn unknown_destination(cx: &Cx<'_>, view: &OutboundView) -> String {
+    match &*cx.get(&OutboundPolicyOf(view.base.scope.clone())) {
+        EgressPolicy::AllowAny => "PassthroughCluster".to_owned(),
+        EgressPolicy::RegistryOnly => "BlackHoleCluster".to_owned(),
+        EgressPolicy::Proxy(proxy) => {
+            crate::routing::virtual_service::cluster_name(proxy.port, &proxy.subset, &proxy.host)
+        }
+    }
+}

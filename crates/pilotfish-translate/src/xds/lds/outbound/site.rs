@@ -1,0 +1,203 @@
+//! Sites: which service ports an egress listener has on a port, and at which addresses.
+
+use crate::engine::{Cx, Query};
+use crate::proxy::InterceptionMode;
+use crate::scope::{Egress, EgressOf, ListenerServicesOf, Scope};
+use crate::xds::lds::view::OutboundView;
+use pilotfish_config::networking::CaptureMode;
+use pilotfish_model::{Port, Provider, Resolution, Service, ServiceKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A service at an address and port.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Site {
+    /// The service.
+    pub(super) service: Arc<Service>,
+    /// The port that is listened on: of the service, or of the egress listener.
+    pub(super) port: Port,
+    /// Addresses, the primary one first; empty until it is placed.
+    pub(super) binds: Vec<Arc<str>>,
+    /// Ranges of the service that only a filter chain can match.
+    pub(super) ranges: Vec<String>,
+    /// Whether the listener really binds the port.
+    pub(super) bind_to_port: bool,
+    /// Whether the address is that of an endpoint, which clients connect to directly.
+    pub(super) direct: bool,
+}
+
+impl Site {
+    /// The primary address.
+    pub(super) fn bind(&self) -> &str {
+        self.binds.first().map_or("", |bind| bind)
+    }
+}
+
+/// The service ports of one egress listener by the port that is listened on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SitesOf(pub(super) Scope, pub(super) usize);
+
+impl Query for SitesOf {
+    type Output = BTreeMap<u32, Vec<(Arc<Service>, Port)>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let Self(scope, index) = self;
+        let mut out: Self::Output = BTreeMap::new();
+        let egress = cx.get(&EgressOf(scope.clone()));
+        let Some(egress) = egress.get(*index) else { return out };
+        let services = cx.get(&ListenerServicesOf(scope.clone(), *index));
+        for service in services.iter() {
+            match &egress.port {
+                Some(port) => {
+                    let port = Port {
+                        number: port.number,
+                        name: port.name.clone(),
+                        protocol: port.protocol,
+                        target_port: None,
+                    };
+                    out.entry(port.number).or_default().push((service.clone(), port));
+                }
+                None => {
+                    for port in service.ports.iter() {
+                        out.entry(port.number).or_default().push((service.clone(), port.clone()));
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// The service ports of one egress listener on one port: unchanged when services on other ports change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SitesOn(pub(super) Scope, pub(super) usize, pub(super) u32);
+
+impl Query for SitesOn {
+    type Output = Vec<(Arc<Service>, Port)>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&SitesOf(self.0.clone(), self.1)).get(&self.2).cloned().unwrap_or_default()
+    }
+}
+
+/// Finds the addresses of a service port on an egress listener and hands over one site for each listener that it needs.
+pub(super) fn place(
+    cx: &Cx<'_>,
+    view: &OutboundView,
+    egress: &Egress,
+    (service, port): &(Arc<Service>, Port),
+    mut add: impl FnMut(&Site),
+) {
+    let bind_to_port = binds_port(view, egress);
+    let written = written_bind(view, egress, bind_to_port);
+    if !may_bind(cx, view, written.first(), port, bind_to_port) {
+        return;
+    }
+    let mut site = Site {
+        service: service.clone(),
+        port: port.clone(),
+        binds: written,
+        ranges: Vec::new(),
+        bind_to_port,
+        direct: false,
+    };
+    let streams = !port.protocol.is_http();
+    let without_address = service.resolution == Resolution::Passthrough
+        && &*view.addresses.primary(service) == Service::UNSPECIFIED;
+    if egress.port.is_none() && site.binds.is_empty() && streams && without_address {
+        let endpoints = cx.get(&DirectAddresses(service_key(service), port.name.clone()));
+        let plain_entry =
+            service.provider != Provider::Kubernetes && endpoints.is_empty() && service.selector.is_empty();
+        if !plain_entry {
+            site.direct = true;
+            for addresses in endpoints.iter() {
+                site.binds.clone_from(addresses);
+                add(&site);
+            }
+            return;
+        }
+    }
+    if site.binds.is_empty() {
+        find_bind(view, &mut site);
+    }
+    add(&site);
+}
+
+/// Whether listeners bind their ports, because nothing is redirected to them.
+fn binds_port(view: &OutboundView, egress: &Egress) -> bool {
+    view.base.interception == InterceptionMode::None
+        || egress.capture == CaptureMode::None
+        || egress.bind.starts_with("unix://")
+}
+
+/// The address that the Sidecar names, or loopback where ports are bound.
+fn written_bind(view: &OutboundView, egress: &Egress, bind_to_port: bool) -> Vec<Arc<str>> {
+    if !egress.bind.is_empty() {
+        return vec![egress.bind.clone()];
+    }
+    let loopbacks = if bind_to_port { view.base.families.loopbacks() } else { &[] };
+    loopbacks.iter().map(|address| Arc::from(*address)).collect()
+}
+
+/// The service's own address for streams, the wildcard address for HTTP and for address ranges.
+fn find_bind(view: &OutboundView, site: &mut Site) {
+    let wildcards = || view.base.families.wildcards().iter().map(|w| Arc::from(*w)).collect();
+    if site.port.protocol.is_http() {
+        site.binds = wildcards();
+        return;
+    }
+    let primary = view.addresses.primary(&site.service);
+    let extra = view.addresses.extra(&site.service);
+    if primary.contains('/') {
+        site.ranges = std::iter::once(&primary).chain(&extra).map(ToString::to_string).collect();
+        site.binds = wildcards();
+    } else if &*primary == Service::UNSPECIFIED && site.service.provider == Provider::External {
+        site.binds = wildcards();
+    } else {
+        site.binds = std::iter::once(primary).chain(extra).collect();
+    }
+}
+
+/// Whether the proxy may and should listen there.
+fn may_bind(
+    cx: &Cx<'_>,
+    view: &OutboundView,
+    bind: Option<&Arc<str>>,
+    port: &Port,
+    bind_to_port: bool,
+) -> bool {
+    if bind_to_port && view.unprivileged && (1..1024).contains(&port.number) {
+        return false;
+    }
+    let on_wildcard = match bind {
+        Some(bind) => view.base.families.wildcards().first().is_some_and(|wildcard| **bind == **wildcard),
+        None => port.protocol.is_http(),
+    };
+    let mesh = cx.mesh();
+    let own = [mesh.proxy_listen_port, mesh.proxy_inbound_listen_port];
+    !on_wildcard
+        || !(view.reserved.contains(&port.number)
+            || own.iter().any(|own| u32::try_from(*own) == Ok(port.number)))
+}
+
+fn service_key(service: &Service) -> ServiceKey {
+    ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() }
+}
+
+/// The addresses of the endpoints behind one port of a service that clients connect to directly, sorted; whatever their health.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DirectAddresses(ServiceKey, Arc<str>);
+
+impl Query for DirectAddresses {
+    type Output = Vec<Vec<Arc<str>>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let Some(endpoints) = cx.endpoints_of(&self.0) else { return Vec::new() };
+        let on_port = endpoints.iter().filter(|endpoint| endpoint.service_port == self.1);
+        // Only IP addresses can be listened on: entries may have host names here.
+        let valid = on_port.filter(|endpoint| endpoint.address().parse::<IpAddr>().is_ok());
+        let set: BTreeSet<Vec<Arc<str>>> = valid.map(|endpoint| endpoint.addresses.to_vec()).collect();
+        set.into_iter().collect()
+    }
+}

@@ -1,0 +1,126 @@
+//! What policies put into listeners: who may pass, what is logged, measured and traced.
+
+use super::filters::{self, Side};
+use super::view::Base;
+use crate::engine::{Cx, Query, reference};
+use crate::policy::security::{Filters, FiltersFor, Subject};
+use crate::policy::telemetry::access_log::{self, AccessLogs};
+use crate::policy::telemetry::applicable;
+use crate::policy::telemetry::metrics::{self, ListenerClass};
+use crate::policy::telemetry::tracing::{self, Traced};
+use crate::policy::wasm::{Plugins, Traffic};
+use crate::proxy::proxy_config::EffectiveProxyConfig;
+use pilotfish_config::extensions::PluginPhase;
+use pilotfish_config::telemetry::WorkloadMode;
+use pilotfish_model::ObjectRef;
+use pilotfish_proto::Any;
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use std::sync::Arc;
+
+/// What policies say of one side of a proxy.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Policies {
+    class: ListenerClass,
+    security: Arc<Filters>,
+    plugins: Plugins,
+    metrics: Vec<Any>,
+    /// Where requests and connections are logged.
+    pub(crate) logs: AccessLogs,
+    /// How requests are traced.
+    pub(crate) traced: Traced,
+    /// What made them.
+    pub(crate) provenance: Vec<ObjectRef>,
+}
+
+/// The policies of one side of a proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PoliciesOf(pub(crate) Arc<Base>, pub(crate) Side);
+
+impl Query for PoliciesOf {
+    type Output = Policies;
+
+    fn compute(&self, cx: &Cx<'_>) -> Policies {
+        let Self(base, side) = self;
+        let (namespace, labels) = (&base.scope.namespace, &base.labels);
+        let class = side.class();
+        let role = if *side == Side::Server { WorkloadMode::Server } else { WorkloadMode::Client };
+        let security = if *side == Side::Client {
+            Arc::default()
+        } else {
+            let (namespace, labels) = (namespace.clone(), labels.clone());
+            cx.get(&FiltersFor(Subject { namespace, labels, is_gateway: *side == Side::Gateway }))
+        };
+        let telemetries = applicable(cx, namespace, labels);
+        let config = cx.get(&EffectiveProxyConfig(base.proxy_config.clone()));
+        // Modules are fetched by Istio's agent, and only Istio's Envoy measures.
+        let (plugins, metrics) = if base.istio_filters {
+            (Plugins::of(cx, namespace, labels), metrics::filters(cx, namespace, labels, class))
+        } else {
+            (Plugins::default(), Vec::new())
+        };
+        let mut provenance = security.provenance.clone();
+        provenance.extend(plugins.provenance());
+        provenance.extend(telemetries.iter().map(reference));
+        Policies {
+            logs: access_log::of(cx, &telemetries, role),
+            traced: tracing::of(cx, &telemetries, role, &config, &base.tags),
+            class,
+            security,
+            plugins,
+            metrics,
+            provenance,
+        }
+    }
+}
+
+impl Policies {
+    /// The filters that requests to a port pass before those that every listener has.
+    pub(crate) fn http(&self, port: u32) -> Vec<HttpFilter> {
+        let plugins = |phase| self.plugins.http(phase, self.traffic(port));
+        let security = &*self.security;
+        let mut out = security.ask_http.clone();
+        out.extend(plugins(PluginPhase::Authn));
+        out.extend(security.authenticate.clone());
+        out.extend(plugins(PluginPhase::Authz));
+        out.extend(security.decide_http.iter().cloned());
+        out.extend(plugins(PluginPhase::Stats));
+        out.extend(plugins(PluginPhase::UnspecifiedPhase));
+        out
+    }
+
+    /// The filters that measure requests.
+    pub(crate) fn http_metrics(&self) -> impl Iterator<Item = HttpFilter> + '_ {
+        self.metrics.iter().map(|config| filters::http_any(metrics::FILTER, config.clone()))
+    }
+
+    /// The filters that a stream to a port passes before its protocol is looked at.
+    pub(crate) fn tcp(&self, port: u32) -> Vec<Filter> {
+        let plugins = |phase| self.plugins.network(phase, self.traffic(port));
+        let security = &*self.security;
+        let mut out = security.ask_tcp.clone();
+        out.extend(plugins(PluginPhase::Authn));
+        out.extend(plugins(PluginPhase::Authz));
+        out.extend(security.decide_tcp.iter().cloned());
+        out.extend(plugins(PluginPhase::Stats));
+        out.extend(plugins(PluginPhase::UnspecifiedPhase));
+        out.extend(self.tcp_metrics());
+        out
+    }
+
+    /// The filters that measure streams.
+    pub(crate) fn tcp_metrics(&self) -> impl Iterator<Item = Filter> + '_ {
+        self.metrics.iter().map(|config| filters::network_any(metrics::FILTER, config.clone()))
+    }
+
+    /// The network filters before a connection manager.
+    pub(crate) fn before_http(&self, port: u32) -> Vec<Filter> {
+        use PluginPhase::{Authn, Authz, Stats, UnspecifiedPhase};
+        let phases = [Authn, Authz, Stats, UnspecifiedPhase].into_iter();
+        phases.flat_map(|phase| self.plugins.network(phase, self.traffic(port))).collect()
+    }
+
+    fn traffic(&self, port: u32) -> Traffic {
+        Traffic { class: self.class, port }
+    }
+}

@@ -1,0 +1,93 @@
+//! Routes of VirtualServices for streams of bytes: the TCP proxy to their destinations.
+
+use super::tcp_proxy::{Stream, To};
+use super::view::Base;
+use crate::engine::Cx;
+use crate::envoy::stat_name::{self, Names};
+use crate::policy::destination_rule::{Rule, rule_for};
+use crate::routing::virtual_service::{Rule as Routes, destination_cluster};
+use crate::scope::ServiceIn;
+use pilotfish_config::networking::RouteDestination;
+use pilotfish_model::{Hostname, ObjectRef, Port, Service, ServiceKey};
+use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use std::sync::Arc;
+
+/// What all routes of one port have in common.
+pub(crate) struct StreamRoutes<'a> {
+    pub(crate) cx: &'a Cx<'a>,
+    /// The proxy.
+    pub(crate) base: &'a Base,
+    /// The port that is listened on.
+    pub(crate) port: &'a Port,
+    /// The proxy's own idle timeout; empty for none.
+    pub(crate) idle_timeout: &'a str,
+    /// Where connections are logged.
+    pub(crate) access_log: &'a [AccessLog],
+}
+
+impl StreamRoutes<'_> {
+    /// The network filters of a rule's route, and what made them.
+    pub(crate) fn filters(&self, rule: &Routes, route: &[RouteDestination]) -> (Vec<Filter>, Vec<ObjectRef>) {
+        let first = route.first().and_then(|to| to.destination.as_ref());
+        let service = first.and_then(|to| self.service_of(&to.host));
+        let destination_rule = service.as_ref().and_then(|service| self.rule_of(service));
+        let (to, stat_prefix) = match route {
+            [only] => self.single(only, service.as_deref()),
+            _ => (To::Weighted(self.weighted(route)), format!("{}.{}", rule.id.name, rule.id.namespace)),
+        };
+        let subset = match (route, first) {
+            ([_], Some(to)) => to.subset.as_str(),
+            _ => "",
+        };
+        let stream = Stream {
+            to,
+            stat_prefix,
+            protocol: self.port.protocol,
+            idle_timeout: self.idle_timeout,
+            rule: destination_rule.as_deref(),
+            subset,
+            access_log: self.access_log,
+        };
+        let rules = destination_rule.iter().flat_map(|rule| rule.provenance.iter());
+        (stream.filters(), rules.chain(&rule.provenance).cloned().collect())
+    }
+
+    /// The rule for a service.
+    pub(crate) fn rule_of(&self, service: &Service) -> Option<Arc<Rule>> {
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        rule_for(self.cx, &self.base.scope.namespace, &key, &self.base.labels)
+    }
+
+    fn single(&self, route: &RouteDestination, service: Option<&Service>) -> (To, String) {
+        let destination = route.destination.clone().unwrap_or_default();
+        let cluster = destination_cluster(&destination, service, self.port.number);
+        let Some(service) = service else { return (To::Cluster(cluster.clone()), cluster) };
+        let names = Names {
+            host: &destination.host,
+            service: Some((&service.name, &service.namespace, service.provider)),
+            subset: &destination.subset,
+            port: self.port.number,
+            port_name: &self.port.name,
+            target_port: 0,
+        };
+        let pattern = self.cx.mesh().outbound_cluster_stat_name.clone();
+        let stat_prefix = stat_name::of(&pattern, &cluster, &names);
+        (To::Cluster(cluster), stat_prefix)
+    }
+
+    fn weighted(&self, route: &[RouteDestination]) -> Vec<(String, u32)> {
+        let clusters = route.iter().filter_map(|to| {
+            let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
+            let destination = to.destination.as_ref()?;
+            let service = self.service_of(&destination.host);
+            Some((destination_cluster(destination, service.as_deref(), self.port.number), weight))
+        });
+        clusters.collect()
+    }
+
+    fn service_of(&self, host: &str) -> Option<Arc<Service>> {
+        let host = Hostname::parse(host).ok()?;
+        Option::clone(&self.cx.get(&ServiceIn(self.base.scope.clone(), host)))
+    }
+}

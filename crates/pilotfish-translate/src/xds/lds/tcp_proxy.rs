@@ -1,0 +1,126 @@
+//! The TCP proxy: where a stream of bytes is sent, and for how long.
+
+use super::filters;
+use crate::policy::destination_rule::Rule;
+use pilotfish_config::Duration as Written;
+use pilotfish_model::Protocol;
+use pilotfish_proto::Duration;
+use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
+use pilotfish_proto::envoy::config::listener::v3::Filter;
+use pilotfish_proto::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
+use pilotfish_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
+    ClusterSpecifier, TunnelingConfig, WeightedCluster, weighted_cluster::ClusterWeight,
+};
+use pilotfish_proto::envoy::r#type::v3::{HashPolicy, hash_policy};
+use std::net::Ipv6Addr;
+
+/// Where a stream goes.
+#[derive(Clone, Debug)]
+pub(crate) enum To {
+    /// To one cluster.
+    Cluster(String),
+    /// To several, by weight.
+    Weighted(Vec<(String, u32)>),
+}
+
+/// A stream's way through the proxy.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream<'a> {
+    /// Where it goes.
+    pub(crate) to: To,
+    /// The prefix of its statistics.
+    pub(crate) stat_prefix: String,
+    /// The protocol of the port.
+    pub(crate) protocol: Protocol,
+    /// The proxy's own idle timeout, as Go writes durations; empty for none.
+    pub(crate) idle_timeout: &'a str,
+    /// The rule of the destination.
+    pub(crate) rule: Option<&'a Rule>,
+    /// The subset of the destination.
+    pub(crate) subset: &'a str,
+    /// Where it is logged.
+    pub(crate) access_log: &'a [AccessLog],
+}
+
+/// A duration of a proxy's metadata, as Go writes durations; `None` for none, or for what is no duration.
+pub(crate) fn written_duration(text: &str) -> Option<Duration> {
+    Written::parse(text).ok().and_then(duration)
+}
+
+impl Stream<'_> {
+    /// The network filters, the TCP proxy last.
+    pub(crate) fn filters(&self) -> Vec<Filter> {
+        let protocol = filters::of_stream_protocol(self.protocol, &self.stat_prefix);
+        let proxy = filters::network("envoy.filters.network.tcp_proxy", &self.proxy());
+        protocol.into_iter().chain([proxy]).collect()
+    }
+
+    fn proxy(&self) -> TcpProxy {
+        let mut proxy = TcpProxy {
+            stat_prefix: self.stat_prefix.clone(),
+            cluster_specifier: Some(cluster_specifier(&self.to)),
+            idle_timeout: written_duration(self.idle_timeout),
+            access_log: self.access_log.to_vec(),
+            ..Default::default()
+        };
+        if let Some(rule) = self.rule {
+            apply(rule, self.subset, &mut proxy);
+        }
+        proxy
+    }
+}
+
+fn cluster_specifier(to: &To) -> ClusterSpecifier {
+    match to {
+        To::Cluster(name) => ClusterSpecifier::Cluster(name.clone()),
+        To::Weighted(list) => {
+            let weighted = |(name, weight): &(String, u32)| ClusterWeight {
+                name: name.clone(),
+                weight: *weight,
+                ..Default::default()
+            };
+            ClusterSpecifier::WeightedClusters(WeightedCluster {
+                clusters: list.iter().map(weighted).collect(),
+            })
+        }
+    }
+}
+
+/// What a DestinationRule says of streams: limits of time by the host's policy, hashing and tunnels also by the subset's.
+fn apply(rule: &Rule, subset: &str, proxy: &mut TcpProxy) {
+    let host = rule.policy.as_ref();
+    let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
+    if let Some(pool) = host.and_then(|policy| policy.connection_pool.as_ref()?.tcp.as_ref()) {
+        proxy.idle_timeout = pool.idle_timeout.and_then(duration).or(proxy.idle_timeout);
+        proxy.max_downstream_connection_duration = pool.max_connection_duration.and_then(duration);
+    }
+    let balancer = |policy: Option<&pilotfish_config::networking::TrafficPolicy>| {
+        policy?.load_balancer.as_ref().map(|balancer| {
+            balancer.consistent_hash.as_ref().is_some_and(|hash| hash.use_source_ip == Some(true))
+        })
+    };
+    if balancer(own).or_else(|| balancer(host)).unwrap_or(false) {
+        let source = hash_policy::PolicySpecifier::SourceIp(hash_policy::SourceIp {});
+        proxy.hash_policy = vec![HashPolicy { policy_specifier: Some(source) }];
+    }
+    let tunnel = own.and_then(|policy| policy.tunnel.as_ref());
+    if let Some(tunnel) = tunnel.or_else(|| host.and_then(|policy| policy.tunnel.as_ref())) {
+        proxy.tunneling_config = Some(TunnelingConfig {
+            hostname: authority(&tunnel.target_host, tunnel.target_port),
+            use_post: tunnel.protocol == "POST",
+            ..Default::default()
+        });
+    }
+}
+
+fn authority(host: &str, port: u32) -> String {
+    if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// A duration as the wire has it.
+pub(crate) fn duration(written: Written) -> Option<Duration> {
+    Some(Duration {
+        seconds: i64::try_from(written.0.as_secs()).ok()?,
+        nanos: i32::try_from(written.0.subsec_nanos()).ok()?,
+    })
+}

@@ -1,0 +1,273 @@
+//! What the listeners of a sidecar depend on.
+
+use crate::engine::{Cx, Query};
+use crate::policy::attachment::Policy;
+use crate::policy::destination_rule;
+use crate::policy::telemetry::tracing::Tags;
+use crate::proxy::targets::{Target, TargetsOf};
+use crate::proxy::workload::{self, Identity};
+use crate::proxy::{InterceptionMode, Proxy, ProxyKind, proxy_config};
+use crate::routing::virtual_service::SourceLabelKeys;
+use crate::scope::Scope;
+use crate::services::service_address::{AddressView, Families};
+use pilotfish_config::extensions::WasmPlugin;
+use pilotfish_config::mesh::ExtensionProvider;
+use pilotfish_config::networking::Sidecar;
+use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
+use pilotfish_config::telemetry::Telemetry;
+use pilotfish_model::{Labels, Namespace, Resolution};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What every listener of a proxy depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Base {
+    /// Which services it sees.
+    pub scope: Scope,
+    /// Its address families.
+    pub families: Families,
+    /// How traffic reaches it.
+    pub interception: InterceptionMode,
+    /// Whether it has the filters that only Istio's build of Envoy has.
+    pub istio_filters: bool,
+    /// Whether an agent hands out workload certificates.
+    pub agent: bool,
+    /// Whether it speaks HTTP/1.0.
+    pub http10: bool,
+    /// `IDLE_TIMEOUT` for connections; empty for none.
+    pub idle_timeout: Arc<str>,
+    /// How it names itself in traces.
+    pub tags: Arc<Tags>,
+    /// Its labels, as far as the selector of some policy names them.
+    pub labels: Labels,
+    /// Its own settings, as JSON; empty for those of the mesh.
+    pub proxy_config: Arc<str>,
+}
+
+/// What the listeners of a sidecar depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SidecarView {
+    /// For traffic out of its workload: the same for most sidecars of a namespace.
+    pub outbound: Arc<OutboundView>,
+    /// Its own address, where clients of a service connect to it directly.
+    pub own_endpoint: Option<IpAddr>,
+    /// For traffic to its workload.
+    pub inbound: Arc<InboundView>,
+}
+
+/// What the listeners for traffic out of a sidecar depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OutboundView {
+    /// What all listeners depend on.
+    pub base: Arc<Base>,
+    /// Which addresses of services it uses.
+    pub addresses: AddressView,
+    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    pub unprivileged: bool,
+    /// The ports that its own listeners have, sorted.
+    pub reserved: Arc<[u32]>,
+    /// The port of the explicit HTTP proxy (`HTTP_PROXY_PORT`); 0 for the mesh's.
+    pub http_proxy_port: u32,
+    /// Whether connections are balanced exactly over threads.
+    pub exact_balance: bool,
+}
+
+/// What the listeners for traffic to a sidecar's workload depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InboundView {
+    /// What all listeners depend on.
+    pub base: Arc<Base>,
+    /// What its workload serves.
+    pub targets: Arc<[Target]>,
+    /// Its address, where a Sidecar declares ports.
+    pub own_address: Option<IpAddr>,
+    /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
+    pub unprivileged: bool,
+    /// The ports that its own listeners have, sorted.
+    pub reserved: Arc<[u32]>,
+    /// Whether connections are balanced exactly over threads.
+    pub exact_balance: bool,
+}
+
+impl Base {
+    /// The facets of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let labels = workload::labels_of(cx, proxy);
+        // Nothing is captured for a router, and its certificates are those of its servers.
+        let is_router = proxy.kind == ProxyKind::Router;
+        Self {
+            scope: Scope::of(cx, proxy),
+            families: Families::of(proxy),
+            interception: if is_router { InterceptionMode::default() } else { proxy.interception },
+            istio_filters: proxy.istio_filters,
+            agent: proxy.agent && !is_router,
+            http10: proxy.meta("HTTP10") == "1",
+            idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
+            tags: Arc::new(tags(cx, proxy, &labels)),
+            labels: selected_labels(cx, proxy, &labels),
+            proxy_config: proxy_config::narrowed(&proxy.proxy_config, &USED_SETTINGS),
+        }
+    }
+}
+
+/// The settings of a proxy that listeners look at.
+const USED_SETTINGS: [&str; 3] = ["tracing", "gatewayTopology", "proxyHeaders"];
+
+fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
+    if !*cx.get(&AnyTracing) {
+        return Tags::default();
+    }
+    let mesh = cx.mesh();
+    let mut tracers = mesh.extension_providers.iter();
+    let names_service =
+        |tracer: &ExtensionProvider| tracer.opentelemetry.is_some() || tracer.datadog.is_some();
+    let or = |text: &str, default: &str| Arc::from(if text.is_empty() { default } else { text });
+    let label = |key: &str| labels.get(key).unwrap_or_default();
+    Tags {
+        service: or(label("service.istio.io/canonical-name"), "unknown"),
+        revision: or(label("service.istio.io/canonical-revision"), "latest"),
+        mesh: or(proxy.meta("MESH_ID"), "unknown"),
+        cluster: or(proxy.meta("CLUSTER_ID"), "unknown"),
+        namespace: or(proxy.meta("NAMESPACE"), "default"),
+        service_name: if tracers.any(names_service) { proxy.service_cluster.clone() } else { "".into() },
+    }
+}
+
+/// Whether requests of any proxy may be traced.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyTracing;
+
+impl Query for AnyTracing {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let mesh = cx.mesh();
+        mesh.enable_tracing
+            || !mesh.default_providers.tracing.is_empty()
+            || cx.objects::<Telemetry>().any(|telemetry| !telemetry.tracing.is_empty())
+    }
+}
+
+impl SidecarView {
+    /// The view of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let base = Arc::new(Base::of(cx, proxy));
+        Self {
+            outbound: Arc::new(OutboundView::of(proxy, &base)),
+            own_endpoint: own_endpoint(cx, proxy),
+            inbound: Arc::new(InboundView::of(cx, proxy, &base)),
+        }
+    }
+}
+
+impl OutboundView {
+    /// The view of a proxy.
+    #[must_use]
+    pub fn of(proxy: &Proxy, base: &Arc<Base>) -> Self {
+        Self {
+            base: base.clone(),
+            addresses: AddressView::of(proxy),
+            unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
+            reserved: reserved_ports(proxy),
+            http_proxy_port: port(proxy, "HTTP_PROXY_PORT").unwrap_or(0),
+            exact_balance: proxy.meta_flag("OUTBOUND_LISTENER_EXACT_BALANCE"),
+        }
+    }
+}
+
+fn port(proxy: &Proxy, key: &str) -> Option<u32> {
+    proxy.meta(key).parse().ok().filter(|port| *port > 0)
+}
+
+fn reserved_ports(proxy: &Proxy) -> Arc<[u32]> {
+    let own = ["ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"];
+    let mut ports: Vec<u32> = own.into_iter().filter_map(|key| port(proxy, key)).collect();
+    ports.sort_unstable();
+    ports.into()
+}
+
+/// The proxy's address, if a service whose clients connect to endpoints directly has an endpoint there.
+fn own_endpoint(cx: &Cx<'_>, proxy: &Proxy) -> Option<IpAddr> {
+    let own = *proxy.ips.first()?;
+    let direct = cx.services_at(&own.to_string()).iter().any(|key| {
+        cx.services_of(key).iter().flat_map(|s| s.iter()).any(|s| s.resolution == Resolution::Passthrough)
+    });
+    direct.then_some(own)
+}
+
+impl InboundView {
+    /// The view of a proxy.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<Base>) -> Self {
+        let ingress = base.scope.sidecar_object(cx).is_some_and(|sidecar| !sidecar.ingress.is_empty());
+        let targets = cx.get(&TargetsOf(Identity::of(proxy)));
+        Self {
+            base: base.clone(),
+            targets: Arc::clone(&targets),
+            own_address: if ingress { proxy.ips.iter().find(|ip| is_global(ip)).copied() } else { None },
+            unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
+            reserved: reserved_ports(proxy),
+            exact_balance: proxy.meta_flag("INBOUND_LISTENER_EXACT_BALANCE"),
+        }
+    }
+}
+
+/// An address that others can reach: neither loopback, link-local, multicast nor unspecified.
+fn is_global(ip: &IpAddr) -> bool {
+    let link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local)
+}
+
+/// The facet of a proxy's labels that listeners may look at: what selectors of policies and conditions of routes name.
+fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Labels {
+    let pairs = |labels: &Labels| labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
+    let mut named = pairs(&destination_rule::selector_labels(cx, &proxy.namespace, labels));
+    // Who connects to a gateway has no labels.
+    if proxy.kind != ProxyKind::Router {
+        named.extend(pairs(&SourceLabelKeys::Connections.of(cx, labels)));
+    }
+    Arc::new(policy_labels(cx, &proxy.namespace, labels).with(named))
+}
+
+/// Those of a proxy's labels that selectors of policies name.
+pub(super) fn policy_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+    let root: Namespace = cx.mesh().root_namespace.as_str().into();
+    let own = cx.get(&SelectorKeys(namespace.clone()));
+    let root = cx.get(&SelectorKeys(root));
+    Arc::new(labels.only(|key| own.contains(key) || root.contains(key)))
+}
+
+/// The label keys that the policies of a namespace select workloads by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SelectorKeys(Namespace);
+
+impl Query for SelectorKeys {
+    type Output = BTreeSet<String>;
+
+    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
+        fn keys<T: Policy>(cx: &Cx<'_>, namespace: &Namespace) -> Vec<String> {
+            let policies = cx.objects_in::<T>(namespace);
+            policies.iter().flat_map(|policy| policy.label_keys()).map(str::to_owned).collect()
+        }
+        let all = [
+            keys::<AuthorizationPolicy>(cx, &self.0),
+            keys::<RequestAuthentication>(cx, &self.0),
+            keys::<PeerAuthentication>(cx, &self.0),
+            keys::<Telemetry>(cx, &self.0),
+            keys::<WasmPlugin>(cx, &self.0),
+        ];
+        all.into_iter().flatten().collect()
+    }
+}
+
+/// The Sidecar's declared ports, if it has any.
+#[must_use]
+pub(super) fn ingress_of(cx: &Cx<'_>, scope: &Scope) -> Option<pilotfish_model::Typed<Sidecar>> {
+    scope.sidecar_object(cx).filter(|sidecar| !sidecar.ingress.is_empty())
+}

@@ -1,0 +1,73 @@
+//! The names of a headless service: its own, which stands for all its endpoints, and one for each pod that has a host name.
+
+use crate::engine::{Cx, Query};
+use pilotfish_model::{ClusterId, Endpoint, HealthStatus, NetworkId, ServiceKey};
+use std::collections::BTreeSet;
+
+/// From where a headless service is looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HeadlessView {
+    pub(super) cluster: ClusterId,
+    pub(super) network: NetworkId,
+}
+
+impl HeadlessView {
+    /// An unknown network is any network.
+    fn has_network(&self, endpoint: &Endpoint) -> bool {
+        self.network.is_empty() || endpoint.network.is_empty() || self.network == endpoint.network
+    }
+}
+
+/// The names of a headless service. Only endpoints that are reached directly count: those of the proxy's cluster and network.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NamesOf {
+    pub(super) service: ServiceKey,
+    /// Whether unready endpoints count.
+    pub(super) unready: bool,
+    pub(super) view: HeadlessView,
+}
+
+/// The answer to [`NamesOf`].
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Headless {
+    /// The addresses of the endpoints, each once.
+    pub(super) addresses: Vec<String>,
+    pub(super) pods: Vec<Pod>,
+}
+
+/// One pod with a host name.
+#[derive(Debug, PartialEq)]
+pub(super) struct Pod {
+    /// `<hostname>.<subdomain>`.
+    pub(super) name: String,
+    pub(super) addresses: Vec<String>,
+    pub(super) own_cluster: bool,
+}
+
+impl Query for NamesOf {
+    type Output = Headless;
+
+    fn compute(&self, cx: &Cx<'_>) -> Headless {
+        let mut out = Headless::default();
+        let (mut seen, mut named) = (BTreeSet::new(), BTreeSet::new());
+        let Some(endpoints) = cx.endpoints_of(&self.service) else { return out };
+        for endpoint in endpoints.iter().filter(|endpoint| self.view.has_network(endpoint)) {
+            let addresses: Vec<String> = endpoint.addresses.iter().map(ToString::to_string).collect();
+            let own_cluster = endpoint.cluster == self.view.cluster;
+            if !endpoint.sub_domain.is_empty() {
+                let name = format!("{}.{}", endpoint.hostname, endpoint.sub_domain);
+                if named.insert((name.clone(), endpoint.cluster.clone())) {
+                    out.pods.push(Pod { name, addresses: addresses.clone(), own_cluster });
+                }
+            }
+            let usable = match endpoint.health {
+                HealthStatus::Healthy | HealthStatus::Unknown => true,
+                HealthStatus::Unhealthy | HealthStatus::Draining | HealthStatus::Terminating => self.unready,
+            };
+            if own_cluster && usable {
+                out.addresses.extend(addresses.into_iter().filter(|address| seen.insert(address.clone())));
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,156 @@
+//! The name table (NDS): from what Istio's agent answers the DNS queries of a workload. One resource, without a name.
+
+mod headless;
+
+use crate::engine::{Batch, Cx, Encoded, Query};
+use crate::proxy::{Proxy, ProxyKind};
+use crate::scope::{EgressOf, ListenerServicesOf, Scope};
+use crate::services::service_address::AddressView;
+use crate::translator::view::Unit;
+use headless::{HeadlessView, NamesOf};
+use pilotfish_model::{NetworkId, ObjectRef, Provider, Resolution, Service, ServiceKey};
+use pilotfish_proto::istio::{NameInfo, NameTable};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The domain of services that are shared by clusters: the agent does not complete short names to it.
+const CLUSTER_SET: &str = ".clusterset.local";
+
+/// The facets of a proxy that its name table may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NameTableView {
+    /// Which services it sees.
+    pub scope: Scope,
+    /// Which of their addresses it uses.
+    pub addresses: AddressView,
+    /// Its network, where some service is known by its endpoints.
+    pub network: NetworkId,
+}
+
+impl NameTableView {
+    /// The view of a proxy; `None` when it is not served this type.
+    #[must_use]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+        (proxy.kind == ProxyKind::Sidecar).then(|| Self {
+            scope: Scope::of(cx, proxy),
+            addresses: AddressView::of(proxy),
+            network: if *cx.get(&AnyHeadless) { proxy.network.clone() } else { NetworkId::default() },
+        })
+    }
+
+    /// The units of the whole set; `None` for clients that ask by name.
+    #[must_use]
+    #[allow(clippy::unnecessary_wraps, reason = "the shape that all types have")]
+    pub fn units(&self, _cx: &Cx<'_>) -> Option<Vec<Unit>> {
+        Some(vec![Unit::Static])
+    }
+
+    /// Generates one unit.
+    #[must_use]
+    pub fn generate(&self, cx: &Cx<'_>, _unit: &Unit) -> Batch {
+        let mut table = Table::default();
+        for index in 0..cx.get(&EgressOf(self.scope.clone())).len() {
+            for service in cx.get(&ListenerServicesOf(self.scope.clone(), index)).iter() {
+                self.add(cx, service, &mut table);
+            }
+        }
+        let message = NameTable { table: table.names };
+        vec![Encoded::new("", &message, table.provenance)].into()
+    }
+
+    fn add(&self, cx: &Cx<'_>, service: &Arc<Service>, table: &mut Table) {
+        let listed = self.addresses.all(service);
+        let unspecified = listed.iter().any(|address| &**address == Service::UNSPECIFIED);
+        let mut addresses: Vec<String> = Vec::new();
+        if !unspecified {
+            // Ranges are no addresses to answer with.
+            let single = listed.iter().filter(|address| address.parse::<IpAddr>().is_ok());
+            addresses.extend(single.map(ToString::to_string));
+        } else if service.resolution == Resolution::Passthrough && !service.ports.is_empty() {
+            let headless = cx.get(&NamesOf {
+                service: ServiceKey {
+                    hostname: service.hostname.clone(),
+                    namespace: service.namespace.clone(),
+                },
+                unready: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.publish_not_ready),
+                view: HeadlessView { cluster: self.addresses.cluster.clone(), network: self.network.clone() },
+            });
+            for pod in &headless.pods {
+                table.add_pod(service, pod);
+            }
+            addresses.clone_from(&headless.addresses);
+        }
+        if !(unspecified && addresses.is_empty()) {
+            table.add_service(service, addresses);
+        }
+    }
+}
+
+/// Whether any service is known by the addresses of its endpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyHeadless;
+
+impl Query for AnyHeadless {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let is_headless = |service: &Arc<Service>| service.resolution == Resolution::Passthrough;
+        cx.services().any(|(_, services)| services.iter().any(is_headless))
+    }
+}
+
+/// The table while it is filled.
+#[derive(Default)]
+struct Table {
+    names: BTreeMap<String, NameInfo>,
+    provenance: Vec<ObjectRef>,
+}
+
+impl Table {
+    /// Several services of one host: Kubernetes wins, others add up.
+    fn add_service(&mut self, service: &Service, addresses: Vec<String>) {
+        let host = service.hostname.to_string();
+        let kubernetes = Provider::Kubernetes.to_string();
+        let short = service.provider == Provider::Kubernetes && !host.ends_with(CLUSTER_SET);
+        let text = |text: &str| if short { text.to_owned() } else { String::new() };
+        let new = NameInfo {
+            ips: addresses,
+            registry: service.provider.to_string(),
+            shortname: text(&service.name),
+            namespace: text(service.namespace.as_str()),
+        };
+        self.provenance.push(service.provenance.clone());
+        match self.names.entry(host) {
+            Entry::Vacant(free) => drop(free.insert(new)),
+            Entry::Occupied(mut held) => {
+                let held = held.get_mut();
+                match (held.registry == kubernetes, new.registry == kubernetes) {
+                    (false, true) => *held = new,
+                    (false, false) => held.ips.extend(new.ips),
+                    (true, _) => {}
+                }
+            }
+        }
+    }
+
+    /// A pod of a headless service, under the name that Kubernetes gives it. Where two clusters have it, the proxy's own one counts.
+    fn add_pod(&mut self, service: &Service, pod: &headless::Pod) {
+        let Some((_, domain)) = service.hostname.as_str().split_once('.') else { return };
+        let info = NameInfo {
+            ips: pod.addresses.clone(),
+            registry: service.provider.to_string(),
+            shortname: pod.name.clone(),
+            namespace: service.namespace.to_string(),
+        };
+        match self.names.entry(format!("{}.{domain}", pod.name)) {
+            Entry::Vacant(free) => drop(free.insert(info)),
+            Entry::Occupied(mut held) if pod.own_cluster => drop(held.insert(info)),
+            Entry::Occupied(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

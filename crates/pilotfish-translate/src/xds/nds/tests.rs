@@ -1,0 +1,99 @@
+use crate::proxy::Proxy;
+use crate::testing::{endpoint, service, sidecar, world};
+use crate::translator::Translator;
+use pilotfish_model::{
+    ChangeSet, ClusterAddresses, Endpoint, Fact, HealthStatus, Provider, Resolution, Service, ShardKey,
+    Update,
+};
+use pilotfish_proto::istio::{NameInfo, NameTable};
+use pilotfish_proto::{Any, ResourceType};
+use prost::Message;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn table(proxy: &Proxy, updates: impl IntoIterator<Item = Update>) -> BTreeMap<String, NameInfo> {
+    let translator = Translator::new();
+    translator.publish(world(updates), &ChangeSet { facts: [Fact::Services].into() });
+    let client = translator.connect(proxy.clone());
+    let snapshot = translator.snapshot();
+    let view = snapshot.view(&client, ResourceType::NameTable).unwrap();
+    assert_eq!(*snapshot.names(view), [Arc::from("")]);
+    let encoded = snapshot.get(view, "").unwrap();
+    NameTable::decode(&*Any::decode(encoded.body).unwrap().value).unwrap().table
+}
+
+fn addressed(addresses: &[&str]) -> impl Fn(&mut Service) {
+    let list: Arc<[Arc<str>]> = addresses.iter().map(|address| Arc::from(*address)).collect();
+    move |service| service.addresses = ClusterAddresses::from([("Kubernetes".into(), list.clone())])
+}
+
+fn external(service: &mut Service) {
+    service.provider = Provider::External;
+    service.resolution = Resolution::DNSLB;
+}
+
+#[test]
+fn services_are_listed_with_their_addresses() {
+    let none = service("none", "shop").with(external);
+    let range =
+        service("range", "shop").with(external).with(|service| service.default_address = "10.0.0.0/8".into());
+    let one =
+        service("one", "shop").with(external).with(|service| service.default_address = "240.0.0.1".into());
+    let web = service("web", "shop").with(addressed(&["10.96.0.1"]));
+    let table = table(&sidecar("a", "shop"), [none, range, one, web].map(|service| service.update()));
+    let show =
+        |info: &NameInfo| format!("{:?} {} {} {}", info.ips, info.registry, info.shortname, info.namespace);
+    let shown: Vec<_> = table.iter().map(|(host, info)| format!("{host} {}", show(info))).collect();
+    assert_eq!(
+        shown,
+        [
+            r#"one.shop.svc.cluster.local ["240.0.0.1"] External  "#,
+            r#"range.shop.svc.cluster.local [] External  "#,
+            r#"web.shop.svc.cluster.local ["10.96.0.1"] Kubernetes web shop"#,
+        ]
+    );
+}
+
+#[test]
+fn a_headless_service_has_the_addresses_of_its_ready_pods() {
+    let db = service("db", "shop").with(|service| service.resolution = Resolution::Passthrough);
+    let pod = |address: &str, name: &str, cluster: &str, health| {
+        let endpoint = Endpoint { health, ..endpoint(address, 5432, "tcp") };
+        endpoint.with_backend(|pod| {
+            pod.hostname = name.into();
+            pod.sub_domain = "db".into();
+            pod.cluster = cluster.into();
+        })
+    };
+    let list = |cluster: &str, endpoints: Vec<Endpoint>| {
+        let shard = ShardKey { provider: Provider::Kubernetes, cluster: cluster.into() };
+        Update::Endpoints(db.key(), shard, endpoints.into_iter().map(Arc::new).collect())
+    };
+    let own = list(
+        "Kubernetes",
+        vec![
+            pod("10.0.0.1", "db-0", "Kubernetes", HealthStatus::Healthy),
+            pod("10.0.0.1", "db-0", "Kubernetes", HealthStatus::Healthy),
+            pod("10.0.0.2", "db-1", "Kubernetes", HealthStatus::Unhealthy),
+        ],
+    );
+    let other = list(
+        "Aother",
+        vec![
+            pod("10.9.0.1", "db-0", "Aother", HealthStatus::Healthy),
+            pod("10.9.0.3", "db-9", "Aother", HealthStatus::Healthy),
+            pod("10.9.0.4", "db-8", "Aother", HealthStatus::Healthy)
+                .with_backend(|pod| pod.network = "far".into()),
+        ],
+    );
+    let proxy = Proxy { network: "near".into(), ..sidecar("a", "shop") };
+    let table = table(&proxy, [db.update(), own, other]);
+    let ips: BTreeMap<&str, &[String]> =
+        table.iter().map(|(host, info)| (host.split_once(".shop").unwrap().0, &*info.ips)).collect();
+    let want =
+        [("db", "10.0.0.1"), ("db-0.db", "10.0.0.1"), ("db-1.db", "10.0.0.2"), ("db-9.db", "10.9.0.3")];
+    let want: BTreeMap<&str, Vec<String>> =
+        want.into_iter().map(|(name, ip)| (name, vec![ip.to_owned()])).collect();
+    assert_eq!(ips, want.iter().map(|(name, ips)| (*name, &**ips)).collect());
+    assert_eq!(table["db-0.db.shop.svc.cluster.local"].shortname, "db-0.db");
+}

@@ -1,0 +1,265 @@
+//! Where a route sends requests: clusters by weight, rewrites, mirrors, timeouts.
+
+use super::convert::{duration, percent, whole_percent};
+use super::hash_policy::hash_policy;
+use super::headers::Operations;
+use super::retry::Retries;
+use super::routes::is_grpc;
+use super::view::Client;
+use crate::engine::Cx;
+use crate::policy::destination_rule::{Rule as DestinationRule, rule_for};
+use crate::proxy::ProxyKind;
+use crate::routing::virtual_service::{Semantics, destination_cluster};
+use crate::scope::{DefaultServiceExport, ServiceIn};
+use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
+use pilotfish_model::{Hostname, Namespace, ObjectRef, Service, ServiceKey};
+use pilotfish_proto::envoy::config::core::v3::RuntimeFractionalPercent;
+use pilotfish_proto::envoy::config::route::v3::route::Action;
+use pilotfish_proto::envoy::config::route::v3::route_action::{
+    ClusterNotFoundResponseCode, ClusterSpecifier, HashPolicy, HostRewriteSpecifier, MaxStreamDuration,
+    RequestMirrorPolicy,
+};
+use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
+use pilotfish_proto::envoy::config::route::v3::weighted_cluster::ClusterWeight;
+use pilotfish_proto::envoy::config::route::v3::weighted_cluster::cluster_weight;
+use pilotfish_proto::envoy::config::route::v3::{Route, RouteAction, WeightedCluster};
+use pilotfish_proto::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// What is known of the destinations of routes.
+pub(super) struct Destinations<'a, 'c> {
+    cx: &'a Cx<'c>,
+    client: &'a Client,
+    /// The namespace of the rule.
+    namespace: &'a Namespace,
+    port: u32,
+    used: RefCell<Vec<ObjectRef>>,
+}
+
+impl<'a, 'c> Destinations<'a, 'c> {
+    pub(super) fn new(cx: &'a Cx<'c>, client: &'a Client, namespace: &'a Namespace, port: u32) -> Self {
+        Self { cx, client, namespace, port, used: RefCell::default() }
+    }
+
+    /// The DestinationRules that had something to say.
+    pub(super) fn provenance(&self) -> Vec<ObjectRef> {
+        self.used.borrow().clone()
+    }
+
+    /// What the client knows of a host. To a router, the service in the rule's own namespace comes first.
+    fn service(&self, host: &str) -> Option<Arc<Service>> {
+        let host = Hostname::parse(host).ok()?;
+        if self.client.scope.kind == ProxyKind::Router {
+            let key = ServiceKey { hostname: host.clone(), namespace: self.namespace.clone() };
+            let default = self.cx.get(&DefaultServiceExport);
+            let visible = |service: &&Arc<Service>| {
+                service.export_to.visible_to(&self.client.scope.namespace, &default)
+            };
+            let services = self.cx.services_of(&key);
+            if let Some(own) = services.iter().flat_map(|services| services.iter()).find(visible) {
+                return Some(own.clone());
+            }
+        }
+        Option::clone(&self.cx.get(&ServiceIn(self.client.scope.clone(), host)))
+    }
+
+    /// The name of the cluster of a destination. Gateways know every port of a service, sidecars only the one that is listened on.
+    fn cluster(&self, to: &Destination) -> String {
+        let service = self.service(&to.host);
+        let narrow = self.port != 0 && self.client.scope.kind != ProxyKind::Router;
+        match service {
+            Some(service) if narrow => {
+                let Some(port) = service.port(self.port).cloned() else {
+                    return destination_cluster(to, None, self.port);
+                };
+                let mut service = Service::clone(&service);
+                service.ports = Arc::from([port]);
+                destination_cluster(to, Some(&service), self.port)
+            }
+            service => destination_cluster(to, service.as_deref(), self.port),
+        }
+    }
+
+    /// How requests to a destination are hashed.
+    fn hash(&self, to: &Destination) -> Option<HashPolicy> {
+        let service = self.service(&to.host)?;
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        let rule: Arc<DestinationRule> =
+            rule_for(self.cx, &self.client.scope.namespace, &key, &self.client.labels)?;
+        let hash = rule.consistent_hash(to.port.as_ref().map(|port| port.number), &to.subset)?;
+        self.used.borrow_mut().extend(rule.provenance.iter().cloned());
+        hash_policy(hash)
+    }
+}
+
+/// The action of a route that passes requests on. Headers of a single destination become those of the route.
+pub(super) fn route_action(
+    destinations: &Destinations<'_, '_>,
+    semantics: Semantics,
+    http: &HttpRoute,
+    authority: String,
+    retries: &Retries,
+    route: &mut Route,
+) -> Option<Action> {
+    let mut action = RouteAction::default();
+    set_timeout(&mut action, http, is_grpc(destinations.client));
+    if semantics == Semantics::Gateway {
+        action.set_cluster_not_found_response_code(ClusterNotFoundResponseCode::InternalServerError);
+    }
+    let mut authority = authority;
+    if let Some(rewrite) = &http.rewrite {
+        set_rewrite(&mut action, rewrite, semantics, route);
+        if !rewrite.authority.is_empty() {
+            authority.clone_from(&rewrite.authority);
+        }
+    }
+    action.request_mirror_policies = mirrors(destinations, http);
+    match http.route.as_slice() {
+        [single] => set_single(destinations, single, &mut action, &mut authority, retries, route),
+        several => set_weighted(destinations, several, &mut action, retries),
+    }
+    if !authority.is_empty() {
+        action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(authority));
+        action.append_x_forwarded_host = destinations.client.forwarded_host;
+    }
+    Some(Action::Route(action))
+}
+
+/// No timeout is none at all, not Envoy's default.
+fn set_timeout(action: &mut RouteAction, http: &HttpRoute, grpc: bool) {
+    let timeout = duration(http.timeout.unwrap_or_default());
+    action.timeout = Some(timeout);
+    if grpc {
+        action.max_stream_duration =
+            Some(MaxStreamDuration { max_stream_duration: Some(timeout), ..Default::default() });
+    } else {
+        action.max_grpc_timeout = Some(timeout);
+    }
+}
+
+fn set_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite, semantics: Semantics, route: &Route) {
+    let regex = |regex: String, substitution: String| {
+        Some(RegexMatchAndSubstitute {
+            pattern: Some(RegexMatcher { regex, ..Default::default() }),
+            substitution,
+        })
+    };
+    match &rewrite.uri_regex_rewrite {
+        Some(rewrite) => action.regex_rewrite = regex(rewrite.r#match.clone(), rewrite.rewrite.clone()),
+        // Taking a whole prefix away must not leave an empty path, nor two slashes.
+        None if semantics == Semantics::Gateway && rewrite.uri == "/" => {
+            let prefix = match route.r#match.as_ref().and_then(|m| m.path_specifier.as_ref()) {
+                Some(PathSpecifier::PathSeparatedPrefix(prefix)) => prefix.as_str(),
+                _ => "",
+            };
+            action.regex_rewrite = regex(format!("^{}(/?)(.*)", quote_regex(prefix)), "/\\2".to_owned());
+        }
+        None => action.prefix_rewrite.clone_from(&rewrite.uri),
+    }
+}
+
+/// The text as a regular expression that matches it alone.
+fn quote_regex(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if "\\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn set_single(
+    destinations: &Destinations<'_, '_>,
+    single: &HttpRouteDestination,
+    action: &mut RouteAction,
+    authority: &mut String,
+    retries: &Retries,
+    route: &mut Route,
+) {
+    let to = single.destination.clone().unwrap_or_default();
+    action.cluster_specifier = Some(ClusterSpecifier::Cluster(destinations.cluster(&to)));
+    action.hash_policy = destinations.hash(&to).into_iter().collect();
+    // Requests with one key go to one endpoint, also when they are tried again.
+    action.retry_policy = retries.policy(!action.hash_policy.is_empty());
+    let operations = Operations::of(single.headers.as_ref());
+    if authority.is_empty() {
+        authority.clone_from(&operations.authority);
+    }
+    operations.add_to(route);
+}
+
+fn set_weighted(
+    destinations: &Destinations<'_, '_>,
+    several: &[HttpRouteDestination],
+    action: &mut RouteAction,
+    retries: &Retries,
+) {
+    let mut clusters = Vec::with_capacity(several.len());
+    for part in several.iter().filter(|part| part.weight != 0) {
+        let to = part.destination.clone().unwrap_or_default();
+        action.hash_policy.extend(destinations.hash(&to));
+        let operations = Operations::of(part.headers.as_ref());
+        let host = (!operations.authority.is_empty())
+            .then(|| cluster_weight::HostRewriteSpecifier::HostRewriteLiteral(operations.authority.clone()));
+        clusters.push(ClusterWeight {
+            name: destinations.cluster(&to),
+            weight: Some(u32::try_from(part.weight).unwrap_or(0)),
+            request_headers_to_add: operations.request_add,
+            request_headers_to_remove: operations.request_remove,
+            response_headers_to_add: operations.response_add,
+            response_headers_to_remove: operations.response_remove,
+            host_rewrite_specifier: host,
+            ..Default::default()
+        });
+    }
+    action.cluster_specifier =
+        Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters, ..Default::default() }));
+    action.retry_policy = retries.policy(false);
+}
+
+/// Mirrors with a share of more than nothing.
+fn mirrors(destinations: &Destinations<'_, '_>, http: &HttpRoute) -> Vec<RequestMirrorPolicy> {
+    let policy = |to: &Destination, share: RuntimeFractionalPercent| RequestMirrorPolicy {
+        cluster: destinations.cluster(to),
+        runtime_fraction: Some(share),
+        trace_sampled: Some(false),
+        disable_shadow_host_suffix_append: true,
+        ..Default::default()
+    };
+    let share = match (http.mirror_percentage, http.mirror_percent) {
+        (None, Some(share)) => (share > 0).then(|| runtime(whole_percent(share))),
+        (share, _) => share_of(share),
+    };
+    let first = http.mirror.as_ref().and_then(|to| Some(policy(to, share?)));
+    let more = http
+        .mirrors
+        .iter()
+        .filter_map(|mirror| Some(policy(mirror.destination.as_ref()?, share_of(mirror.percentage)?)));
+    first.into_iter().chain(more).collect()
+}
+
+/// Everything where no share is given, nothing at all for a share of zero.
+fn share_of(share: Option<Percent>) -> Option<RuntimeFractionalPercent> {
+    match share {
+        None => Some(runtime(whole_percent(100))),
+        Some(share) if share.value > 0.0 => Some(runtime(percent(share))),
+        Some(_) => None,
+    }
+}
+
+fn runtime(share: pilotfish_proto::envoy::r#type::v3::FractionalPercent) -> RuntimeFractionalPercent {
+    RuntimeFractionalPercent { default_value: Some(share), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quote_regex;
+
+    #[test]
+    fn paths_are_quoted() {
+        assert_eq!(quote_regex("/a.b/(c)"), "/a\\.b/\\(c\\)");
+    }
+}

@@ -1,0 +1,86 @@
+//! The domains under which a host is found: its full name, the short forms that a client may use, its addresses.
+
+use super::sidecar::{bracketed, host_port};
+use super::view::RouteView;
+use crate::services::short_name;
+use pilotfish_model::{Hostname, Provider, Resolution, Service};
+use std::collections::BTreeSet;
+
+/// Domains of one route configuration, each in one virtual host only.
+pub(super) struct Domains<'a> {
+    view: &'a RouteView,
+    /// Whether ports in the `Host` header are ignored, so that domains need none.
+    ignore_port: bool,
+    taken: BTreeSet<String>,
+    /// Full names of services and of their virtual hosts.
+    known: BTreeSet<String>,
+    /// Short forms among the domains that were handed out.
+    short: BTreeSet<String>,
+}
+
+impl<'a> Domains<'a> {
+    pub(super) fn new(view: &'a RouteView, ignore_port: bool) -> Self {
+        Self { view, ignore_port, taken: BTreeSet::new(), known: BTreeSet::new(), short: BTreeSet::new() }
+    }
+
+    /// Notes the full name of a service: no short form of another takes it.
+    pub(super) fn know(&mut self, service: &Service, port: u32) {
+        self.known.insert(service.hostname.as_str().to_owned());
+        self.known.insert(host_port(service.hostname.as_str(), port));
+    }
+
+    /// Keeps of these domains those that no virtual host has yet, and takes them.
+    pub(super) fn take(&mut self, domains: Vec<String>) -> Vec<String> {
+        let short = std::mem::take(&mut self.short);
+        let free = |domain: &String| !(short.contains(domain) && self.known.contains(domain));
+        let mut kept = Vec::with_capacity(domains.len());
+        for domain in domains {
+            if free(&domain) && self.taken.insert(domain.clone()) {
+                kept.push(domain);
+            }
+        }
+        kept
+    }
+
+    /// The domains of a host that no service has.
+    pub(super) fn of_host(&mut self, host: &Hostname, port: u32) -> Vec<String> {
+        let mut domains = Vec::new();
+        self.push(&mut domains, host.as_str(), port);
+        domains
+    }
+
+    /// The domains of a service and of its aliases.
+    pub(super) fn of_service(&mut self, service: &Service, aliases: &[Hostname], port: u32) -> Vec<String> {
+        let mut domains = Vec::new();
+        let mut short = Vec::new();
+        for name in std::iter::once(&service.hostname).chain(aliases) {
+            self.push(&mut domains, name.as_str(), port);
+            self.push(&mut domains, &format!("{name}."), port);
+            for form in short_name::forms(name.as_str(), &self.view.dns_domain) {
+                self.push(&mut short, &form, port);
+            }
+            domains.append(&mut short.clone());
+            self.short.extend(short.drain(..));
+        }
+        if service.resolution == Resolution::Passthrough && service.provider == Provider::Kubernetes {
+            let wildcards: Vec<String> = domains.iter().map(|domain| format!("*.{domain}")).collect();
+            domains.extend(wildcards);
+        }
+        let addresses = &self.view.addresses;
+        let primary = addresses.primary(service);
+        if !primary.is_empty() && &*primary != Service::UNSPECIFIED {
+            self.push(&mut domains, &primary, port);
+        }
+        for extra in addresses.extra(service) {
+            self.push(&mut domains, &extra, port);
+        }
+        domains
+    }
+
+    fn push(&self, domains: &mut Vec<String>, host: &str, port: u32) {
+        domains.push(bracketed(host).into_owned());
+        if !self.ignore_port {
+            domains.push(host_port(host, port));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Route configurations of routers: one for the plain HTTP servers of a port, one for each HTTPS server.
+//!
+//! Each host that a server and a rule have in common becomes a virtual host with the routes of all rules that have it.
+//! Virtual hosts with the very same routes become one.
+
+use super::finish;
+use super::matches::takes_everything;
+use super::routes::RoutesOf;
+use super::sidecar::{Rules, bracketed, host_port};
+use super::view::RouteView;
+use crate::engine::{Cx, Encoded};
+use crate::routing::gateway::{MergedOf, MergedServer};
+use crate::routing::virtual_service::{Header, RuleId, RulesFor};
+use pilotfish_model::{Hostname, Kind, ObjectRef};
+use pilotfish_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
+use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The route configuration of that name; an empty one for a route that no server has (any more).
+pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Encoded {
+    let merged = cx.get(&MergedOf(view.gateways.clone()));
+    let Some(servers) = merged.by_route.get(name) else {
+        let config = RouteConfiguration {
+            name: name.to_string(),
+            validate_clusters: Some(false),
+            ..Default::default()
+        };
+        return Encoded::new(name.clone(), &config, Vec::new());
+    };
+    let mut building =
+        Building { view, cx, rules: BTreeMap::new(), hosts: BTreeMap::new(), provenance: Vec::new() };
+    for server in servers {
+        building.add_server(server);
+    }
+    let mut hosts = building.collapse();
+    hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    if let (true, Some(first)) = (hosts.is_empty(), servers.first()) {
+        hosts.push(black_hole(first.port.number));
+    }
+    let config = RouteConfiguration {
+        name: name.to_string(),
+        virtual_hosts: hosts,
+        ignore_port_in_host_matching: true,
+        ..Default::default()
+    };
+    finish(config, building.provenance)
+}
+
+/// The virtual host of servers that nothing is routed for: every request is answered with 404.
+fn black_hole(port: u32) -> VirtualHost {
+    VirtualHost { name: format!("blackhole:{port}"), domains: vec!["*".to_owned()], ..Default::default() }
+}
+
+/// Which routes: of that rule behind that gateway.
+type Source = (Arc<str>, RuleId);
+
+/// A virtual host while servers add to it.
+struct Draft {
+    name: String,
+    /// Where its routes come from, in order.
+    sources: Vec<Source>,
+    /// Whether plain requests are sent to HTTPS.
+    redirects: bool,
+}
+
+struct Building<'a, 'c> {
+    view: &'a RouteView,
+    cx: &'a Cx<'c>,
+    rules: BTreeMap<Source, Arc<Rules>>,
+    hosts: BTreeMap<Hostname, Draft>,
+    provenance: Vec<ObjectRef>,
+}
+
+impl Building<'_, '_> {
+    fn add_server(&mut self, server: &Arc<MergedServer>) {
+        self.provenance.extend(server.provenance.iter().cloned());
+        let visible =
+            RulesFor { namespace: self.view.client.scope.namespace.clone(), gateway: server.gateway.clone() };
+        for header in self.cx.get(&visible).iter() {
+            let hosts = server.common_hosts(&header.hosts, &header.id.namespace);
+            if hosts.is_empty() {
+                continue;
+            }
+            let Some(source) = self.source(server, header) else { continue };
+            for host in hosts {
+                self.add_host(&host, server, Some(source.clone()));
+            }
+        }
+        if server.redirects() {
+            for host in &server.hosts {
+                self.add_host(&host.host, server, None);
+            }
+        }
+    }
+
+    /// The routes of a rule behind the server's gateway; `None` when none of them concerns it.
+    fn source(&mut self, server: &MergedServer, header: &Header) -> Option<Source> {
+        let source = (server.gateway.clone(), header.id.clone());
+        if !self.rules.contains_key(&source) {
+            let rules = self.cx.get(&RoutesOf {
+                rule: header.id.clone(),
+                client: self.view.client.clone(),
+                gateways: Arc::from([server.gateway.clone()]),
+                port: server.port.number,
+                tls: server.spec.tls.is_some(),
+            });
+            self.provenance.extend(rules.provenance.iter().cloned());
+            self.rules.insert(source.clone(), rules);
+        }
+        let rules = self.rules.get(&source)?;
+        (!rules.routes.is_empty()).then_some(source)
+    }
+
+    fn add_host(&mut self, host: &Hostname, server: &MergedServer, source: Option<Source>) {
+        let name = || host_port(host.as_str(), server.port.number);
+        let draft = self.hosts.entry(host.clone()).or_insert_with(|| Draft {
+            name: name(),
+            sources: Vec::new(),
+            redirects: false,
+        });
+        // The gateways of several Ingresses share a rule for each host: once is enough.
+        let again = |(_, rule): &Source| {
+            rule.source == Kind::Ingress && draft.sources.iter().any(|(_, held)| held == rule)
+        };
+        if let Some(source) = source.filter(|source| !again(source)) {
+            draft.sources.push(source);
+        }
+        draft.redirects |= server.redirects();
+    }
+
+    /// The virtual hosts. Those with the same routes become one, under the name of the most specific host.
+    fn collapse(&mut self) -> Vec<VirtualHost> {
+        let mut drafts: Vec<(Hostname, Draft)> = std::mem::take(&mut self.hosts).into_iter().collect();
+        drafts.sort_by_key(|(host, _)| {
+            (host.is_wildcard(), std::cmp::Reverse(host.as_str().len()), host.clone())
+        });
+        let mut kept: Vec<(Draft, Vec<String>)> = Vec::new();
+        for (host, draft) in drafts {
+            let domain = bracketed(host.as_str()).into_owned();
+            let same = |(held, _): &&mut (Draft, Vec<String>)| {
+                held.sources == draft.sources && held.redirects == draft.redirects
+            };
+            match kept.iter_mut().find(same) {
+                Some((_, domains)) => domains.push(domain),
+                None => kept.push((draft, vec![domain])),
+            }
+        }
+        kept.into_iter().map(|(draft, domains)| self.virtual_host(draft, domains)).collect()
+    }
+
+    fn virtual_host(&self, draft: Draft, domains: Vec<String>) -> VirtualHost {
+        let rules = draft.sources.iter().filter_map(|source| self.rules.get(source));
+        let routes: Vec<&Route> = rules.flat_map(|rules| &rules.routes).collect();
+        // What takes every request comes last, so that it hides no other rule's routes.
+        let takes_all = |route: &Route| route.r#match.as_ref().is_some_and(takes_everything);
+        let (last, first): (Vec<&Route>, Vec<&Route>) =
+            routes.into_iter().partition(|route| takes_all(route));
+        let mut host = VirtualHost {
+            name: draft.name,
+            domains,
+            routes: first.into_iter().chain(last).cloned().collect(),
+            include_request_attempt_count: self.view.attempt_count,
+            ..Default::default()
+        };
+        if draft.redirects {
+            host.set_require_tls(TlsRequirementType::All);
+        }
+        host
+    }
+}

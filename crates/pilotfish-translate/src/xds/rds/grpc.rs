@@ -1,0 +1,119 @@
+//! Route configurations of gRPC clients without a proxy: named like the cluster of a service port, with the virtual hosts of
+//! every service on that port. gRPC looks for the host with its port, and does not know a catch-all.
+//!
+//! A client refuses the routes of all services of a port when one of them has something that its library does not know. So
+//! that is written in other words where it can be, and otherwise left out.
+
+use super::fault;
+use super::sidecar::virtual_hosts;
+use super::view::RouteView;
+use crate::engine::{Cx, Encoded};
+use crate::routing::virtual_service::cluster_name;
+use pilotfish_proto::envoy::config::route::v3::route::Action;
+use pilotfish_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
+use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
+use pilotfish_proto::envoy::config::route::v3::{Route, RouteAction, RouteConfiguration, RouteMatch};
+use pilotfish_proto::envoy::r#type::matcher::v3::RegexMatcher;
+use std::sync::Arc;
+
+/// A host that no service can have, whose cluster is without endpoints.
+const NOWHERE: &str = "nowhere.invalid";
+
+/// The route configuration of that name; `None` for a name that is no cluster's.
+pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+    let mut parts = name.split('|');
+    let (Some("outbound"), Some(port), Some(_), Some(host), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    let port = port.parse().ok().filter(|port| *port != 0 && !host.is_empty())?;
+    let (mut hosts, provenance) = virtual_hosts(view, cx, port, name);
+    for host in &mut hosts {
+        host.routes.retain(can_match);
+        host.routes.iter_mut().for_each(|route| adapt(route, port));
+    }
+    let config = RouteConfiguration { name: name.to_string(), virtual_hosts: hosts, ..Default::default() };
+    Some(Encoded::new(name.clone(), &config, provenance))
+}
+
+/// A call has no query. Some libraries do not look at these conditions, and would take the route for every call.
+fn can_match(route: &Route) -> bool {
+    route.r#match.as_ref().is_none_or(|matching| matching.query_parameters.is_empty())
+}
+
+fn adapt(route: &mut Route, port: u32) {
+    // Cross-origin rules are for browsers; faults are the one filter that clients have.
+    route.typed_per_filter_config.retain(|filter, _| filter == fault::FILTER);
+    // There are no redirects and no answers without a server: such a call fails. Node's library refuses all other actions or
+    // fails as a whole.
+    if matches!(route.action, Some(Action::Redirect(_) | Action::DirectResponse(_))) {
+        let cluster = ClusterSpecifier::Cluster(cluster_name(port, "", NOWHERE));
+        route.action =
+            Some(Action::Route(RouteAction { cluster_specifier: Some(cluster), ..RouteAction::default() }));
+    }
+    if let Some(matching) = &mut route.r#match {
+        write_out_segments(matching);
+    }
+}
+
+/// A prefix of whole path segments, as a regular expression.
+fn write_out_segments(matching: &mut RouteMatch) {
+    if let Some(PathSpecifier::PathSeparatedPrefix(prefix)) = &matching.path_specifier {
+        let case = if matching.case_sensitive == Some(false) { "(?i)" } else { "" };
+        let regex = format!("{case}{}(/.*)?", regex::escape(prefix));
+        matching.path_specifier =
+            Some(PathSpecifier::SafeRegex(RegexMatcher { regex, ..RegexMatcher::default() }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::envoy::config::route::v3::{
+        DirectResponseAction, QueryParameterMatcher, RedirectAction,
+    };
+
+    #[test]
+    fn what_grpc_does_not_know_is_written_in_other_words_or_left_out() {
+        let actions = [
+            Action::Redirect(RedirectAction::default()),
+            Action::DirectResponse(DirectResponseAction::default()),
+        ];
+        for action in actions {
+            let mut route = Route { action: Some(action), ..Route::default() };
+            for filter in [fault::FILTER, super::super::cors::FILTER] {
+                route.typed_per_filter_config.insert(filter.to_owned(), Default::default());
+            }
+            adapt(&mut route, 80);
+            let Some(Action::Route(to)) = route.action else { panic!("it goes nowhere: {route:?}") };
+            assert_eq!(
+                to.cluster_specifier,
+                Some(ClusterSpecifier::Cluster("outbound|80||nowhere.invalid".to_owned()))
+            );
+            assert_eq!(route.typed_per_filter_config.keys().collect::<Vec<_>>(), [fault::FILTER]);
+        }
+    }
+
+    #[test]
+    fn a_prefix_of_segments_is_a_regular_expression() {
+        for (sensitive, regex) in [(None, r"/a\.b(/.*)?"), (Some(false), r"(?i)/a\.b(/.*)?")] {
+            let mut matching = RouteMatch {
+                path_specifier: Some(PathSpecifier::PathSeparatedPrefix("/a.b".to_owned())),
+                case_sensitive: sensitive,
+                ..RouteMatch::default()
+            };
+            write_out_segments(&mut matching);
+            let expected = RegexMatcher { regex: regex.to_owned(), ..RegexMatcher::default() };
+            assert_eq!(matching.path_specifier, Some(PathSpecifier::SafeRegex(expected)));
+        }
+    }
+
+    #[test]
+    fn a_condition_on_the_query_never_holds() {
+        let mut matching = RouteMatch::default();
+        assert!(can_match(&Route { r#match: Some(matching.clone()), ..Route::default() }));
+        matching.query_parameters.push(QueryParameterMatcher::default());
+        assert!(!can_match(&Route { r#match: Some(matching), ..Route::default() }));
+    }
+}

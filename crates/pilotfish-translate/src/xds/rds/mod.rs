@@ -1,0 +1,67 @@
+//! Route configurations (RDS).
+//!
+//! ```text
+//! name ─▶ port ─▶ PlanOf: which rule serves which hosts ─▶ RoutesOf { rule } | HashingOf { host } ─▶ virtual hosts with domains
+//! ```
+//!
+//! The routes of one rule, and what is said of one service that no rule serves, are results of their own: a change of one of
+//! them makes no other anew.
+#![allow(
+    deprecated,
+    reason = "Envoy's newer field for gRPC timeouts has other semantics, so Istio's proxies are sent the older one"
+)]
+
+mod action;
+mod catch_all;
+mod convert;
+mod cors;
+mod domains;
+mod fault;
+mod gateway;
+mod grpc;
+mod hash_policy;
+mod headers;
+mod matches;
+mod plan;
+mod redirect;
+mod retry;
+mod routes;
+mod services;
+mod sidecar;
+mod view;
+
+pub(crate) use redirect::REPLACE_PREFIX;
+pub use view::{Client, RouteView};
+
+use crate::engine::{Batch, Cx, Encoded};
+use crate::proxy::ProxyKind;
+use crate::translator::view::Unit;
+use pilotfish_model::ObjectRef;
+use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
+
+impl RouteView {
+    /// Generates one unit.
+    #[must_use]
+    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+        let Unit::Named(name) = unit else { return Batch::default() };
+        let resource = match self.client.scope.kind {
+            ProxyKind::Sidecar => Some(sidecar::route_configuration(self, cx, name)),
+            ProxyKind::Grpc => grpc::route_configuration(self, cx, name),
+            ProxyKind::Router => Some(gateway::route_configuration(self, cx, name)),
+        };
+        Vec::from_iter(resource).into()
+    }
+}
+
+/// The largest body of a direct response, in bytes.
+const MAX_DIRECT_RESPONSE_BODY: u32 = 1 << 20;
+
+/// Adds what every route configuration has, and encodes it.
+fn finish(mut config: RouteConfiguration, provenance: Vec<ObjectRef>) -> Encoded {
+    config.validate_clusters = Some(false);
+    config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);
+    Encoded::new(config.name.as_str(), &config, provenance)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! Route configurations of sidecars: one for each port, one for each sniffed port of a service, one for the explicit proxy.
+
+use super::domains::Domains;
+use super::plan::{Plan, PlanOf, Planned};
+use super::routes::{DefaultRetries, HashingOf, RoutesOf, default_route, is_grpc};
+use super::services::{is_http_proxy, listener_of};
+use super::view::{RouteView, mesh_gateway};
+use super::{catch_all, finish};
+use crate::engine::{Cx, Encoded};
+use crate::services::alias;
+use pilotfish_model::{ObjectRef, Service};
+use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The route of the explicit HTTP proxy.
+const HTTP_PROXY: &str = "http_proxy";
+
+/// What the name of a route says.
+enum Name {
+    /// Requests to a port.
+    Port(u32),
+    /// Requests to one service port that was sniffed.
+    Sniffed(u32),
+    /// Requests to the explicit proxy or to a Unix socket: for all ports.
+    Explicit,
+}
+
+fn parse(name: &str) -> Option<Name> {
+    if name == HTTP_PROXY || name.starts_with("unix://") {
+        return Some(Name::Explicit);
+    }
+    match name.rsplit_once(':') {
+        Some((_, port)) => port.parse().ok().map(Name::Sniffed),
+        None => name.parse().ok().map(Name::Port),
+    }
+}
+
+/// The route configuration of that name; an empty one for a name that means nothing.
+pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Encoded {
+    let (hosts, provenance) = match parse(name) {
+        Some(Name::Port(port)) => with_catch_all(view, cx, virtual_hosts(view, cx, port, name)),
+        Some(Name::Sniffed(port)) => sniffed(view, cx, port, name),
+        Some(Name::Explicit) => with_catch_all(view, cx, virtual_hosts(view, cx, 0, name)),
+        None => return empty(name),
+    };
+    let config = RouteConfiguration {
+        name: name.to_string(),
+        virtual_hosts: hosts,
+        ignore_port_in_host_matching: true,
+        ..Default::default()
+    };
+    finish(config, provenance)
+}
+
+/// Adds what becomes of requests for other hosts, unless some rule has all hosts.
+fn with_catch_all(
+    view: &RouteView,
+    cx: &Cx<'_>,
+    (mut hosts, provenance): (Vec<VirtualHost>, Vec<ObjectRef>),
+) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+    if !hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*")) {
+        hosts.push(catch_all::virtual_host(cx, view));
+    }
+    (hosts, provenance)
+}
+
+fn empty(name: &Arc<str>) -> Encoded {
+    let config =
+        RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() };
+    Encoded::new(name.clone(), &config, Vec::new())
+}
+
+/// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
+fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+    let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+    let Some(listener) = listener_of(cx, &view.client.scope, port, name) else { return Default::default() };
+    let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port }).only(host);
+    let (mut hosts, provenance) = planned_hosts(view, cx, port, &plan);
+    for host in &mut hosts {
+        host.domains = vec!["*".to_owned()];
+    }
+    (hosts, provenance)
+}
+
+/// The virtual hosts of a port, by name; of all ports for 0.
+pub(super) fn virtual_hosts(
+    view: &RouteView,
+    cx: &Cx<'_>,
+    port: u32,
+    route: &str,
+) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+    let Some(listener) = listener_of(cx, &view.client.scope, port, route) else { return Default::default() };
+    // What listens as an explicit proxy is asked for hosts of any port.
+    let port = if is_http_proxy(cx, &view.client.scope, listener) { 0 } else { port };
+    let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port });
+    planned_hosts(view, cx, port, &plan)
+}
+
+fn planned_hosts(
+    view: &RouteView,
+    cx: &Cx<'_>,
+    port: u32,
+    plan: &Plan,
+) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+    let mut building = Building::new(view, cx, port);
+    // What a rule serves is known first, so that a short form of one host never hides the full name of another.
+    let planned: Vec<(&Planned, Arc<Rules>)> =
+        plan.ruled.iter().filter_map(|planned| Some((planned, building.routes(planned)?))).collect();
+    let served: BTreeSet<_> =
+        planned.iter().flat_map(|(planned, _)| planned.services.iter().map(|s| &s.hostname)).collect();
+    let others: Vec<_> =
+        plan.services.iter().filter(|(_, service)| !served.contains(&service.hostname)).collect();
+    for (planned, _) in &planned {
+        planned.services.iter().for_each(|service| building.domains.know(service, planned.port));
+    }
+    others.iter().for_each(|(port, service)| building.domains.know(service, *port));
+    for (planned, rules) in &planned {
+        building.add_ruled(planned, rules);
+    }
+    for (port, service) in others {
+        building.add_default(*port, service);
+    }
+    building.finish()
+}
+
+/// The routes that a rule makes for a port, and the objects that made them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rules {
+    pub(super) routes: Vec<Route>,
+    pub(super) provenance: Vec<ObjectRef>,
+}
+
+struct Building<'a, 'c> {
+    view: &'a RouteView,
+    cx: &'a Cx<'c>,
+    /// The port that is listened on; 0 for all.
+    port: u32,
+    retries: Arc<Option<RetryPolicy>>,
+    domains: Domains<'a>,
+    names: BTreeSet<String>,
+    hosts: Vec<(u32, VirtualHost)>,
+    provenance: Vec<ObjectRef>,
+}
+
+impl<'a, 'c> Building<'a, 'c> {
+    fn new(view: &'a RouteView, cx: &'a Cx<'c>, port: u32) -> Self {
+        Self {
+            view,
+            cx,
+            port,
+            retries: cx.get(&DefaultRetries),
+            domains: Domains::new(view, port != 0 && !is_grpc(&view.client)),
+            names: BTreeSet::new(),
+            hosts: Vec::new(),
+            provenance: Vec::new(),
+        }
+    }
+
+    /// The routes of a rule; `None` when none of them concerns this proxy, so that the rule counts for nothing.
+    fn routes(&self, planned: &Planned) -> Option<Arc<Rules>> {
+        let rules = self.cx.get(&RoutesOf {
+            rule: planned.rule.clone(),
+            client: self.view.client.clone(),
+            gateways: mesh_gateway(),
+            port: self.port,
+            tls: false,
+        });
+        (!rules.routes.is_empty()).then_some(rules)
+    }
+
+    fn add_ruled(&mut self, planned: &Planned, rules: &Rules) {
+        let mut used = false;
+        for host in &planned.other_hosts {
+            let domains = self.domains.of_host(host, planned.port);
+            used |= self.add(host.as_str(), planned.port, domains, rules.routes.clone());
+        }
+        for service in &planned.services {
+            let domains = self.domains_of(service, planned.port);
+            if self.add(service.hostname.as_str(), planned.port, domains, rules.routes.clone()) {
+                self.provenance.push(service.provenance.clone());
+                used = true;
+            }
+        }
+        if used {
+            self.provenance.extend(rules.provenance.iter().cloned());
+        }
+    }
+
+    fn add_default(&mut self, port: u32, service: &Arc<Service>) {
+        let domains = self.domains_of(service, port);
+        let hashing = self.cx.get(&HashingOf {
+            client: self.view.client.clone(),
+            host: service.hostname.clone(),
+            port,
+        });
+        let route = default_route(&service.hostname, port, &hashing, self.retries.as_ref().as_ref());
+        if self.add(service.hostname.as_str(), port, domains, vec![route]) {
+            self.provenance.push(service.provenance.clone());
+            self.provenance.extend(hashing.provenance.iter().cloned());
+        }
+    }
+
+    fn domains_of(&mut self, service: &Service, port: u32) -> Vec<String> {
+        let aliases = alias::names(self.cx, &service.hostname);
+        self.domains.of_service(service, &aliases, port)
+    }
+
+    /// Adds a virtual host, unless another has its name or all its domains. Returns whether it was added.
+    fn add(&mut self, host: &str, port: u32, domains: Vec<String>, routes: Vec<Route>) -> bool {
+        let name = host_port(host, port);
+        if self.names.contains(&name) {
+            return false;
+        }
+        self.names.insert(name.clone());
+        let domains = self.domains.take(domains);
+        if domains.is_empty() {
+            return false;
+        }
+        let host = VirtualHost {
+            name,
+            domains,
+            routes,
+            include_request_attempt_count: self.view.attempt_count,
+            ..Default::default()
+        };
+        self.hosts.push((port, host));
+        true
+    }
+
+    fn finish(mut self) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+        if self.port == 0 {
+            only_with_port(&mut self.hosts);
+        }
+        let mut hosts: Vec<VirtualHost> = self.hosts.into_iter().map(|(_, host)| host).collect();
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        (hosts, self.provenance)
+    }
+}
+
+/// Where one route serves all ports, a host without a port means port 80.
+fn only_with_port(hosts: &mut Vec<(u32, VirtualHost)>) {
+    for (port, host) in hosts.iter_mut() {
+        if *port != 80 {
+            host.domains.retain(|domain| domain.contains(':'));
+        }
+    }
+    hosts.retain(|(_, host)| !host.domains.is_empty());
+}
+
+/// `host:port`, the name of a virtual host, with brackets around an IPv6 address.
+pub(super) fn host_port(host: &str, port: u32) -> String {
+    format!("{}:{port}", bracketed(host))
+}
+
+/// The host with brackets around an IPv6 address.
+pub(super) fn bracketed(host: &str) -> std::borrow::Cow<'_, str> {
+    if host.contains(':') { format!("[{host}]").into() } else { host.into() }
+}

@@ -1,0 +1,157 @@
+use super::RouteView;
+use crate::engine::memo::Memo;
+use crate::engine::{Batch, Cx, Query};
+use crate::proxy::{InterceptionMode, Proxy, ProxyKind};
+use crate::testing::{ask, labels, service, sidecar, world};
+use crate::translator::view::Unit;
+use pilotfish_config::{Limits, read};
+use pilotfish_model::{ChangeSet, Locality, Object, Update, World, WorldWriter};
+use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
+use prost::Message;
+use std::sync::Arc;
+
+/// The view of a proxy, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ViewOf(Proxy);
+
+impl Query for ViewOf {
+    type Output = RouteView;
+
+    fn compute(&self, cx: &Cx<'_>) -> RouteView {
+        RouteView::of(cx, &self.0).unwrap()
+    }
+}
+
+/// One route configuration of a view, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RouteOf(RouteView, Arc<str>);
+
+impl Query for RouteOf {
+    type Output = Batch;
+
+    fn compute(&self, cx: &Cx<'_>) -> Batch {
+        self.0.generate(cx, &Unit::Named(self.1.clone()))
+    }
+}
+
+fn view(world: &Arc<World>, proxy: &Proxy) -> RouteView {
+    RouteView::clone(&ask(world, &ViewOf(proxy.clone())))
+}
+
+fn rule(name: &str, spec: &str) -> Object {
+    let yaml = format!(
+        "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: shop}}, spec: {spec}}}"
+    );
+    let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
+    assert!(file.refused.is_empty(), "{:?}", file.refused);
+    file.objects.into_iter().next().unwrap().object
+}
+
+fn decode(batch: &Batch) -> RouteConfiguration {
+    let packed = pilotfish_proto::Any::decode(batch.resources[0].body.clone()).unwrap();
+    RouteConfiguration::decode(&*packed.value).unwrap()
+}
+
+/// A proxy that differs from another in everything that routes never depend on.
+fn other(proxy: &Proxy) -> Proxy {
+    Proxy {
+        id: "else~1".into(),
+        name: "else-1".into(),
+        ips: Arc::from(["10.0.99.9".parse().unwrap()]),
+        network: "net-b".into(),
+        locality: Locality::parse("eu/eu-1/a"),
+        labels: labels(&[("app", "other"), ("pod-template-hash", "1")]),
+        interception: InterceptionMode::None,
+        istio_filters: !proxy.istio_filters,
+        metadata: Arc::new([("NODE_NAME".to_owned(), "node-b".to_owned())].into()),
+        proxy_config: "{}".into(),
+        ..proxy.clone()
+    }
+}
+
+#[test]
+fn facets_that_routes_do_not_use_do_not_count() {
+    let proxy = sidecar("web-0", "shop");
+    let route = "route: [{destination: {host: web}}]";
+    let plain = world([Update::Object(rule("a", &format!("{{hosts: [web], http: [{{{route}}}]}}")))]);
+    assert_eq!(view(&plain, &proxy), view(&plain, &other(&proxy)));
+    let by_source =
+        format!("{{hosts: [web], http: [{{match: [{{sourceLabels: {{app: other}}}}], {route}}}]}}");
+    let looking = world([Update::Object(rule("a", &by_source))]);
+    assert_ne!(view(&looking, &proxy), view(&looking, &other(&proxy)));
+    // Only labels that a rule looks at count.
+    let replica = Proxy { labels: labels(&[("app", "other"), ("pod-template-hash", "2")]), ..other(&proxy) };
+    assert_eq!(view(&looking, &other(&proxy)), view(&looking, &replica));
+    let router = Proxy { kind: ProxyKind::Router, ..proxy };
+    let away = Proxy { cluster: "elsewhere".into(), dns_domain: "else".into(), ..other(&router) };
+    assert_eq!(view(&plain, &router), view(&plain, &away));
+}
+
+#[test]
+fn a_change_of_one_rule_makes_the_routes_of_no_other_anew() {
+    let mut writer = WorldWriter::new();
+    let spec = |timeout: &str| {
+        format!(
+            "{{hosts: [web-1], http: [{{timeout: {timeout}, route: [{{destination: {{host: web-1}}}}]}}]}}"
+        )
+    };
+    for index in 0..50 {
+        writer.apply(service(&format!("web-{index}"), "shop").update());
+    }
+    writer.apply(Update::Object(rule("a", &spec("1s"))));
+    writer.apply(Update::Object(rule(
+        "b",
+        "{hosts: [web-2], http: [{route: [{destination: {host: web-2}}]}]}",
+    )));
+    let memo = Memo::new();
+    let (world, _) = writer.publish().unwrap();
+    let query = RouteOf(view(&world, &sidecar("client-0", "shop")), "80".into());
+    let count = |writer: &mut WorldWriter| {
+        let (world, changes) = writer.publish().unwrap();
+        let (current, _) = memo.advance(world, &changes);
+        let before = memo.computed();
+        let batch = memo.get(&current, &query).0;
+        (memo.computed() - before, batch)
+    };
+    let (current, _) = memo.advance(world, &ChangeSet::default());
+    memo.get(&current, &query);
+    drop(current);
+    writer.apply(Update::Object(rule("a", &spec("2s"))));
+    let (computed, batch) = count(&mut writer);
+    // The index of rules, the rule, its routes, and the configuration.
+    assert!(computed <= 5, "{computed}");
+    let config = decode(&batch);
+    assert_eq!(config.virtual_hosts.len(), 51);
+    let names = batch.resources[0].provenance.iter().filter(|object| &*object.object.name == "a").count();
+    assert_eq!(names, 1);
+}
+
+#[test]
+fn names_that_mean_nothing_have_an_empty_route() {
+    let world = world([service("web", "shop").update()]);
+    let view = view(&world, &sidecar("client-0", "shop"));
+    let hosts = |name: &str| {
+        let config = decode(&ask(&world, &RouteOf(view.clone(), name.into())));
+        assert_eq!(config.name, name);
+        config.virtual_hosts.into_iter().map(|host| host.name).collect::<Vec<_>>()
+    };
+    assert_eq!(hosts("80"), ["web.shop.svc.cluster.local:80", "allow_any"]);
+    assert_eq!(hosts("web.shop.svc.cluster.local:80"), ["web.shop.svc.cluster.local:80"]);
+    assert_eq!(hosts("http_proxy"), ["web.shop.svc.cluster.local:80", "allow_any"]);
+    assert!(hosts("nonsense").is_empty() && hosts("gone.shop.svc.cluster.local:80").is_empty());
+}
+
+#[test]
+fn a_short_form_never_hides_the_full_name_of_another() {
+    let named = |host: &str| {
+        service("x", "shop")
+            .with(|service| service.hostname = pilotfish_model::Hostname::parse(host).unwrap())
+    };
+    let world = world([named("web.shop.svc.cluster.local").update(), named("web.shop").update()]);
+    let view = view(&world, &sidecar("client-0", "pay"));
+    let config = decode(&ask(&world, &RouteOf(view, "80".into())));
+    let domains =
+        |name: &str| config.virtual_hosts.iter().find(|host| host.name == name).unwrap().domains.clone();
+    assert_eq!(domains("web.shop:80"), ["web.shop", "web.shop."]);
+    assert!(!domains("web.shop.svc.cluster.local:80").contains(&"web.shop".to_owned()));
+}

@@ -1,0 +1,87 @@
+//! The view of routes: what of a proxy its routes may depend on.
+
+use crate::engine::Cx;
+use crate::policy::destination_rule::selector_labels;
+use crate::proxy::{Proxy, ProxyKind, proxy_config, workload};
+use crate::routing::gateway::Bound;
+use crate::routing::virtual_service::{MESH, SourceLabelKeys};
+use crate::scope::Scope;
+use crate::services::service_address::{AddressView, Automatic, Families};
+use pilotfish_model::{ClusterId, Labels};
+use std::sync::Arc;
+
+/// The facets of a proxy that its route configurations may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RouteView {
+    /// Whom the routes are for.
+    pub client: Client,
+    /// The domain in which it completes short names.
+    pub dns_domain: Arc<str>,
+    /// Which addresses of services it uses.
+    pub addresses: AddressView,
+    /// Whether a request says how often it was tried.
+    pub attempt_count: bool,
+    /// The gateways of a router.
+    pub gateways: Bound,
+}
+
+/// What the routes themselves depend on, apart from the domains under which they are found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Client {
+    /// Which services it sees.
+    pub scope: Scope,
+    /// Those of its labels that some rule looks at.
+    pub labels: Labels,
+    /// Whether the host that a rewrite replaces is kept in a header.
+    pub forwarded_host: bool,
+}
+
+impl RouteView {
+    /// The view of a proxy; every kind of client is served routes.
+    #[allow(clippy::unnecessary_wraps)]
+    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+        let scope = Scope::of(cx, proxy);
+        let config = proxy_config::of(cx, proxy);
+        let headers = config.proxy_headers.as_ref();
+        let disabled = headers.and_then(|headers| headers.attempt_count.as_ref()?.disabled);
+        let forwarded_host = headers.and_then(|headers| headers.x_forwarded_host.as_ref()?.enabled);
+        Some(Self {
+            client: Client {
+                labels: labels(cx, proxy, &scope),
+                forwarded_host: forwarded_host.unwrap_or(false),
+                scope,
+            },
+            dns_domain: if proxy.kind == ProxyKind::Router { "".into() } else { proxy.dns_domain.clone() },
+            addresses: addresses(proxy),
+            attempt_count: !disabled.unwrap_or(false),
+            gateways: match proxy.kind {
+                ProxyKind::Router => Bound::of(cx, proxy),
+                ProxyKind::Sidecar | ProxyKind::Grpc => Bound::default(),
+            },
+        })
+    }
+}
+
+/// A router's hosts are those of its gateways: no address of a service is among them.
+fn addresses(proxy: &Proxy) -> AddressView {
+    match proxy.kind {
+        ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(proxy),
+        ProxyKind::Router => {
+            let (cluster, families) = (ClusterId::default(), Families::V4);
+            AddressView { cluster, families, automatic: Automatic::No }
+        }
+    }
+}
+
+/// The labels that VirtualServices look at in their source, and DestinationRules in the clients that they are for.
+fn labels(cx: &Cx<'_>, proxy: &Proxy, scope: &Scope) -> Labels {
+    let all = workload::labels_of(cx, proxy);
+    let by_rules = selector_labels(cx, &scope.namespace, &all);
+    let by_rules = by_rules.iter().map(|(key, value)| (key.clone(), value.clone()));
+    Arc::new(SourceLabelKeys::Requests.of(cx, &all).with(by_rules))
+}
+
+/// The gateway that sidecars are.
+pub(super) fn mesh_gateway() -> Arc<[Arc<str>]> {
+    Arc::from([Arc::from(MESH)])
+}
