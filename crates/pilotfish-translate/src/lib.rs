@@ -14,16 +14,13 @@
 //! services      what is asked about services: addresses, short names, aliases, networks
 //! envoy         pieces of Envoy's configuration that several rooms need: filters, metadata, names, durations
 //! routing       VirtualService, Gateway, Ingress and the Gateway API, read into one form
-//! scope         the services and rules that a proxy imports (Sidecar)
+//! scope         which services and VirtualServices a proxy imports (Sidecar)
 //! policy        DestinationRule, PeerAuthentication, security, Telemetry, WasmPlugin
 //! envoy_filter  the patches of EnvoyFilters
 //! xds           one folder for each resource type: the view (which facets count), the units, the generation
 //! translator    clients, their views, and what differs for whom after a change
 //! status        the status of the objects that have one, from the same queries as their routes
 //! ```
-//!
-//! `routing` and `scope` are the one pair that needs each other: a scope imports rules, and rules bring their
-//! destinations into a scope.
 //!
 //! Questions that several resources ask ("which services does this scope see", "which DestinationRule applies") are
 //! queries, so that their answers are computed once and an unchanged answer stops the spread of a change.

@@ -1,6 +1,24 @@
-//! What routes, listeners and servers are made from.
+//! Routing: from VirtualServices, Gateways, Ingresses and the Gateway API to what serves a host and what a router listens on.
+//!
+//! ```text
+//! VirtualService ┐                    ┌ index: RulesFor { namespace, gateway }, RuleOf(id)
+//! Ingress        ├─▶ ir, collected by ┤
+//! Gateway API    ┘                    └ gateway: the servers of one router, merged
+//! ```
+//!
+//! The arrows of `use` go one way: `virtual_service`, `ingress` and `gateway_api` (the producers) use `ir` and never one another;
+//! `index` and `gateway` use the producers. Which rules a sidecar imports is the question of `scope`, which uses this room.
 
 pub(crate) mod gateway;
 pub(crate) mod gateway_api;
+mod index;
 pub(crate) mod ingress;
-pub(crate) mod virtual_service;
+pub(crate) mod ir;
+mod source;
+mod virtual_service;
+
+pub(crate) use index::{RuleOf, RulesFor};
+pub(crate) use ir::{
+    Header, MESH, REPLACE_PREFIX, Rule, RuleId, Semantics, cluster_name, destination_cluster,
+};
+pub(crate) use source::{Source, SourceLabelKeys};

@@ -1,9 +1,9 @@
 //! Services that a scope sees only because a route leads to them: destinations of the VirtualServices that it imports.
 
 use super::services::{only_port, rank};
-use super::{EgressOf, Scope, VisibleTo};
+use super::{EgressOf, MeshRulesOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
-use crate::routing::virtual_service::{MeshRulesOf, Rule, RuleId, RuleOf};
+use crate::routing::{Rule, RuleId, RuleOf};
 use pilotfish_config::networking::Destination;
 use pilotfish_model::{Hostname, Namespace, Service};
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,10 +10,12 @@
 mod destinations;
 mod egress;
 mod services;
+mod virtual_services;
 mod visible;
 
 pub use egress::{Egress, EgressOf, EgressPolicy, EgressProxy, Imports, OutboundPolicyOf};
 pub use services::{ListenerServicesOf, ServiceIn, Services, ServicesOf};
+pub use virtual_services::{MeshRules, MeshRulesOf, StreamRulesFor};
 pub use visible::{DefaultServiceExport, VisibleServices, VisibleTo};
 
 use crate::engine::{Cx, Query};

@@ -1,7 +1,7 @@
 //! Services that the mesh settings name for authorization, logs and traces.
 
 use crate::engine::Cx;
-use crate::routing::virtual_service::cluster_name;
+use crate::routing::cluster_name;
 use pilotfish_model::{Hostname, Namespace, ServiceKey};
 
 /// A service that a provider names, found.

@@ -1,10 +1,11 @@
 //! The gateways of one router, and where its Services lead.
 
-use super::{AllGateways, GatewayId, Header, Selection};
+use super::AllGateways;
 use crate::engine::Cx;
 use crate::proxy::Proxy;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
+use crate::routing::ir::{GatewayHeader as Header, GatewayId, Selection};
 use pilotfish_model::{ServiceKey, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

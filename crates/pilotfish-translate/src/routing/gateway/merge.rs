@@ -1,8 +1,8 @@
 //! The servers of a router's gateways, merged.
 
-use super::hosts::ServerHost;
-use super::{AllGateways, Bound, Gateway, GatewayOf, Header, MergedServer, Selection};
+use super::{AllGateways, Bound, GatewayOf, MergedServer};
 use crate::engine::{Cx, Query};
+use crate::routing::ir::{Gateway, GatewayHeader as Header, Selection, ServerHost};
 use pilotfish_config::networking::Server;
 use pilotfish_model::{Protocol, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};

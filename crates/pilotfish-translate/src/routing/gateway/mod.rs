@@ -12,14 +12,12 @@
 //! live together with an older server is left out.
 
 mod bound;
-mod hosts;
 mod index;
 mod merge;
 mod server;
 
 pub use bound::{Bound, Reached};
-pub use hosts::ServerHost;
-pub use index::{AllGateways, Gateway, GatewayId, GatewayOf, Header, Selection};
+pub(crate) use index::{AllGateways, GatewayOf};
 pub use merge::{Merged, MergedOf, PortServers};
 pub use server::MergedServer;
 

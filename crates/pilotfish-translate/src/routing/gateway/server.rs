@@ -1,6 +1,6 @@
 //! One server of a gateway, after merging.
 
-use super::hosts::{ServerHost, common};
+use crate::routing::ir::{ServerHost, common};
 use pilotfish_config::networking::{Port, Server, ServerTlsMode};
 use pilotfish_model::{Hostname, Namespace, ObjectRef, Protocol};
 use std::sync::Arc;

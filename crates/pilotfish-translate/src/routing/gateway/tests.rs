@@ -1,4 +1,5 @@
-use super::{AllGateways, Bound, GatewayId, MergedOf, Reached};
+use super::{AllGateways, Bound, MergedOf, Reached};
+use crate::routing::ir::GatewayId;
 use crate::testing::{ask, world_of};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{Hostname, Kind, ServiceKey, World};

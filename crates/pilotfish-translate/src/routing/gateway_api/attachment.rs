@@ -4,7 +4,7 @@ use super::backends::Problem;
 use super::gateways::ParentsOf;
 use super::listeners::Parent;
 use crate::engine::Cx;
-use crate::routing::virtual_service::MESH;
+use crate::routing::ir::MESH;
 use pilotfish_config::gateway_api::{GROUP, ParentReference};
 use pilotfish_config::networking::ServiceEntry;
 use pilotfish_config::status::CONTROLLERS;

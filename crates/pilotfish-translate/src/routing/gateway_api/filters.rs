@@ -2,7 +2,7 @@
 
 use super::backends::{BackendView, Malformed, Problem, Referrer, destination};
 use crate::engine::Cx;
-use crate::xds::rds::REPLACE_PREFIX;
+use crate::routing::ir::REPLACE_PREFIX;
 use pilotfish_config::gateway_api::{
     CorsFilter, HeaderFilter, HttpHeader, PathModifier, PathModifierType, RequestMirrorFilter,
     RequestRedirectFilter, RouteFilter, RouteFilterType, UrlRewriteFilter,

@@ -3,7 +3,7 @@
 use super::MADE;
 use super::listeners::{self, Parent};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::gateway::{Gateway, GatewayId, Header, Selection};
+use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
 use crate::services::short_name::Domain;
 use pilotfish_config::gateway_api::{Gateway as KubernetesGateway, GatewayClass};
 use pilotfish_config::status::CONTROLLERS;

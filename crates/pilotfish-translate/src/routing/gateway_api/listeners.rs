@@ -4,7 +4,7 @@ use super::gateways::internal_name;
 use super::grants;
 use super::{ACCEPTED, REF_NOT_PERMITTED, RESOLVED_REFS};
 use crate::engine::Cx;
-use crate::routing::gateway::ServerHost;
+use crate::routing::ir::ServerHost;
 use pilotfish_config::gateway_api::{
     FromNamespaces, FrontendTlsValidation, FrontendValidationMode, GROUP, Gateway, GrpcRoute, HttpRoute,
     Listener, ListenerTls, ObjectReference, SecretObjectReference, TcpRoute, TlsMode, TlsRoute,

@@ -3,7 +3,7 @@
 use super::parts::{Part, PartsOf};
 use super::sort::sort;
 use crate::engine::{Cx, Query};
-use crate::routing::virtual_service::{Header, Rule, RuleId, Semantics};
+use crate::routing::ir::{Header, Rule, RuleId, Semantics};
 use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_model::{Hostname, Kind, KindSpec, ObjectKey};
 use std::collections::BTreeMap;

@@ -25,10 +25,7 @@ fn edge(listeners: &str) -> (&'static str, &'static str, &'static str, &'static 
 /// The rules: name, gateways and the hosts of all destinations.
 fn rules(world: &Arc<World>) -> Vec<String> {
     let rules = ask(world, &ApiRules);
-    let of = |(header, rule): &(
-        Arc<crate::routing::virtual_service::Header>,
-        Arc<crate::routing::virtual_service::Rule>,
-    )| {
+    let of = |(header, rule): &(Arc<crate::routing::Header>, Arc<crate::routing::Rule>)| {
         let hosts: Vec<String> = rule
             .http
             .iter()

@@ -2,7 +2,7 @@
 
 use super::{GATEWAY_NAMESPACE, gateway_name, ingresses};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::gateway::{Gateway, GatewayId, Header, Selection};
+use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
 use pilotfish_config::kubernetes::{Ingress, IngressTls};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{Port, Server, ServerTlsMode, ServerTlsSettings};

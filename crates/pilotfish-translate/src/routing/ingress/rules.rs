@@ -2,7 +2,7 @@
 
 use super::{GATEWAY_NAMESPACE, MADE, gateway_name, ingresses};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::virtual_service::{Header, Rule, RuleId, Semantics};
+use crate::routing::ir::{Header, Rule, RuleId, Semantics};
 use pilotfish_config::StringMatch;
 use pilotfish_config::kubernetes::{HttpIngressPath, Ingress, IngressRule, PathType};
 use pilotfish_config::networking::{

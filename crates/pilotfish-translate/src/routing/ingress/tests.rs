@@ -22,7 +22,7 @@ const PATH: &str = "backend: {service: {name: web, port: {number: 80}}}";
 /// Rules by name, with their paths and gateways.
 fn rules(world: &Arc<World>) -> Vec<String> {
     let rules = ask(world, &IngressRules);
-    let paths = |rule: &crate::routing::virtual_service::Rule| -> Vec<String> {
+    let paths = |rule: &crate::routing::Rule| -> Vec<String> {
         rule.http
             .iter()
             .map(|route| format!("{:?}", route.r#match.first().map(|m| m.uri.clone().unwrap())))

@@ -1,6 +1,6 @@
 //! Short names in VirtualServices: of hosts, of gateways.
 
-use super::MESH;
+use crate::routing::ir::MESH;
 use crate::services::short_name::Domain;
 use pilotfish_config::networking::{Destination, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_model::Namespace;

@@ -10,7 +10,7 @@ use crate::scope::{Scope, ServiceIn};
 use crate::policy::security::{grpc_filters, Subject};
 use crate::services::service_address::AddressView;
 use crate::proxy::targets::TargetsOf;
-use crate::routing::virtual_service::cluster_name;
+use crate::routing::cluster_name;
 use crate::proxy::workload::{self, Identity};
 use crate::engine::{Cx, Encoded};
 use crate::proxy::Proxy;

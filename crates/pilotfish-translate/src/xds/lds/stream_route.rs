@@ -5,7 +5,7 @@ use super::view::Base;
 use crate::engine::Cx;
 use crate::envoy::stat_name::{self, Names};
 use crate::policy::destination_rule::{Rule, rule_for};
-use crate::routing::virtual_service::{Rule as Routes, destination_cluster};
+use crate::routing::{Rule as Routes, destination_cluster};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::RouteDestination;
 use pilotfish_model::{Hostname, ObjectRef, Port, Service, ServiceKey};

@@ -7,7 +7,7 @@ use crate::policy::telemetry::tracing::Tags;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
 use crate::proxy::{InterceptionMode, Proxy, ProxyKind, proxy_config};
-use crate::routing::virtual_service::SourceLabelKeys;
+use crate::routing::SourceLabelKeys;
 use crate::scope::Scope;
 use crate::services::service_address::{AddressView, Families};
 use pilotfish_config::extensions::WasmPlugin;

@@ -9,7 +9,7 @@ use super::view::Client;
 use crate::engine::Cx;
 use crate::policy::destination_rule::{Rule as DestinationRule, rule_for};
 use crate::proxy::ProxyKind;
-use crate::routing::virtual_service::{Semantics, destination_cluster};
+use crate::routing::{Semantics, destination_cluster};
 use crate::scope::{DefaultServiceExport, ServiceIn};
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
 use pilotfish_model::{Hostname, Namespace, ObjectRef, Service, ServiceKey};

@@ -2,7 +2,7 @@
 
 use super::view::RouteView;
 use crate::engine::Cx;
-use crate::routing::virtual_service::cluster_name;
+use crate::routing::cluster_name;
 use crate::scope::{EgressPolicy, OutboundPolicyOf};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;

@@ -10,7 +10,7 @@ use super::sidecar::{Rules, bracketed, host_port};
 use super::view::RouteView;
 use crate::engine::{Cx, Encoded};
 use crate::routing::gateway::{MergedOf, MergedServer};
-use crate::routing::virtual_service::{Header, RuleId, RulesFor};
+use crate::routing::{Header, RuleId, RulesFor};
 use pilotfish_model::{Hostname, Kind, ObjectRef};
 use pilotfish_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};

@@ -8,7 +8,7 @@ use super::fault;
 use super::sidecar::virtual_hosts;
 use super::view::RouteView;
 use crate::engine::{Cx, Encoded};
-use crate::routing::virtual_service::cluster_name;
+use crate::routing::cluster_name;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;

@@ -1,7 +1,7 @@
 //! Conditions on requests.
 
 use super::convert::string_matcher;
-use crate::routing::virtual_service::Semantics;
+use crate::routing::Semantics;
 use pilotfish_config::StringMatch;
 use pilotfish_config::networking::HttpMatchRequest;
 use pilotfish_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;

@@ -30,7 +30,6 @@ mod services;
 mod sidecar;
 mod view;
 
-pub(crate) use redirect::REPLACE_PREFIX;
 pub use view::{Client, RouteView};
 
 use crate::engine::{Batch, Cx, Encoded};

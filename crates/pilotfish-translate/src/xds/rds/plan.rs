@@ -2,8 +2,8 @@
 
 use super::services::{ServicesOn, is_routed};
 use crate::engine::{Cx, Query};
-use crate::routing::virtual_service::{Header, MeshRules, MeshRulesOf, RuleId};
-use crate::scope::Scope;
+use crate::routing::{Header, RuleId};
+use crate::scope::{MeshRules, MeshRulesOf, Scope};
 use pilotfish_model::{Hostname, Resolution, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;

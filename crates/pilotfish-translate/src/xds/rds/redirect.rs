@@ -1,6 +1,6 @@
 //! Answers that the proxy gives itself: redirects and direct responses.
 
-use crate::routing::virtual_service::Semantics;
+use crate::routing::ir::{REPLACE_PREFIX, Semantics};
 use pilotfish_config::networking::{HttpDirectResponse, HttpRedirect, RedirectPortSelection};
 use pilotfish_proto::envoy::config::core::v3::DataSource;
 use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
@@ -9,9 +9,6 @@ use pilotfish_proto::envoy::config::route::v3::redirect_action::{
 };
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::{DirectResponseAction, RedirectAction};
-
-/// What the path of a redirect begins with when only the prefix that matched is replaced: how the routes of the Gateway API say it.
-pub(crate) const REPLACE_PREFIX: &str = "%PREFIX()%";
 
 /// A redirect; `None` for a code that is no redirect.
 pub(super) fn redirect(to: &HttpRedirect, port: u32, tls: bool, semantics: Semantics) -> Option<Action> {

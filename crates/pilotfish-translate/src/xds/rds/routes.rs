@@ -10,7 +10,7 @@ use crate::engine::{Cx, Query};
 use crate::envoy::metadata;
 use crate::policy::destination_rule::rule_for;
 use crate::proxy::ProxyKind;
-use crate::routing::virtual_service::{Rule, RuleId, RuleOf, Source, cluster_name};
+use crate::routing::{Rule, RuleId, RuleOf, Source, cluster_name};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
 use pilotfish_model::{Hostname, ObjectRef, ServiceKey};

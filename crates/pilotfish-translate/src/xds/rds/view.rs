@@ -4,7 +4,7 @@ use crate::engine::Cx;
 use crate::policy::destination_rule::selector_labels;
 use crate::proxy::{Proxy, ProxyKind, proxy_config, workload};
 use crate::routing::gateway::Bound;
-use crate::routing::virtual_service::{MESH, SourceLabelKeys};
+use crate::routing::{MESH, SourceLabelKeys};
 use crate::scope::Scope;
 use crate::services::service_address::{AddressView, Automatic, Families};
 use pilotfish_model::{ClusterId, Labels};

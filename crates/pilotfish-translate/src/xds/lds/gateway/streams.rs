@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use super::{Builder, TakenNames, auto_passthrough, tls};
 use crate::routing::gateway::MergedServer;
-use crate::routing::virtual_service::{Header, Rule, RuleOf, RulesFor};
+use crate::routing::{Header, Rule, RuleOf, RulesFor};
 use crate::xds::lds::filters;
 use crate::xds::lds::stream_route::StreamRoutes;
 use pilotfish_config::networking::{RouteDestination, ServerTlsMode};

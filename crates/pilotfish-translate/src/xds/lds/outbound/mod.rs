@@ -162,8 +162,6 @@ pub(super) fn unknown_destination(cx: &Cx<'_>, view: &OutboundView) -> String {
     match &*cx.get(&OutboundPolicyOf(view.base.scope.clone())) {
         EgressPolicy::AllowAny => "PassthroughCluster".to_owned(),
         EgressPolicy::RegistryOnly => "BlackHoleCluster".to_owned(),
-        EgressPolicy::Proxy(proxy) => {
-            crate::routing::virtual_service::cluster_name(proxy.port, &proxy.subset, &proxy.host)
-        }
+        EgressPolicy::Proxy(proxy) => crate::routing::cluster_name(proxy.port, &proxy.subset, &proxy.host),
     }
 }

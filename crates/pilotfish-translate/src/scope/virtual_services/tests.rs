@@ -1,5 +1,6 @@
-use super::{MeshRulesOf, RuleId, RuleOf, StreamRulesFor};
+use super::{MeshRulesOf, RuleOf, StreamRulesFor};
 use crate::proxy::ProxyKind;
+use crate::routing::RuleId;
 use crate::scope::Scope;
 use crate::testing::{ask, world_of};
 use pilotfish_config::{Limits, read};

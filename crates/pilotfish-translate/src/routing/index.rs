@@ -1,16 +1,14 @@
 //! Which rules there are, by who sees them behind which gateway.
 
-use super::Header;
+use super::ir::{Header, Rule, RuleId};
+use super::virtual_service;
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::ApiRules;
 use crate::routing::ingress::IngressRules;
 use pilotfish_config::networking::VirtualService;
-use pilotfish_model::{ExportTo, Namespace};
+use pilotfish_model::{ExportTo, Kind, Namespace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The gateway of sidecars.
-pub const MESH: &str = "mesh";
 
 /// All rules, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +20,7 @@ impl Query for AllRules {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut headers: Vec<Arc<Header>> = cx
             .objects::<VirtualService>()
-            .filter_map(|object| Header::of(&object, cx.domain()))
+            .filter_map(|object| virtual_service::header(&object, cx.domain()))
             .map(Arc::new)
             .collect();
         headers.extend(cx.get(&IngressRules).values().map(|(header, _)| header.clone()));
@@ -91,7 +89,7 @@ fn add(rules: &mut ByGateway, header: &Arc<Header>) {
 pub struct RulesFor {
     /// Who looks.
     pub namespace: Namespace,
-    /// The gateway as `namespace/name`, or [`MESH`].
+    /// The gateway as `namespace/name`, or [`MESH`](super::ir::MESH).
     pub gateway: Arc<str>,
 }
 
@@ -105,5 +103,26 @@ impl Query for RulesFor {
         };
         let public = index.public.get(&self.gateway).cloned().unwrap_or_default();
         of(&index.private).into_iter().chain(of(&index.exported)).chain(public).collect()
+    }
+}
+
+/// A rule by its id; `None` when it is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RuleOf(pub RuleId);
+
+impl Query for RuleOf {
+    type Output = Option<Arc<Rule>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        match self.0.source {
+            Kind::HttpRoute | Kind::TcpRoute | Kind::TlsRoute => {
+                cx.get(&ApiRules).get(&self.0).map(|(_, rule)| rule.clone())
+            }
+            Kind::Ingress => cx.get(&IngressRules).get(&self.0).map(|(_, rule)| rule.clone()),
+            _ => {
+                let object = cx.object::<VirtualService>(&self.0.namespace, &self.0.name)?;
+                Some(Arc::new(virtual_service::read(cx, &object)))
+            }
+        }
     }
 }

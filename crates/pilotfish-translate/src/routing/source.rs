@@ -1,6 +1,6 @@
 //! Conditions on the source of traffic: they are decided here, so that a proxy gets only the routes that concern it.
 
-use super::MESH;
+use super::ir::MESH;
 use crate::engine::{Cx, Query};
 use pilotfish_config::networking::{HttpMatchRequest, L4MatchAttributes, TlsMatchAttributes, VirtualService};
 use pilotfish_model::{Labels, Namespace, label_subset};

@@ -31,7 +31,7 @@ impl ServerHost {
 }
 
 /// The hosts that both a server and a rule have: of each pair that meets, the narrower.
-pub(super) fn common(server: &[ServerHost], rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
+pub(crate) fn common(server: &[ServerHost], rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
     let mut out: Vec<Hostname> = Vec::new();
     for ours in server.iter().filter(|host| host.is_for(namespace)).map(|host| &host.host) {
         for theirs in rule {

@@ -1,9 +1,8 @@
 //! The rules of sidecars: which rule serves which host, for one egress listener of a scope.
 
-use super::Rule;
-use super::{Header, MESH, RuleOf, RulesFor, Semantics};
+use super::{EgressOf, Scope};
 use crate::engine::{Cx, Query};
-use crate::scope::{EgressOf, Scope};
+use crate::routing::{Header, MESH, Rule, RuleOf, RulesFor, Semantics};
 use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,3 +95,6 @@ impl Query for StreamRulesFor {
         ids.filter_map(|id| Option::clone(&cx.get(&id))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Gateways in their common form, whatever kind of object they were made from.
+
+use pilotfish_config::networking::Server;
+use pilotfish_model::{Hostname, Kind, Namespace, ObjectRef};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which gateway: the kind of object that it comes from, and the name of the Gateway that it is, or would be in Istio.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GatewayId {
+    /// The kind of object that it comes from.
+    pub source: Kind,
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl GatewayId {
+    /// `namespace/name`: how VirtualServices name it.
+    #[must_use]
+    pub fn reference(&self) -> Arc<str> {
+        format!("{}/{}", self.namespace, self.name).into()
+    }
+}
+
+/// Which routers have a gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Those with these labels; all for none.
+    Labels(BTreeMap<String, String>),
+    /// Those that these Services of the gateway's namespace lead to.
+    Services(Vec<Hostname>),
+}
+
+/// What decides who has a gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Which gateway.
+    pub id: GatewayId,
+    /// Which routers have it.
+    pub selection: Selection,
+    /// Creation time: the oldest wins.
+    pub created: i64,
+}
+
+impl Header {
+    /// The order in which the first gateway wins.
+    #[must_use]
+    pub fn precedence(&self) -> (i64, &str, &str) {
+        (self.created, &self.id.name, self.id.namespace.as_str())
+    }
+}
+
+/// A gateway with its servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gateway {
+    /// Which gateway.
+    pub id: GatewayId,
+    /// What it listens on.
+    pub servers: Vec<Server>,
+    /// The objects that made it.
+    pub provenance: Vec<ObjectRef>,
+}

@@ -1,0 +1,15 @@
+//! The common form (intermediate representation) of VirtualServices and gateways. Ingresses and the objects of the Gateway API are read
+//! into it, too, so that nothing behind it knows more than one kind of route or of gateway.
+//!
+//! Headers (hosts, gateways, visibility) are apart from content (routes, servers), so that a change of some route does not
+//! make anybody look again for who serves a host.
+
+mod destination;
+mod gateway;
+mod server_host;
+mod virtual_service;
+
+pub(crate) use destination::{cluster_name, destination_cluster};
+pub(crate) use gateway::{Gateway, GatewayId, Header as GatewayHeader, Selection};
+pub(crate) use server_host::{ServerHost, common};
+pub(crate) use virtual_service::{Header, MESH, REPLACE_PREFIX, Rule, RuleId, Semantics};

@@ -1,0 +1,85 @@
+//! One VirtualService, read into the common form.
+
+use super::delegate::merge_routes;
+use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
+use crate::engine::{Cx, reference};
+use crate::routing::ir::{Header, MESH, Rule, RuleId, Semantics};
+use crate::services::short_name::Domain;
+use pilotfish_config::networking::{Delegate, VirtualService};
+use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
+
+/// The header of a VirtualService; one without hosts is a delegate and no rule.
+pub(crate) fn header(object: &Typed<VirtualService>, domain: &Domain) -> Option<Header> {
+    let namespace = object.namespace();
+    if object.hosts.is_empty() {
+        return None;
+    }
+    let hosts = object.hosts.iter();
+    let hosts = hosts.filter_map(|host| Hostname::parse(&domain.qualify(host, namespace)).ok());
+    let gateways = match object.gateways.as_slice() {
+        [] => vec![MESH.into()],
+        names => names.iter().map(|name| gateway_name(name, namespace)).collect(),
+    };
+    Some(Header {
+        id: RuleId {
+            source: Kind::VirtualService,
+            namespace: namespace.clone(),
+            name: object.key().name.clone(),
+        },
+        hosts: hosts.collect(),
+        gateways,
+        export_to: ExportTo::parse(object.export_to.iter().map(String::as_str), namespace),
+        delegates: object.http.iter().any(|route| route.delegate.is_some()),
+        has_streams: !object.tls.is_empty() || !object.tcp.is_empty(),
+        created: object.meta().created,
+        semantics: Semantics::Istio,
+    })
+}
+
+/// Reads a VirtualService; routes to a delegate that is missing, hidden or contradicts are left out.
+pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> Rule {
+    let (namespace, domain) = (object.namespace(), cx.domain());
+    let mut provenance = vec![reference(object)];
+    let mut http = Vec::with_capacity(object.http.len());
+    for route in object.http.iter().map(|route| complete_route(route, namespace, domain)) {
+        let Some(delegate) = &route.delegate else {
+            http.push(route);
+            continue;
+        };
+        let Some(found) = delegate_of(cx, delegate, namespace) else { continue };
+        provenance.push(reference(&found));
+        let routes = found.http.iter().map(|leaf| complete_route(leaf, found.namespace(), domain));
+        http.extend(merge_routes(&route, routes));
+    }
+    Rule {
+        id: RuleId {
+            source: Kind::VirtualService,
+            namespace: namespace.clone(),
+            name: object.key().name.clone(),
+        },
+        semantics: Semantics::Istio,
+        http,
+        tls: object.tls.iter().map(|route| complete_tls(route, namespace, domain)).collect(),
+        tcp: object.tcp.iter().map(|route| complete_tcp(route, namespace, domain)).collect(),
+        provenance,
+    }
+}
+
+fn delegate_key(delegate: &Delegate, root: &Namespace) -> ObjectKey {
+    let namespace = match delegate.namespace.as_str() {
+        "" => root.clone(),
+        namespace => namespace.into(),
+    };
+    ObjectKey::new(Kind::VirtualService, namespace, delegate.name.as_str())
+}
+
+/// The delegate, if there is one that the root's namespace may see. A VirtualService with hosts is none.
+fn delegate_of(cx: &Cx<'_>, delegate: &Delegate, root: &Namespace) -> Option<Typed<VirtualService>> {
+    let key = delegate_key(delegate, root);
+    let object = cx.object::<VirtualService>(&key.namespace, &key.name)?;
+    let export_to = ExportTo::parse(object.export_to.iter().map(String::as_str), &key.namespace);
+    let mesh = cx.mesh();
+    let default = mesh.default_virtual_service_export_to.iter().map(String::as_str);
+    let visible = export_to.visible_to(root, &ExportTo::parse(default, &key.namespace));
+    (object.hosts.is_empty() && visible).then_some(object)
+}
