@@ -1,8 +1,7 @@
 //! Patches as they are written in objects, with their values read.
 
 use super::value::parse;
-use crate::engine::reference;
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, reference};
 use pilotfish_config::Problem;
 use pilotfish_config::networking::{
     ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, EnvoyFilter, PatchOperation,

@@ -6,8 +6,7 @@
 //! Each level overrides the one before unless it leaves the mode unset. Of several policies of one level the oldest
 //! counts. Only a workload's own namespace has workload policies: a selector in the root namespace selects nothing.
 
-use crate::engine::reference;
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, reference};
 use pilotfish_config::security::{MutualTls, MutualTlsMode, PeerAuthentication};
 use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed, label_subset};
 use std::collections::BTreeMap;

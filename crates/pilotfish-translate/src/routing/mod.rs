@@ -18,7 +18,5 @@ mod source;
 mod virtual_service;
 
 pub(crate) use index::{RuleOf, RulesFor};
-pub(crate) use ir::{
-    Header, MESH, REPLACE_PREFIX, Rule, RuleId, Semantics, cluster_name, destination_cluster,
-};
+pub(crate) use ir::{Header, MESH, Rule, RuleId, Semantics, cluster_name, destination_cluster};
 pub(crate) use source::{Source, SourceLabelKeys};

@@ -13,10 +13,10 @@ mod services;
 mod virtual_services;
 mod visible;
 
-pub use egress::{Egress, EgressOf, EgressPolicy, EgressProxy, Imports, OutboundPolicyOf};
-pub use services::{ListenerServicesOf, ServiceIn, Services, ServicesOf};
+pub use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
+pub use services::{ListenerServicesOf, ServiceIn, ServicesOf};
 pub use virtual_services::{MeshRules, MeshRulesOf, StreamRulesFor};
-pub use visible::{DefaultServiceExport, VisibleServices, VisibleTo};
+pub use visible::{DefaultServiceExport, VisibleTo};
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind, workload};

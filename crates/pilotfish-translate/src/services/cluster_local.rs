@@ -1,7 +1,6 @@
 //! Hosts whose endpoints in other clusters are hidden (`serviceSettings` of the mesh config, with defaults).
 
-use crate::engine::SINGLETON;
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, SINGLETON};
 use crate::services::short_name::Domain;
 use pilotfish_config::mesh::{MeshConfig, ServiceSettings};
 use pilotfish_model::{Hostname, Namespace, World};

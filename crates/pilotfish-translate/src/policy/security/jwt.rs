@@ -1,10 +1,9 @@
 //! RequestAuthentication: tokens are checked where there are any. Whether there must be one is for AuthorizationPolicies.
 
 use super::Subject;
-use super::provider::cluster_of;
 use crate::engine::{Cx, reference};
-use crate::xds::lds::filters;
-use crate::xds::lds::tcp_proxy::duration;
+use crate::envoy::{duration, filters};
+use crate::policy::provider::cluster_of;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use pilotfish_config::security::{JwtRule, RequestAuthentication};
 use pilotfish_model::ObjectRef;
@@ -110,7 +109,7 @@ fn keys(cx: &Cx<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     JwksSourceSpecifier::RemoteJwks(RemoteJwks {
         http_uri: Some(HttpUri {
             uri: rule.jwks_uri.clone(),
-            timeout: rule.timeout.and_then(duration).or(Some(FETCH)),
+            timeout: rule.timeout.map(duration).or(Some(FETCH)),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(cluster)),
         }),
         cache_duration: Some(KEEP),

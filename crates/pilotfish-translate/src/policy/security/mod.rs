@@ -6,10 +6,8 @@
 
 mod authorization;
 mod jwt;
-mod provider;
 mod select;
 
-pub use provider::{Named, cluster_of};
 pub use select::Subject;
 
 use crate::engine::{Cx, Query};

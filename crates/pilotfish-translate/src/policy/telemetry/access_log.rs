@@ -1,9 +1,8 @@
 //! Access logs: where connections and requests are logged, by Telemetry, else by the mesh settings.
 
 use super::format;
-use super::provider;
 use crate::engine::Cx;
-use crate::policy::security::{Named, cluster_of};
+use crate::policy::provider::{self, Named, cluster_of};
 use pilotfish_config::mesh::{ExtensionProvider, MeshConfig};
 use pilotfish_config::telemetry::{AccessLogging, LogFilter, LogSelector, Telemetry, WorkloadMode};
 use pilotfish_model::Typed;

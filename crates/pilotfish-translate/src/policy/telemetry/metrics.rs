@@ -2,6 +2,7 @@
 
 use super::applicable;
 use crate::engine::Cx;
+use crate::envoy::ListenerClass;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::telemetry::{
     IstioMetric, MetricSelector, Metrics, MetricsOverrides, TagOperation, TagOverride, WorkloadMode,
@@ -13,17 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the filter, for HTTP and for TCP.
 pub const FILTER: &str = "istio.stats";
-
-/// Which side of the traffic a listener is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ListenerClass {
-    /// To a sidecar's workload.
-    Inbound,
-    /// From a sidecar's workload.
-    Outbound,
-    /// Through a gateway.
-    Gateway,
-}
 
 /// The configurations of the metrics filters for a proxy's listeners of a class: one for each provider that proxies report to,
 /// by name.

@@ -8,7 +8,6 @@
 pub mod access_log;
 mod format;
 pub mod metrics;
-mod provider;
 pub mod tracing;
 
 use crate::engine::{Cx, Query};

@@ -1,9 +1,8 @@
 //! Tracing: how many requests, where to, and with which tags; by Telemetry, else by the proxy's own settings.
 
-use super::provider;
 use crate::engine::Cx;
-use crate::xds::lds::tcp_proxy::duration;
-use crate::policy::security::{cluster_of, Named};
+use crate::envoy::duration;
+use crate::policy::provider::{self, Named, cluster_of};
 use pilotfish_config::mesh::{
     ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ProxyConfig, TraceContextOption,
     ZipkinTracingProvider,
@@ -191,7 +190,7 @@ fn of_provider(cx: &Cx<'_>, found: &ExtensionProvider, tags: &Tags) -> Option<Fo
 
 fn of_zipkin(written: &ZipkinTracingProvider, service: &Named) -> ZipkinConfig {
     let path = if written.path.is_empty() { "/api/v2/spans" } else { &written.path };
-    let timeout = written.timeout.and_then(duration).or(Some(TIMEOUT));
+    let timeout = written.timeout.map(duration).or(Some(TIMEOUT));
     let uri = format!("http://{}{path}", service.host);
     ZipkinConfig {
         collector_endpoint_version: zipkin_config::CollectorEndpointVersion::HttpJson.into(),
@@ -218,12 +217,12 @@ fn of_open_telemetry(
         OpenTelemetryConfig { service_name: tags.service_name.to_string(), ..Default::default() };
     if let Some(http) = &written.http {
         let uri = join(&service.host, &http.path);
-        let timeout = http.timeout.and_then(duration);
+        let timeout = http.timeout.map(duration);
         config.http_service = Some(provider::http(&service, uri, timeout, &http.headers));
     } else {
         let mut grpc = provider::grpc(&service);
         if let Some(settings) = &written.grpc {
-            grpc.timeout = settings.timeout.and_then(duration);
+            grpc.timeout = settings.timeout.map(duration);
             grpc.initial_metadata = settings.initial_metadata.iter().map(provider::header_value).collect();
         }
         config.grpc_service = Some(grpc);
@@ -258,13 +257,13 @@ fn dynatrace_sampler(
         None => {
             let http = written.http.as_ref()?;
             let uri = join(&service.host, "api/v2/samplingConfiguration");
-            provider::http(service, uri, http.timeout.and_then(duration), &http.headers)
+            provider::http(service, uri, http.timeout.map(duration), &http.headers)
         }
         Some(api) => {
             let named = cluster_of(cx, &api.service, api.port)?;
             let http = api.http.as_ref()?;
             let uri = join(&named.host, &http.path);
-            provider::http(&named, uri, http.timeout.and_then(duration), &http.headers)
+            provider::http(&named, uri, http.timeout.map(duration), &http.headers)
         }
     };
     let config = DynatraceSamplerConfig {

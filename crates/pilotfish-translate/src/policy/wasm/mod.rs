@@ -5,8 +5,8 @@ mod resource;
 pub use resource::{NAME_PREFIX, extension_config};
 
 use crate::engine::Cx;
+use crate::envoy::ListenerClass;
 use crate::policy::attachment::concerns;
-use crate::policy::telemetry::metrics::ListenerClass;
 use pilotfish_config::WorkloadMode;
 use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
 use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed};

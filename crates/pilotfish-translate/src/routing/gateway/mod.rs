@@ -16,9 +16,9 @@ mod index;
 mod merge;
 mod server;
 
-pub use bound::{Bound, Reached};
+pub use bound::Bound;
 pub(crate) use index::{AllGateways, GatewayOf};
-pub use merge::{Merged, MergedOf, PortServers};
+pub use merge::{MergedOf, PortServers};
 pub use server::MergedServer;
 
 #[cfg(test)]

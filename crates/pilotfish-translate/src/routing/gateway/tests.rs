@@ -1,4 +1,5 @@
-use super::{AllGateways, Bound, MergedOf, Reached};
+use super::bound::Reached;
+use super::{AllGateways, Bound, MergedOf};
 use crate::routing::ir::GatewayId;
 use crate::testing::{ask, world_of};
 use pilotfish_config::{Limits, read};

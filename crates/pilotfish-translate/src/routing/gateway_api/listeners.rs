@@ -1,8 +1,7 @@
 //! Listeners of a Gateway: the server that each becomes, and which routes may attach.
 
 use super::gateways::internal_name;
-use super::grants;
-use super::{ACCEPTED, REF_NOT_PERMITTED, RESOLVED_REFS};
+use super::{ACCEPTED, REF_NOT_PERMITTED, RESOLVED_REFS, grants};
 use crate::engine::Cx;
 use crate::routing::ir::ServerHost;
 use pilotfish_config::gateway_api::{

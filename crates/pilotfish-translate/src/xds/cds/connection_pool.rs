@@ -1,10 +1,10 @@
 //! Limits of connections and requests.
 
 use super::draft::Draft;
+use crate::envoy::duration;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ConnectionPoolSettings, H2UpgradePolicy, RetryBudget, TcpKeepalive};
 use pilotfish_model::Port;
-use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::{Thresholds, thresholds};
 use pilotfish_proto::envoy::config::cluster::v3::{CircuitBreakers, UpstreamConnectionOptions};
 use pilotfish_proto::envoy::config::core::v3;
@@ -15,14 +15,6 @@ use pilotfish_proto::envoy::r#type::v3::Percent;
 const DEFAULT_BUDGET_PERCENT: f64 = 0.2;
 /// Retries that a budget allows however few requests there are.
 const DEFAULT_BUDGET_CONCURRENCY: u32 = 3;
-
-/// A duration as protobuf has it.
-pub(super) fn duration(duration: pilotfish_config::Duration) -> Duration {
-    Duration {
-        seconds: i64::try_from(duration.0.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(duration.0.subsec_nanos()).unwrap_or(0),
-    }
-}
 
 /// No limits: Envoy's own defaults are too low for a mesh.
 pub(super) fn no_limits() -> Thresholds {

@@ -1,11 +1,12 @@
 //! The clusters that every proxy has: for traffic that no service is known for.
 
-use super::connection_pool::{breakers, duration, keepalive, no_limits};
+use super::connection_pool::{breakers, keepalive, no_limits};
 use super::draft::Draft;
 use super::finish::finish;
 use super::names::stat_name;
 use super::view::{Client, Families};
 use crate::engine::{Cx, Encoded};
+use crate::envoy::duration;
 use crate::envoy_filter::Context;
 use crate::proxy::ProxyKind;
 use pilotfish_config::mesh::MeshConfig;

@@ -1,7 +1,7 @@
 //! Load balancing.
 
-use super::connection_pool::duration;
 use super::draft::Draft;
+use crate::envoy::duration;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{
     ConsistentHashLb, LoadBalancerSettings, LocalityLoadBalancerSetting, SimpleLb,

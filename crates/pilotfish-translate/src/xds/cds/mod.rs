@@ -25,10 +25,9 @@ mod sni_dnat;
 mod tls;
 mod view;
 
-pub use fixed::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
 pub(crate) use grpc::common_tls as grpc_tls;
-pub use names::{inbound_name, outbound_name, sni_name};
-pub use view::{Certificates, Client, ClusterView, Families};
+pub use names::sni_name;
+pub use view::ClusterView;
 
 use crate::engine::{Batch, Cx};
 use crate::proxy::ProxyKind;

@@ -7,6 +7,7 @@ use super::tls::{self, Peer};
 use super::view::{Client, Families};
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
 use crate::engine::{Batch, Cx, Encoded, Query};
+use crate::envoy::duration;
 use crate::envoy::metadata::{config_path, flag, list, text};
 use crate::envoy::stat_name::Names;
 use crate::policy::destination_rule::{Policy, Rule, rule_for};
@@ -218,7 +219,7 @@ impl<'a> Context<'a> {
         };
         let cluster = &mut draft.cluster;
         cluster.dns_lookup_family = family as i32;
-        cluster.dns_refresh_rate = self.mesh.dns_refresh_rate.map(connection_pool::duration);
+        cluster.dns_refresh_rate = self.mesh.dns_refresh_rate.map(duration);
         cluster.dns_jitter = Some(DNS_JITTER);
         cluster.respect_dns_ttl = true;
         cluster.typed_dns_resolver_config = Some(TypedExtensionConfig {

@@ -1,7 +1,7 @@
 //! Ejection of failing endpoints.
 
-use super::connection_pool::duration;
 use super::draft::Draft;
+use crate::envoy::duration;
 use pilotfish_config::networking::OutlierDetection;
 use pilotfish_proto::envoy::config::cluster::v3;
 use pilotfish_proto::envoy::r#type::v3::Percent;

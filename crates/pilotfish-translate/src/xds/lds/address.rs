@@ -1,7 +1,7 @@
 //! Addresses and names of listeners, and settings that all of them have.
 
-use super::tcp_proxy::duration;
 use crate::engine::Cx;
+use crate::envoy::duration;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{Address, Pipe, SocketAddress, address, socket_address};
 use pilotfish_proto::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
@@ -31,7 +31,7 @@ pub(crate) fn of(bind: &str, port: u32) -> Address {
 
 /// How long listener filters may wait for the client's first bytes.
 pub(crate) fn detection_timeout(cx: &Cx<'_>) -> Option<Duration> {
-    cx.mesh().protocol_detection_timeout.and_then(duration)
+    cx.mesh().protocol_detection_timeout.map(duration)
 }
 
 /// Balancing of connections over threads.

@@ -1,10 +1,9 @@
 //! The HTTP connection manager: what all have in common, and what tells both directions of sidecars and routers apart.
 
-use super::filters::{self, Side};
 use super::tcp_proxy::written_duration;
 use super::view::Base;
 use crate::engine::Cx;
-use crate::envoy::header_case;
+use crate::envoy::{ListenerClass, filters, header_case};
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use pilotfish_config::mesh::{
     ForwardClientCertDetails as Forward, MetadataExchangeMode, NormalizationType, ProxyConfig, ProxyHeaders,
@@ -31,8 +30,8 @@ use pilotfish_proto::{Duration, config_any};
 pub(crate) struct Manager<'a> {
     /// The proxy.
     pub(crate) base: &'a Base,
-    /// On which side of requests it is.
-    pub(crate) side: Side,
+    /// Which side of requests it is on.
+    pub(crate) class: ListenerClass,
     /// The prefix of its statistics.
     pub(crate) stat_prefix: String,
     /// Where its routes come from.
@@ -77,10 +76,10 @@ impl Manager<'_> {
         };
         normalize_paths(cx, &mut manager);
         apply_headers(headers, &mut manager);
-        match self.side {
-            Side::Client => manager.server_name = written_server_name(headers).unwrap_or_default(),
-            Side::Server => self.apply_server(&config, &mut manager),
-            Side::Gateway => apply_gateway(&config, &mut manager),
+        match self.class {
+            ListenerClass::Outbound => manager.server_name = written_server_name(headers).unwrap_or_default(),
+            ListenerClass::Inbound => self.apply_server(&config, &mut manager),
+            ListenerClass::Gateway => apply_gateway(&config, &mut manager),
         }
         manager
     }
@@ -121,11 +120,11 @@ impl Manager<'_> {
         if self.base.istio_filters {
             let within = headers.and_then(|headers| headers.metadata_exchange_headers.as_ref());
             let in_mesh = within.is_some_and(|within| within.mode == MetadataExchangeMode::InMesh);
-            list.push(filters::http_metadata_exchange(self.side, in_mesh));
+            list.push(filters::http_metadata_exchange(self.class, in_mesh));
         }
         list.extend(self.policies.http(self.port));
         list.extend(filters::grpc(self.protocol));
-        if self.base.istio_filters && self.side != Side::Server {
+        if self.base.istio_filters && self.class != ListenerClass::Inbound {
             list.push(filters::alpn());
         }
         list.extend([filters::fault(), filters::cors()]);

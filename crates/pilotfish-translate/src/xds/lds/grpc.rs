@@ -3,17 +3,17 @@
 //! A client asks for `host:port` and gets the name of its routes; a server asks by a name that holds its address and gets
 //! one filter chain, with mutual TLS or without.
 
-use crate::xds::cds::grpc_tls;
-use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use super::view::policy_labels;
-use crate::scope::{Scope, ServiceIn};
-use crate::policy::security::{grpc_filters, Subject};
-use crate::services::service_address::AddressView;
-use crate::proxy::targets::TargetsOf;
-use crate::routing::cluster_name;
-use crate::proxy::workload::{self, Identity};
 use crate::engine::{Cx, Encoded};
+use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
+use crate::policy::security::{Subject, grpc_filters};
 use crate::proxy::Proxy;
+use crate::proxy::targets::TargetsOf;
+use crate::proxy::workload::{self, Identity};
+use crate::routing::cluster_name;
+use crate::scope::{Scope, ServiceIn};
+use crate::services::service_address::AddressView;
+use crate::xds::cds::grpc_tls;
 use pilotfish_model::{Hostname, Labels, ObjectRef, Service};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::core::v3::address::Address as AddressKind;

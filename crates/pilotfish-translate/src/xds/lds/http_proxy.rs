@@ -2,11 +2,11 @@
 
 use super::address;
 use super::connection_manager::{Manager, by_name};
-use super::filters::Side;
 use super::policies::PoliciesOf;
 use super::view::OutboundView;
 use super::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::engine::{Cx, Encoded};
+use crate::envoy::ListenerClass;
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{Http1ProtocolOptions, TrafficDirection};
@@ -24,10 +24,10 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
     let loopbacks = view.base.families.loopbacks();
     let bind = loopbacks.first().copied()?;
     let name = address::name(bind, port);
-    let policies = cx.get(&PoliciesOf(view.base.clone(), Side::Client));
+    let policies = cx.get(&PoliciesOf(view.base.clone(), ListenerClass::Outbound));
     let manager = Manager {
         base: &view.base,
-        side: Side::Client,
+        class: ListenerClass::Outbound,
         stat_prefix: format!("outbound_{bind}_{port};"),
         routes: by_name(ROUTES),
         protocol: Protocol::HttpProxy,

@@ -5,7 +5,6 @@
 
 mod address;
 mod connection_manager;
-pub(crate) mod filters;
 mod gateway;
 mod grpc;
 mod http_proxy;
@@ -20,8 +19,8 @@ mod view;
 mod virtual_outbound;
 
 pub use gateway::GatewayView;
-pub use grpc::{GrpcView, Served};
-pub use view::{Base, InboundView, OutboundView, SidecarView};
+pub use grpc::GrpcView;
+pub use view::{OutboundView, SidecarView};
 
 use crate::engine::{Batch, Cx, Encoded};
 use crate::proxy::{Proxy, ProxyKind};

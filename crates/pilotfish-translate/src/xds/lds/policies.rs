@@ -1,13 +1,12 @@
 //! What policies put into listeners: who may pass, what is logged, measured and traced.
 
-use super::filters::{self, Side};
 use super::view::Base;
 use crate::engine::{Cx, Query, reference};
+use crate::envoy::{ListenerClass, filters};
 use crate::policy::security::{Filters, FiltersFor, Subject};
 use crate::policy::telemetry::access_log::{self, AccessLogs};
-use crate::policy::telemetry::applicable;
-use crate::policy::telemetry::metrics::{self, ListenerClass};
 use crate::policy::telemetry::tracing::{self, Traced};
+use crate::policy::telemetry::{applicable, metrics};
 use crate::policy::wasm::{Plugins, Traffic};
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use pilotfish_config::extensions::PluginPhase;
@@ -35,27 +34,26 @@ pub(crate) struct Policies {
 
 /// The policies of one side of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PoliciesOf(pub(crate) Arc<Base>, pub(crate) Side);
+pub(crate) struct PoliciesOf(pub(crate) Arc<Base>, pub(crate) ListenerClass);
 
 impl Query for PoliciesOf {
     type Output = Policies;
 
     fn compute(&self, cx: &Cx<'_>) -> Policies {
-        let Self(base, side) = self;
+        let Self(base, class) = self;
         let (namespace, labels) = (&base.scope.namespace, &base.labels);
-        let class = side.class();
-        let role = if *side == Side::Server { WorkloadMode::Server } else { WorkloadMode::Client };
-        let security = if *side == Side::Client {
+        let role = if *class == ListenerClass::Inbound { WorkloadMode::Server } else { WorkloadMode::Client };
+        let security = if *class == ListenerClass::Outbound {
             Arc::default()
         } else {
             let (namespace, labels) = (namespace.clone(), labels.clone());
-            cx.get(&FiltersFor(Subject { namespace, labels, is_gateway: *side == Side::Gateway }))
+            cx.get(&FiltersFor(Subject { namespace, labels, is_gateway: *class == ListenerClass::Gateway }))
         };
         let telemetries = applicable(cx, namespace, labels);
         let config = cx.get(&EffectiveProxyConfig(base.proxy_config.clone()));
         // Modules are fetched by Istio's agent, and only Istio's Envoy measures.
         let (plugins, metrics) = if base.istio_filters {
-            (Plugins::of(cx, namespace, labels), metrics::filters(cx, namespace, labels, class))
+            (Plugins::of(cx, namespace, labels), metrics::filters(cx, namespace, labels, *class))
         } else {
             (Plugins::default(), Vec::new())
         };
@@ -65,7 +63,7 @@ impl Query for PoliciesOf {
         Policies {
             logs: access_log::of(cx, &telemetries, role),
             traced: tracing::of(cx, &telemetries, role, &config, &base.tags),
-            class,
+            class: *class,
             security,
             plugins,
             metrics,

@@ -1,6 +1,6 @@
 //! The TCP proxy: where a stream of bytes is sent, and for how long.
 
-use super::filters;
+use crate::envoy::{duration, filters};
 use crate::policy::destination_rule::Rule;
 use pilotfish_config::Duration as Written;
 use pilotfish_model::Protocol;
@@ -44,7 +44,7 @@ pub(crate) struct Stream<'a> {
 
 /// A duration of a proxy's metadata, as Go writes durations; `None` for none, or for what is no duration.
 pub(crate) fn written_duration(text: &str) -> Option<Duration> {
-    Written::parse(text).ok().and_then(duration)
+    Written::parse(text).ok().map(duration)
 }
 
 impl Stream<'_> {
@@ -91,8 +91,8 @@ fn apply(rule: &Rule, subset: &str, proxy: &mut TcpProxy) {
     let host = rule.policy.as_ref();
     let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
     if let Some(pool) = host.and_then(|policy| policy.connection_pool.as_ref()?.tcp.as_ref()) {
-        proxy.idle_timeout = pool.idle_timeout.and_then(duration).or(proxy.idle_timeout);
-        proxy.max_downstream_connection_duration = pool.max_connection_duration.and_then(duration);
+        proxy.idle_timeout = pool.idle_timeout.map(duration).or(proxy.idle_timeout);
+        proxy.max_downstream_connection_duration = pool.max_connection_duration.map(duration);
     }
     let balancer = |policy: Option<&pilotfish_config::networking::TrafficPolicy>| {
         policy?.load_balancer.as_ref().map(|balancer| {
@@ -115,12 +115,4 @@ fn apply(rule: &Rule, subset: &str, proxy: &mut TcpProxy) {
 
 fn authority(host: &str, port: u32) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// A duration as the wire has it.
-pub(crate) fn duration(written: Written) -> Option<Duration> {
-    Some(Duration {
-        seconds: i64::try_from(written.0.as_secs()).ok()?,
-        nanos: i32::try_from(written.0.subsec_nanos()).ok()?,
-    })
 }

@@ -1,12 +1,12 @@
 //! The listener where redirected traffic out of a workload arrives, and what happens to traffic that no other listener takes.
 
 use super::address;
-use super::filters::Side;
 use super::outbound::unknown_destination;
 use super::policies::{Policies, PoliciesOf};
 use super::tcp_proxy::{Stream, To};
 use super::view::OutboundView;
 use crate::engine::{Cx, Encoded};
+use crate::envoy::ListenerClass;
 use crate::proxy::InterceptionMode;
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
@@ -23,7 +23,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         return None;
     }
     let port = u32::try_from(cx.mesh().proxy_listen_port).ok()?;
-    let policies = cx.get(&PoliciesOf(view.base.clone(), Side::Client));
+    let policies = cx.get(&PoliciesOf(view.base.clone(), ListenerClass::Outbound));
     let bind = view.base.families.wildcards().first().copied().unwrap_or_default();
     let listener = Listener {
         name: NAME.to_owned(),

@@ -1,12 +1,13 @@
 //! Where a route sends requests: clusters by weight, rewrites, mirrors, timeouts.
 
-use super::convert::{duration, percent, whole_percent};
+use super::convert::{percent, whole_percent};
 use super::hash_policy::hash_policy;
 use super::headers::Operations;
 use super::retry::Retries;
 use super::routes::is_grpc;
 use super::view::Client;
 use crate::engine::Cx;
+use crate::envoy::duration;
 use crate::policy::destination_rule::{Rule as DestinationRule, rule_for};
 use crate::proxy::ProxyKind;
 use crate::routing::{Semantics, destination_cluster};

@@ -1,20 +1,11 @@
 //! Small values in Envoy's form.
 
+use pilotfish_config::StringMatch;
 use pilotfish_config::networking::Percent;
-use pilotfish_config::{Duration as ConfigDuration, StringMatch};
-use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use pilotfish_proto::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher};
 use pilotfish_proto::envoy::r#type::v3::FractionalPercent;
 use pilotfish_proto::envoy::r#type::v3::fractional_percent::DenominatorType;
-
-/// A duration; longer than proto can hold is cut to what it can.
-pub(super) fn duration(duration: ConfigDuration) -> Duration {
-    Duration {
-        seconds: i64::try_from(duration.0.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(duration.0.subsec_nanos()).unwrap_or(0),
-    }
-}
 
 /// A share with a fraction, in millionths; digits below are dropped.
 #[allow(

@@ -1,6 +1,7 @@
 //! Faults on purpose.
 
-use super::convert::{duration, percent, whole_percent};
+use super::convert::{percent, whole_percent};
+use crate::envoy::duration;
 use pilotfish_config::networking::{Abort, Delay, GRPC_STATUSES, HttpFaultInjection};
 use pilotfish_proto::envoy::extensions::filters::common::fault::v3::FaultDelay;
 use pilotfish_proto::envoy::extensions::filters::common::fault::v3::fault_delay::FaultDelaySecifier;

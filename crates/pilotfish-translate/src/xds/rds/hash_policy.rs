@@ -1,6 +1,6 @@
 //! Hash policies: which part of a request decides on the endpoint.
 
-use super::convert::duration;
+use crate::envoy::duration;
 use pilotfish_config::networking::{ConsistentHashLb, HttpCookie};
 use pilotfish_proto::envoy::config::route::v3::route_action::HashPolicy;
 use pilotfish_proto::envoy::config::route::v3::route_action::hash_policy::{

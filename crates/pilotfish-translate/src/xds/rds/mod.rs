@@ -30,7 +30,7 @@ mod services;
 mod sidecar;
 mod view;
 
-pub use view::{Client, RouteView};
+pub use view::RouteView;
 
 use crate::engine::{Batch, Cx, Encoded};
 use crate::proxy::ProxyKind;

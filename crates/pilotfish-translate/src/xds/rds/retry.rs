@@ -1,6 +1,6 @@
 //! Retry policies.
 
-use super::convert::duration;
+use crate::envoy::duration;
 use pilotfish_config::networking::HttpRetry;
 use pilotfish_proto::any;
 use pilotfish_proto::envoy::config::route::v3::RetryPolicy;

@@ -3,17 +3,14 @@
 use super::matchers;
 use super::rbac::{HTTP, MARKED, TCP, TCP_STATS};
 use crate::engine::Cx;
-use crate::policy::security::provider::{Named, cluster_of};
-use crate::xds::lds::filters;
-use crate::xds::lds::tcp_proxy::duration;
+use crate::envoy::{duration, filters};
+use crate::policy::provider::{self, Named, cluster_of};
 use pilotfish_config::mesh::{
     EnvoyExternalAuthorizationGrpcProvider as GrpcProvider,
     EnvoyExternalAuthorizationHttpProvider as HttpProvider, EnvoyExternalAuthorizationRequestBody as Body,
 };
 use pilotfish_proto::Duration;
-use pilotfish_proto::envoy::config::core::v3::{
-    ApiVersion, GrpcService, HeaderValue, HttpUri, grpc_service, http_uri,
-};
+use pilotfish_proto::envoy::config::core::v3::{ApiVersion, GrpcService, HeaderValue, HttpUri, http_uri};
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::http::ext_authz::v3::{
     AuthorizationRequest, AuthorizationResponse, BufferSettings, ExtAuthz, HttpService, ext_authz::Services,
@@ -83,7 +80,7 @@ fn http_service(provider: &HttpProvider, service: Named) -> HttpService {
     HttpService {
         server_uri: Some(HttpUri {
             uri: format!("http://{}", service.host),
-            timeout: provider.timeout.and_then(duration).or(Some(TIMEOUT)),
+            timeout: provider.timeout.map(duration).or(Some(TIMEOUT)),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(service.cluster)),
         }),
         path_prefix: provider.path_prefix.clone(),
@@ -95,16 +92,8 @@ fn http_service(provider: &HttpProvider, service: Named) -> HttpService {
 }
 
 fn of_grpc(provider: &GrpcProvider, service: Named) -> Option<Authorizer> {
-    let target = grpc_service::EnvoyGrpc {
-        cluster_name: service.cluster,
-        authority: service.host,
-        ..Default::default()
-    };
-    let service = GrpcService {
-        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(target)),
-        timeout: provider.timeout.and_then(duration).or(Some(TIMEOUT)),
-        ..Default::default()
-    };
+    let service =
+        GrpcService { timeout: provider.timeout.map(duration).or(Some(TIMEOUT)), ..provider::grpc(&service) };
     let http = ExtAuthz {
         transport_api_version: ApiVersion::V3.into(),
         failure_mode_allow: provider.fail_open,

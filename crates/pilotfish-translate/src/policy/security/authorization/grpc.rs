@@ -1,13 +1,12 @@
 //! AuthorizationPolicy for gRPC servers without a proxy, which know filters that deny or allow, and nothing else.
 
-use super::Subject;
 use super::condition::Untested;
-use super::matchers;
 use super::rbac::HTTP;
 use super::rule::Model;
 use super::trust_domain::TrustDomains;
+use super::{Subject, matchers};
 use crate::engine::{Cx, reference};
-use crate::xds::lds::filters;
+use crate::envoy::filters;
 use pilotfish_config::security::{AuthorizationAction, AuthorizationPolicy};
 use pilotfish_model::{ObjectRef, Typed};
 use pilotfish_proto::envoy::config::rbac::v3::permission::Rule;

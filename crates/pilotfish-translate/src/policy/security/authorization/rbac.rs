@@ -3,7 +3,7 @@
 use super::condition::Untested;
 use super::rule::{Model, never};
 use super::trust_domain::TrustDomains;
-use crate::xds::lds::filters;
+use crate::envoy::filters;
 use pilotfish_config::security::AuthorizationPolicy;
 use pilotfish_model::Typed;
 use pilotfish_proto::envoy::config::listener::v3::Filter;

@@ -2,10 +2,10 @@
 
 use super::chain::Chain;
 use super::{Builder, tls};
+use crate::envoy::ListenerClass;
 use crate::routing::gateway::{MergedServer, PortServers};
 use crate::xds::lds::address;
 use crate::xds::lds::connection_manager::{Manager, by_name};
-use crate::xds::lds::filters::Side;
 use pilotfish_model::Protocol;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 
@@ -43,7 +43,7 @@ fn filters(
 ) -> Vec<Filter> {
     let manager = Manager {
         base: &builder.view.base,
-        side: Side::Gateway,
+        class: ListenerClass::Gateway,
         stat_prefix,
         routes: by_name(route),
         port,

@@ -11,11 +11,11 @@ mod http;
 mod streams;
 mod tls;
 
-use super::filters::Side;
 use super::policies::{Policies, PoliciesOf};
 use super::view::Base;
-use super::{address, filters, overlap};
+use super::{address, overlap};
 use crate::engine::{Cx, Encoded};
+use crate::envoy::{ListenerClass, filters};
 use crate::proxy::Proxy;
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use crate::routing::gateway::{Bound, MergedOf, PortServers};
@@ -59,8 +59,11 @@ impl GatewayView {
 
     /// The listeners on a port, by address. One without filter chains, which Envoy refuses, is left out.
     pub(super) fn listeners(&self, cx: &Cx<'_>, port: u32) -> Vec<Encoded> {
-        let builder =
-            Builder { cx, view: self, policies: cx.get(&PoliciesOf(self.base.clone(), Side::Gateway)) };
+        let builder = Builder {
+            cx,
+            view: self,
+            policies: cx.get(&PoliciesOf(self.base.clone(), ListenerClass::Gateway)),
+        };
         let merged = cx.get(&MergedOf(self.gateways.clone()));
         let mut drafts: BTreeMap<&str, Draft> = BTreeMap::new();
         let mut taken = TakenNames::default();

@@ -2,9 +2,9 @@
 
 use super::chain::Chain;
 use super::{Builder, TakenNames, auto_passthrough, tls};
+use crate::envoy::filters;
 use crate::routing::gateway::MergedServer;
 use crate::routing::{Header, Rule, RuleOf, RulesFor};
-use crate::xds::lds::filters;
 use crate::xds::lds::stream_route::StreamRoutes;
 use pilotfish_config::networking::{RouteDestination, ServerTlsMode};
 use pilotfish_model::Port;

@@ -4,10 +4,10 @@ use super::inlet::Inlet;
 use super::matches::{self, Match};
 use super::{Builder, NAME, route};
 use crate::envoy::stat_name::{self, Names};
+use crate::envoy::{ListenerClass, filters};
 use crate::policy::peer_authentication::MtlsMode;
 use crate::xds::lds::address;
 use crate::xds::lds::connection_manager::Manager;
-use crate::xds::lds::filters::{self, Side};
 use crate::xds::lds::tcp_proxy::{Stream, To};
 use crate::xds::lds::tls::{self, Carries};
 use pilotfish_model::Protocol;
@@ -55,7 +55,7 @@ fn http(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
     };
     let manager = Manager {
         base: &builder.view.base,
-        side: Side::Server,
+        class: ListenerClass::Inbound,
         stat_prefix,
         routes: route::of(inlet),
         protocol: inlet.protocol,

@@ -1,7 +1,7 @@
 //! Listener filters: what has to be found out about an inbound connection before a chain can be chosen.
 
+use crate::envoy::filters::{self, PLAINTEXT_HTTP10, TLS};
 use crate::proxy::InterceptionMode;
-use crate::xds::lds::filters::{self, PLAINTEXT_HTTP10, TLS};
 use pilotfish_proto::envoy::config::listener::v3::listener_filter_chain_match_predicate::{MatchSet, Rule};
 use pilotfish_proto::envoy::config::listener::v3::{
     FilterChain, ListenerFilter, ListenerFilterChainMatchPredicate as Predicate,

@@ -1,7 +1,7 @@
 //! Which connections a port of a workload takes, by the mode of mutual TLS and the protocol.
 
+use crate::envoy::filters::{PLAINTEXT_HTTP, RAW_BUFFER, TLS};
 use crate::policy::peer_authentication::MtlsMode;
-use crate::xds::lds::filters::{PLAINTEXT_HTTP, RAW_BUFFER, TLS};
 use pilotfish_model::Protocol;
 
 /// Requests between proxies, as the client's proxy marks them.

@@ -14,11 +14,11 @@ mod matches;
 mod route;
 
 use super::address;
-use super::filters::Side;
 use super::policies::{Policies, PoliciesOf};
 use super::view::InboundView;
 use super::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::engine::{Cx, Encoded};
+use crate::envoy::ListenerClass;
 use crate::policy::peer_authentication::{PeerAuthenticationsOf, WorkloadMtls};
 use crate::proxy::InterceptionMode;
 use inlet::Inlet;
@@ -45,7 +45,7 @@ pub(super) fn listeners(cx: &Cx<'_>, view: &InboundView) -> Vec<Encoded> {
         cx,
         view,
         mtls: namespace.workload(&view.base.labels),
-        policies: cx.get(&PoliciesOf(view.base.clone(), Side::Server)),
+        policies: cx.get(&PoliciesOf(view.base.clone(), ListenerClass::Inbound)),
     };
     provenance.extend(builder.policies.provenance.iter().cloned());
     let (bound, redirected): (Vec<_>, Vec<_>) =

@@ -1,6 +1,6 @@
 //! A filter chain of an outbound listener, before it is known which others it shares the listener with.
 
-use crate::xds::lds::filters::{PLAINTEXT_HTTP, PLAINTEXT_HTTP10, RAW_BUFFER};
+use crate::envoy::filters::{PLAINTEXT_HTTP, PLAINTEXT_HTTP10, RAW_BUFFER};
 use pilotfish_model::ObjectRef;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{CidrRange, Metadata};

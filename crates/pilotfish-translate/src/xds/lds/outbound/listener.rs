@@ -2,12 +2,11 @@
 
 use super::{Builder, Entry};
 use crate::engine::{Cx, Encoded};
-use crate::xds::lds::address;
-use crate::xds::lds::filters;
-use crate::xds::lds::overlap;
+use crate::envoy::filters;
 use crate::xds::lds::tcp_proxy::{Stream, To};
 use crate::xds::lds::view::OutboundView;
 use crate::xds::lds::virtual_outbound::ACCEPT_AT_ONCE;
+use crate::xds::lds::{address, overlap};
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;

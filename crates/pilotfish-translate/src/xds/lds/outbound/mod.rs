@@ -15,10 +15,10 @@ mod site;
 mod streams;
 
 use super::connection_manager::{Manager, by_name};
-use super::filters::Side;
 use super::policies::{Policies, PoliciesOf};
 use super::view::OutboundView;
 use crate::engine::{Cx, Encoded, Query};
+use crate::envoy::ListenerClass;
 use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf};
 use chain::Chain;
 use entry::{Entries, Entry};
@@ -107,7 +107,7 @@ impl<'a> Builder<'a> {
         Self {
             cx,
             view,
-            policies: cx.get(&PoliciesOf(view.base.clone(), Side::Client)),
+            policies: cx.get(&PoliciesOf(view.base.clone(), ListenerClass::Outbound)),
             passthrough: unknown_destination(cx, view),
         }
     }
@@ -140,7 +140,7 @@ impl<'a> Builder<'a> {
         };
         let manager = Manager {
             base: &self.view.base,
-            side: Side::Client,
+            class: ListenerClass::Outbound,
             stat_prefix: format!("outbound_{}_{};", site.bind(), site.port.number),
             routes: by_name(&name),
             protocol: site.port.protocol,

@@ -1,12 +1,42 @@
 //! Extension providers of the mesh settings, by name and as Envoy reaches them.
 
-use crate::policy::security::Named;
+use crate::engine::Cx;
+use crate::routing::cluster_name;
 use pilotfish_config::mesh::{ExtensionProvider, HttpHeader, MeshConfig};
+use pilotfish_model::{Hostname, Namespace, ServiceKey};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use pilotfish_proto::envoy::config::core::v3::{
     GrpcService, HeaderValue, HeaderValueOption, HttpService, HttpUri, grpc_service, http_uri,
 };
+
+/// A service that a provider names, found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its host.
+    pub host: String,
+    /// The cluster of one of its ports.
+    pub cluster: String,
+}
+
+/// The service that a provider names as `namespace/host`, or as a host that only one namespace has.
+#[must_use]
+pub fn cluster_of(cx: &Cx<'_>, service: &str, port: u32) -> Option<Named> {
+    let (namespace, host) = match service.split_once('/') {
+        Some((namespace, host)) => (Some(Namespace::from(namespace)), host),
+        None => (None, service),
+    };
+    let hostname = Hostname::parse(host).ok()?;
+    match namespace {
+        Some(namespace) => {
+            cx.services_of(&ServiceKey { hostname: hostname.clone(), namespace })?;
+        }
+        None if cx.namespaces_of(&hostname).len() != 1 => return None,
+        None => {}
+    }
+    let host = hostname.to_string();
+    Some(Named { cluster: cluster_name(port, "", &host), host })
+}
 
 /// The provider of that name, in any case.
 pub(super) fn find<'a>(mesh: &'a MeshConfig, name: &str) -> Option<&'a ExtensionProvider> {

@@ -20,8 +20,8 @@ use pilotfish_proto::istio::{AlpnFilterConfig, AlpnOverride, UpstreamProtocol};
 use pilotfish_proto::{Any, any, typed_struct};
 use prost::{Message, Name};
 
+use crate::envoy::ListenerClass;
 use crate::envoy::metadata::{fields, flag, list, record, text};
-use crate::policy::telemetry::metrics::ListenerClass;
 
 /// The ALPN protocols by which the HTTP inspector tells clear-text HTTP.
 pub(crate) const PLAINTEXT_HTTP: [&str; 2] = ["http/1.1", "h2c"];
@@ -95,38 +95,16 @@ pub(crate) fn tcp_metadata_exchange() -> Filter {
     network_any("istio.metadata_exchange", typed_struct(kind, value))
 }
 
-/// Which side of a request a proxy is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Side {
-    /// It is sent the request.
-    Server,
-    /// It sends the request on behalf of its workload.
-    Client,
-    /// It stands alone and passes the request on.
-    Gateway,
-}
-
-impl Side {
-    /// The class of the listeners on that side.
-    pub(crate) fn class(self) -> ListenerClass {
-        match self {
-            Self::Server => ListenerClass::Inbound,
-            Self::Client => ListenerClass::Outbound,
-            Self::Gateway => ListenerClass::Gateway,
-        }
-    }
-}
-
 /// Tells the peer of a request who this is, and learns who it is. Only Istio's Envoy has it.
-pub(crate) fn http_metadata_exchange(side: Side, in_mesh: bool) -> HttpFilter {
+pub(crate) fn http_metadata_exchange(class: ListenerClass, in_mesh: bool) -> HttpFilter {
     let method = |name: &str| record([(name, record([]))]);
     let discovery = list(vec![method("istio_headers"), method("workload_discovery")]);
     let propagation = list(vec![method("istio_headers")]);
-    let value = match side {
-        Side::Server => {
+    let value = match class {
+        ListenerClass::Inbound => {
             fields([("downstream_discovery", discovery), ("downstream_propagation", propagation)])
         }
-        Side::Client | Side::Gateway => {
+        ListenerClass::Outbound | ListenerClass::Gateway => {
             // Who is outside the mesh need not know.
             let sparing =
                 list(vec![record([("istio_headers", record([("skip_external_clusters", flag(true))]))])]);
