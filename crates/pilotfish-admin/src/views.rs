@@ -1,7 +1,7 @@
 //! From the model to the JSON views.
 
 use pilotfish_api as api;
-use pilotfish_model::{Endpoint, ExportTo, Object, ObjectRef, Service, ServiceEndpoints, TlsMode, World};
+use pilotfish_model::{Endpoint, ExportTo, Object, Origin, Service, ServiceEndpoints, TlsMode, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,12 +16,21 @@ pub fn time(seconds: i64) -> String {
 
 /// Where something came from.
 #[must_use]
-pub fn provenance(from: &ObjectRef) -> api::Provenance {
-    api::Provenance {
-        kind: from.object.kind.name().to_owned(),
-        namespace: from.object.namespace.to_string(),
-        name: from.object.name.to_string(),
-        cluster: from.cluster.to_string(),
+pub fn provenance(from: &Origin) -> api::Provenance {
+    match from {
+        Origin::Object(from) => api::Provenance {
+            kind: from.object.kind.name().to_owned(),
+            namespace: from.object.namespace.to_string(),
+            name: from.object.name.to_string(),
+            cluster: from.cluster.to_string(),
+            ..api::Provenance::default()
+        },
+        Origin::Registered(from) => api::Provenance {
+            registry: from.shard.to_string(),
+            id: from.id.to_string(),
+            cluster: from.shard.cluster.to_string(),
+            ..api::Provenance::default()
+        },
     }
 }
 
@@ -93,7 +102,7 @@ fn shards(endpoints: &ServiceEndpoints) -> api::EndpointShards {
             .iter()
             .map(|(shard, endpoints)| (shard.to_string(), list(endpoints)))
             .collect(),
-        service_accounts: endpoints.service_accounts.iter().map(ToString::to_string).collect(),
+        service_accounts: endpoints.identities.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -102,20 +111,20 @@ fn endpoint(endpoint: &Endpoint) -> api::Endpoint {
         addresses: texts(&endpoint.addresses),
         endpoint_port: endpoint.port,
         service_port_name: endpoint.service_port.to_string(),
-        labels: (&*endpoint.labels).into(),
-        locality: endpoint.locality.to_string(),
-        network: endpoint.network.to_string(),
-        lb_weight: endpoint.weight,
-        service_account: endpoint.service_account.to_string(),
+        labels: (&*endpoint.attributes.labels).into(),
+        locality: endpoint.attributes.locality.to_string(),
+        network: endpoint.attributes.network.to_string(),
+        lb_weight: endpoint.attributes.weight,
+        service_account: endpoint.attributes.identity.as_ref().map(ToString::to_string).unwrap_or_default(),
         health_status: format!("{:?}", endpoint.health),
-        tls_mode: match endpoint.tls_mode {
+        tls_mode: match endpoint.attributes.tls_mode {
             TlsMode::Istio => "istio".to_owned(),
             TlsMode::Disabled => "disabled".to_owned(),
         },
-        node_name: endpoint.node.to_string(),
-        workload_name: endpoint.workload_name.to_string(),
-        namespace: endpoint.namespace.to_string(),
-        provenance: provenance(&endpoint.provenance),
+        node_name: endpoint.attributes.node.to_string(),
+        workload_name: endpoint.attributes.workload_name.to_string(),
+        namespace: endpoint.attributes.namespace.to_string(),
+        provenance: provenance(&endpoint.attributes.provenance),
     }
 }
 

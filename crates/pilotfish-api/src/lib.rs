@@ -108,18 +108,24 @@ pub struct ServiceAttributes {
     pub label_selectors: BTreeMap<String, String>,
 }
 
-/// Which object made something, and where that object was read.
+/// What made something: an object with the cluster that it was read from, or an entry of a registry that has no objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Provenance {
-    /// The kind.
+    /// The kind of the object; empty for what a registry without objects has.
     pub kind: String,
-    /// The namespace.
+    /// The object's namespace.
     pub namespace: String,
-    /// The name.
+    /// The object's name.
     pub name: String,
     /// The cluster.
     pub cluster: String,
+    /// The registry, for what a registry without objects has.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub registry: String,
+    /// The registry's own id for it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
 }
 
 /// The endpoints of one service in `/debug/endpointz`.

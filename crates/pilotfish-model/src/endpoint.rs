@@ -1,6 +1,6 @@
 //! Endpoints: one address list and port behind a service port.
 
-use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, ObjectRef};
+use crate::{ClusterId, Labels, Locality, Namespace, NetworkId, Origin, SpiffeId};
 use std::sync::Arc;
 
 /// Whether an endpoint can be used.
@@ -31,8 +31,7 @@ pub enum TlsMode {
 
 /// One address (or several of one workload, for dual stack) and port of a service port.
 ///
-/// A large world has hundreds of thousands of them, so what the ports of a workload have in common is kept once. It reads as if
-/// it were the endpoint's own.
+/// A large world has hundreds of thousands of them, so what the ports of a workload have in common is kept once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Addresses: IPs, one name for DNS services, a path for Unix sockets (port 0), or none for an endpoint that is
@@ -47,13 +46,13 @@ pub struct Endpoint {
     pub service_port_number: u32,
     /// Whether it can be used.
     pub health: HealthStatus,
-    /// What is behind it.
-    pub backend: Arc<Backend>,
+    /// What is the same for all ports of its workload.
+    pub attributes: Arc<EndpointAttributes>,
 }
 
-/// What is behind an endpoint, the same for all of its ports.
+/// What the endpoints of one workload have in common, whatever their port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backend {
+pub struct EndpointAttributes {
     /// Labels of the workload, with topology labels added.
     pub labels: Labels,
     /// Where the workload runs.
@@ -64,8 +63,8 @@ pub struct Backend {
     pub cluster: ClusterId,
     /// Relative weight; 0 stands for "not set", which counts as 1.
     pub weight: u32,
-    /// SPIFFE identity of the workload; empty when it has none.
-    pub service_account: Arc<str>,
+    /// The identity that the workload's certificate carries; `None` where it has none.
+    pub identity: Option<SpiffeId>,
     /// Whether it accepts mutual TLS.
     pub tls_mode: TlsMode,
     /// The pod's host name, for DNS of headless services.
@@ -78,23 +77,15 @@ pub struct Backend {
     pub workload_name: Arc<str>,
     /// The workload's namespace.
     pub namespace: Namespace,
-    /// The object that made it: an EndpointSlice, ServiceEntry or WorkloadEntry.
-    pub provenance: ObjectRef,
-}
-
-impl std::ops::Deref for Endpoint {
-    type Target = Backend;
-
-    fn deref(&self) -> &Backend {
-        &self.backend
-    }
+    /// What made it: an EndpointSlice, ServiceEntry, WorkloadEntry, or an entry of another registry.
+    pub provenance: Origin,
 }
 
 impl Endpoint {
-    /// The same endpoint with something changed behind it.
+    /// The same endpoint with other attributes.
     #[must_use]
-    pub fn with_backend(mut self, change: impl FnOnce(&mut Backend)) -> Self {
-        change(Arc::make_mut(&mut self.backend));
+    pub fn with_attributes(mut self, change: impl FnOnce(&mut EndpointAttributes)) -> Self {
+        change(Arc::make_mut(&mut self.attributes));
         self
     }
 
@@ -107,6 +98,6 @@ impl Endpoint {
     /// The weight with "not set" read as 1.
     #[must_use]
     pub fn effective_weight(&self) -> u32 {
-        self.weight.max(1)
+        self.attributes.weight.max(1)
     }
 }

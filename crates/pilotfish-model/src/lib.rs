@@ -14,21 +14,22 @@ mod labels;
 mod names;
 mod object;
 mod protocol;
+mod provider;
 mod service;
+mod spiffe;
 mod workload;
 mod world;
 
-pub use endpoint::{Backend, Endpoint, HealthStatus, TlsMode};
+pub use endpoint::{Endpoint, EndpointAttributes, HealthStatus, TlsMode};
 pub use labels::{LabelMap, Labels, label_subset};
 pub use names::{ClusterId, Hostname, HostnameError, Locality, Namespace, NetworkId};
-pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, ObjectRef, Spec, Typed};
+pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Spec, Typed};
 pub use protocol::Protocol;
+pub use provider::{ObjectRef, Origin, Provider, RegisteredId, ShardKey};
 pub use service::{
-    ClusterAddresses, ExportTo, KubernetesAttributes, NodePorts, Port, Resolution, Service, ServiceVariant,
-    TargetPort, TrafficDistribution,
+    ClusterAddresses, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, Resolution, Service,
+    ServiceVariant, TargetPort, TrafficDistribution,
 };
+pub use spiffe::{SpiffeId, SpiffeIdError};
 pub use workload::{Workload, WorkloadKey, WorkloadKind};
-pub use world::{
-    ChangeSet, Fact, NetworkGateway, Provider, ServiceEndpoints, ServiceKey, ShardKey, Update, World,
-    WorldWriter,
-};
+pub use world::{ChangeSet, Fact, NetworkGateway, ServiceEndpoints, ServiceKey, Update, World, WorldWriter};

@@ -1,6 +1,6 @@
 //! Configuration objects: what a source delivers, typed by kind, with the metadata that rules depend on.
 
-use crate::{ClusterId, Labels, Namespace};
+use crate::{Labels, Namespace};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -164,15 +164,6 @@ impl fmt::Display for ObjectKey {
             write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
         }
     }
-}
-
-/// Where something in the model came from: the object, and the cluster that it was read from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectRef {
-    /// The object.
-    pub object: ObjectKey,
-    /// The cluster that it was read from.
-    pub cluster: ClusterId,
 }
 
 /// Metadata of an object, as far as rules depend on it.

@@ -1,6 +1,6 @@
 //! Services: a host name with ports, and how clients find its endpoints. No endpoints inside.
 
-use crate::{ClusterId, Hostname, Labels, Namespace, ObjectRef, Protocol, Provider};
+use crate::{ClusterId, Hostname, Labels, Namespace, Origin, Protocol, Provider};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -112,6 +112,16 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
+/// How a proxy finds the services that its workload serves, which decides its inbound listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InboundBy {
+    /// Its selector matches the workload's labels, in the workload's cluster and namespace; a service without selector
+    /// serves where it has an endpoint at the workload's address in that cluster.
+    Selector,
+    /// It has an endpoint at the workload's address, in the workload's namespace.
+    Address,
+}
+
 /// A Kubernetes Service as it is in another cluster than the one that counts for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceVariant {
@@ -155,8 +165,17 @@ pub struct Service {
     pub name: Arc<str>,
     /// The object's name: differs from `name` for ServiceEntries.
     pub object_name: Arc<str>,
-    /// Which kind of registry it came from. Kubernetes wins over others for one host and namespace.
+    /// The type of registry that it comes from: its rank decides which service of a host wins.
     pub provider: Provider,
+    /// How a proxy finds out that its workload serves this service.
+    pub inbound: InboundBy,
+    /// Whether clients know it as `NAME.NAMESPACE` too: in DNS tables and in names of statistics.
+    pub has_short_name: bool,
+    /// Whether clients connect to its endpoints themselves, by the endpoints' own names and addresses, and with
+    /// [`Resolution::Passthrough`] the control plane knows all of them (a Kubernetes Service with `clusterIP: None`).
+    pub headless: bool,
+    /// Whether `service_accounts` are the names in its servers' certificates for any TLS, and not only for the mesh's.
+    pub names_for_tls: bool,
     /// How clients find its endpoints.
     pub resolution: Resolution,
     /// The ports, in the order written.
@@ -187,11 +206,51 @@ pub struct Service {
     pub kubernetes: Option<Arc<KubernetesAttributes>>,
     /// Creation time in seconds since the epoch; the oldest wins conflicts.
     pub created: i64,
-    /// The object that made it.
-    pub provenance: ObjectRef,
+    /// What made it.
+    pub provenance: Origin,
 }
 
 impl Service {
+    /// A service of a registry that has no objects, as most of them are: the control plane lists its endpoints, it has no address
+    /// of its own, is part of the mesh and visible to all, and proxies find it by the addresses of its endpoints. A registry
+    /// that knows more sets the fields.
+    #[must_use]
+    pub fn registered(
+        provider: Provider,
+        hostname: Hostname,
+        namespace: impl Into<Namespace>,
+        ports: impl Into<Arc<[Port]>>,
+        provenance: Origin,
+    ) -> Self {
+        Self {
+            name: hostname.text(),
+            object_name: hostname.text(),
+            hostname,
+            namespace: namespace.into(),
+            provider,
+            inbound: InboundBy::Address,
+            has_short_name: false,
+            headless: false,
+            names_for_tls: false,
+            resolution: Resolution::ClientSideLB,
+            ports: ports.into(),
+            addresses: ClusterAddresses::new(),
+            default_address: Self::UNSPECIFIED.into(),
+            auto_addresses: [Arc::default(), Arc::default()],
+            auto_addresses_stored: false,
+            mesh_external: false,
+            export_to: ExportTo::Unset,
+            labels: Labels::default(),
+            selector: Labels::default(),
+            service_accounts: Arc::default(),
+            traffic_distribution: TrafficDistribution::Any,
+            race_first_tcp_connect: false,
+            kubernetes: None,
+            created: 0,
+            provenance,
+        }
+    }
+
     /// The text that stands for "no address of its own".
     pub const UNSPECIFIED: &'static str = "0.0.0.0";
 
@@ -207,11 +266,11 @@ impl Service {
         self.ports.iter().find(|port| &*port.name == name)
     }
 
-    /// The labels of the workloads that it selects in a cluster, and its ports there; `None` when it is not in that cluster, or is
-    /// no Kubernetes Service.
+    /// The labels of the workloads that it selects in a cluster, and its ports there; `None` when it has no addresses in that
+    /// cluster.
     #[must_use]
     pub fn in_cluster(&self, cluster: &ClusterId) -> Option<(&Labels, &Arc<[Port]>)> {
-        if self.provider != Provider::Kubernetes || !self.addresses.contains_key(cluster) {
+        if !self.addresses.contains_key(cluster) {
             return None;
         }
         let variant = self.kubernetes.as_ref().and_then(|kubernetes| kubernetes.variants.get(cluster));
@@ -225,11 +284,5 @@ impl Service {
     #[must_use]
     pub fn precedence(&self) -> (i64, &str, &str) {
         (self.created, &self.name, self.namespace.as_str())
-    }
-
-    /// Whether it is a Kubernetes Service without a virtual address.
-    #[must_use]
-    pub fn is_headless(&self) -> bool {
-        self.resolution == Resolution::Passthrough && self.provider == Provider::Kubernetes
     }
 }

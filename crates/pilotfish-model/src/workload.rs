@@ -1,22 +1,40 @@
-//! Workloads: a pod or a WorkloadEntry, whether or not a service has it.
+//! Workloads: a Pod, a WorkloadEntry or an instance of another registry, whether or not a service has it.
 
-use crate::{Backend, ClusterId, Labels, Locality, Namespace, NetworkId, ObjectRef, TlsMode};
+use crate::{
+    ClusterId, Endpoint, EndpointAttributes, HealthStatus, Labels, Locality, Namespace, NetworkId, Origin,
+    Port, ShardKey, SpiffeId, TlsMode,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a workload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+/// What a workload is. Rules of Kubernetes and Istio tell Pods and WorkloadEntries apart; all other workloads are alike,
+/// whatever registry they come from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkloadKind {
     /// A Kubernetes Pod.
     Pod,
     /// An Istio WorkloadEntry.
     WorkloadEntry,
+    /// An instance of a registry that has no objects. The registry is part of the key: two of them may use one name.
+    Registered(Arc<ShardKey>),
+}
+
+impl WorkloadKind {
+    /// The word for messages and JSON.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::WorkloadEntry => "WorkloadEntry",
+            Self::Registered(_) => "Registered",
+        }
+    }
 }
 
 /// Which workload. Keyed by name, not by address: addresses are reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadKey {
-    /// Pod or WorkloadEntry; pods come first.
+    /// What it is; Pods sort first, then WorkloadEntries.
     pub kind: WorkloadKind,
     /// The namespace.
     pub namespace: Namespace,
@@ -46,8 +64,8 @@ pub struct Workload {
     pub weight: u32,
     /// The name of its service account, not the SPIFFE identity; empty for none.
     pub service_account: Arc<str>,
-    /// SPIFFE identity; empty when it has none.
-    pub identity: Arc<str>,
+    /// The identity that its certificate carries; `None` where it has none.
+    pub identity: Option<SpiffeId>,
     /// Whether it accepts mutual TLS.
     pub tls_mode: TlsMode,
     /// The node that it runs on.
@@ -68,21 +86,73 @@ pub struct Workload {
     pub terminating: bool,
     /// Creation time, seconds since the epoch.
     pub created: i64,
-    /// The object that made it.
-    pub provenance: ObjectRef,
+    /// What made it.
+    pub provenance: Origin,
 }
 
 impl Workload {
-    /// What is behind each of its endpoints, whichever the port.
+    /// A workload of a registry that has no objects: ready, without labels, locality or identity. A registry that knows more
+    /// sets the fields.
+    pub fn registered(
+        shard: &ShardKey,
+        namespace: impl Into<Namespace>,
+        name: impl Into<Arc<str>>,
+        addresses: impl Into<Arc<[Arc<str>]>>,
+    ) -> Self {
+        let name = name.into();
+        Self {
+            provenance: Origin::registered(shard.clone(), name.clone()),
+            workload_name: name.clone(),
+            key: WorkloadKey {
+                kind: WorkloadKind::Registered(Arc::new(shard.clone())),
+                namespace: namespace.into(),
+                name,
+                cluster: shard.cluster.clone(),
+            },
+            addresses: addresses.into(),
+            ports: Arc::default(),
+            labels: Labels::default(),
+            locality: Locality::default(),
+            network: NetworkId::default(),
+            weight: 0,
+            service_account: Arc::default(),
+            identity: None,
+            tls_mode: TlsMode::Disabled,
+            node: Arc::default(),
+            node_addresses: Arc::default(),
+            hostname: Arc::default(),
+            sub_domain: Arc::default(),
+            host_network: false,
+            ready: true,
+            terminating: false,
+            created: 0,
+        }
+    }
+
+    /// The endpoint that this workload is for a service port, at the port `number` of its addresses.
     #[must_use]
-    pub fn backend(&self) -> Backend {
-        Backend {
+    pub fn endpoint(&self, service_port: &Port, number: u32) -> Endpoint {
+        let health = if self.ready { HealthStatus::Healthy } else { HealthStatus::Unhealthy };
+        Endpoint {
+            addresses: self.addresses.clone(),
+            port: number,
+            service_port: service_port.name.clone(),
+            service_port_number: service_port.number,
+            health,
+            attributes: Arc::new(self.endpoint_attributes()),
+        }
+    }
+
+    /// The attributes of each of its endpoints, whichever the port.
+    #[must_use]
+    pub fn endpoint_attributes(&self) -> EndpointAttributes {
+        EndpointAttributes {
             labels: self.labels.clone(),
             locality: self.locality.clone(),
             network: self.network.clone(),
             cluster: self.key.cluster.clone(),
             weight: self.weight,
-            service_account: self.identity.clone(),
+            identity: self.identity.clone(),
             tls_mode: self.tls_mode,
             hostname: self.hostname.clone(),
             sub_domain: self.sub_domain.clone(),

@@ -5,58 +5,13 @@
 //! no longer valid" is a lookup, and nobody writes lists of dependents.
 
 use crate::{
-    ClusterId, Endpoint, Hostname, Kind, KindSpec, Namespace, NetworkId, Object, ObjectKey, Service, Typed,
-    Workload, WorkloadKey, WorkloadKind,
+    ClusterId, Endpoint, Hostname, Kind, KindSpec, Namespace, NetworkId, Object, ObjectKey, Service,
+    ShardKey, SpiffeId, Typed, Workload, WorkloadKey, WorkloadKind,
 };
 use imbl::{OrdMap, OrdSet};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
-
-/// The kind of a registry. Kubernetes sorts first, as its services win.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-pub enum Provider {
-    /// Kubernetes Services.
-    Kubernetes,
-    /// Istio ServiceEntries and WorkloadEntries.
-    External,
-    /// Consul.
-    Consul,
-    /// Services given by API or by tests.
-    Memory,
-    /// MCP over xDS.
-    Mcp,
-    /// ZooKeeper (Dubbo).
-    ZooKeeper,
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kubernetes => "Kubernetes",
-            Self::External => "External",
-            Self::Consul => "Consul",
-            Self::Memory => "Memory",
-            Self::Mcp => "MCP",
-            Self::ZooKeeper => "ZooKeeper",
-        })
-    }
-}
-
-/// Which registry: each owns exactly one shard of every service.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShardKey {
-    /// The kind of the registry.
-    pub provider: Provider,
-    /// The cluster that it reads.
-    pub cluster: ClusterId,
-}
-
-impl fmt::Display for ShardKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.provider, self.cluster)
-    }
-}
 
 /// Which service: several namespaces may define one host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,8 +50,8 @@ pub struct NetworkGateway {
 pub struct ServiceEndpoints {
     /// Endpoints by registry, in the order that the registry gave them.
     pub shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,
-    /// Identities of all endpoints, whatever their health. Changes seldom, so it is a fact of its own.
-    pub service_accounts: Arc<BTreeSet<Arc<str>>>,
+    /// Identities of all endpoints, whatever their health. They change seldom, so they are a fact of their own.
+    pub identities: Arc<BTreeSet<SpiffeId>>,
 }
 
 impl ServiceEndpoints {
@@ -118,7 +73,7 @@ pub enum Fact {
     /// The endpoints of a service.
     Endpoints(ServiceKey),
     /// The set of identities of a service's endpoints.
-    ServiceAccounts(ServiceKey),
+    Identities(ServiceKey),
     /// One workload.
     Workload(WorkloadKey),
     /// Which workloads have an address.
@@ -407,23 +362,25 @@ impl WorldWriter {
 
     fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<Arc<[Arc<Endpoint>]>>) {
         let old = self.next.endpoints.get(&key);
-        let before = old.and_then(|old| old.shards.get(&shard));
-        if before == endpoints.as_ref() {
+        let before = old.and_then(|old| old.shards.get(&shard)).cloned();
+        if before == endpoints {
             return;
         }
+        let difference = ShardDifference::of(before.as_deref(), endpoints.as_deref());
         let mut new = old.map(|old| ServiceEndpoints::clone(old)).unwrap_or_default();
-        match endpoints {
-            Some(endpoints) => new.shards.insert(shard, endpoints),
+        match &endpoints {
+            Some(endpoints) => new.shards.insert(shard, endpoints.clone()),
             None => new.shards.remove(&shard),
         };
-        let old = old.cloned().unwrap_or_default();
-        let accounts: BTreeSet<Arc<str>> =
-            new.iter().map(|e| e.service_account.clone()).filter(|account| !account.is_empty()).collect();
-        if accounts != *new.service_accounts {
-            new.service_accounts = Arc::new(accounts);
-            self.changed(Fact::ServiceAccounts(key.clone()));
+        if difference.may_change_identities(&new.identities) {
+            let identities: BTreeSet<SpiffeId> =
+                new.iter().filter_map(|e| e.attributes.identity.clone()).collect();
+            if identities != *new.identities {
+                new.identities = Arc::new(identities);
+                self.changed(Fact::Identities(key.clone()));
+            }
         }
-        self.index_addresses(&key, &old, &new);
+        self.index_addresses(&key, &difference, &new);
         if new.shards.is_empty() {
             self.next.endpoints.remove(&key);
         } else {
@@ -432,19 +389,28 @@ impl WorldWriter {
         self.changed(Fact::Endpoints(key));
     }
 
-    fn index_addresses(&mut self, key: &ServiceKey, old: &ServiceEndpoints, new: &ServiceEndpoints) {
-        let addresses = |endpoints: &ServiceEndpoints| -> BTreeSet<Arc<str>> {
-            endpoints.iter().flat_map(|e| e.addresses.iter().cloned()).collect()
-        };
-        let (old, new) = (addresses(old), addresses(new));
-        let key = Arc::new(key.clone());
-        for gone in old.difference(&new) {
-            self.next.endpoints_at.remove(&(gone.clone(), key.clone()));
-            self.changed(Fact::EndpointsAt(gone.clone()));
+    fn index_addresses(
+        &mut self,
+        key: &ServiceKey,
+        difference: &ShardDifference<'_>,
+        new: &ServiceEndpoints,
+    ) {
+        let (mut gone, come) = difference.addresses();
+        if !gone.is_empty() {
+            // Another port or another shard may have the address still.
+            for kept in new.iter().flat_map(|endpoint| endpoint.addresses.iter()) {
+                gone.remove(kept);
+            }
         }
-        for come in new.difference(&old) {
-            self.next.endpoints_at.insert((come.clone(), key.clone()));
-            self.changed(Fact::EndpointsAt(come.clone()));
+        let key = Arc::new(key.clone());
+        for gone in gone {
+            self.next.endpoints_at.remove(&(gone.clone(), key.clone()));
+            self.changed(Fact::EndpointsAt(gone));
+        }
+        for come in come {
+            if self.next.endpoints_at.insert((come.clone(), key.clone())).is_none() {
+                self.changed(Fact::EndpointsAt(come));
+            }
         }
     }
 
@@ -491,17 +457,53 @@ impl WorldWriter {
     }
 }
 
+/// The endpoints in which one shard of a service differs from before. Registries keep the pointers of endpoints that stay
+/// as they are, so a change of one endpoint among ten thousand is found without comparing contents.
+struct ShardDifference<'a> {
+    removed: Vec<&'a Endpoint>,
+    added: Vec<&'a Endpoint>,
+}
+
+impl<'a> ShardDifference<'a> {
+    fn of(before: Option<&'a [Arc<Endpoint>]>, after: Option<&'a [Arc<Endpoint>]>) -> Self {
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        let pointers = |list: &[Arc<Endpoint>]| list.iter().map(Arc::as_ptr).collect::<HashSet<_>>();
+        let only_in = |list: &'a [Arc<Endpoint>], others: &HashSet<*const Endpoint>| {
+            list.iter().filter(|endpoint| !others.contains(&Arc::as_ptr(endpoint))).map(|e| &**e).collect()
+        };
+        Self { removed: only_in(before, &pointers(after)), added: only_in(after, &pointers(before)) }
+    }
+
+    /// Whether the identities of the whole service may differ from the `known` ones.
+    fn may_change_identities(&self, known: &BTreeSet<SpiffeId>) -> bool {
+        let identities = |list: &[&'a Endpoint]| -> BTreeSet<&'a SpiffeId> {
+            list.iter().filter_map(|endpoint| endpoint.attributes.identity.as_ref()).collect()
+        };
+        let (removed, added) = (identities(&self.removed), identities(&self.added));
+        added.iter().any(|identity| !known.contains(identity)) || !removed.is_subset(&added)
+    }
+
+    /// The addresses that may be gone, and those that may be new.
+    fn addresses(&self) -> (BTreeSet<Arc<str>>, BTreeSet<Arc<str>>) {
+        let addresses = |list: &[&Endpoint]| -> BTreeSet<Arc<str>> {
+            list.iter().flat_map(|endpoint| endpoint.addresses.iter().cloned()).collect()
+        };
+        let (removed, added) = (addresses(&self.removed), addresses(&self.added));
+        (removed.difference(&added).cloned().collect(), added.difference(&removed).cloned().collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backend, HealthStatus, Labels, Locality, ObjectRef, TlsMode};
+    use crate::{EndpointAttributes, HealthStatus, Labels, Locality, Origin, Provider, TlsMode};
 
     fn key(host: &str) -> ServiceKey {
         ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
     }
 
     fn shard() -> ShardKey {
-        ShardKey { provider: Provider::Kubernetes, cluster: "c".into() }
+        ShardKey::new(Provider::new(0, "Kubernetes"), "c")
     }
 
     fn endpoint(address: &str, account: &str) -> Arc<Endpoint> {
@@ -511,23 +513,20 @@ mod tests {
             service_port: "http".into(),
             service_port_number: 0,
             health: HealthStatus::Healthy,
-            backend: Arc::new(Backend {
+            attributes: Arc::new(EndpointAttributes {
                 labels: Labels::default(),
                 locality: Locality::default(),
                 network: NetworkId::default(),
                 cluster: "c".into(),
                 weight: 0,
-                service_account: account.into(),
+                identity: (!account.is_empty()).then(|| SpiffeId::new("td", "ns", account)),
                 tls_mode: TlsMode::Disabled,
                 hostname: "".into(),
                 sub_domain: "".into(),
                 node: "".into(),
                 workload_name: "".into(),
                 namespace: "ns".into(),
-                provenance: ObjectRef {
-                    object: ObjectKey::new(Kind::EndpointSlice, "ns", "s"),
-                    cluster: "c".into(),
-                },
+                provenance: Origin::object(ObjectKey::new(Kind::EndpointSlice, "ns", "s"), "c"),
             }),
         })
     }
@@ -559,6 +558,32 @@ mod tests {
         assert_eq!(changes.facts, expected.into());
         assert_eq!(world.services_at("10.0.0.2").count(), 1);
         assert_eq!(world.services_at("10.0.0.1").count(), 0);
+    }
+
+    #[test]
+    fn an_address_stays_known_while_any_port_or_shard_has_it() {
+        let mut writer = WorldWriter::new();
+        let (first, second) = (endpoint("10.0.0.1", "a"), endpoint("10.0.0.1", "b"));
+        let other = ShardKey::new(Provider::new(1, "External"), "c");
+        let list =
+            |endpoints: &[&Arc<Endpoint>]| endpoints.iter().map(|e| Arc::clone(e)).collect::<Arc<[_]>>();
+        writer.apply(Update::Endpoints(key("a"), shard(), list(&[&first, &second])));
+        writer.apply(Update::Endpoints(key("a"), other.clone(), list(&[&first])));
+        writer.publish();
+        writer.apply(Update::Endpoints(key("a"), shard(), list(&[&second])));
+        let (world, changes) = writer.publish().unwrap();
+        assert_eq!(
+            changes.facts,
+            [Fact::Endpoints(key("a"))].into(),
+            "its identity is in the other shard still"
+        );
+        writer.apply(Update::RemoveShard(key("a"), other));
+        let (_, changes) = writer.publish().unwrap();
+        assert_eq!(changes.facts, [Fact::Endpoints(key("a")), Fact::Identities(key("a"))].into());
+        writer.apply(Update::RemoveShard(key("a"), shard()));
+        let (after, changes) = writer.publish().unwrap();
+        assert!(changes.facts.contains(&Fact::EndpointsAt("10.0.0.1".into())));
+        assert_eq!((world.services_at("10.0.0.1").count(), after.services_at("10.0.0.1").count()), (1, 0));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 
 use pilotfish_model::{Object, Update, WorldWriter};
 use pilotfish_registry::testing::objects;
-use pilotfish_registry::{Hub, HubSettings, ObjectEvent, RegistrySettings, SourceEvent, select};
+use pilotfish_registry::{
+    AggregateController, AggregateSettings, Input, ObjectEvent, RegistrySettings, RegistryTable, SourceEvent,
+};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::error::Error;
@@ -25,21 +27,23 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 struct Cache {
-    hub: Hub,
+    controller: AggregateController,
     feed: String,
     writer: WorldWriter,
 }
 
 impl Cache {
     fn new() -> Self {
-        let settings = HubSettings::default();
+        let settings = AggregateSettings::default();
         let feed = settings.config_feed.to_string();
-        let mut hub = Hub::new(settings);
-        hub.add_source(&feed, "source");
-        for registry in select(&["Kubernetes", "ServiceEntry"]).into_iter().flatten() {
-            hub.add_registry((registry.new)(RegistrySettings::default()), Some(&feed));
+        let mut controller = AggregateController::new(settings);
+        controller.add_source(&feed, "source");
+        for (provider, registry) in RegistryTable::default().iter() {
+            if let Input::Objects(new) = registry.input {
+                controller.add_registry(new(provider, RegistrySettings::default()), &feed);
+            }
         }
-        Self { hub, feed, writer: WorldWriter::new() }
+        Self { controller, feed, writer: WorldWriter::new() }
     }
 
     /// Takes in many objects of a kind, stage by stage, and prints what each stage adds for one of them.
@@ -56,9 +60,9 @@ impl Cache {
         let as_read = held(&start) - count * size_of::<Object>();
         for object in read {
             let event = SourceEvent::Object(ObjectEvent::Applied(object));
-            self.hub.source_event(&self.feed, "source", event)?;
+            self.controller.source_event(&self.feed, "source", event)?;
         }
-        let updates: Vec<Update> = self.hub.settle();
+        let updates: Vec<Update> = self.controller.settle();
         let in_registries = held(&start) - updates.capacity() * size_of::<Update>() - as_read;
         for update in updates {
             self.writer.apply(update);

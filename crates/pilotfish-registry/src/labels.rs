@@ -91,12 +91,6 @@ pub(crate) fn text(text: &str) -> Arc<str> {
     if text.is_empty() { Arc::default() } else { text.into() }
 }
 
-/// The SPIFFE identity of a service account.
-pub(crate) fn spiffe(trust_domain: &str, namespace: &str, account: &str) -> Arc<str> {
-    // A trust domain may be written like a mail address, for service accounts of clouds.
-    format!("spiffe://{}/ns/{namespace}/sa/{account}", trust_domain.replace('@', ".")).into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,11 +141,5 @@ mod tests {
             let object: BTreeMap<String, String> = annotation.into_iter().collect();
             assert_eq!(traffic_distribution(&object, namespace), want, "{own:?} {namespace:?}");
         }
-    }
-
-    #[test]
-    fn identities_are_spiffe_uris() {
-        assert_eq!(&*spiffe("cluster.local", "ns", "sa"), "spiffe://cluster.local/ns/ns/sa/sa");
-        assert_eq!(&*spiffe("a@b.com", "ns", "sa"), "spiffe://a.b.com/ns/ns/sa/sa");
     }
 }

@@ -1,16 +1,15 @@
-//! Service registries as state machines, and the hub that merges them.
+//! Service registries, and the aggregate controller that merges them.
 //!
-//! A registry turns objects (or inputs of its own) into services, endpoints and workloads of the model. It does no IO and
-//! asks no clock; [`Hub`] owns the registries, brings them what they want to know, and merges what they say into the
-//! updates of the world. See the hub's description for the way of the data.
-//!
-//! A new registry is one module that implements [`Registry`], and one line in [`REGISTRIES`].
+//! A registry is one of two things. One that **reads objects** (Kubernetes, ServiceEntry) is a state machine without IO that
+//! implements [`Registry`]: [`AggregateController`] brings it the objects of its feed. One with a **source of its own** has no
+//! state machine: its [`LiveSource`] speaks the protocol of its product and sends [`RegistryBatch`]es. Either is one
+//! [`RegistryType`] in the table of registries. ARCHITECTURE.md, "A new registry", walks through a complete one.
 
-mod hub;
+mod aggregate;
 mod kubernetes;
 mod labels;
 mod links;
-mod memory;
+mod live;
 mod networks;
 mod pool;
 mod registry;
@@ -19,15 +18,22 @@ pub mod service_entry;
 mod settings;
 mod source;
 mod table;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use hub::{Hub, HubSettings, NotSynced, RegistryStatus, UnknownSource};
+pub use aggregate::{
+    AggregateController, AggregateSettings, Conflict, MergePolicy, NoLiveRegistry, NotSynced, RegistryStatus,
+    UnknownSource,
+};
 pub use kubernetes::KubernetesRegistry;
-pub use memory::MemoryRegistry;
+pub use live::{
+    LiveHealth, LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver,
+    RegistrySender, channel,
+};
 pub use registry::{
     Failure, Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, SyncStatus, WorkloadChange,
 };
 pub use service_entry::ServiceEntryRegistry;
 pub use settings::{MultiClusterServices, RegistrySettings};
 pub use source::SourceEvent;
-pub use table::{REGISTRIES, RegistryType, UnknownRegistry, select};
+pub use table::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry};

@@ -1,11 +1,10 @@
-//! The contract of a registry: objects in, model changes out, no IO.
+//! The contract of a registry that reads objects: objects in, model changes out, no IO.
 
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{
-    Endpoint, Kind, KindSpec, NetworkGateway, Object, ObjectKey, ObjectRef, Service, ServiceKey, ShardKey,
+    Endpoint, Kind, KindSpec, NetworkGateway, Object, ObjectKey, Origin, Service, ServiceKey, ShardKey,
     Typed, Workload, WorkloadKey,
 };
-use std::any::Any;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -85,10 +84,10 @@ pub struct Import {
     /// The addresses of the host in this cluster, sorted; never empty.
     pub addresses: Arc<[Arc<str>]>,
     /// The ServiceImport.
-    pub provenance: ObjectRef,
+    pub provenance: Origin,
 }
 
-/// One change of what a registry offers, whole-valued: only what differs from what the registry said before.
+/// One change of what a registry has, whole-valued by key.
 #[derive(Clone, Debug)]
 pub enum RegistryUpdate {
     /// The registry's services of a host and namespace, in order; empty when it has none any more.
@@ -103,7 +102,7 @@ pub enum RegistryUpdate {
     Gateways(Arc<[NetworkGateway]>),
 }
 
-/// What a registry says when it settles.
+/// What differs when a registry settles.
 #[derive(Debug, Default)]
 pub struct RegistryOutput {
     /// The changes, in any order: no two of one key.
@@ -143,6 +142,12 @@ impl SyncStatus {
         Self { synced: true, failure: None }
     }
 
+    /// Notes a failure: the first moment of it is kept, with the newest reason.
+    pub fn fail(&mut self, at: SystemTime, reason: Arc<str>) {
+        let since = self.failure.as_ref().map_or(at, |failure| failure.since);
+        self.failure = Some(Failure { since, reason });
+    }
+
     /// Both together: in sync when both are; the failure that began first.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -154,11 +159,12 @@ impl SyncStatus {
     }
 }
 
-/// A service registry as a state machine without IO.
+/// A service registry that reads objects, as a state machine without IO. One with a source of its own needs none: its source
+/// sends [`crate::RegistryBatch`]es.
 ///
 /// Inputs only note what changed; [`Registry::settle`] then computes what follows from all of them at once, so a thousand
 /// objects that arrive together cost one pass. The result must not depend on the order of the inputs.
-pub trait Registry: Any + Send {
+pub trait Registry: Send {
     /// Which shard of every service is this registry's.
     fn shard(&self) -> &ShardKey;
 
@@ -176,11 +182,6 @@ pub trait Registry: Any + Send {
     /// The mesh-wide settings changed.
     fn mesh(&mut self, _mesh: &Mesh) {}
 
-    /// Computes what follows from the inputs since the last call, and says what differs.
+    /// Computes what follows from the inputs since the last call, and adds what differs from before.
     fn settle(&mut self, out: &mut RegistryOutput);
-
-    /// How far sources of its own are, beyond the feed of objects. Registries that only read objects are always in sync.
-    fn status(&self) -> SyncStatus {
-        SyncStatus::synced()
-    }
 }

@@ -1,11 +1,18 @@
 //! Worlds made of YAML or objects in one call, for the tests of this crate and of those that read worlds.
 
-use crate::{Hub, HubSettings, ObjectEvent, RegistrySettings, SourceEvent, select};
+use crate::{
+    AggregateController, AggregateSettings, Input, ObjectEvent, RegistrySettings, RegistryTable, SourceEvent,
+};
 use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
-use pilotfish_model::{Object, ObjectKey, World, WorldWriter};
+use pilotfish_model::{Object, ObjectKey, Provider, World, WorldWriter};
 use std::sync::Arc;
 
-/// The name of the one source that feeds the hubs of this module.
+/// The provider of Kubernetes, as the default table has it.
+pub const KUBERNETES: Provider = Provider::new(0, "Kubernetes");
+/// The provider of ServiceEntries, as the default table has it.
+pub const EXTERNAL: Provider = Provider::new(1, "External");
+
+/// The name of the one source that feeds the controllers of this module.
 pub const SOURCE: &str = "test";
 
 /// A text that holds something else than valid objects.
@@ -62,10 +69,10 @@ pub fn world_from_objects(objects: impl IntoIterator<Item = Object>) -> Arc<Worl
     scene.world()
 }
 
-/// A hub with the registries that read objects and the writer behind it: objects in, worlds out.
+/// A controller with the registries that read objects and the writer behind it: objects in, worlds out.
 pub struct Scene {
-    /// The hub, for what the scene does not offer itself.
-    pub hub: Hub,
+    /// The controller, for what the scene does not offer itself.
+    pub controller: AggregateController,
     feed: Arc<str>,
     writer: WorldWriter,
     world: Arc<World>,
@@ -87,21 +94,23 @@ impl Scene {
     /// The same with other settings.
     #[must_use]
     pub fn with(settings: &RegistrySettings) -> Self {
-        let hub_settings = HubSettings::default();
-        let feed = hub_settings.config_feed.clone();
-        let mut hub = Hub::new(hub_settings);
-        hub.add_source(&feed, SOURCE);
-        for registry in select(&["Kubernetes", "ServiceEntry"]).into_iter().flatten() {
-            hub.add_registry((registry.new)(settings.clone()), Some(&feed));
+        let of_controller = AggregateSettings::default();
+        let feed = of_controller.config_feed.clone();
+        let mut controller = AggregateController::new(of_controller);
+        controller.add_source(&feed, SOURCE);
+        for (provider, registry) in RegistryTable::default().iter() {
+            if let Input::Objects(new) = registry.input {
+                controller.add_registry(new(provider, settings.clone()), &feed);
+            }
         }
-        let mut scene = Self { hub, feed, writer: WorldWriter::new(), world: Arc::default() };
+        let mut scene = Self { controller, feed, writer: WorldWriter::new(), world: Arc::default() };
         scene.send(SourceEvent::Synced);
         scene
     }
 
-    /// Lets the source say something.
+    /// Sends an event of the source.
     pub fn send(&mut self, event: SourceEvent) {
-        if let Err(error) = self.hub.source_event(&self.feed, SOURCE, event) {
+        if let Err(error) = self.controller.source_event(&self.feed, SOURCE, event) {
             tracing::error!(%error, "the scene has lost its source");
         }
     }
@@ -157,7 +166,7 @@ impl Scene {
 
     /// Brings what happened into the world, and names what differs.
     pub fn settle(&mut self) -> pilotfish_model::ChangeSet {
-        for update in self.hub.settle() {
+        for update in self.controller.settle() {
             self.writer.apply(update);
         }
         match self.writer.publish() {

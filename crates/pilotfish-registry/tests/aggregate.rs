@@ -1,19 +1,17 @@
-//! The hub: several clusters, registries that come, go, fail and are replaced, namespaces, networks.
+//! The aggregate controller: several clusters, registries that come, go, fail and are replaced, namespaces, networks.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 mod support;
 
-use pilotfish_model::{Hostname, Namespace, NetworkGateway, Provider, ShardKey, World};
-use pilotfish_registry::testing::{Scene, objects};
-use pilotfish_registry::{
-    KubernetesRegistry, MemoryRegistry, ObjectEvent, RegistrySettings, SourceEvent, SyncStatus,
-};
+use pilotfish_model::{NetworkGateway, ShardKey, World};
+use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, Scene, objects};
+use pilotfish_registry::{KubernetesRegistry, ObjectEvent, RegistrySettings, SourceEvent, SyncStatus};
 use std::time::{Duration, SystemTime};
 use support::mesh::{Mesh, settings};
-use support::{endpoints, endpoints_of, pod, se, service, services, short_key, slice, step, svc, we};
+use support::{endpoints, endpoints_of, pod, same, se, service, services, short_key, slice, step, svc, we};
 
 fn shard(cluster: &str) -> ShardKey {
-    ShardKey { provider: Provider::Kubernetes, cluster: cluster.into() }
+    ShardKey::new(KUBERNETES, cluster)
 }
 
 fn web_at(address: &str) -> String {
@@ -107,22 +105,18 @@ fn a_registry_leaves_with_all_that_it_had_and_may_return() {
     mesh.apply("c2", &pod("p", "1.2.3.4", "{app: web}", "True"));
     let before = mesh.world();
     assert_eq!(endpoints(&before, "e.com"), ["http 1.2.3.4:80"]);
-    assert!(mesh.hub.remove_registry(&shard("c2")).is_some());
+    mesh.controller.remove_registry(&shard("c2"));
     let world = mesh.world();
     assert_eq!(service(&world, "web.ns").addresses.len(), 1);
     assert!(services(&world, "only.ns").is_empty());
     assert!(endpoints(&world, "web.ns").is_empty());
     assert!(endpoints(&world, "e.com").is_empty());
     assert_eq!(world.workloads().count(), 0);
-    mesh.hub.add_registry(Box::new(KubernetesRegistry::new(settings("c2"))), Some("c2"));
+    mesh.controller.add_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings("c2"))), "c2");
     assert!(same(&mesh.world(), &before));
 }
 
 /// Whether two worlds hold the same services, endpoints and workloads.
-fn same(a: &World, b: &World) -> bool {
-    a.services().eq(b.services()) && a.endpoints().eq(b.endpoints()) && a.workloads().eq(b.workloads())
-}
-
 #[test]
 fn a_replacement_takes_over_without_a_gap() {
     let mut mesh = Mesh::new(&["c1", "c2"]);
@@ -132,11 +126,12 @@ fn a_replacement_takes_over_without_a_gap() {
         mesh.send(feed, SourceEvent::Synced);
     }
     mesh.settle();
-    mesh.hub.add_source("c2 anew", "s");
-    mesh.hub.replace_registry(Box::new(KubernetesRegistry::new(settings("c2"))), Some("c2 anew"));
+    mesh.controller.add_source("c2 anew", "s");
+    mesh.controller
+        .replace_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings("c2"))), "c2 anew");
     assert!(mesh.settle().is_empty(), "the old one serves on");
-    assert!(mesh.hub.status().iter().any(|status| status.replacing));
-    assert_eq!(mesh.hub.synced(), Ok(()));
+    assert!(mesh.controller.status().iter().any(|status| status.replacing));
+    assert_eq!(mesh.controller.synced(), Ok(()));
     mesh.apply("c2 anew", &web_at("10.2.0.1"));
     mesh.apply("c2 anew", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
     assert!(mesh.settle().is_empty(), "not yet complete");
@@ -152,16 +147,17 @@ fn a_replacement_takes_over_without_a_gap() {
     mesh.apply("c2 anew", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.5]}]"));
     assert_eq!(endpoints(&mesh.world(), "web.ns"), ["http 1.2.3.5:80"]);
     let counts = |mesh: &Mesh| -> Vec<_> {
-        mesh.hub.status().iter().map(|status| (status.services, status.endpoints)).collect()
+        mesh.controller.status().iter().map(|status| (status.services, status.endpoints)).collect()
     };
     assert_eq!(counts(&mesh), [(0, 0), (1, 1), (0, 0), (0, 0)]);
-    assert!(mesh.hub.status().iter().all(|status| !status.replacing));
+    assert!(mesh.controller.status().iter().all(|status| !status.replacing));
 }
 
 #[test]
 fn readiness_names_what_is_missing() {
     let mut mesh = Mesh::new(&["c1", "c2"]);
-    let missing = |mesh: &Mesh| mesh.hub.synced().err().map(|missing| missing.missing).unwrap_or_default();
+    let missing =
+        |mesh: &Mesh| mesh.controller.synced().err().map(|missing| missing.missing).unwrap_or_default();
     mesh.settle();
     let all = ["configuration", "Kubernetes/c1", "Kubernetes/c2", "External/c1", "External/c2"];
     assert_eq!(missing(&mesh), all);
@@ -172,11 +168,11 @@ fn readiness_names_what_is_missing() {
     let names = ["Kubernetes/c2 (connection refused)", "External/c2 (connection refused)"];
     assert_eq!(missing(&mesh), names);
     mesh.send("c2", SourceEvent::Synced);
-    assert_eq!(mesh.hub.synced(), Ok(()));
+    assert_eq!(mesh.controller.synced(), Ok(()));
     mesh.apply("c2", &web_at("10.2.0.1"));
     assert_eq!(missing(&mesh), ["Kubernetes/c2"], "what arrived is not settled");
     mesh.settle();
-    assert_eq!(mesh.hub.synced(), Ok(()));
+    assert_eq!(mesh.controller.synced(), Ok(()));
 }
 
 #[test]
@@ -184,11 +180,13 @@ fn readiness_goes_on_without_what_was_given_up() {
     let mut mesh = Mesh::new(&["c1", "c2"]);
     mesh.send("c1", SourceEvent::Synced);
     mesh.settle();
-    assert!(mesh.hub.synced().is_err());
-    mesh.hub.give_up("c2");
-    assert_eq!(mesh.hub.synced(), Ok(()));
+    assert!(mesh.controller.synced().is_err());
+    for provider in [KUBERNETES, EXTERNAL] {
+        assert!(mesh.controller.give_up(&ShardKey::new(provider, "c2")));
+    }
+    assert_eq!(mesh.controller.synced(), Ok(()));
     let given_up = |mesh: &Mesh| -> Vec<String> {
-        let status = mesh.hub.status();
+        let status = mesh.controller.status();
         let all = status.iter().filter(|status| status.given_up && !status.sync.synced);
         all.map(|status| status.shard.to_string()).collect()
     };
@@ -203,21 +201,27 @@ fn readiness_goes_on_without_what_was_given_up() {
 fn a_feed_that_is_read_stays() {
     let mut mesh = Mesh::new(&["c1", "c2"]);
     mesh.apply("c2", &web_at("10.2.0.1"));
-    mesh.hub.remove_feed("c2");
+    mesh.controller.remove_feed("c2");
     assert_eq!(services(&mesh.world(), "web.ns").len(), 1);
-    assert!(mesh.hub.source_event("c2", "s", SourceEvent::Synced).is_ok());
-    for provider in [Provider::Kubernetes, Provider::External] {
-        mesh.hub.remove_registry(&ShardKey { provider, cluster: "c2".into() });
+    assert!(mesh.controller.source_event("c2", "s", SourceEvent::Synced).is_ok());
+    for provider in [KUBERNETES, EXTERNAL] {
+        mesh.controller.remove_registry(&ShardKey::new(provider, "c2"));
     }
     assert!(services(&mesh.world(), "web.ns").is_empty());
-    assert!(mesh.hub.source_event("c2", "s", SourceEvent::Synced).is_err(), "it goes with its last registry");
+    assert!(
+        mesh.controller.source_event("c2", "s", SourceEvent::Synced).is_err(),
+        "it goes with its last registry"
+    );
 }
 
 #[test]
 fn a_cluster_may_have_a_trust_domain_of_its_own() {
     let mut mesh = Mesh::new(&["c1", "c2"]);
     let identities = |mesh: &mut Mesh| -> Vec<String> {
-        mesh.world().workloads().map(|workload| workload.identity.to_string()).collect()
+        mesh.world()
+            .workloads()
+            .map(|workload| workload.identity.as_ref().map(ToString::to_string).unwrap_or_default())
+            .collect()
     };
     let of = |domains: [&str; 2]| domains.map(|domain| format!("spiffe://{domain}/ns/ns/sa/sa")).to_vec();
     let set = |mesh: &mut Mesh, feed: &str, domain: Option<&str>| {
@@ -236,7 +240,7 @@ fn a_cluster_may_have_a_trust_domain_of_its_own() {
     assert_eq!(identities(&mut mesh), of(["one", "two"]));
     set(&mut mesh, "c1", Some("three"));
     assert_eq!(identities(&mut mesh), of(["three", "two"]));
-    mesh.hub.replace_registry(Box::new(KubernetesRegistry::new(settings("c2"))), Some("c2"));
+    mesh.controller.replace_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings("c2"))), "c2");
     assert_eq!(identities(&mut mesh), of(["three", "two"]), "who comes later is told");
     set(&mut mesh, "c2", Some(""));
     assert_eq!(identities(&mut mesh), of(["three", "cluster.local"]));
@@ -259,25 +263,29 @@ fn clusters_that_come_and_go_leave_nothing() {
     for round in 0..50 {
         for reading in 0..2 {
             let feed = format!("c2#{round}.{reading}");
-            mesh.hub.add_source(&feed, "s");
-            mesh.hub.replace_registry(Box::new(KubernetesRegistry::new(settings("c2"))), Some(&feed));
+            mesh.controller.add_source(&feed, "s");
+            mesh.controller
+                .replace_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings("c2"))), &feed);
             mesh.apply(&feed, &web_at("10.2.0.1"));
             mesh.apply(&feed, &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
             mesh.apply(&feed, &pod("p", "1.2.3.4", "{app: web}", "True"));
             mesh.send(&feed, SourceEvent::Synced);
             assert_eq!(endpoints(&mesh.world(), "web.ns"), ["http 1.2.3.4:80"]);
         }
-        mesh.hub.remove_feed(&format!("c2#{round}.0"));
-        mesh.hub.remove_registry(&shard("c2"));
-        mesh.hub.remove_feed(&format!("c2#{round}.1"));
+        mesh.controller.remove_feed(&format!("c2#{round}.0"));
+        mesh.controller.remove_registry(&shard("c2"));
+        mesh.controller.remove_feed(&format!("c2#{round}.1"));
         let world = mesh.world();
         assert!(same(&world, &before) && world.endpoints().all(|(_, all)| all.shards.len() <= 1));
         for reading in 0..2 {
             let feed = format!("c2#{round}.{reading}");
-            assert!(mesh.hub.source_event(&feed, "s", SourceEvent::Synced).is_err(), "{feed} is still there");
+            assert!(
+                mesh.controller.source_event(&feed, "s", SourceEvent::Synced).is_err(),
+                "{feed} is still there"
+            );
         }
     }
-    assert_eq!(mesh.hub.status().len(), 2);
+    assert_eq!(mesh.controller.status().len(), 2);
 }
 
 #[test]
@@ -290,8 +298,8 @@ fn a_failing_source_takes_nothing_away() {
     mesh.send("c1", SourceEvent::Failed { at: at(7), reason: "gone".into() });
     mesh.send("c1", SourceEvent::Failed { at: at(9), reason: "still gone".into() });
     assert!(mesh.settle().is_empty());
-    assert_eq!(mesh.hub.synced(), Ok(()), "the last good state serves on");
-    let failure = mesh.hub.status()[0].sync.failure.clone().unwrap();
+    assert_eq!(mesh.controller.synced(), Ok(()), "the last good state serves on");
+    let failure = mesh.controller.status()[0].sync.failure.clone().unwrap();
     assert_eq!((failure.since, &*failure.reason), (at(7), "still gone"));
 
     // It comes back with a fresh list, in which one Service is missing.
@@ -303,16 +311,18 @@ fn a_failing_source_takes_nothing_away() {
     mesh.send("c1", SourceEvent::ListEnded(pilotfish_model::Kind::Service));
     mesh.send("c1", SourceEvent::Synced);
     assert!(same(&mesh.world(), &before));
-    assert_eq!(mesh.hub.status()[0].sync, SyncStatus::synced());
+    assert_eq!(mesh.controller.status()[0].sync, SyncStatus::synced());
 }
 
 #[test]
 fn the_first_source_of_a_feed_wins() {
     let mut mesh = Mesh::new(&["c1"]);
-    mesh.hub.add_source("c1", "second");
+    mesh.controller.add_source("c1", "second");
     let apply = |mesh: &mut Mesh, source: &str, text: &str| {
         for object in objects(text).unwrap() {
-            mesh.hub.source_event("c1", source, SourceEvent::Object(ObjectEvent::Applied(object))).unwrap();
+            mesh.controller
+                .source_event("c1", source, SourceEvent::Object(ObjectEvent::Applied(object)))
+                .unwrap();
         }
     };
     let address = |mesh: &mut Mesh| service(&mesh.world(), "web.ns").default_address.to_string();
@@ -322,9 +332,9 @@ fn the_first_source_of_a_feed_wins() {
     assert_eq!(address(&mut mesh), "10.0.0.1");
     apply(&mut mesh, "second", &web_at("10.0.0.3"));
     assert_eq!(address(&mut mesh), "10.0.0.1");
-    mesh.hub.remove_source("c1", "s");
+    mesh.controller.remove_source("c1", "s");
     assert_eq!(address(&mut mesh), "10.0.0.3");
-    assert!(mesh.hub.source_event("c1", "s", SourceEvent::Synced).is_err());
+    assert!(mesh.controller.source_event("c1", "s", SourceEvent::Synced).is_err());
 }
 
 #[test]
@@ -405,7 +415,7 @@ fn networks_of_endpoints_and_their_gateways() {
         let networks: Vec<String> = world.workloads().map(|workload| workload.network.to_string()).collect();
         assert!(networks.iter().all(|got| got == network), "{text}: {networks:?}");
         for endpoint in endpoints_of(&world, "web.ns") {
-            assert_eq!(endpoint.network, network, "{text}");
+            assert_eq!(endpoint.attributes.network, network, "{text}");
         }
     };
     check(&web_at("10.0.0.1"), &[], "");
@@ -515,35 +525,4 @@ fn node_ports_are_gateways_at_the_nodes_addresses() {
     check(&node("a", "3.3.3.3"), &["2.2.2.2:30999", "3.3.3.3:30999"]);
     check("- Node b", &["3.3.3.3:30999"]);
     check("- Service ns/gw", &[]);
-}
-
-#[test]
-fn a_memory_registry_stands_beside_the_others() {
-    let mut mesh = Mesh::new(&["c1"]);
-    mesh.apply("c1", &web_at("10.1.0.1"));
-    mesh.apply("c1", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
-    let world = mesh.world();
-    let memory = ShardKey { provider: Provider::Memory, cluster: "m".into() };
-    mesh.hub.add_registry(Box::new(MemoryRegistry::new(memory.clone())), None);
-    let mut given = pilotfish_model::Service::clone(&service(&world, "web.ns"));
-    given.provider = Provider::Memory;
-    given.hostname = Hostname::parse("given.com").unwrap();
-    given.namespace = Namespace::from("ns");
-    let endpoint = endpoints_of(&world, "web.ns")[0].clone();
-    let registry = mesh.hub.registry_mut::<MemoryRegistry>(&memory).unwrap();
-    registry.set_service(given);
-    registry.set_endpoints(short_key("given.com"), vec![endpoint.clone()]);
-    registry.set_endpoints(short_key("web.ns"), vec![endpoint]);
-    let with_memory = mesh.world();
-    assert_eq!(endpoints(&with_memory, "given.com"), ["http 1.2.3.4:80"]);
-    assert_eq!(endpoints(&with_memory, "web.ns"), ["http 1.2.3.4:80", "http 1.2.3.4:80"]);
-    let registry = mesh.hub.registry_mut::<MemoryRegistry>(&memory).unwrap();
-    registry.set_status(SyncStatus::default());
-    registry.remove_service(&short_key("given.com"));
-    let missing = mesh.hub.synced().unwrap_err().missing;
-    assert!(missing.contains(&"Memory/m".to_owned()), "{missing:?}");
-    assert!(services(&mesh.world(), "given.com").is_empty());
-    assert!(mesh.hub.registry_mut::<KubernetesRegistry>(&memory).is_none());
-    mesh.hub.remove_registry(&memory);
-    assert!(same(&mesh.world(), &world));
 }

@@ -3,11 +3,11 @@
 
 mod support;
 
-use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, Provider, ShardKey, World, WorldWriter};
-use pilotfish_registry::testing::objects;
+use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, ShardKey, World, WorldWriter};
+use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
-    Hub, HubSettings, KubernetesRegistry, MultiClusterServices, ObjectEvent, Registry, RegistrySettings,
-    ServiceEntryRegistry, SourceEvent,
+    AggregateController, AggregateSettings, KubernetesRegistry, MultiClusterServices, ObjectEvent, Registry,
+    RegistrySettings, ServiceEntryRegistry, SourceEvent,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -206,7 +206,7 @@ fn steps(pool: usize, mesh: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 struct Run {
-    hub: Hub,
+    controller: AggregateController,
     writer: WorldWriter,
     world: Arc<World>,
     /// What each feed holds.
@@ -214,8 +214,8 @@ struct Run {
 }
 
 fn shard_of(index: usize) -> ShardKey {
-    let provider = if index < 2 { Provider::Kubernetes } else { Provider::External };
-    ShardKey { provider, cluster: ClusterId::from(CLUSTERS[index % 2]) }
+    let provider = if index < 2 { KUBERNETES } else { EXTERNAL };
+    ShardKey::new(provider, ClusterId::from(CLUSTERS[index % 2]))
 }
 
 fn registry(index: usize) -> (Box<dyn Registry>, &'static str) {
@@ -226,28 +226,32 @@ fn registry(index: usize) -> (Box<dyn Registry>, &'static str) {
         ..RegistrySettings::default()
     };
     let registry: Box<dyn Registry> = match index {
-        0 | 1 => Box::new(KubernetesRegistry::new(settings)),
-        2 => Box::new(ServiceEntryRegistry::new(settings)),
-        _ => Box::new(ServiceEntryRegistry::workload_entries_only(settings)),
+        0 | 1 => Box::new(KubernetesRegistry::new(KUBERNETES, settings)),
+        2 => Box::new(ServiceEntryRegistry::new(EXTERNAL, settings)),
+        _ => Box::new(ServiceEntryRegistry::workload_entries_only(EXTERNAL, settings)),
     };
     (registry, cluster)
 }
 
 impl Run {
     fn new(order: &[usize]) -> Self {
-        let mut hub = Hub::new(HubSettings { config_feed: "c1".into(), primary: "c1".into() });
+        let mut controller = AggregateController::new(AggregateSettings {
+            config_feed: "c1".into(),
+            primary: "c1".into(),
+            ..AggregateSettings::default()
+        });
         for cluster in CLUSTERS {
-            hub.add_source(cluster, "s");
+            controller.add_source(cluster, "s");
         }
         for index in order {
             let (registry, feed) = registry(*index);
-            hub.add_registry(registry, Some(feed));
+            controller.add_registry(registry, feed);
         }
-        Self { hub, writer: WorldWriter::new(), world: Arc::default(), objects: Default::default() }
+        Self { controller, writer: WorldWriter::new(), world: Arc::default(), objects: Default::default() }
     }
 
     fn send(&mut self, feed: usize, event: SourceEvent) {
-        self.hub.source_event(CLUSTERS[feed], "s", event).unwrap();
+        self.controller.source_event(CLUSTERS[feed], "s", event).unwrap();
     }
 
     fn apply(&mut self, feed: usize, object: &Object) {
@@ -256,7 +260,7 @@ impl Run {
     }
 
     fn settle(&mut self) {
-        for update in self.hub.settle() {
+        for update in self.controller.settle() {
             self.writer.apply(update);
         }
         if let Some((world, _)) = self.writer.publish() {
@@ -275,15 +279,15 @@ impl Run {
             }
             Step::Settle => self.settle(),
             Step::Stop { shard } => {
-                self.hub.remove_registry(&shard_of(*shard));
+                self.controller.remove_registry(&shard_of(*shard));
             }
             Step::Start { shard } => {
                 let (registry, feed) = registry(*shard);
-                self.hub.add_registry(registry, Some(feed));
+                self.controller.add_registry(registry, feed);
             }
             Step::Replace { shard } => {
                 let (registry, feed) = registry(*shard);
-                self.hub.replace_registry(registry, Some(feed));
+                self.controller.replace_registry(registry, feed);
             }
             Step::Fail { feed } => {
                 self.settle();
@@ -325,16 +329,16 @@ impl Run {
     fn finish(&mut self) {
         for index in 0..4 {
             let (registry, feed) = registry(index);
-            let is_there = self.hub.status().iter().any(|status| status.shard == shard_of(index));
+            let is_there = self.controller.status().iter().any(|status| status.shard == shard_of(index));
             if !is_there {
-                self.hub.add_registry(registry, Some(feed));
+                self.controller.add_registry(registry, feed);
             }
         }
         for feed in 0..2 {
             self.send(feed, SourceEvent::Synced);
         }
         self.settle();
-        assert_eq!(self.hub.synced(), Ok(()));
+        assert_eq!(self.controller.synced(), Ok(()));
     }
 }
 

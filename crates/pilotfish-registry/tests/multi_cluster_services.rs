@@ -3,7 +3,8 @@
 
 mod support;
 
-use pilotfish_model::{ClusterId, Provider, Resolution, Service, ShardKey, World};
+use pilotfish_model::{ClusterId, Resolution, Service, ShardKey, World};
+use pilotfish_registry::testing::KUBERNETES;
 use pilotfish_registry::{MultiClusterServices, RegistrySettings};
 use std::sync::Arc;
 use support::mesh::Mesh;
@@ -93,9 +94,9 @@ fn an_imported_host_is_the_service_at_its_own_addresses() {
     let service = of_host(&world, "clusterset.local").unwrap();
     assert_eq!(addresses(&service), ["c1 10.9.0.1 10.9.0.2", "c2 10.8.0.1"]);
     assert_eq!((&*service.default_address, service.resolution), ("10.9.0.1", Resolution::ClientSideLB));
-    assert_eq!((service.ports.len(), service.provider), (1, Provider::Kubernetes));
+    assert_eq!((service.ports.len(), service.provider), (1, KUBERNETES));
     assert!(service.selector.is_empty(), "workloads are those of the Service itself");
-    assert_eq!(service.provenance.object.to_string(), "ServiceImport ns/web");
+    assert_eq!(service.provenance.to_string(), "ServiceImport ns/web");
     assert_eq!(shards(&world, "clusterset.local"), ["Kubernetes/c2 2.0.0.1"]);
 
     mesh.apply("c1", &web_with_slice("10.1.0.1", "1.0.0.1"));
@@ -125,7 +126,7 @@ fn an_imported_host_goes_with_its_addresses_its_service_and_its_cluster() {
     assert_eq!(there(&mut mesh), (false, 0));
     mesh.apply("c1", &all);
     assert_eq!(there(&mut mesh), (true, 1));
-    mesh.hub.remove_registry(&ShardKey { provider: Provider::Kubernetes, cluster: "c1".into() });
+    mesh.controller.remove_registry(&ShardKey::new(KUBERNETES, "c1"));
     assert_eq!(there(&mut mesh), (false, 0));
 }
 

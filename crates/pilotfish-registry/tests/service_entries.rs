@@ -5,7 +5,7 @@ mod support;
 
 use pilotfish_model::{ExportTo, Resolution, TargetPort, TlsMode, TrafficDistribution};
 use pilotfish_registry::testing::Scene;
-use support::{endpoints, endpoints_of, se, se_with, service, services, step, we, world};
+use support::{endpoints, endpoints_of, identity, se, se_with, service, services, step, we, world};
 
 const PORTS: &str =
     "ports: [{number: 80, name: http, protocol: HTTP}, {number: 8080, name: http2, protocol: HTTP2}]";
@@ -169,19 +169,19 @@ fn fields_of_inline_endpoints() {
                 {address: 1.1.1.3, labels: {security.istio.io/tlsMode: istio}}]}";
     let all = endpoints_of(&world(&se("e", spec)), "a.com");
     let (first, second, third) = (&all[0], &all[1], &all[2]);
-    assert_eq!((first.weight, first.locality.to_string().as_str()), (5, "r/z/s"));
-    assert_eq!(&*first.service_account, "spiffe://cluster.local/ns/ns/sa/sa");
-    assert_eq!(first.network, "n2");
+    assert_eq!((first.attributes.weight, first.attributes.locality.to_string().as_str()), (5, "r/z/s"));
+    assert_eq!(identity(&first), "spiffe://cluster.local/ns/ns/sa/sa");
+    assert_eq!(first.attributes.network, "n2");
     assert_eq!(first.service_port_number, 80);
-    let label = |key: &str| first.labels.get(key);
+    let label = |key: &str| first.attributes.labels.get(key);
     assert_eq!(label("topology.kubernetes.io/region"), Some("r"));
     assert_eq!(label("topology.istio.io/network"), Some("n2"));
-    assert_eq!((&*first.workload_name, first.namespace.as_str()), ("", ""));
-    assert_eq!(first.tls_mode, TlsMode::Istio);
-    assert_eq!(second.tls_mode, TlsMode::Disabled);
-    assert_eq!(second.locality.to_string(), "lr/lz");
-    assert_eq!(third.tls_mode, TlsMode::Istio);
-    assert_eq!(&*third.service_account, "");
+    assert_eq!((&*first.attributes.workload_name, first.attributes.namespace.as_str()), ("", ""));
+    assert_eq!(first.attributes.tls_mode, TlsMode::Istio);
+    assert_eq!(second.attributes.tls_mode, TlsMode::Disabled);
+    assert_eq!(second.attributes.locality.to_string(), "lr/lz");
+    assert_eq!(third.attributes.tls_mode, TlsMode::Istio);
+    assert_eq!(identity(&third), "");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 use pilotfish_model::{Fact, Kind, TlsMode};
 use pilotfish_registry::RegistrySettings;
 use pilotfish_registry::testing::Scene;
-use support::{endpoints, endpoints_of, pod, pod_with, short_key, slice, step, svc, world};
+use support::{endpoints, endpoints_of, identity, pod, pod_with, short_key, slice, step, svc, world};
 
 const WEB: &str = "{clusterIP: 10.0.0.1, selector: {app: web}, ports: [{name: http, port: 80}]}";
 
@@ -63,10 +63,10 @@ fn the_order_of_arrival_does_not_matter() {
         scene.settle();
     }
     let endpoint = endpoints_of(&scene.world(), "web.ns")[0].clone();
-    assert_eq!(endpoint.locality.to_string(), "r/z");
-    assert_eq!(&*endpoint.service_account, "spiffe://cluster.local/ns/ns/sa/sa");
-    assert_eq!(&*endpoint.node, "n1");
-    let label = |key: &str| endpoint.labels.get(key);
+    assert_eq!(endpoint.attributes.locality.to_string(), "r/z");
+    assert_eq!(identity(&endpoint), "spiffe://cluster.local/ns/ns/sa/sa");
+    assert_eq!(&*endpoint.attributes.node, "n1");
+    let label = |key: &str| endpoint.attributes.labels.get(key);
     assert_eq!(label("app"), Some("web"));
     assert_eq!(label("topology.kubernetes.io/zone"), Some("z"));
     assert_eq!(label("topology.istio.io/cluster"), Some("Kubernetes"));
@@ -118,13 +118,18 @@ fn an_endpoint_without_a_reference_takes_the_pod_of_its_address() {
         scene.apply(text).unwrap();
         scene.settle();
     }
-    let account = |scene: &mut Scene| endpoints_of(&scene.world(), "web.ns")[0].service_account.to_string();
+    let account = |scene: &mut Scene| identity(&endpoints_of(&scene.world(), "web.ns")[0]);
     assert_eq!(account(&mut scene), "spiffe://cluster.local/ns/ns/sa/sa");
     step(&mut scene, "- Pod ns/p");
     assert_eq!(account(&mut scene), "");
     let endpoint = endpoints_of(&scene.world(), "web.ns")[0].clone();
-    assert_eq!(endpoint.labels.len(), 1, "only the cluster is known: {:?}", endpoint.labels);
-    assert_eq!(endpoint.tls_mode, TlsMode::Disabled);
+    assert_eq!(
+        endpoint.attributes.labels.len(),
+        1,
+        "only the cluster is known: {:?}",
+        endpoint.attributes.labels
+    );
+    assert_eq!(endpoint.attributes.tls_mode, TlsMode::Disabled);
 }
 
 #[test]
@@ -275,7 +280,7 @@ fn host_network_pods_share_an_address_and_a_late_deletion_hurts_nobody() {
     step(&mut scene, "- Pod ns/a");
     let world = scene.world();
     assert_eq!(world.workloads_at("1.2.3.4").count(), 1);
-    assert_eq!(endpoints_of(&world, "web.ns")[0].labels.get("app"), Some("b"));
+    assert_eq!(endpoints_of(&world, "web.ns")[0].attributes.labels.get("app"), Some("b"));
 }
 
 #[test]
@@ -372,7 +377,7 @@ fn a_slice_touches_its_own_service_alone() {
     }
     scene.settle();
     scene.apply(&slice("s7", "s7", "[{name: http, port: 80}]", "[{addresses: [10.2.0.7]}]")).unwrap();
-    let updates = scene.hub.settle();
+    let updates = scene.controller.settle();
     assert_eq!(updates.len(), 1, "{updates:?}");
 }
 

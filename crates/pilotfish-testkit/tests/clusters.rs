@@ -4,10 +4,10 @@
 use pilotfish_model::{ChangeSet, Fact, Kind, WorldWriter};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Struct, Value, ValueKind};
-use pilotfish_registry::testing::objects;
+use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
-    Hub, HubSettings, KubernetesRegistry, MultiClusterServices, ObjectEvent, RegistrySettings,
-    ServiceEntryRegistry, SourceEvent,
+    AggregateController, AggregateSettings, KubernetesRegistry, MultiClusterServices, ObjectEvent,
+    RegistrySettings, ServiceEntryRegistry, SourceEvent,
 };
 use pilotfish_testkit::dump::dump;
 use pilotfish_translate::{Domain, Proxy, Translator};
@@ -16,31 +16,35 @@ use std::collections::BTreeMap;
 
 /// The clusters `c1`, which has the configuration, and `c2`, fed with YAML.
 struct Mesh {
-    hub: Hub,
+    controller: AggregateController,
     domain: &'static str,
 }
 
 impl Mesh {
     fn new(settings: &RegistrySettings, domain: &'static str) -> Self {
-        let mut hub = Hub::new(HubSettings { config_feed: "c1".into(), primary: "c1".into() });
+        let mut controller = AggregateController::new(AggregateSettings {
+            config_feed: "c1".into(),
+            primary: "c1".into(),
+            ..AggregateSettings::default()
+        });
         for cluster in ["c1", "c2"] {
             let settings =
                 RegistrySettings { cluster: cluster.into(), domain: domain.into(), ..settings.clone() };
-            hub.add_source(cluster, "test");
-            hub.add_registry(Box::new(KubernetesRegistry::new(settings.clone())), Some(cluster));
+            controller.add_source(cluster, "test");
+            controller.add_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings.clone())), cluster);
             let entries = match cluster {
-                "c1" => ServiceEntryRegistry::new(settings),
-                _ => ServiceEntryRegistry::workload_entries_only(settings),
+                "c1" => ServiceEntryRegistry::new(EXTERNAL, settings),
+                _ => ServiceEntryRegistry::workload_entries_only(EXTERNAL, settings),
             };
-            hub.add_registry(Box::new(entries), Some(cluster));
+            controller.add_registry(Box::new(entries), cluster);
         }
-        Self { hub, domain }
+        Self { controller, domain }
     }
 
     fn apply(&mut self, cluster: &str, text: &str) {
         for object in objects(text).unwrap() {
             let event = SourceEvent::Object(ObjectEvent::Applied(object));
-            self.hub.source_event(cluster, "test", event).unwrap();
+            self.controller.source_event(cluster, "test", event).unwrap();
         }
     }
 
@@ -51,14 +55,14 @@ impl Mesh {
         assert!(read.refused.is_empty(), "{:?}", read.refused);
         for object in read.objects {
             let event = SourceEvent::Object(ObjectEvent::Applied(object.object));
-            self.hub.source_event("c1", "test", event).unwrap();
+            self.controller.source_event("c1", "test", event).unwrap();
         }
     }
 
     /// Everything that a sidecar of the namespace `shop` is sent in each of some clusters.
     fn sidecars(&mut self, proxies: &[(&str, &[(&str, &str)])]) -> Vec<Json> {
         let mut writer = WorldWriter::new();
-        for update in self.hub.settle() {
+        for update in self.controller.settle() {
             writer.apply(update);
         }
         let translator = Translator::with_domain(Domain::new(self.domain));

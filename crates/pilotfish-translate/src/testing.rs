@@ -5,10 +5,10 @@ use crate::engine::memo::Memo;
 use crate::proxy::Proxy;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
-    Backend, ChangeSet, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, Kind, KindSpec, Labels,
-    Locality, Namespace, NetworkId, Object, ObjectKey, ObjectMeta, ObjectRef, Port, Protocol, Provider,
-    Resolution, Service, ServiceKey, TlsMode, TrafficDistribution, Update, Workload, WorkloadKey,
-    WorkloadKind, World, WorldWriter,
+    ChangeSet, ClusterAddresses, Endpoint, EndpointAttributes, ExportTo, HealthStatus, Hostname, InboundBy,
+    Kind, KindSpec, Labels, Locality, Namespace, NetworkId, Object, ObjectKey, ObjectMeta, Origin, Port,
+    Protocol, Provider, Resolution, Service, ServiceKey, TlsMode, TrafficDistribution, Update, Workload,
+    WorkloadKey, WorkloadKind, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::sync::Arc;
@@ -56,6 +56,20 @@ pub(crate) fn ask<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
 }
 
 /// A Kubernetes Service with a port `http` 80.
+/// The provider of Kubernetes Services.
+pub(crate) const KUBERNETES: Provider = Provider::new(0, "Kubernetes");
+/// The provider of ServiceEntries.
+pub(crate) const EXTERNAL: Provider = Provider::new(1, "External");
+
+/// Makes a service what it would be from a ServiceEntry.
+pub(crate) fn of_service_entry(service: &mut Service) {
+    service.provider = EXTERNAL;
+    service.inbound = InboundBy::Address;
+    service.has_short_name = false;
+    service.headless = false;
+    service.names_for_tls = true;
+}
+
 #[derive(Clone)]
 pub(crate) struct TestService(pub(crate) Service);
 
@@ -67,7 +81,11 @@ pub(crate) fn service(name: &str, namespace: &str) -> TestService {
         namespace: namespace.into(),
         name: name.into(),
         object_name: name.into(),
-        provider: Provider::Kubernetes,
+        provider: KUBERNETES,
+        inbound: InboundBy::Selector,
+        has_short_name: true,
+        headless: false,
+        names_for_tls: false,
         resolution: Resolution::ClientSideLB,
         ports: Arc::from([port]),
         addresses: ClusterAddresses::new(),
@@ -117,13 +135,13 @@ pub(crate) fn endpoint(address: &str, port: u32, service_port: &str) -> Endpoint
         service_port: service_port.into(),
         service_port_number: 0,
         health: HealthStatus::Healthy,
-        backend: Arc::new(Backend {
+        attributes: Arc::new(EndpointAttributes {
             labels: Labels::default(),
             locality: Locality::default(),
             network: NetworkId::default(),
             cluster: "Kubernetes".into(),
             weight: 0,
-            service_account: "".into(),
+            identity: None,
             tls_mode: TlsMode::Disabled,
             hostname: "".into(),
             sub_domain: "".into(),
@@ -135,8 +153,8 @@ pub(crate) fn endpoint(address: &str, port: u32, service_port: &str) -> Endpoint
     }
 }
 
-fn origin(kind: Kind, namespace: &str, name: &str) -> ObjectRef {
-    ObjectRef { object: ObjectKey::new(kind, namespace, name), cluster: "Kubernetes".into() }
+fn origin(kind: Kind, namespace: &str, name: &str) -> Origin {
+    Origin::object(ObjectKey::new(kind, namespace, name), "Kubernetes")
 }
 
 /// A sidecar without a pod.
@@ -180,7 +198,7 @@ pub(crate) fn pod(name: &str, namespace: &str, address: &str, pairs: &[(&str, &s
         network: NetworkId::default(),
         weight: 0,
         service_account: "default".into(),
-        identity: "".into(),
+        identity: None,
         tls_mode: TlsMode::Disabled,
         node: "".into(),
         node_addresses: Arc::default(),

@@ -14,7 +14,9 @@ use pilotfish_bench::world::{NAMESPACE, World};
 use pilotfish_config::file::{FileSource, FileSourceSettings};
 use pilotfish_config::{SourceBatch, SourceEvent as Told};
 use pilotfish_model::{Update, WorldWriter};
-use pilotfish_registry::{Hub, HubSettings, ObjectEvent, RegistrySettings, SourceEvent, select};
+use pilotfish_registry::{
+    AggregateController, AggregateSettings, Input, ObjectEvent, RegistrySettings, RegistryTable, SourceEvent,
+};
 use pilotfish_translate::Translator;
 use pilotfish_xds::{Fanout, NoRecorder, PeerInfo, Protocol, Stream, StreamLimits};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -49,7 +51,7 @@ fn main() -> Result<()> {
     let mut stages = Stages::new(options.services);
     let batch = read(folder.path())?;
     stages.done("objects, read from files");
-    let (hub, updates) = registries(batch)?;
+    let (controller, updates) = registries(batch)?;
     stages.done("registries");
     let mut writer = WorldWriter::new();
     for update in updates {
@@ -82,7 +84,7 @@ fn main() -> Result<()> {
     stages.done("all results gone");
     drop(writer);
     stages.done("the world gone");
-    drop(hub);
+    drop(controller);
     stages.done("the registries gone");
     Ok(())
 }
@@ -135,13 +137,15 @@ fn read(folder: &Path) -> Result<SourceBatch> {
     Ok(batch)
 }
 
-fn registries(batch: SourceBatch) -> Result<(Hub, Vec<Update>)> {
-    let settings = HubSettings::default();
+fn registries(batch: SourceBatch) -> Result<(AggregateController, Vec<Update>)> {
+    let settings = AggregateSettings::default();
     let feed = settings.config_feed.to_string();
-    let mut hub = Hub::new(settings);
-    hub.add_source(&feed, "files");
-    for registry in select(&["Kubernetes", "ServiceEntry"])? {
-        hub.add_registry((registry.new)(RegistrySettings::default()), Some(&feed));
+    let mut controller = AggregateController::new(settings);
+    controller.add_source(&feed, "files");
+    for (provider, registry) in RegistryTable::default().iter() {
+        if let Input::Objects(new) = registry.input {
+            controller.add_registry(new(provider, RegistrySettings::default()), &feed);
+        }
     }
     for event in batch.events {
         let event = match event {
@@ -150,10 +154,10 @@ fn registries(batch: SourceBatch) -> Result<(Hub, Vec<Update>)> {
             Told::Listed | Told::Recovered => SourceEvent::Synced,
             Told::Failed { at, reason } => SourceEvent::Failed { at, reason },
         };
-        hub.source_event(&feed, "files", event)?;
+        controller.source_event(&feed, "files", event)?;
     }
-    let updates = hub.settle();
-    Ok((hub, updates))
+    let updates = controller.settle();
+    Ok((controller, updates))
 }
 
 /// A stream with the proxy at its other end.

@@ -14,7 +14,7 @@ use pilotfish_admin::Metrics;
 use pilotfish_config::{SourceBatch, SourceEvent as Told};
 use pilotfish_kube::remote::{Reading, RemoteEvent};
 use pilotfish_model::{ChangeSet, Fact, Update, WorldWriter};
-use pilotfish_registry::{Hub, ObjectEvent, SourceEvent};
+use pilotfish_registry::{AggregateController, ObjectEvent, SourceEvent};
 use pilotfish_translate::Translator;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub enum Said {
 /// Everything that the loop owns or tells.
 pub struct Control {
     /// The registries.
-    pub hub: Hub,
+    pub hub: AggregateController,
     /// Changes that wait for their moment.
     pub lanes: Lanes,
     /// The world.

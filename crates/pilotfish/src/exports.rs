@@ -11,7 +11,7 @@ use pilotfish_kube::client::Client;
 use pilotfish_kube::lease::{Leadership, LeaseSettings};
 use pilotfish_kube::remote::RemoteClients;
 use pilotfish_kube::service_exports::{Exported, export};
-use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Provider, Resolution, ServiceKey, World};
+use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Resolution, ServiceKey, World};
 use pilotfish_translate::{ClusterLocal, Domain};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -153,9 +153,9 @@ impl Book {
 
     fn look(&mut self, world: &World, key: &ServiceKey, now: Instant) {
         let services = world.services_of(key).map(|list| list.iter()).into_iter().flatten();
-        let service = services.into_iter().find(|service| {
-            service.provider == Provider::Kubernetes && service.resolution != Resolution::Alias
-        });
+        let service = services
+            .into_iter()
+            .find(|service| service.kubernetes.is_some() && service.resolution != Resolution::Alias);
         let kubernetes = service.and_then(|service| service.kubernetes.as_deref());
         let hidden = kubernetes.map(|kubernetes| &kubernetes.confined_in_clusterset);
         // Hosts below clusterset.local stand for Services, and are none.

@@ -3,7 +3,8 @@
 use pilotfish_kube::remote::Reading;
 use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{
-    Hub, KubernetesRegistry, Registry, RegistrySettings, ServiceEntryRegistry, SourceEvent,
+    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, RegistryTable,
+    SERVICE_ENTRY, ServiceEntryRegistry, SourceEvent, UnknownRegistry,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct RemoteRegistries {
     pub config_feed: Arc<str>,
     /// As for the registries of that cluster.
     settings: RegistrySettings,
+    /// Of Kubernetes and of WorkloadEntries.
+    providers: [Provider; 2],
     services: bool,
     workload_entries: bool,
     clusters: BTreeSet<Arc<str>>,
@@ -36,12 +39,21 @@ pub struct RemoteRegistries {
 
 impl RemoteRegistries {
     /// For the registries of those names, which run for the cluster with the configuration.
-    pub fn new(config_feed: Arc<str>, settings: RegistrySettings, registries: &[String]) -> Self {
+    ///
+    /// # Errors
+    /// When the table lacks Kubernetes or ServiceEntry.
+    pub fn new(
+        config_feed: Arc<str>,
+        settings: RegistrySettings,
+        table: &RegistryTable,
+        registries: &[String],
+    ) -> Result<Self, UnknownRegistry> {
+        let providers = [table.find(KUBERNETES.name)?.0, table.find(SERVICE_ENTRY.name)?.0];
         let has = |name: &str| registries.iter().any(|known| known.trim().eq_ignore_ascii_case(name));
         let services = has("Kubernetes");
         let selected = settings.select_workload_entries || settings.select_remote_workload_entries;
         let workload_entries = selected && (services || has("ServiceEntry"));
-        Self { config_feed, settings, services, workload_entries, clusters: BTreeSet::new() }
+        Ok(Self { config_feed, settings, providers, services, workload_entries, clusters: BTreeSet::new() })
     }
 
     /// How many remote clusters there are.
@@ -50,11 +62,11 @@ impl RemoteRegistries {
     }
 
     /// Makes the feed and the registries of a reading. Where the cluster is read already, they take over when they are in sync.
-    pub fn open(&mut self, hub: &mut Hub, reading: &Reading) {
+    pub fn open(&mut self, hub: &mut AggregateController, reading: &Reading) {
         let feed = feed_of(reading);
         hub.add_source(&feed, &cluster_source(&reading.cluster));
         for registry in self.registries(&reading.cluster) {
-            hub.replace_registry(registry, Some(&feed));
+            hub.replace_registry(registry, &feed);
         }
         self.clusters.insert(reading.cluster.clone());
     }
@@ -66,31 +78,34 @@ impl RemoteRegistries {
             remote_gateways: false,
             ..self.settings.clone()
         };
+        let [kubernetes, entries] = self.providers;
         let mut registries: Vec<Box<dyn Registry>> = Vec::new();
         if self.services {
-            registries.push(Box::new(KubernetesRegistry::new(settings.clone())));
+            registries.push(Box::new(KubernetesRegistry::new(kubernetes, settings.clone())));
         }
         if self.workload_entries {
-            registries.push(Box::new(ServiceEntryRegistry::workload_entries_only(settings)));
+            registries.push(Box::new(ServiceEntryRegistry::workload_entries_only(entries, settings)));
         }
         registries
     }
 
     /// Readiness goes on without a reading.
-    pub fn give_up(&self, hub: &mut Hub, reading: &Reading, reason: &Arc<str>) {
+    pub fn give_up(&self, hub: &mut AggregateController, reading: &Reading, reason: &Arc<str>) {
         tracing::warn!(cluster = %reading.cluster, %reason, "nobody waits for this cluster any longer");
         let feed = feed_of(reading);
         let event = SourceEvent::Failed { at: SystemTime::now(), reason: reason.clone() };
         if let Err(error) = hub.source_event(&feed, &cluster_source(&reading.cluster), event) {
             tracing::error!(%error, "a reading without a feed");
         }
-        hub.give_up(&feed);
+        for provider in self.providers {
+            hub.give_up(&ShardKey::new(provider, &*reading.cluster));
+        }
     }
 
     /// A cluster leaves with all that it had.
-    pub fn remove(&mut self, hub: &mut Hub, cluster: &Arc<str>, readings: &[Reading]) {
-        for provider in [Provider::Kubernetes, Provider::External] {
-            hub.remove_registry(&ShardKey { provider, cluster: (&**cluster).into() });
+    pub fn remove(&mut self, hub: &mut AggregateController, cluster: &Arc<str>, readings: &[Reading]) {
+        for provider in self.providers {
+            hub.remove_registry(&ShardKey::new(provider, &**cluster));
         }
         for reading in readings {
             hub.remove_feed(&feed_of(reading));

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::auto_registration::Registrations;
 use pilotfish_model::WorldWriter;
-use pilotfish_registry::{Hub, HubSettings};
+use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistryTable};
 use pilotfish_translate::{Domain, Translator};
 use pilotfish_xds::server::{Secure, Server, ServerConfig};
 use pilotfish_xds::{Fanout, StreamLimits};
@@ -64,7 +64,8 @@ impl Bound {
         let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), Arc::new(Counted(metrics.clone())), limits);
         let shared = Arc::new(Shared::default());
-        let (mut hub, feed) = hub(&settings)?;
+        let table = RegistryTable::default();
+        let (mut hub, feed) = hub(&settings, &table)?;
         let sources = Sources::open(&settings, &mut hub, &feed, &metrics).await?;
         let control = Control {
             hub,
@@ -75,7 +76,7 @@ impl Bound {
             fanout: fanout.clone(),
             shared: shared.clone(),
             metrics: metrics.clone(),
-            remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
+            remote: RemoteRegistries::new(feed, settings.registry.clone(), &table, &settings.registries)?,
         };
         let status = StatusWriting::open(&settings).await?;
         let exports = Exporting::open(&settings, &sources);
@@ -238,13 +239,16 @@ fn server(
 }
 
 /// The registries that were asked for, fed by one feed.
-fn hub(settings: &Settings) -> Result<(Hub, Arc<str>)> {
+fn hub(settings: &Settings, table: &RegistryTable) -> Result<(AggregateController, Arc<str>)> {
     let cluster = settings.registry.cluster.clone();
     let feed: Arc<str> = cluster.clone().into();
-    let mut hub = Hub::new(HubSettings { config_feed: feed.clone(), primary: cluster });
-    for registry in pilotfish_registry::select(&settings.registries)? {
-        let reads = registry.reads_objects.then_some(&*feed);
-        hub.add_registry((registry.new)(settings.registry.clone()), reads);
+    let aggregate =
+        AggregateSettings { config_feed: feed.clone(), primary: cluster, ..AggregateSettings::default() };
+    let mut hub = AggregateController::new(aggregate);
+    for (provider, registry) in table.select(&settings.registries)? {
+        if let Input::Objects(new) = registry.input {
+            hub.add_registry(new(provider, settings.registry.clone()), &feed);
+        }
     }
     Ok((hub, feed))
 }

@@ -511,7 +511,7 @@ impl Check {
     fn registries(&mut self, names: Vec<String>) -> Vec<String> {
         let names = if names.is_empty() { vec!["Kubernetes".into(), "ServiceEntry".into()] } else { names };
         let texts: Vec<&str> = names.iter().map(String::as_str).collect();
-        if let Err(error) = pilotfish_registry::select(&texts) {
+        if let Err(error) = pilotfish_registry::RegistryTable::default().select(&texts) {
             self.mistakes.push(format!("--registries: {error}"));
         }
         names

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_config::{InForce, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, World};
-use pilotfish_registry::Hub;
+use pilotfish_registry::AggregateController;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -102,7 +102,7 @@ impl Shared {
         self.waiting_for.load_full()
     }
 
-    pub(crate) fn set_registries(&self, hub: &Hub) {
+    pub(crate) fn set_registries(&self, hub: &AggregateController) {
         let registries = hub.status().into_iter().map(|status| api::Registry {
             name: status.shard.to_string(),
             synced: status.sync.synced,

@@ -15,7 +15,7 @@ use pilotfish_config::{MeshFile, SourceBatch, SourceEvent};
 use pilotfish_kube::remote::{RemoteClients, RemoteEvent, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings, client};
 use pilotfish_model::{Object, ObjectMeta};
-use pilotfish_registry::Hub;
+use pilotfish_registry::AggregateController;
 use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -50,7 +50,7 @@ impl Sources {
     /// When files cannot be read or there is no such cluster.
     pub async fn open(
         settings: &Settings,
-        hub: &mut Hub,
+        hub: &mut AggregateController,
         feed: &Arc<str>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self> {

@@ -31,7 +31,7 @@ pub(super) fn endpoints<'a>(
     service: &'a Service,
     workload: &'a Workload,
 ) -> impl Iterator<Item = Arc<Endpoint>> + 'a {
-    let backend = Arc::new(workload.backend());
+    let attributes = Arc::new(workload.endpoint_attributes());
     service.ports.iter().filter_map(move |port| {
         let number = target(port, workload)?;
         Some(Arc::new(Endpoint {
@@ -40,7 +40,7 @@ pub(super) fn endpoints<'a>(
             service_port: port.name.clone(),
             service_port_number: 0,
             health: labels::health(&workload.labels, HealthStatus::Unknown),
-            backend: backend.clone(),
+            attributes: attributes.clone(),
         }))
     })
 }

@@ -4,7 +4,7 @@ use crate::links::Name;
 use crate::registry::Import;
 use crate::settings::{MultiClusterServices, RegistrySettings};
 use pilotfish_config::kubernetes::ServiceImport;
-use pilotfish_model::{ClusterId, Hostname, HostnameError, ObjectRef, ServiceKey, Typed};
+use pilotfish_model::{ClusterId, Hostname, HostnameError, Origin, ServiceKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn key(name: &Name, domain: &str) -> Result<ServiceKey, HostnameError> {
 fn import(object: &Typed<ServiceImport>, service: ServiceKey, cluster: &ClusterId) -> Option<Import> {
     let valid = object.spec.ips.iter().filter(|ip| ip.parse::<IpAddr>().is_ok());
     let sorted: BTreeSet<Arc<str>> = valid.map(|ip| ip.as_str().into()).collect();
-    let provenance = ObjectRef { object: object.key().clone(), cluster: cluster.clone() };
+    let provenance = Origin::object(object.key().clone(), cluster.clone());
     let addresses: Arc<[Arc<str>]> = sorted.into_iter().collect();
     (!addresses.is_empty()).then_some(Import { service, addresses, provenance })
 }

@@ -32,7 +32,7 @@ use node::Nodes;
 use pilotfish_config::kubernetes::{EndpointSlice, Node, Pod, Service as KubernetesService};
 use pilotfish_model::{
     Endpoint, Kind, KubernetesAttributes, LabelMap, Namespace, NetworkId, Object, Provider, Service,
-    ShardKey, Typed, Workload, WorkloadKind,
+    ShardKey, SpiffeId, Typed, Workload, WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +87,8 @@ impl Pools {
     fn share(&mut self, workload: &mut Workload) {
         self.labels.share(&mut workload.labels);
         self.ports.share(&mut workload.ports);
-        for text in [&mut workload.service_account, &mut workload.identity, &mut workload.workload_name] {
+        let identity = workload.identity.as_mut().map(SpiffeId::shared_mut);
+        for text in [&mut workload.service_account, &mut workload.workload_name].into_iter().chain(identity) {
             self.texts.share(text);
         }
     }
@@ -138,9 +139,9 @@ pub struct KubernetesRegistry {
 impl KubernetesRegistry {
     /// An empty registry.
     #[must_use]
-    pub fn new(settings: RegistrySettings) -> Self {
+    pub fn new(provider: Provider, settings: RegistrySettings) -> Self {
         Self {
-            shard: ShardKey { provider: Provider::Kubernetes, cluster: settings.cluster.clone() },
+            shard: ShardKey::new(provider, settings.cluster.clone()),
             settings,
             trust_domain: Mesh::default().trust_domain(),
             networks: Networks::default(),

@@ -6,7 +6,8 @@ use crate::networks::Networks;
 use crate::settings::RegistrySettings;
 use pilotfish_config::kubernetes::{Pod, PodPhase, TransportProtocol};
 use pilotfish_model::{
-    LabelMap, Locality, NetworkId, ObjectMeta, ObjectRef, TlsMode, Typed, Workload, WorkloadKey, WorkloadKind,
+    LabelMap, Locality, NetworkId, ObjectMeta, Origin, SpiffeId, TlsMode, Typed, Workload, WorkloadKey,
+    WorkloadKind,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
         network,
         weight: 0,
         service_account: labels::text(account),
-        identity: labels::spiffe(context.trust_domain, meta.key.namespace.as_str(), account),
+        identity: Some(SpiffeId::new(context.trust_domain, meta.key.namespace.as_str(), account)),
         tls_mode: labels::tls_mode(&meta.labels).unwrap_or(TlsMode::Disabled),
         node,
         node_addresses,
@@ -85,7 +86,7 @@ pub(super) fn convert(object: &Typed<Pod>, context: &Context<'_>) -> Workload {
         ready: !address.is_empty() && !ended && !object.deleting && object.ready,
         terminating: object.deleting,
         created: meta.created,
-        provenance: ObjectRef { object: meta.key.clone(), cluster: settings.cluster.clone() },
+        provenance: Origin::object(meta.key.clone(), settings.cluster.clone()),
     }
 }
 
@@ -101,10 +102,10 @@ fn named_ports(pod: &Pod) -> BTreeMap<Arc<str>, u32> {
     ports
 }
 
-/// The name under which telemetry knows a Pod: told by a label, else derived from what owns it.
+/// The name under which telemetry knows a Pod: that of a label, else derived from its owner.
 fn workload_name(meta: &ObjectMeta) -> Arc<str> {
-    if let Some(told) = meta.labels.get(labels::WORKLOAD_NAME).filter(|name| !name.is_empty()) {
-        return told.into();
+    if let Some(written) = meta.labels.get(labels::WORKLOAD_NAME).filter(|name| !name.is_empty()) {
+        return written.into();
     }
     let Some((kind, owner)) = meta.owners.first() else { return meta.key.name.clone() };
     let label = |key: &str| meta.labels.get(key).filter(|value| !value.is_empty());

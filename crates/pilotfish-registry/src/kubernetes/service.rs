@@ -6,8 +6,8 @@ use crate::settings::RegistrySettings;
 use pilotfish_config::IntOrString;
 use pilotfish_config::kubernetes::{self, ServicePort, ServiceType, TrafficPolicy, TransportProtocol};
 use pilotfish_model::{
-    ClusterAddresses, ExportTo, Hostname, HostnameError, KubernetesAttributes, NodePorts, ObjectRef, Port,
-    Protocol, Provider, Resolution, Service, TargetPort, TrafficDistribution, Typed,
+    ClusterAddresses, ExportTo, Hostname, HostnameError, InboundBy, KubernetesAttributes, NodePorts, Origin,
+    Port, Protocol, Provider, Resolution, Service, SpiffeId, TargetPort, TrafficDistribution, Typed,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 
 /// What a Service's conversion depends on beside the Service.
 pub(super) struct Context<'a> {
+    pub(super) provider: Provider,
     pub(super) settings: &'a RegistrySettings,
     pub(super) trust_domain: &'a str,
     /// The traffic distribution annotation of the namespace.
@@ -56,7 +57,11 @@ pub(super) fn convert(
         namespace: namespace.clone(),
         name: meta.key.name.clone(),
         object_name: meta.key.name.clone(),
-        provider: Provider::Kubernetes,
+        provider: context.provider,
+        inbound: InboundBy::Selector,
+        has_short_name: true,
+        headless: resolution == Resolution::Passthrough,
+        names_for_tls: false,
         resolution,
         ports: spec.ports.iter().map(port).collect(),
         default_address: addresses.first().cloned().unwrap_or_else(|| Service::UNSPECIFIED.into()),
@@ -72,7 +77,7 @@ pub(super) fn convert(
         race_first_tcp_connect: false,
         kubernetes: Some(Arc::new(attributes(object, context, alias))),
         created: meta.created,
-        provenance: ObjectRef { object: meta.key.clone(), cluster: settings.cluster.clone() },
+        provenance: Origin::object(meta.key.clone(), settings.cluster.clone()),
     })
 }
 
@@ -105,8 +110,8 @@ fn accounts<'a>(
 ) -> Arc<[Arc<str>]> {
     let listed = |key: &str| annotation(key).split(',').filter(|entry| !entry.is_empty());
     let canonical = listed(CANONICAL_ACCOUNTS).map(Arc::from);
-    let kubernetes =
-        listed(KUBERNETES_ACCOUNTS).map(|name| labels::spiffe(trust_domain, namespace, name.trim()));
+    let kubernetes = listed(KUBERNETES_ACCOUNTS)
+        .map(|name| SpiffeId::new(trust_domain, namespace, name.trim()).shared().clone());
     canonical.chain(kubernetes).collect()
 }
 

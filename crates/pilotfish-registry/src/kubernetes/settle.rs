@@ -5,8 +5,7 @@ use crate::links::{Links, Name};
 use crate::pool::Pool;
 use crate::registry::{RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
-    ClusterId, Endpoint, Kind, LabelMap, Provider, Resolution, Service, ServiceKey, ShardKey, Workload,
-    WorkloadKey, WorkloadKind,
+    Endpoint, Kind, LabelMap, Resolution, Service, ServiceKey, ShardKey, Workload, WorkloadKey, WorkloadKind,
 };
 use slice::PodLink;
 use std::collections::{BTreeSet, HashSet};
@@ -103,6 +102,7 @@ impl KubernetesRegistry {
     fn convert_service(&self, name: &Name) -> Option<Service> {
         let object = self.services.get(name)?.object.as_ref()?;
         let context = service::Context {
+            provider: self.shard.provider,
             settings: &self.settings,
             trust_domain: &self.trust_domain,
             namespace_distribution: self.distributions.get(&name.namespace).map(String::as_str),
@@ -134,7 +134,7 @@ impl KubernetesRegistry {
         };
         self.selecting.set(name.clone(), name.namespace.clone(), service.selector.clone());
         let first = Name { namespace: name.namespace.clone(), name: Arc::default() };
-        let lowest = ShardKey { provider: Provider::Kubernetes, cluster: ClusterId::default() };
+        let lowest = ShardKey::lowest();
         let selected: BTreeSet<EntryKey> = self
             .entries
             .range((first, lowest)..)

@@ -6,8 +6,8 @@ use crate::links::Name;
 use crate::pool::Pool;
 use pilotfish_config::kubernetes::{self, AddressType, EndpointConditions, EndpointSlice};
 use pilotfish_model::{
-    Backend, Endpoint, HealthStatus, LabelMap, Labels, Locality, Namespace, NetworkId, ObjectRef, Service,
-    TlsMode, Typed, Workload,
+    Endpoint, EndpointAttributes, HealthStatus, LabelMap, Labels, Locality, Namespace, NetworkId, Origin,
+    Service, TlsMode, Typed, Workload,
 };
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub(super) fn endpoints(
     shared: Shared<'_>,
 ) -> Vec<Arc<Endpoint>> {
     let Shared { before, labels } = shared;
-    let provenance = ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
+    let provenance = Origin::object(object.key().clone(), context.settings.cluster.clone());
     let sessions = &context.settings.persistent_session_labels;
     let persistent =
         sessions.iter().any(|label| service.labels.get(label).is_some_and(|value| !value.is_empty()));
@@ -78,7 +78,7 @@ pub(super) fn endpoints(
     let port_names: Vec<Arc<str>> = object.ports.iter().map(|port| port.name.as_str().into()).collect();
     let mut built = Vec::with_capacity(object.endpoints.len() * object.ports.len());
     // Without Pods, all endpoints of a slice have equal backends.
-    let mut last = before.first().map(|endpoint| endpoint.backend.clone());
+    let mut last = before.first().map(|endpoint| endpoint.attributes.clone());
     for endpoint in &object.endpoints {
         let Ok(pod) = find_pod(&pod_link(endpoint, object.namespace())) else { continue };
         let all: Arc<[Arc<str>]> = match &pod {
@@ -86,11 +86,11 @@ pub(super) fn endpoints(
             _ => addresses(endpoint, pod.as_deref()),
         };
         let Some(first) = all.first() else { continue };
-        let mut new = backend(pod.as_deref(), first, &provenance, context);
+        let mut new = attributes(pod.as_deref(), first, &provenance, context);
         labels.share(&mut new.labels);
-        let backend = last.take().filter(|last| **last == new).unwrap_or_else(|| Arc::new(new));
-        last = Some(backend.clone());
-        let health = labels::health(&backend.labels, health(endpoint.conditions, persistent));
+        let attributes = last.take().filter(|last| **last == new).unwrap_or_else(|| Arc::new(new));
+        last = Some(attributes.clone());
+        let health = labels::health(&attributes.labels, health(endpoint.conditions, persistent));
         for (port, name) in object.ports.iter().zip(&port_names) {
             built.push(Arc::new(Endpoint {
                 addresses: all.clone(),
@@ -98,7 +98,7 @@ pub(super) fn endpoints(
                 service_port: name.clone(),
                 service_port_number: 0,
                 health,
-                backend: backend.clone(),
+                attributes: attributes.clone(),
             }));
         }
     }
@@ -113,15 +113,20 @@ fn addresses(endpoint: &kubernetes::Endpoint, pod: Option<&Workload>) -> Arc<[Ar
     }
 }
 
-/// What is behind an endpoint of a slice.
-fn backend(pod: Option<&Workload>, address: &str, provenance: &ObjectRef, context: &Context<'_>) -> Backend {
-    let empty = Backend {
+/// The attributes of an endpoint of a slice, from its Pod where there is one.
+fn attributes(
+    pod: Option<&Workload>,
+    address: &str,
+    provenance: &Origin,
+    context: &Context<'_>,
+) -> EndpointAttributes {
+    let empty = EndpointAttributes {
         labels: Labels::default(),
         locality: Locality::default(),
         network: context.network_of(address, &LabelMap::default()),
         cluster: context.settings.cluster.clone(),
         weight: 0,
-        service_account: Arc::default(),
+        identity: None,
         tls_mode: TlsMode::Disabled,
         hostname: Arc::default(),
         sub_domain: Arc::default(),
@@ -138,13 +143,13 @@ fn backend(pod: Option<&Workload>, address: &str, provenance: &ObjectRef, contex
             &Arc::default(),
             &empty.network,
         );
-        return Backend { labels, ..empty };
+        return EndpointAttributes { labels, ..empty };
     };
-    Backend {
+    EndpointAttributes {
         labels: pod.labels.clone(),
         locality: pod.locality.clone(),
         network: network_of(pod, address, context),
-        service_account: pod.identity.clone(),
+        identity: pod.identity.clone(),
         tls_mode: pod.tls_mode,
         hostname: pod.hostname.clone(),
         sub_domain: pod.sub_domain.clone(),

@@ -5,9 +5,9 @@ use crate::settings::RegistrySettings;
 use ipnet::IpNet;
 use pilotfish_config::networking::{self, Location, Resolution as Written, ServiceEntry, WorkloadEntry};
 use pilotfish_model::{
-    Backend, ClusterAddresses, Endpoint, ExportTo, HealthStatus, Hostname, LabelMap, Labels, Locality,
-    Namespace, NetworkId, ObjectRef, Port, Protocol, Provider, Resolution, Service, TargetPort, TlsMode,
-    Typed, Workload,
+    ClusterAddresses, Endpoint, EndpointAttributes, ExportTo, HealthStatus, Hostname, InboundBy, LabelMap,
+    Labels, Locality, Namespace, NetworkId, Origin, Port, Protocol, Provider, Resolution, Service, SpiffeId,
+    TargetPort, TlsMode, Typed, Workload,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ const MAX_ENDPOINTS: usize = 1 << 20;
 
 /// What a ServiceEntry's conversion depends on beside the ServiceEntry.
 pub(super) struct Context<'a> {
+    pub(super) provider: Provider,
     pub(super) settings: &'a RegistrySettings,
     pub(super) trust_domain: &'a str,
     /// The traffic distribution annotation of the namespace.
@@ -96,7 +97,11 @@ fn service(
         namespace: object.namespace().clone(),
         name: hostname.text(),
         object_name: meta.key.name.clone(),
-        provider: Provider::External,
+        provider: context.provider,
+        inbound: InboundBy::Address,
+        has_short_name: false,
+        headless: false,
+        names_for_tls: true,
         resolution: resolution(object.resolution),
         ports: object.ports.iter().map(port).collect(),
         addresses: ClusterAddresses::new(),
@@ -115,7 +120,7 @@ fn service(
             .is_some_and(|strategy| strategy == "RACE_FIRST_TCP_CONNECT"),
         kubernetes: None,
         created: meta.created,
-        provenance: ObjectRef { object: meta.key.clone(), cluster: context.settings.cluster.clone() },
+        provenance: Origin::object(meta.key.clone(), context.settings.cluster.clone()),
     }
 }
 
@@ -181,7 +186,7 @@ pub(super) fn endpoints(
     hostname: &Hostname,
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
-    let provenance = ObjectRef { object: object.key().clone(), cluster: context.settings.cluster.clone() };
+    let provenance = Origin::object(object.key().clone(), context.settings.cluster.clone());
     if object.endpoints.is_empty() && object.workload_selector.is_none() && resolves_names(object) {
         let host = WorkloadEntry { address: hostname.as_str().to_owned(), ..WorkloadEntry::default() };
         return of_inline(object, &host, &provenance, context);
@@ -192,17 +197,17 @@ pub(super) fn endpoints(
 fn of_inline(
     object: &Typed<ServiceEntry>,
     inline: &WorkloadEntry,
-    provenance: &ObjectRef,
+    provenance: &Origin,
     context: &Context<'_>,
 ) -> Vec<Arc<Endpoint>> {
     let parts = parts(inline, &LabelMap::from(&inline.labels), object.namespace(), context);
-    let backend = Backend {
+    let attributes = EndpointAttributes {
         labels: parts.labels,
         locality: parts.locality,
         network: parts.network,
         cluster: context.settings.cluster.clone(),
         weight: inline.weight,
-        service_account: parts.identity,
+        identity: parts.identity,
         tls_mode: parts.tls_mode,
         hostname: Arc::default(),
         sub_domain: Arc::default(),
@@ -213,7 +218,7 @@ fn of_inline(
         provenance: provenance.clone(),
     };
     let addresses = Arc::from([inline.address.as_str().into()]);
-    let template = template(addresses, HealthStatus::Unknown, backend);
+    let template = template(addresses, HealthStatus::Unknown, attributes);
     let port_of = |name: &str| inline.ports.get(name).copied();
     object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
 }
@@ -230,22 +235,22 @@ pub(super) fn of_workload(
     } else {
         Arc::from([workload.address().into()])
     };
-    let backend = workload.backend();
+    let attributes = workload.endpoint_attributes();
     let health = if is_pod { HealthStatus::Healthy } else { HealthStatus::Unknown };
-    let template = template(addresses, health, backend);
+    let template = template(addresses, health, attributes);
     let port_of = |name: &str| workload.ports.get(name).copied();
     object.ports.iter().map(|port| with_port(&template, port, port_of(&port.name))).collect()
 }
 
 /// An endpoint with all that does not depend on the port.
-fn template(addresses: Arc<[Arc<str>]>, health: HealthStatus, backend: Backend) -> Endpoint {
+fn template(addresses: Arc<[Arc<str>]>, health: HealthStatus, attributes: EndpointAttributes) -> Endpoint {
     Endpoint {
         addresses,
         port: 0,
         service_port: Arc::default(),
         service_port_number: 0,
         health,
-        backend: Arc::new(backend),
+        attributes: Arc::new(attributes),
     }
 }
 
@@ -260,17 +265,17 @@ fn with_port(template: &Endpoint, port: &networking::ServicePort, own: Option<u3
         addresses: socket.map_or_else(|| template.addresses.clone(), |path| Arc::from([path])),
         service_port: port.name.as_str().into(),
         service_port_number: port.number,
-        health: labels::health(&template.labels, template.health),
+        health: labels::health(&template.attributes.labels, template.health),
         ..template.clone()
     })
 }
 
-/// What the fields and labels of a WorkloadEntry say, alone or inline.
+/// What the fields and labels of a WorkloadEntry mean, alone or inline.
 pub(super) struct Parts {
     pub(super) labels: Labels,
     pub(super) locality: Locality,
     pub(super) network: NetworkId,
-    pub(super) identity: Arc<str>,
+    pub(super) identity: Option<SpiffeId>,
     pub(super) tls_mode: TlsMode,
 }
 
@@ -288,13 +293,13 @@ pub(super) fn parts(
     };
     let network = NetworkId::from(entry.network.as_str());
     let has_account = !entry.service_account.is_empty();
-    let identity = || labels::spiffe(context.trust_domain, namespace.as_str(), &entry.service_account);
+    let identity = || SpiffeId::new(context.trust_domain, namespace.as_str(), &entry.service_account);
     let by_account = if has_account { TlsMode::Istio } else { TlsMode::Disabled };
     Parts {
         tls_mode: labels::tls_mode(own_labels).unwrap_or(by_account),
         labels: labels::augment(own_labels, &context.settings.cluster, &locality, &Arc::default(), &network),
         locality,
         network,
-        identity: if has_account { identity() } else { Arc::default() },
+        identity: has_account.then(identity),
     }
 }

@@ -23,8 +23,9 @@ use pilotfish_model::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A workload that may be selected, and the registry that told of it. Pods sort before WorkloadEntries.
-type Candidate = (WorkloadKey, ShardKey);
+/// A workload that may be selected, by namespace, with the registry that has it. Pods sort before WorkloadEntries, these
+/// before workloads of other registries.
+type Candidate = (Namespace, WorkloadKey, ShardKey);
 
 /// A ServiceEntry with what was made of it. One whose object is gone leaves when the registry settles.
 #[derive(Default)]
@@ -44,7 +45,7 @@ struct WorkloadEntryState {
     workload: Option<Arc<Workload>>,
 }
 
-/// What was said of one host and namespace last.
+/// The last update of one host and namespace.
 #[derive(Default)]
 struct Offered {
     services: Arc<[Arc<Service>]>,
@@ -81,19 +82,19 @@ pub struct ServiceEntryRegistry {
 impl ServiceEntryRegistry {
     /// An empty registry for the store that holds the mesh's configuration.
     #[must_use]
-    pub fn new(settings: RegistrySettings) -> Self {
-        Self::with_kinds(settings, &[Kind::Namespace, Kind::ServiceEntry, Kind::WorkloadEntry])
+    pub fn new(provider: Provider, settings: RegistrySettings) -> Self {
+        Self::with_kinds(provider, settings, &[Kind::Namespace, Kind::ServiceEntry, Kind::WorkloadEntry])
     }
 
     /// An empty registry that reads WorkloadEntries only: for clusters whose other configuration does not count.
     #[must_use]
-    pub fn workload_entries_only(settings: RegistrySettings) -> Self {
-        Self::with_kinds(settings, &[Kind::WorkloadEntry])
+    pub fn workload_entries_only(provider: Provider, settings: RegistrySettings) -> Self {
+        Self::with_kinds(provider, settings, &[Kind::WorkloadEntry])
     }
 
-    fn with_kinds(settings: RegistrySettings, kinds: &'static [Kind]) -> Self {
+    fn with_kinds(provider: Provider, settings: RegistrySettings, kinds: &'static [Kind]) -> Self {
         Self {
-            shard: ShardKey { provider: Provider::External, cluster: settings.cluster.clone() },
+            shard: ShardKey::new(provider, settings.cluster.clone()),
             settings,
             kinds,
             trust_domain: Mesh::default().trust_domain(),
@@ -112,6 +113,7 @@ impl ServiceEntryRegistry {
     fn context(&self, namespace: &Namespace) -> convert::Context<'_> {
         convert::Context {
             settings: &self.settings,
+            provider: self.shard.provider,
             trust_domain: &self.trust_domain,
             namespace_distribution: self.distributions.get(namespace).map(String::as_str),
         }
@@ -182,7 +184,7 @@ impl ServiceEntryRegistry {
                     cluster: self.settings.cluster.clone(),
                 };
                 out.push(RegistryUpdate::Workload(key.clone(), new.clone()));
-                self.set_candidate(&(key, self.shard.clone()), new);
+                self.set_candidate(&(key.namespace.clone(), key, self.shard.clone()), new);
             }
         }
     }
@@ -240,20 +242,15 @@ impl ServiceEntryRegistry {
         };
         let selector_labels = Arc::new(LabelMap::from(&selector.labels));
         self.selecting.set(name.clone(), name.namespace.clone(), selector_labels);
-        let of_kind = |kind: WorkloadKind| {
-            let key = WorkloadKey {
-                kind,
-                namespace: name.namespace.clone(),
-                name: Arc::default(),
-                cluster: ClusterId::default(),
-            };
-            let lowest = ShardKey { provider: Provider::Kubernetes, cluster: ClusterId::default() };
-            self.candidates
-                .range((key, lowest)..)
-                .take_while(move |((key, _), _)| key.kind == kind && key.namespace == name.namespace)
+        let first = WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: Namespace::default(),
+            name: Arc::default(),
+            cluster: ClusterId::default(),
         };
-        of_kind(WorkloadKind::Pod)
-            .chain(of_kind(WorkloadKind::WorkloadEntry))
+        self.candidates
+            .range((name.namespace.clone(), first, ShardKey::lowest())..)
+            .take_while(|((namespace, ..), _)| *namespace == name.namespace)
             .filter(|(_, workload)| label_subset(&selector.labels, &workload.labels))
             .filter(|(_, workload)| can_use(object, workload))
             .map(|(key, _)| key.clone())
@@ -402,14 +399,16 @@ impl Registry for ServiceEntryRegistry {
     }
 
     fn workload(&mut self, change: &WorkloadChange) {
-        let wanted = match change.key.kind {
+        let wanted = match &change.key.kind {
             WorkloadKind::Pod => self.settings.select_pods,
             WorkloadKind::WorkloadEntry => {
                 self.settings.select_remote_workload_entries || change.key.cluster == self.settings.cluster
             }
+            WorkloadKind::Registered(_) => true,
         };
         if wanted {
-            self.set_candidate(&(change.key.clone(), change.from.clone()), change.workload.clone());
+            let key = (change.key.namespace.clone(), change.key.clone(), change.from.clone());
+            self.set_candidate(&key, change.workload.clone());
         }
     }
 

@@ -3,7 +3,7 @@
 use super::convert::{self, Context};
 use crate::labels;
 use pilotfish_config::networking::WorkloadEntry;
-use pilotfish_model::{LabelMap, ObjectRef, Typed, Workload, WorkloadKey, WorkloadKind};
+use pilotfish_model::{LabelMap, Origin, Typed, Workload, WorkloadKey, WorkloadKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(super) fn convert(object: &Typed<WorkloadEntry>, context: &Context<'_>) -> W
         ready: is_healthy(object, context.settings.workload_entry_health_checks),
         terminating: false,
         created: meta.created,
-        provenance: ObjectRef { object: meta.key.clone(), cluster: context.settings.cluster.clone() },
+        provenance: Origin::object(meta.key.clone(), context.settings.cluster.clone()),
     }
 }
 

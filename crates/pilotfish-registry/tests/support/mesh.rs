@@ -1,9 +1,10 @@
-//! Several clusters in one hub.
+//! Several clusters in one controller.
 
 use pilotfish_model::{ChangeSet, World, WorldWriter};
-use pilotfish_registry::testing::objects;
+use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
-    Hub, HubSettings, KubernetesRegistry, ObjectEvent, RegistrySettings, ServiceEntryRegistry, SourceEvent,
+    AggregateController, AggregateSettings, KubernetesRegistry, ObjectEvent, RegistrySettings,
+    ServiceEntryRegistry, SourceEvent,
 };
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ pub fn settings(cluster: &str) -> RegistrySettings {
     RegistrySettings { cluster: cluster.into(), ..RegistrySettings::default() }
 }
 
-/// A hub with a feed for each of some clusters; the first is the primary one and has the configuration.
+/// A controller with a feed for each of some clusters; the first is the primary one and has the configuration.
 pub struct Mesh {
-    pub hub: Hub,
+    pub controller: AggregateController,
     writer: WorldWriter,
     world: Arc<World>,
 }
@@ -26,23 +27,38 @@ impl Mesh {
     /// The same with other settings, but for the cluster.
     pub fn with(clusters: &[&str], settings: &RegistrySettings) -> Self {
         let primary = clusters[0];
-        let mut hub = Hub::new(HubSettings { config_feed: primary.into(), primary: primary.into() });
+        let aggregate = AggregateSettings {
+            config_feed: primary.into(),
+            primary: primary.into(),
+            ..AggregateSettings::default()
+        };
+        Self::with_aggregate(aggregate, clusters, settings)
+    }
+
+    /// The same with other settings of the controller.
+    pub fn with_aggregate(
+        aggregate: AggregateSettings,
+        clusters: &[&str],
+        settings: &RegistrySettings,
+    ) -> Self {
+        let primary = clusters[0];
+        let mut controller = AggregateController::new(aggregate);
         for cluster in clusters {
             let settings = RegistrySettings { cluster: (*cluster).into(), ..settings.clone() };
-            hub.add_source(cluster, "s");
-            hub.add_registry(Box::new(KubernetesRegistry::new(settings.clone())), Some(cluster));
+            controller.add_source(cluster, "s");
+            controller.add_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings.clone())), cluster);
             let entries: Box<ServiceEntryRegistry> = if cluster == &primary {
-                Box::new(ServiceEntryRegistry::new(settings))
+                Box::new(ServiceEntryRegistry::new(EXTERNAL, settings))
             } else {
-                Box::new(ServiceEntryRegistry::workload_entries_only(settings))
+                Box::new(ServiceEntryRegistry::workload_entries_only(EXTERNAL, settings))
             };
-            hub.add_registry(entries, Some(cluster));
+            controller.add_registry(entries, cluster);
         }
-        Self { hub, writer: WorldWriter::new(), world: Arc::default() }
+        Self { controller, writer: WorldWriter::new(), world: Arc::default() }
     }
 
     pub fn send(&mut self, feed: &str, event: SourceEvent) {
-        self.hub.source_event(feed, "s", event).unwrap();
+        self.controller.source_event(feed, "s", event).unwrap();
     }
 
     pub fn apply(&mut self, feed: &str, text: &str) {
@@ -57,7 +73,7 @@ impl Mesh {
     }
 
     pub fn settle(&mut self) -> ChangeSet {
-        for update in self.hub.settle() {
+        for update in self.controller.settle() {
             self.writer.apply(update);
         }
         let Some((world, changes)) = self.writer.publish() else { return ChangeSet::default() };

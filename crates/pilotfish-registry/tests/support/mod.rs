@@ -142,3 +142,12 @@ pub fn import(name: &str, ips: &str) -> String {
          metadata: {{name: {name}, namespace: ns}}\nspec: {{type: ClusterSetIP, ips: {ips}, ports: [{{port: 80}}]}}\n---\n"
     )
 }
+
+pub fn same(a: &World, b: &World) -> bool {
+    a.services().eq(b.services()) && a.endpoints().eq(b.endpoints()) && a.workloads().eq(b.workloads())
+}
+
+/// The identity of an endpoint; empty for none.
+pub fn identity(endpoint: &Endpoint) -> String {
+    endpoint.attributes.identity.as_ref().map(ToString::to_string).unwrap_or_default()
+}

@@ -5,7 +5,7 @@ use crate::services::short_name::Domain;
 use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
 use pilotfish_model::{
     Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Service, ServiceEndpoints,
-    ServiceKey, Typed, Workload, WorkloadKey,
+    ServiceKey, SpiffeId, Typed, Workload, WorkloadKey,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -73,13 +73,9 @@ impl<'a> Cx<'a> {
 
     /// The identities of a service's endpoints; changes far less often than the endpoints.
     #[must_use]
-    pub fn service_accounts_of(&self, key: &ServiceKey) -> Arc<std::collections::BTreeSet<Arc<str>>> {
-        self.read(Fact::ServiceAccounts(key.clone()));
-        self.current
-            .world
-            .endpoints_of(key)
-            .map(|endpoints| endpoints.service_accounts.clone())
-            .unwrap_or_default()
+    pub fn identities_of(&self, key: &ServiceKey) -> Arc<std::collections::BTreeSet<SpiffeId>> {
+        self.read(Fact::Identities(key.clone()));
+        self.current.world.endpoints_of(key).map(|endpoints| endpoints.identities.clone()).unwrap_or_default()
     }
 
     /// The services with an endpoint at an address.

@@ -1,7 +1,7 @@
 //! Resources as they go over the wire: encoded once, known by the hash of their content.
 
 use bytes::Bytes;
-use pilotfish_model::{ClusterId, ObjectRef, Typed};
+use pilotfish_model::{ClusterId, Origin, Typed};
 use pilotfish_proto::any;
 use prost::{Message, Name};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The object as provenance. Configuration is not told apart by cluster.
 #[must_use]
-pub fn reference<T>(object: &Typed<T>) -> ObjectRef {
-    ObjectRef { object: object.key().clone(), cluster: ClusterId::default() }
+pub fn reference<T>(object: &Typed<T>) -> Origin {
+    Origin::object(object.key().clone(), ClusterId::default())
 }
 
 /// One resource, encoded.
@@ -25,7 +25,7 @@ pub struct Encoded {
     /// The revision at which the content last became what it is.
     pub changed_at: u64,
     /// The objects that made it, sorted.
-    pub provenance: Arc<[ObjectRef]>,
+    pub provenance: Arc<[Origin]>,
 }
 
 impl Encoded {
@@ -34,7 +34,7 @@ impl Encoded {
     pub fn new<M: Message + Name>(
         name: impl Into<Arc<str>>,
         message: &M,
-        mut provenance: Vec<ObjectRef>,
+        mut provenance: Vec<Origin>,
     ) -> Self {
         provenance.sort();
         provenance.dedup();

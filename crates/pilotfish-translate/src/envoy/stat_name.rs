@@ -1,14 +1,14 @@
 //! Names in statistics by the pattern of the mesh settings (`inboundClusterStatName`, `outboundClusterStatName`).
 
-use pilotfish_model::{Namespace, Provider};
+use pilotfish_model::Namespace;
 
 /// What the placeholders of a pattern stand for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names<'a> {
     /// The host of the service; empty for none.
     pub(crate) host: &'a str,
-    /// The service's short name, namespace and registry.
-    pub(crate) service: Option<(&'a str, &'a Namespace, Provider)>,
+    /// The service's name and namespace, and whether these two name it to clients.
+    pub(crate) service: Option<(&'a str, &'a Namespace, bool)>,
     /// The subset.
     pub(crate) subset: &'a str,
     /// The service port.
@@ -25,8 +25,8 @@ pub(crate) fn of(pattern: &str, default: &str, names: &Names<'_>) -> String {
         return default.to_owned();
     }
     let service = match names.service {
-        // Kubernetes Services are named without the domain.
-        Some((name, namespace, Provider::Kubernetes)) => format!("{name}.{namespace}"),
+        // Services with a short name are named without the domain.
+        Some((name, namespace, true)) => format!("{name}.{namespace}"),
         _ => names.host.to_owned(),
     };
     pattern
@@ -48,7 +48,7 @@ mod tests {
         let namespace = "shop".into();
         let names = Names {
             host: "web.shop.svc.cluster.local",
-            service: Some(("web", &namespace, Provider::Kubernetes)),
+            service: Some(("web", &namespace, true)),
             subset: "v1",
             port: 80,
             port_name: "http",
@@ -61,7 +61,7 @@ mod tests {
         );
         assert_eq!(of("%SERVICE_FQDN%/%SERVICE_NAME%", "", &names), "web.shop.svc.cluster.local/web");
         assert_eq!(of("fixed", "", &names), "fixed");
-        let external = Names { service: Some(("web", &namespace, Provider::External)), ..names };
+        let external = Names { service: Some(("web", &namespace, false)), ..names };
         assert_eq!(of("%SERVICE%", "", &external), "web.shop.svc.cluster.local");
     }
 }

@@ -1,15 +1,15 @@
 //! Which objects changed a resource.
 
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 
 /// Collects the objects whose patches changed something.
 #[derive(Debug, Default)]
 pub struct Patched {
-    objects: Vec<ObjectRef>,
+    objects: Vec<Origin>,
 }
 
 impl Patched {
-    pub(super) fn by(&mut self, object: &ObjectRef) {
+    pub(super) fn by(&mut self, object: &Origin) {
         if !self.objects.contains(object) {
             self.objects.push(object.clone());
         }
@@ -23,7 +23,7 @@ impl Patched {
 
     /// The objects.
     #[must_use]
-    pub fn into_objects(self) -> Vec<ObjectRef> {
+    pub fn into_objects(self) -> Vec<Origin> {
         self.objects
     }
 }

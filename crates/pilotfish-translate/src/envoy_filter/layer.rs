@@ -10,7 +10,7 @@ use crate::proxy::workload::Identity;
 use crate::proxy::{Proxy, ProxyKind};
 use crate::translator::view::Unit;
 use pilotfish_config::networking::PatchOperation;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::core::v3::TypedExtensionConfig;
 use prost::{Message, Name};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Layer {
         let configs =
             meant.filter_map(|patch| Some((patch.value_as::<TypedExtensionConfig>()?, &patch.object)));
         let found = configs.into_iter().find(|(config, _)| config.name == **name);
-        let encode = |(config, object): (TypedExtensionConfig, &ObjectRef)| {
+        let encode = |(config, object): (TypedExtensionConfig, &Origin)| {
             Encoded::new(name.clone(), &config, vec![object.clone()])
         };
         found.map(encode).into_iter().collect::<Vec<_>>().into()
@@ -119,7 +119,7 @@ impl Layer {
             if patched.is_empty() {
                 return Some(resource);
             }
-            let mut provenance: Vec<ObjectRef> = resource.provenance.to_vec();
+            let mut provenance: Vec<Origin> = resource.provenance.to_vec();
             provenance.extend(patched.into_objects());
             Some(Encoded::new(resource.name, &message, provenance))
         });

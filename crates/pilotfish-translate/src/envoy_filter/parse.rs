@@ -6,7 +6,7 @@ use pilotfish_config::Problem;
 use pilotfish_config::networking::{
     ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, EnvoyFilter, PatchOperation,
 };
-use pilotfish_model::{Namespace, Object, ObjectRef, Typed};
+use pilotfish_model::{Namespace, Object, Origin, Typed};
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use std::collections::BTreeMap;
@@ -20,13 +20,13 @@ pub(super) struct Patch {
     pub(super) matches: EnvoyConfigObjectMatch,
     /// The value; none for removals.
     pub(super) value: Option<DynamicMessage>,
-    pub(super) object: ObjectRef,
+    pub(super) object: Origin,
 }
 
 impl std::fmt::Debug for Patch {
     /// Without the value: descriptors lead to each other in circles.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} on {:?} of {}", self.operation, self.apply_to, self.object.object)
+        write!(f, "{:?} on {:?} of {}", self.operation, self.apply_to, self.object)
     }
 }
 
@@ -37,7 +37,7 @@ impl Patch {
     }
 
     /// `None` for a patch that does nothing: of no known kind, or whose value is malformed.
-    fn read(written: &EnvoyConfigObjectPatch, object: &ObjectRef) -> Option<Self> {
+    fn read(written: &EnvoyConfigObjectPatch, object: &Origin) -> Option<Self> {
         let type_name = type_of(written.apply_to)?;
         let patch = written.patch.as_ref()?;
         let value = match (patch.operation, &patch.value) {

@@ -8,7 +8,7 @@
 
 use crate::engine::{Cx, Query, reference};
 use pilotfish_config::security::{MutualTls, MutualTlsMode, PeerAuthentication};
-use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed, label_subset};
+use pilotfish_model::{LabelMap, Namespace, Origin, Typed, label_subset};
 use std::collections::BTreeMap;
 
 /// What a workload asks of its clients.
@@ -59,7 +59,7 @@ pub struct NamespaceMtls {
     /// The mode that a policy for the whole namespace or the whole mesh states, if there is one. Clients go by it.
     pub stated: Option<MtlsMode>,
     /// The policies for the mesh and the namespace.
-    pub provenance: Vec<ObjectRef>,
+    pub provenance: Vec<Origin>,
     /// Policies with a selector, the oldest first.
     workloads: Vec<WorkloadPolicy>,
 }
@@ -69,7 +69,7 @@ struct WorkloadPolicy {
     selector: BTreeMap<String, String>,
     mode: Option<MtlsMode>,
     ports: BTreeMap<u32, Option<MtlsMode>>,
-    provenance: ObjectRef,
+    provenance: Origin,
 }
 
 impl NamespaceMtls {
@@ -93,7 +93,7 @@ impl NamespaceMtls {
 
     /// The policies that decide for a workload with these labels.
     #[must_use]
-    pub fn provenance_of(&self, labels: &LabelMap) -> Vec<ObjectRef> {
+    pub fn provenance_of(&self, labels: &LabelMap) -> Vec<Origin> {
         let own = self.policy_of(labels).map(|policy| policy.provenance.clone());
         self.provenance.iter().cloned().chain(own).collect()
     }
@@ -138,7 +138,7 @@ pub struct StatedMtls {
     /// The mode; `None` when there is no such policy, which reads as permissive.
     pub mode: Option<MtlsMode>,
     /// The policies.
-    pub provenance: Vec<ObjectRef>,
+    pub provenance: Vec<Origin>,
 }
 
 impl Query for StatedMtlsOf {

@@ -3,8 +3,8 @@
 use crate::engine::{Cx, Query};
 use crate::proxy::workload::Identity;
 use pilotfish_model::{
-    ClusterId, Endpoint, Labels, Namespace, Port, Provider, Resolution, Service, ServiceKey, ShardKey,
-    TargetPort, Workload, label_subset,
+    ClusterId, Endpoint, InboundBy, Labels, Namespace, Origin, Port, Provider, Resolution, Service,
+    ServiceKey, ShardKey, TargetPort, Workload, label_subset,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub struct Target {
     pub service: ServiceKey,
     /// The service's short name.
     pub name: Arc<str>,
-    /// The registry of the service.
-    pub provider: Provider,
+    /// Whether the service is known as `NAME.NAMESPACE` too.
+    pub has_short_name: bool,
     /// Creation time of the service: where two targets disagree, the older one decides.
     pub created: i64,
     /// The service port.
@@ -25,7 +25,7 @@ pub struct Target {
     /// The port of the workload.
     pub target_port: u32,
     /// The object that made the service.
-    pub object: pilotfish_model::ObjectRef,
+    pub object: Origin,
 }
 
 impl Target {
@@ -33,7 +33,7 @@ impl Target {
         Self {
             service: ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() },
             name: service.name.clone(),
-            provider: service.provider,
+            has_short_name: service.has_short_name,
             created: service.created,
             port: port.clone(),
             target_port,
@@ -50,16 +50,16 @@ impl Query for TargetsOf {
     type Output = Arc<[Target]>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let mut targets = kubernetes(cx, &self.0);
-        targets.extend(external(cx, &self.0));
+        let mut targets = by_selector(cx, &self.0);
+        targets.extend(at_addresses(cx, &self.0, InboundBy::Address));
         targets.sort_by(|a, b| (a.created, &a.service.hostname).cmp(&(b.created, &b.service.hostname)));
         targets.into()
     }
 }
 
-/// Kubernetes Services: those that select the WorkloadEntry with the proxy's address, else those that select its pod, else (for a pod
-/// that none selects) those without selector that list its address.
-fn kubernetes(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
+/// Services with selectors: those that select the WorkloadEntry with the proxy's address, else those that select its pod, else (for a
+/// pod that none selects) those without selector that list its address.
+fn by_selector(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     if let Some(entry) = proxy.workload_entry(cx) {
         return of_selecting(cx, &entry, can_select_entries, entry_port);
     }
@@ -68,18 +68,12 @@ fn kubernetes(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     if selecting.iter().any(|(selector, _)| label_subset(&**selector, &pod.labels)) {
         return of_selecting(cx, &pod, |_| true, pod_port);
     }
-    let listed = |service: &Service| service.in_cluster(&proxy.cluster).is_some();
-    at_addresses(cx, proxy, Provider::Kubernetes, listed)
+    at_addresses(cx, proxy, InboundBy::Selector)
 }
 
 /// Whether a Service selects WorkloadEntries at all: headless ones and those outside the mesh do not.
 fn can_select_entries(service: &Service) -> bool {
     service.resolution == Resolution::ClientSideLB && !service.mesh_external
-}
-
-/// Services of ServiceEntries in the proxy's namespace with an endpoint at one of its addresses.
-fn external(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
-    at_addresses(cx, proxy, Provider::External, |service| service.provider == Provider::External)
 }
 
 /// The ports of the services that select a workload, without those that have no port on it or the same one with the same protocol
@@ -97,8 +91,8 @@ fn of_selecting(
             continue;
         }
         let services = cx.services_of(key);
-        let kubernetes = services.iter().flat_map(|s| s.iter()).find(|s| s.provider == Provider::Kubernetes);
-        let Some(service) = kubernetes.filter(|service| counts(service)) else { continue };
+        let selecting = services.iter().flat_map(|s| s.iter()).find(|s| s.inbound == InboundBy::Selector);
+        let Some(service) = selecting.filter(|service| counts(service)) else { continue };
         let Some((_, ports)) = service.in_cluster(cluster) else { continue };
         let mut seen = BTreeSet::new();
         for port in ports.iter() {
@@ -134,25 +128,25 @@ fn entry_port(entry: &Workload, port: &Port) -> Option<u32> {
     }
 }
 
-/// The ports of services in the proxy's namespace whose endpoints are at the proxy's addresses.
-fn at_addresses(
-    cx: &Cx<'_>,
-    proxy: &Identity,
-    provider: Provider,
-    counts: impl Fn(&Service) -> bool,
-) -> Vec<Target> {
+/// The ports of services in the proxy's namespace that it serves for that reason, and whose endpoints are at its addresses. Only
+/// endpoints of the service's own registry count; where selectors decide, only those of the proxy's cluster.
+fn at_addresses(cx: &Cx<'_>, proxy: &Identity, inbound: InboundBy) -> Vec<Target> {
     let mut targets = Vec::new();
-    let own_cluster = (provider == Provider::Kubernetes).then(|| proxy.cluster.clone());
-    let registries = Registries { provider, cluster: own_cluster };
+    let own_cluster = (inbound == InboundBy::Selector).then(|| proxy.cluster.clone());
     for address in proxy.ips.iter().map(ToString::to_string) {
         for key in cx.services_at(&address) {
             if key.namespace != proxy.namespace {
                 continue;
             }
             let services = cx.services_of(&key);
-            let ports = cx.get(&PortsByAddress(key.clone(), registries.clone()));
-            let Some(ports) = ports.get(address.as_str()) else { continue };
-            for service in services.iter().flat_map(|s| s.iter()).filter(|service| counts(service)) {
+            let counts = |service: &&Arc<Service>| {
+                service.inbound == inbound
+                    && own_cluster.as_ref().is_none_or(|own| service.in_cluster(own).is_some())
+            };
+            for service in services.iter().flat_map(|s| s.iter()).filter(counts) {
+                let registries = Registries { provider: service.provider, cluster: own_cluster.clone() };
+                let ports = cx.get(&PortsByAddress(key.clone(), registries));
+                let Some(ports) = ports.get(address.as_str()) else { continue };
                 let found = ports.iter().filter_map(|listed| {
                     let port = service.port_named(&listed.name)?;
                     let fits = listed.number == 0 || listed.number == port.number;
@@ -165,7 +159,7 @@ fn at_addresses(
     targets
 }
 
-/// The Kubernetes Services of a namespace in a cluster that have a selector, in order of their hosts.
+/// The services of a namespace in a cluster that have a selector, in order of their hosts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SelectingIn(ClusterId, Namespace);
 
@@ -184,7 +178,7 @@ impl Query for SelectingIn {
     }
 }
 
-/// The Kubernetes Services that have a selector, by cluster and namespace.
+/// The services that have a selector, by cluster and namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Selecting;
 
@@ -194,8 +188,8 @@ impl Query for Selecting {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out: Self::Output = BTreeMap::new();
         for (key, services) in cx.services() {
-            let kubernetes = services.iter().find(|service| service.provider == Provider::Kubernetes);
-            let Some(service) = kubernetes else { continue };
+            let selecting = services.iter().find(|service| service.inbound == InboundBy::Selector);
+            let Some(service) = selecting else { continue };
             for cluster in service.addresses.keys() {
                 let Some((selector, _)) = service.in_cluster(cluster) else { continue };
                 if !selector.is_empty() {
@@ -212,7 +206,7 @@ impl Query for Selecting {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsByAddress(ServiceKey, Registries);
 
-/// Registries by what a proxy looks for in them: Kubernetes of its own cluster, or all of one other kind.
+/// The registries of one type: of one cluster, or of all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Registries {
     provider: Provider,

@@ -3,9 +3,9 @@
 use crate::engine::{Cx, Query};
 use crate::proxy::Proxy;
 use pilotfish_model::{
-    ClusterId, Labels, Namespace, Provider, ServiceKey, Workload, WorkloadKey, WorkloadKind,
+    ClusterId, InboundBy, Labels, Namespace, Provider, ServiceKey, Workload, WorkloadKey, WorkloadKind,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -49,20 +49,38 @@ impl Identity {
     /// the first of its namespace, else the first.
     #[must_use]
     pub fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
-        let address = self.ips.first()?.to_string();
-        let keys = cx.workloads_at(&address).into_iter();
-        let entries: Vec<Arc<Workload>> = keys
-            .filter(|key| key.kind == WorkloadKind::WorkloadEntry && key.cluster == self.cluster)
+        let entries = self.at_first_address(cx, |kind| *kind == WorkloadKind::WorkloadEntry);
+        self.best_of(&entries).or(entries.first()).cloned()
+    }
+
+    /// Its instance in a registry that has no objects: one of its cluster and namespace that has its first address. Where several do,
+    /// the one of its name, else the first.
+    #[must_use]
+    pub fn registered(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+        let instances = self.at_first_address(cx, |kind| matches!(kind, WorkloadKind::Registered(_)));
+        self.best_of(&instances).cloned()
+    }
+
+    /// The workloads of its cluster that are ready and have its first address.
+    fn at_first_address(&self, cx: &Cx<'_>, counts: fn(&WorkloadKind) -> bool) -> Vec<Arc<Workload>> {
+        let Some(address) = self.ips.first().map(ToString::to_string) else { return Vec::new() };
+        cx.workloads_at(&address)
+            .into_iter()
+            .filter(|key| counts(&key.kind) && key.cluster == self.cluster)
             .filter_map(|key| cx.workload(&key))
-            .filter(|entry| entry.ready)
-            .collect();
-        let own = |entry: &&Arc<Workload>| entry.key.namespace == self.namespace;
-        let named = |entry: &&Arc<Workload>| own(entry) && entry.key.name == self.name;
-        entries.iter().find(named).or_else(|| entries.iter().find(own)).or(entries.first()).cloned()
+            .filter(|workload| workload.ready)
+            .collect()
+    }
+
+    /// The workload of its name and namespace, else the first of its namespace.
+    fn best_of<'a>(&self, workloads: &'a [Arc<Workload>]) -> Option<&'a Arc<Workload>> {
+        let own = |workload: &&Arc<Workload>| workload.key.namespace == self.namespace;
+        let named = |workload: &&Arc<Workload>| own(workload) && workload.key.name == self.name;
+        workloads.iter().find(named).or_else(|| workloads.iter().find(own))
     }
 }
 
-/// The workload of a proxy: its pod, else its WorkloadEntry.
+/// The workload of a proxy: its pod, else its WorkloadEntry, else its instance in another registry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkloadOf(pub Identity);
 
@@ -70,11 +88,12 @@ impl Query for WorkloadOf {
     type Output = Option<Arc<Workload>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        self.0.pod(cx).or_else(|| self.0.workload_entry(cx))
+        self.0.pod(cx).or_else(|| self.0.workload_entry(cx)).or_else(|| self.0.registered(cx))
     }
 }
 
-/// The labels that the registries know for a proxy's workload: of its pod, else of a ServiceEntry's endpoint at its address.
+/// The labels that the registries know for a proxy's workload: of its pod, else of an instance that a registry without objects has at
+/// its address, else of an endpoint at its address of a service that its workload serves by address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RegisteredLabels(Identity);
 
@@ -85,6 +104,9 @@ impl Query for RegisteredLabels {
         if let Some(pod) = self.0.pod(cx) {
             return Some(pod.labels.clone());
         }
+        if let Some(workload) = self.0.registered(cx) {
+            return Some(workload.labels.clone());
+        }
         self.0.ips.iter().find_map(|ip| {
             let address = ip.to_string();
             let keys = cx.services_at(&address);
@@ -93,7 +115,8 @@ impl Query for RegisteredLabels {
     }
 }
 
-/// The labels of a service's endpoints from ServiceEntries, by address. Cut out so that a proxy looks only at its own address.
+/// The labels of the endpoints of a service that workloads serve by address, by address. Cut out so that a proxy looks only at its own
+/// address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LabelsByAddress(ServiceKey);
 
@@ -103,10 +126,17 @@ impl Query for LabelsByAddress {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out: Self::Output = BTreeMap::new();
         let Some(endpoints) = cx.endpoints_of(&self.0) else { return out };
-        let shards = endpoints.shards.iter().filter(|(shard, _)| shard.provider == Provider::External);
+        let services = cx.services_of(&self.0);
+        let by_address: BTreeSet<Provider> = services
+            .iter()
+            .flat_map(|services| services.iter())
+            .filter(|service| service.inbound == InboundBy::Address)
+            .map(|service| service.provider)
+            .collect();
+        let shards = endpoints.shards.iter().filter(|(shard, _)| by_address.contains(&shard.provider));
         for endpoint in shards.flat_map(|(_, shard)| shard.iter()) {
             for address in endpoint.addresses.iter() {
-                out.entry(address.clone()).or_insert_with(|| endpoint.labels.clone());
+                out.entry(address.clone()).or_insert_with(|| endpoint.attributes.labels.clone());
             }
         }
         out

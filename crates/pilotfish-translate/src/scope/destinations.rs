@@ -1,6 +1,6 @@
 //! Services that a scope sees only because a route leads to them: destinations of the VirtualServices that it imports.
 
-use super::services::{only_port, rank};
+use super::services::{only_port, precedence};
 use super::{EgressOf, MeshRulesOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
 use crate::routing::{Rule, RuleId, RuleOf};
@@ -83,7 +83,7 @@ fn best_visible(
             continue;
         }
         let held = best.get(&service.hostname);
-        if held.is_none_or(|held| rank(service, own) < rank(held, own)) {
+        if held.is_none_or(|held| precedence(service, own) < precedence(held, own)) {
             best.insert(service.hostname.clone(), service.clone());
         }
     }

@@ -5,6 +5,7 @@ use super::{EgressOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
 use crate::proxy::ProxyKind;
 use pilotfish_model::{Hostname, Namespace, Provider, Service};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -32,12 +33,10 @@ impl Services {
             return;
         };
         let Some(held) = self.list.get_mut(index) else { return };
-        let kubernetes = |service: &Service| service.provider == Provider::Kubernetes;
-        match (kubernetes(held), kubernetes(service)) {
-            (true, false) => {}
-            (false, true) => *held = service.clone(),
-            _ if can_merge(held, service) => merge_ports(held, service),
-            _ => {}
+        match service.provider.cmp(&held.provider) {
+            Ordering::Less => *held = service.clone(),
+            Ordering::Equal if can_merge(held, service) => merge_ports(held, service),
+            Ordering::Equal | Ordering::Greater => {}
         }
     }
 }
@@ -90,11 +89,11 @@ pub(super) fn only_port(service: &Arc<Service>, number: u32) -> Option<Arc<Servi
     Some(Arc::new(narrowed))
 }
 
-/// Where several namespaces have a host, the proxy's own wins, else one with a Kubernetes Service, else the first.
+/// Where several namespaces have a host, the proxy's own wins, else one whose service is of the first registry in order, else the first.
 fn one_namespace_per_host(mut services: Vec<Arc<Service>>, own: &Namespace) -> Vec<Arc<Service>> {
-    let mut chosen: BTreeMap<Hostname, (u8, Namespace)> = BTreeMap::new();
+    let mut chosen: BTreeMap<Hostname, (Precedence, Namespace)> = BTreeMap::new();
     for service in &services {
-        let candidate = rank(service, own);
+        let candidate = precedence(service, own);
         let held = chosen.get(&service.hostname).map(|(held, _)| *held);
         if held.is_none_or(|held| candidate < held) {
             chosen.insert(service.hostname.clone(), (candidate, service.namespace.clone()));
@@ -106,13 +105,13 @@ fn one_namespace_per_host(mut services: Vec<Arc<Service>>, own: &Namespace) -> V
     services
 }
 
-/// How good a service is among those of its host: smaller is better.
-pub(super) fn rank(service: &Service, own: &Namespace) -> u8 {
-    match service {
-        _ if service.namespace == *own => 0,
-        _ if service.provider == Provider::Kubernetes => 1,
-        _ => 2,
-    }
+/// How good a service is among those of its host: whether it is of another namespace, then its registry. Smaller is better.
+pub(super) type Precedence = (bool, Option<Provider>);
+
+/// How good a service is for clients of a namespace, where the registry does not count among services of that namespace.
+pub(super) fn precedence(service: &Service, own: &Namespace) -> Precedence {
+    let other = service.namespace != *own;
+    (other, other.then_some(service.provider))
 }
 
 /// The services of a scope.

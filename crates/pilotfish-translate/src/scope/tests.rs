@@ -34,7 +34,7 @@ fn external(host: &str, namespace: &str, ports: &[u32]) -> TestService {
     service("any", namespace).with(|service| {
         service.hostname = Hostname::parse(host).unwrap();
         service.name = host.into();
-        service.provider = Provider::External;
+        crate::testing::of_service_entry(service);
         service.ports = ports.iter().map(|number| port(*number, "http")).collect();
     })
 }

@@ -3,7 +3,7 @@ use crate::testing::{endpoint, service, sidecar};
 use pilotfish_model::{
     Locality, Provider, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind,
 };
-use pilotfish_model::{ObjectKey, ObjectRef, WorldWriter};
+use pilotfish_model::{ObjectKey, Origin, WorldWriter};
 use pilotfish_proto::ResourceType;
 
 const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
@@ -37,7 +37,7 @@ impl Plane {
 
 fn endpoints(addresses: &[&str]) -> Update {
     let key: ServiceKey = service("web", "shop").key();
-    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
     let list = addresses.iter().map(|address| Arc::new(endpoint(address, 8080, "http")));
     Update::Endpoints(key, shard, list.collect())
 }
@@ -59,7 +59,7 @@ fn pod(name: &str, region: &str) -> Update {
         network: "".into(),
         weight: 0,
         service_account: "".into(),
-        identity: "".into(),
+        identity: None,
         tls_mode: pilotfish_model::TlsMode::Disabled,
         node: "".into(),
         node_addresses: Arc::default(),
@@ -70,10 +70,7 @@ fn pod(name: &str, region: &str) -> Update {
         ready: true,
         terminating: false,
         created: 0,
-        provenance: ObjectRef {
-            object: ObjectKey::new(pilotfish_model::Kind::Pod, "shop", name),
-            cluster: "Kubernetes".into(),
-        },
+        provenance: Origin::object(ObjectKey::new(pilotfish_model::Kind::Pod, "shop", name), "Kubernetes"),
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::{Cx, Query};
 use pilotfish_config::networking::{DestinationRule, Subset, TrafficPolicy};
-use pilotfish_model::{ClusterId, ExportTo, Hostname, Namespace, ObjectMeta, ObjectRef, Typed};
+use pilotfish_model::{ClusterId, ExportTo, Hostname, Namespace, ObjectMeta, Origin, Typed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Rule {
     /// Who may see it.
     pub export_to: ExportTo,
     /// All objects.
-    pub provenance: Vec<ObjectRef>,
+    pub provenance: Vec<Origin>,
 }
 
 impl Rule {
@@ -70,8 +70,8 @@ impl Rule {
     }
 }
 
-fn reference(meta: &ObjectMeta) -> ObjectRef {
-    ObjectRef { object: meta.key.clone(), cluster: ClusterId::default() }
+fn reference(meta: &ObjectMeta) -> Origin {
+    Origin::object(meta.key.clone(), ClusterId::default())
 }
 
 /// Rules by host.

@@ -6,7 +6,7 @@ use crate::envoy::{duration, filters};
 use crate::policy::provider::cluster_of;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use pilotfish_config::security::{JwtRule, RequestAuthentication};
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{DataSource, HttpUri, data_source, http_uri};
 use pilotfish_proto::envoy::config::route::v3::{RouteMatch, route_match};
@@ -30,7 +30,7 @@ const FETCH: Duration = Duration { seconds: 5, nanos: 0 };
 const KEEP: Duration = Duration { seconds: 300, nanos: 0 };
 
 /// The filter that checks the tokens of a subject, and the policies that it comes from.
-pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<ObjectRef>) {
+pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<Origin>) {
     let mut policies = subject.policies::<RequestAuthentication>(cx);
     let root = cx.mesh().root_namespace.clone();
     // Of two rules for one issuer, that of the own namespace comes first.

@@ -11,13 +11,13 @@ mod select;
 pub use select::Subject;
 
 use crate::engine::{Cx, Query};
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
 /// The filters of policies for a gRPC server without a proxy, and the policies.
 #[must_use]
-pub fn grpc_filters(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<ObjectRef>) {
+pub fn grpc_filters(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<Origin>) {
     authorization::grpc::of(cx, subject)
 }
 
@@ -39,7 +39,7 @@ pub struct Filters {
     /// Decide about connections.
     pub decide_tcp: Vec<Filter>,
     /// The policies.
-    pub provenance: Vec<ObjectRef>,
+    pub provenance: Vec<Origin>,
 }
 
 impl Query for FiltersFor {

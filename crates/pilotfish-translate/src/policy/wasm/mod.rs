@@ -9,7 +9,7 @@ use crate::envoy::ListenerClass;
 use crate::policy::attachment::concerns;
 use pilotfish_config::WorkloadMode;
 use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
-use pilotfish_model::{LabelMap, Namespace, ObjectRef, Typed};
+use pilotfish_model::{LabelMap, Namespace, Origin, Typed};
 use pilotfish_proto::envoy::config::core::v3::{
     AggregatedConfigSource, ApiVersion, ConfigSource, ExtensionConfigSource,
     config_source::ConfigSourceSpecifier,
@@ -70,7 +70,7 @@ impl Plugins {
 
     /// The objects.
     #[must_use]
-    pub fn provenance(&self) -> Vec<ObjectRef> {
+    pub fn provenance(&self) -> Vec<Origin> {
         self.list.iter().map(crate::engine::reference).collect()
     }
 }

@@ -95,10 +95,10 @@ fn entries_with_an_endpoint_at_the_proxy_are_served_in_its_namespace_only() {
         service("api", namespace).with(|service| {
             service.hostname = Hostname::parse("api.com").unwrap();
             service.name = format!("api-{namespace}").into();
-            service.provider = Provider::External;
+            crate::testing::of_service_entry(service);
         })
     };
-    let shard = ShardKey { provider: Provider::External, cluster: "Kubernetes".into() };
+    let shard = ShardKey::new(crate::testing::EXTERNAL, "Kubernetes");
     let at = |service: &TestService, address: &str| {
         let endpoint = Arc::new(endpoint(address, 8443, "http"));
         Update::Endpoints(service.key(), shard.clone(), Arc::from([endpoint]))

@@ -2,7 +2,7 @@
 
 use crate::routing::ir::{ServerHost, common};
 use pilotfish_config::networking::{Port, Server, ServerTlsMode};
-use pilotfish_model::{Hostname, Namespace, ObjectRef, Protocol};
+use pilotfish_model::{Hostname, Namespace, Origin, Protocol};
 use std::sync::Arc;
 
 /// A server with what is known of it after merging.
@@ -21,7 +21,7 @@ pub struct MergedServer {
     /// The name of its route configuration; empty for servers that route no requests.
     pub route: Arc<str>,
     /// The objects that made it.
-    pub provenance: Arc<[ObjectRef]>,
+    pub provenance: Arc<[Origin]>,
 }
 
 impl MergedServer {

@@ -6,7 +6,7 @@ use super::{MADE, grpc_routes, http_routes, stream_routes};
 use crate::engine::{Cx, Query, reference};
 use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute as Http, TcpRoute as Tcp, TlsRoute as Tls};
-use pilotfish_model::{ExportTo, Kind, Namespace, ObjectKey, ObjectRef};
+use pilotfish_model::{ExportTo, Kind, Namespace, ObjectKey, Origin};
 use std::sync::Arc;
 
 /// What one route object says about one host behind one gateway.
@@ -25,7 +25,7 @@ pub(super) struct Part {
     pub(super) http: Vec<Http>,
     pub(super) tcp: Vec<Tcp>,
     pub(super) tls: Vec<Tls>,
-    pub(super) provenance: ObjectRef,
+    pub(super) provenance: Origin,
 }
 
 /// The parts of a route object, by its key.
@@ -165,7 +165,7 @@ fn only_port(routes: &mut [Http], port: u16) {
 }
 
 /// A part that says nothing yet.
-fn part(key: &ObjectKey, created: i64, provenance: ObjectRef) -> Part {
+fn part(key: &ObjectKey, created: i64, provenance: Origin) -> Part {
     Part {
         name: key.name.clone(),
         namespace: key.namespace.clone(),

@@ -1,7 +1,7 @@
 //! Gateways in their common form, whatever kind of object they were made from.
 
 use pilotfish_config::networking::Server;
-use pilotfish_model::{Hostname, Kind, Namespace, ObjectRef};
+use pilotfish_model::{Hostname, Kind, Namespace, Origin};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -60,5 +60,5 @@ pub struct Gateway {
     /// What it listens on.
     pub servers: Vec<Server>,
     /// The objects that made it.
-    pub provenance: Vec<ObjectRef>,
+    pub provenance: Vec<Origin>,
 }

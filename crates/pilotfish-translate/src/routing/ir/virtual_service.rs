@@ -1,7 +1,7 @@
 //! A rule: the routes of some hosts behind some gateways.
 
 use pilotfish_config::networking::{HttpRoute, TcpRoute, TlsRoute};
-use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, ObjectRef};
+use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Origin};
 use std::sync::Arc;
 
 /// The gateway of sidecars.
@@ -83,7 +83,7 @@ pub struct Rule {
     /// Routes of TCP connections.
     pub tcp: Vec<TcpRoute>,
     /// All objects that made it, delegates too.
-    pub provenance: Vec<ObjectRef>,
+    pub provenance: Vec<Origin>,
 }
 
 impl Rule {

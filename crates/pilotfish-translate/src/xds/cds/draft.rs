@@ -199,9 +199,9 @@ pub(super) fn discovery(service: &Service, is_router: bool) -> Option<DiscoveryT
 
 /// Where a service of resolution NONE sends a connection, if not to the port that the client dialled.
 pub(super) fn port_override(service: &Service, port: &Port) -> Option<cluster::LbConfig> {
-    use pilotfish_model::{Provider, TargetPort};
+    use pilotfish_model::TargetPort;
     let Some(TargetPort::Number(target)) = port.target_port else { return None };
-    let differs = service.provider != Provider::Kubernetes && target != 0 && target != port.number;
+    let differs = !service.headless && target != 0 && target != port.number;
     differs.then(|| {
         cluster::LbConfig::OriginalDstLbConfig(cluster::OriginalDstLbConfig {
             upstream_port_override: Some(target),

@@ -4,7 +4,7 @@ use super::view::Client;
 use crate::engine::{Cx, Encoded};
 use crate::envoy_filter::{Context, Patched, added_clusters, patch_cluster};
 use crate::proxy::ProxyKind;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 
 /// Patches and encodes a cluster. `hosts` are the services of an inbound one. `None` when a patch removes it.
@@ -14,7 +14,7 @@ pub(super) fn finish(
     context: Context,
     cluster: Cluster,
     hosts: &[&str],
-    mut provenance: Vec<ObjectRef>,
+    mut provenance: Vec<Origin>,
 ) -> Option<Encoded> {
     let mut patched = Patched::default();
     let cluster = patch_cluster(cx, &client.patches, context, cluster, hosts, &mut patched)?;

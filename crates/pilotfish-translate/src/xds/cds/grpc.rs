@@ -9,7 +9,7 @@ use crate::policy::destination_rule::{Policy, Rule, rule_for};
 use crate::scope::ServiceIn;
 use crate::xds::eds::ClusterName;
 use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb};
-use pilotfish_model::{ObjectRef, ServiceKey};
+use pilotfish_model::{Origin, ServiceKey};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{
@@ -58,7 +58,7 @@ pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<Encoded>
     }
     apply_limits(&mut cluster, &policy);
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
-    let provenance: Vec<ObjectRef> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
+    let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
     vec![Encoded::new(name, &cluster, provenance)]
 }
 

@@ -15,7 +15,7 @@ use crate::proxy::targets::Target;
 use crate::scope::ServiceIn;
 use pilotfish_config::mesh::InboundTrafficPolicyMode;
 use pilotfish_config::networking::{ConnectionPoolSettings, Sidecar};
-use pilotfish_model::{ClusterId, Kind, ObjectKey, ObjectRef, Port, Protocol, ServiceKey};
+use pilotfish_model::{ClusterId, Kind, ObjectKey, Origin, Port, Protocol, ServiceKey};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
 use pilotfish_proto::envoy::config::core::v3::{Address, Pipe, SocketAddress, address, socket_address};
@@ -190,7 +190,7 @@ impl Inbound<'_> {
         if let (Some(first), false) = (self.targets.first(), template.is_empty()) {
             let names = Names {
                 host: first.service.hostname.as_str(),
-                service: Some((&first.name, &first.service.namespace, first.provider)),
+                service: Some((&first.name, &first.service.namespace, first.has_short_name)),
                 subset: "",
                 port: self.port.number,
                 port_name: &self.port.name,
@@ -222,11 +222,13 @@ impl Inbound<'_> {
         described.collect()
     }
 
-    fn provenance(&self, rule: Option<&Rule>) -> Vec<ObjectRef> {
+    fn provenance(&self, rule: Option<&Rule>) -> Vec<Origin> {
         let services = self.targets.iter().map(|target| target.object.clone());
-        let sidecar = self.view.client.scope.sidecar.as_ref().map(|(namespace, name)| ObjectRef {
-            object: ObjectKey::new(Kind::Sidecar, namespace.clone(), name.clone()),
-            cluster: ClusterId::default(),
+        let sidecar = self.view.client.scope.sidecar.as_ref().map(|(namespace, name)| {
+            Origin::object(
+                ObjectKey::new(Kind::Sidecar, namespace.clone(), name.clone()),
+                ClusterId::default(),
+            )
         });
         let rule = rule.into_iter().flat_map(|rule| rule.provenance.iter().cloned());
         services.chain(sidecar).chain(rule).collect()

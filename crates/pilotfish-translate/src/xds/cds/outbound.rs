@@ -18,7 +18,7 @@ use crate::xds::eds::inline_endpoints;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
 use pilotfish_model::{
-    Kind, ObjectKey, ObjectRef, Port, Protocol, Provider, Resolution, Service, ServiceKey, TlsMode,
+    Kind, ObjectKey, Origin, Port, Protocol, Provider, Resolution, Service, ServiceKey, TlsMode,
 };
 use pilotfish_proto::Duration;
 use pilotfish_proto::config_any;
@@ -125,7 +125,7 @@ impl<'a> Context<'a> {
         std::iter::once(default).chain(of_subsets).filter_map(|made| self.finished(made)).collect()
     }
 
-    fn cluster(&self, which: &Which<'_>) -> Option<(Cluster, Vec<ObjectRef>)> {
+    fn cluster(&self, which: &Which<'_>) -> Option<(Cluster, Vec<Origin>)> {
         let name = match which.mode {
             Mode::Plain => outbound_name,
             Mode::BySni => sni_name,
@@ -149,7 +149,7 @@ impl<'a> Context<'a> {
         Some((draft.build(), provenance))
     }
 
-    fn finished(&self, (cluster, provenance): (Cluster, Vec<ObjectRef>)) -> Option<Encoded> {
+    fn finished(&self, (cluster, provenance): (Cluster, Vec<Origin>)) -> Option<Encoded> {
         finish(self.cx, self.client, self.client.context(), cluster, &[], provenance)
     }
 
@@ -170,7 +170,7 @@ impl<'a> Context<'a> {
     }
 
     /// What the cluster needs to find endpoints. `None` for a DNS cluster without any.
-    fn discover(&self, draft: &mut Draft, which: &Which<'_>) -> Option<Vec<ObjectRef>> {
+    fn discover(&self, draft: &mut Draft, which: &Which<'_>) -> Option<Vec<Origin>> {
         match draft.kind()? {
             DiscoveryType::StrictDns | DiscoveryType::LogicalDns => {
                 self.set_dns(draft);
@@ -235,7 +235,7 @@ impl<'a> Context<'a> {
             let service = &self.service;
             let names = Names {
                 host: self.key.hostname.as_str(),
-                service: Some((&service.name, &service.namespace, service.provider)),
+                service: Some((&service.name, &service.namespace, service.has_short_name)),
                 subset: which.subset_name(),
                 port: which.port.number,
                 port_name: &which.port.name,
@@ -258,7 +258,7 @@ impl<'a> Context<'a> {
             accounts: &self.accounts,
             sni: sni_name(port.number, which.subset_name(), self.key.hostname.as_str()),
             auto_mtls: self.auto_mtls(which),
-            accounts_for_tls: self.service.provider == Provider::External,
+            accounts_for_tls: self.service.names_for_tls,
             rule_selects: self.rule.as_ref().is_some_and(|rule| rule.selector.is_some()),
         };
         tls::apply(draft, self.client, &self.mesh, policy.tls, &peer);
@@ -285,7 +285,7 @@ impl<'a> Context<'a> {
     }
 
     /// The policies by which the whole namespace of the service does without mutual TLS; none where it does not.
-    fn policies_against_mtls(&self) -> Vec<ObjectRef> {
+    fn policies_against_mtls(&self) -> Vec<Origin> {
         let stated = self.cx.get(&StatedMtlsOf(self.service.namespace.clone()));
         if stated.mode == Some(MtlsMode::Disable) { stated.provenance.clone() } else { Vec::new() }
     }
@@ -320,7 +320,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn provenance(&self) -> Vec<ObjectRef> {
+    fn provenance(&self) -> Vec<Origin> {
         let rule = self.rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
         std::iter::once(self.service.provenance.clone()).chain(rule).collect()
     }
@@ -340,9 +340,9 @@ fn is_passthrough(policy: Option<&TrafficPolicy>) -> bool {
 
 /// The identities of a service: those of its endpoints and its own, in the trust domain and its aliases.
 pub(super) fn accounts(cx: &Cx<'_>, mesh: &MeshConfig, service: &Service, key: &ServiceKey) -> Vec<String> {
-    let of_endpoints = cx.service_accounts_of(key);
-    let mut all: BTreeSet<String> =
-        of_endpoints.iter().chain(service.service_accounts.iter()).map(|name| name.to_string()).collect();
+    let of_endpoints = cx.identities_of(key);
+    let names = service.service_accounts.iter().map(ToString::to_string);
+    let mut all: BTreeSet<String> = of_endpoints.iter().map(ToString::to_string).chain(names).collect();
     let paths: Vec<String> = all.iter().filter_map(|identity| spiffe_path(identity)).collect();
     for alias in &mesh.trust_domain_aliases {
         all.extend(paths.iter().map(|path| format!("spiffe://{alias}/{path}")));
@@ -370,6 +370,6 @@ impl Query for AllSpeakMtls {
     fn compute(&self, cx: &Cx<'_>) -> bool {
         let Some(endpoints) = cx.endpoints_of(&self.service) else { return false };
         let mut of_port = endpoints.iter().filter(|endpoint| endpoint.service_port == self.port).peekable();
-        of_port.peek().is_some() && of_port.all(|endpoint| endpoint.tls_mode == TlsMode::Istio)
+        of_port.peek().is_some() && of_port.all(|endpoint| endpoint.attributes.tls_mode == TlsMode::Istio)
     }
 }

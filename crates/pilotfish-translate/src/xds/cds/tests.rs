@@ -1,4 +1,5 @@
 use super::outbound::ServiceClusters;
+use super::view::Client;
 use super::*;
 use crate::engine::Query;
 use crate::engine::memo::Memo;
@@ -9,7 +10,8 @@ use pilotfish_config::networking::{
     ClientTlsMode, ClientTlsSettings, DestinationRule, Subset, TrafficPolicy,
 };
 use pilotfish_model::{
-    ChangeSet, Endpoint, Locality, Provider, Resolution, ShardKey, TlsMode, Update, World, WorldWriter,
+    ChangeSet, Endpoint, Locality, Provider, Resolution, ShardKey, SpiffeId, TlsMode, Update, World,
+    WorldWriter,
 };
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
@@ -72,7 +74,7 @@ fn facets_that_nothing_asks_for_do_not_count() {
 }
 
 fn endpoints(service: &TestService, endpoints: Vec<Endpoint>) -> Update {
-    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
     Update::Endpoints(service.key(), shard, endpoints.into_iter().map(Arc::new).collect())
 }
 
@@ -109,7 +111,7 @@ fn endpoints_do_not_concern_clusters_but_their_identities_do() {
     writer.apply(endpoints(&web, vec![endpoint("10.0.0.2", 8080, "http")]));
     assert_eq!(count(&mut writer), 0);
     let known = endpoint("10.0.0.2", 8080, "http")
-        .with_backend(|pod| pod.service_account = "spiffe://cluster.local/ns/shop/sa/web".into());
+        .with_attributes(|pod| pod.identity = Some(SpiffeId::new("cluster.local", "shop", "web")));
     writer.apply(endpoints(&web, vec![known]));
     assert_eq!(count(&mut writer), 1);
 }
@@ -141,7 +143,8 @@ fn the_kind_follows_resolution_and_rule() {
 fn passed_on_connections_use_mutual_tls_if_all_endpoints_can() {
     let headless = service("web", "shop").with(|service| service.resolution = Resolution::Passthrough);
     let with_tls = |modes: &[TlsMode]| {
-        let with = |mode: &TlsMode| endpoint("10.0.0.1", 80, "http").with_backend(|pod| pod.tls_mode = *mode);
+        let with =
+            |mode: &TlsMode| endpoint("10.0.0.1", 80, "http").with_attributes(|pod| pod.tls_mode = *mode);
         let list = modes.iter().map(with);
         let world = world([headless.update(), endpoints(&headless, list.collect())]);
         let clusters = clusters(&world, &headless);
@@ -194,7 +197,11 @@ fn a_policy_that_ends_mutual_tls_is_among_the_origins_of_a_cluster() {
         let client = view(&world, &sidecar("client", "shop")).client;
         let batch = ask(&world, &ServiceClusters { client, service: web.key() });
         let origins = batch.resources[0].provenance.iter();
-        origins.map(|origin| origin.object.name.to_string()).collect()
+        origins
+            .map(|origin| {
+                origin.as_object().map_or_else(String::new, |origin| origin.object.name.to_string())
+            })
+            .collect()
     };
     assert_eq!(origins("DISABLE"), ["web", "p"]);
     assert_eq!(origins("STRICT"), ["web"]);

@@ -7,7 +7,7 @@ use crate::translator::view::Unit;
 use crate::xds::sds::SecretView;
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::kubernetes::Secret;
-use pilotfish_model::{Namespace, ObjectRef, Typed};
+use pilotfish_model::{Namespace, Origin, Typed};
 use std::sync::Arc;
 
 /// The facets of a proxy that its extension configurations may depend on.
@@ -58,7 +58,7 @@ impl ExtensionView {
         &self,
         cx: &Cx<'_>,
         plugin: &Typed<WasmPlugin>,
-        provenance: &mut Vec<ObjectRef>,
+        provenance: &mut Vec<Origin>,
     ) -> Option<String> {
         let name = Some(plugin.image_pull_secret.as_str()).filter(|name| !name.is_empty())?;
         let name = name.strip_prefix("kubernetes://").unwrap_or(name);

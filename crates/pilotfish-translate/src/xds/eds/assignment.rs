@@ -12,7 +12,7 @@ use crate::policy::destination_rule::Rule;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use crate::services::networks::NetworkGatewaysOf;
 use pilotfish_config::networking::ClientTlsMode;
-use pilotfish_model::{Endpoint, Locality, ObjectRef, Service, ServiceKey, TlsMode};
+use pilotfish_model::{Endpoint, Locality, Origin, Service, ServiceKey, TlsMode};
 use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct AssignmentOf {
     pub(super) rule: ServiceRule,
     pub(super) vantage: Vantage,
     /// The service's object.
-    pub(super) provenance: ObjectRef,
+    pub(super) provenance: Origin,
 }
 
 /// An encoded load assignment.
@@ -70,7 +70,7 @@ pub fn inline_endpoints(
     subset: &str,
     rule: Option<&Rule>,
     vantage: &Vantage,
-) -> (Vec<LocalityLbEndpoints>, Vec<ObjectRef>) {
+) -> (Vec<LocalityLbEndpoints>, Vec<Origin>) {
     let Some(port) = service.port(port) else { return Default::default() };
     let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(rule, subset, port.number));
     let rule = for_service(cx, service, &ruled);
@@ -89,7 +89,7 @@ pub fn inline_endpoints(
 /// Groups with the objects that their endpoints are from.
 struct Grouped {
     groups: Vec<Group>,
-    provenance: BTreeSet<ObjectRef>,
+    provenance: BTreeSet<Origin>,
 }
 
 /// Chooses endpoints, groups them by locality, and routes them over networks.
@@ -106,12 +106,13 @@ fn grouped<'a>(
     let mut by_locality: BTreeMap<&Locality, (Vec<Member>, Vec<Routed>)> = BTreeMap::new();
     for endpoint in endpoints.filter(|endpoint| is_wanted(endpoint, rule, vantage, networks)) {
         let mtls = has_mtls(cx, endpoint, rule.tls);
-        let member = Member { labels: endpoint.labels.clone(), mtls, message: of_workload(endpoint, mtls) };
-        let (members, routes) = by_locality.entry(&endpoint.locality).or_default();
+        let member =
+            Member { labels: endpoint.attributes.labels.clone(), mtls, message: of_workload(endpoint, mtls) };
+        let (members, routes) = by_locality.entry(&endpoint.attributes.locality).or_default();
         members.push(member);
         routes.push(Routed::of(endpoint));
-        if !provenance.contains(&endpoint.provenance) {
-            provenance.insert(endpoint.provenance.clone());
+        if !provenance.contains(&endpoint.attributes.provenance) {
+            provenance.insert(endpoint.attributes.provenance.clone());
         }
     }
     let groups = by_locality.into_iter().map(|(locality, (members, routes))| {
@@ -131,14 +132,14 @@ fn grouped<'a>(
 
 /// Whether clients speak mutual TLS with an endpoint: a rule decides, else what the workload asks for. Never with one that cannot.
 fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> bool {
-    if endpoint.tls_mode != TlsMode::Istio {
+    if endpoint.attributes.tls_mode != TlsMode::Istio {
         return false;
     }
     match stated {
         Some(mode) => mode == ClientTlsMode::IstioMutual,
         None => {
-            let policies = cx.get(&PeerAuthenticationsOf(endpoint.namespace.clone()));
-            policies.port(&endpoint.labels, endpoint.port) != MtlsMode::Disable
+            let policies = cx.get(&PeerAuthenticationsOf(endpoint.attributes.namespace.clone()));
+            policies.port(&endpoint.attributes.labels, endpoint.port) != MtlsMode::Disable
         }
     }
 }

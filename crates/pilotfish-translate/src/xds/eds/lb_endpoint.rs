@@ -17,10 +17,10 @@ const SOCKET_MATCH: &str = "envoy.transport_socket_match";
 /// An endpoint of a workload.
 pub(super) fn of_workload(endpoint: &Endpoint, mtls: bool) -> LbEndpoint {
     let telemetry = telemetry(
-        &endpoint.workload_name,
-        endpoint.namespace.as_str(),
-        &endpoint.labels,
-        endpoint.cluster.as_str(),
+        &endpoint.attributes.workload_name,
+        endpoint.attributes.namespace.as_str(),
+        &endpoint.attributes.labels,
+        endpoint.attributes.cluster.as_str(),
     );
     LbEndpoint {
         health_status: health(endpoint).into(),

@@ -18,13 +18,13 @@ pub(super) fn is_sendable(endpoint: &Endpoint) -> bool {
 /// Whether an endpoint is draining.
 pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
     endpoint.health == HealthStatus::Draining
-        || endpoint.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
+        || endpoint.attributes.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
 }
 
 /// Whether a proxy gets an endpoint. `networks` tells whether there are gateways between networks.
 pub(super) fn is_wanted(endpoint: &Endpoint, rule: &ServiceRule, vantage: &Vantage, networks: bool) -> bool {
-    let same_cluster = endpoint.cluster == vantage.cluster;
-    let by_place = (!rule.node_local || (same_cluster && endpoint.node == vantage.node))
+    let same_cluster = endpoint.attributes.cluster == vantage.cluster;
+    let by_place = (!rule.node_local || (same_cluster && endpoint.attributes.node == vantage.node))
         && (!rule.cluster_local || same_cluster)
         && is_visible(endpoint, vantage);
     let by_health = match endpoint.health {
@@ -36,12 +36,12 @@ pub(super) fn is_wanted(endpoint: &Endpoint, rule: &ServiceRule, vantage: &Vanta
         && by_health
         && (rule.draining || !is_draining(endpoint))
         && (networks || !endpoint.address().is_empty())
-        && label_subset(&rule.subset, &endpoint.labels)
+        && label_subset(&rule.subset, &endpoint.attributes.labels)
 }
 
 /// Whether the endpoint's network is among those that the proxy asked to see.
 fn is_visible(endpoint: &Endpoint, vantage: &Vantage) -> bool {
     vantage.network_view.is_empty()
-        || endpoint.network.is_empty()
-        || vantage.network_view.contains(&endpoint.network)
+        || endpoint.attributes.network.is_empty()
+        || vantage.network_view.contains(&endpoint.attributes.network)
 }

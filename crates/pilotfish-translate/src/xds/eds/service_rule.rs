@@ -6,7 +6,7 @@ use crate::policy::destination_rule::{Rule, RulesFor};
 use crate::services::cluster_local::ClusterLocalHosts;
 use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting, TrafficPolicy};
 use pilotfish_model::{
-    ClusterId, Endpoint, Labels, Namespace, ObjectRef, Provider, Service, ServiceEndpoints, ServiceKey,
+    ClusterId, Endpoint, Labels, Namespace, Origin, Provider, Service, ServiceEndpoints, ServiceKey,
     ShardKey, TrafficDistribution,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,12 +30,14 @@ pub(super) struct ServiceRule {
     pub(super) draining: bool,
     /// Whether only endpoints of the client's cluster count.
     pub(super) cluster_local: bool,
+    /// The type of registry whose endpoints `confined` is about: the service's own.
+    pub(super) provider: Option<Provider>,
     /// Clusters whose endpoints only their own clients are sent.
     pub(super) confined: BTreeSet<ClusterId>,
     /// Whether only endpoints of the client's node count.
     pub(super) node_local: bool,
     /// The rule's objects.
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
 }
 
 impl ServiceRule {
@@ -46,7 +48,7 @@ impl ServiceRule {
         client: &'a ClusterId,
     ) -> impl Iterator<Item = &'a Arc<Endpoint>> {
         let hidden = move |shard: &ShardKey| {
-            shard.provider == Provider::Kubernetes
+            Some(shard.provider) == self.provider
                 && shard.cluster != *client
                 && self.confined.contains(&shard.cluster)
         };
@@ -139,7 +141,7 @@ pub(super) struct Ruled {
     /// The rule's own setting, which counts even where it is switched off.
     setting: Option<LocalityLoadBalancerSetting>,
     outlier: bool,
-    provenance: Vec<ObjectRef>,
+    provenance: Vec<Origin>,
 }
 
 impl Query for ServiceRuleOf {
@@ -199,6 +201,7 @@ pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> Serv
         unready: distributed,
         draining: service.labels.get(PERSISTENT_SESSION).is_some_and(|value| !value.is_empty()),
         cluster_local: cx.get(&ClusterLocalHosts).contains(&service.hostname),
+        provider: Some(service.provider),
         confined: service.kubernetes.as_ref().map(|k| k.confined.clone()).unwrap_or_default(),
         node_local: service.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.node_local),
         provenance: ruled.provenance.clone(),

@@ -19,8 +19,8 @@ pub(super) struct Routed {
 impl Routed {
     pub(super) fn of(endpoint: &Endpoint) -> Self {
         Self {
-            network: endpoint.network.clone(),
-            cluster: endpoint.cluster.clone(),
+            network: endpoint.attributes.network.clone(),
+            cluster: endpoint.attributes.cluster.clone(),
             is_addressed: !endpoint.address().is_empty(),
         }
     }

@@ -14,7 +14,7 @@ use crate::routing::cluster_name;
 use crate::scope::{Scope, ServiceIn};
 use crate::services::service_address::AddressView;
 use crate::xds::cds::grpc_tls;
-use pilotfish_model::{Hostname, Labels, ObjectRef, Service};
+use pilotfish_model::{Hostname, Labels, Origin, Service};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::core::v3::address::Address as AddressKind;
 use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -65,7 +65,7 @@ pub struct Served {
     /// Whether clients must use mutual TLS. gRPC cannot tell it from plain text, so there is no "either".
     pub mutual_tls: bool,
     /// The services and policies that say so.
-    pub provenance: Arc<[ObjectRef]>,
+    pub provenance: Arc<[Origin]>,
 }
 
 impl GrpcView {

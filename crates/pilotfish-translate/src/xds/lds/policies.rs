@@ -11,7 +11,7 @@ use crate::policy::wasm::{Plugins, Traffic};
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use pilotfish_config::extensions::PluginPhase;
 use pilotfish_config::telemetry::WorkloadMode;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::Any;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
@@ -29,7 +29,7 @@ pub(crate) struct Policies {
     /// How requests are traced.
     pub(crate) traced: Traced,
     /// What made them.
-    pub(crate) provenance: Vec<ObjectRef>,
+    pub(crate) provenance: Vec<Origin>,
 }
 
 /// The policies of one side of a proxy.

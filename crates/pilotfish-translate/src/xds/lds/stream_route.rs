@@ -8,7 +8,7 @@ use crate::policy::destination_rule::{Rule, rule_for};
 use crate::routing::{Rule as Routes, destination_cluster};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::RouteDestination;
-use pilotfish_model::{Hostname, ObjectRef, Port, Service, ServiceKey};
+use pilotfish_model::{Hostname, Origin, Port, Service, ServiceKey};
 use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct StreamRoutes<'a> {
 
 impl StreamRoutes<'_> {
     /// The network filters of a rule's route, and what made them.
-    pub(crate) fn filters(&self, rule: &Routes, route: &[RouteDestination]) -> (Vec<Filter>, Vec<ObjectRef>) {
+    pub(crate) fn filters(&self, rule: &Routes, route: &[RouteDestination]) -> (Vec<Filter>, Vec<Origin>) {
         let first = route.first().and_then(|to| to.destination.as_ref());
         let service = first.and_then(|to| self.service_of(&to.host));
         let destination_rule = service.as_ref().and_then(|service| self.rule_of(service));
@@ -65,7 +65,7 @@ impl StreamRoutes<'_> {
         let Some(service) = service else { return (To::Cluster(cluster.clone()), cluster) };
         let names = Names {
             host: &destination.host,
-            service: Some((&service.name, &service.namespace, service.provider)),
+            service: Some((&service.name, &service.namespace, service.has_short_name)),
             subset: &destination.subset,
             port: self.port.number,
             port_name: &self.port.name,

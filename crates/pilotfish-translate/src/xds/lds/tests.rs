@@ -126,7 +126,7 @@ fn names_count_only_where_requests_are_traced() {
 }
 
 fn shard() -> ShardKey {
-    ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() }
+    ShardKey::new(crate::testing::KUBERNETES, "Kubernetes")
 }
 
 fn at(service: &TestService, addresses: &[&str]) -> Update {
@@ -215,7 +215,7 @@ fn requests_of_all_services_share_a_listener_and_streams_have_their_own() {
 fn without_address(name: &str, created: i64, protocol: Protocol) -> TestService {
     service(name, "shop").with(|service| {
         service.hostname = Hostname::parse(&format!("{name}.com")).unwrap();
-        service.provider = Provider::External;
+        crate::testing::of_service_entry(service);
         service.resolution = Resolution::DNSLB;
         service.created = created;
         service.ports = Arc::from([port(80, protocol)]);

@@ -14,7 +14,9 @@ pub(super) struct HeadlessView {
 impl HeadlessView {
     /// An unknown network is any network.
     fn has_network(&self, endpoint: &Endpoint) -> bool {
-        self.network.is_empty() || endpoint.network.is_empty() || self.network == endpoint.network
+        self.network.is_empty()
+            || endpoint.attributes.network.is_empty()
+            || self.network == endpoint.attributes.network
     }
 }
 
@@ -53,10 +55,10 @@ impl Query for NamesOf {
         let Some(endpoints) = cx.endpoints_of(&self.service) else { return out };
         for endpoint in endpoints.iter().filter(|endpoint| self.view.has_network(endpoint)) {
             let addresses: Vec<String> = endpoint.addresses.iter().map(ToString::to_string).collect();
-            let own_cluster = endpoint.cluster == self.view.cluster;
-            if !endpoint.sub_domain.is_empty() {
-                let name = format!("{}.{}", endpoint.hostname, endpoint.sub_domain);
-                if named.insert((name.clone(), endpoint.cluster.clone())) {
+            let own_cluster = endpoint.attributes.cluster == self.view.cluster;
+            if !endpoint.attributes.sub_domain.is_empty() {
+                let name = format!("{}.{}", endpoint.attributes.hostname, endpoint.attributes.sub_domain);
+                if named.insert((name.clone(), endpoint.attributes.cluster.clone())) {
                     out.pods.push(Pod { name, addresses: addresses.clone(), own_cluster });
                 }
             }

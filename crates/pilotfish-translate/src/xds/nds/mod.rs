@@ -8,8 +8,9 @@ use crate::scope::{EgressOf, ListenerServicesOf, Scope};
 use crate::services::service_address::AddressView;
 use crate::translator::view::Unit;
 use headless::{HeadlessView, NamesOf};
-use pilotfish_model::{NetworkId, ObjectRef, Provider, Resolution, Service, ServiceKey};
+use pilotfish_model::{NetworkId, Origin, Provider, Resolution, Service, ServiceKey};
 use pilotfish_proto::istio::{NameInfo, NameTable};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::IpAddr;
@@ -56,7 +57,8 @@ impl NameTableView {
                 self.add(cx, service, &mut table);
             }
         }
-        let message = NameTable { table: table.names };
+        let names = table.names.into_iter().map(|(name, (_, info))| (name, info)).collect();
+        let message = NameTable { table: names };
         vec![Encoded::new("", &message, table.provenance)].into()
     }
 
@@ -104,16 +106,15 @@ impl Query for AnyHeadless {
 /// The table while it is filled.
 #[derive(Default)]
 struct Table {
-    names: BTreeMap<String, NameInfo>,
-    provenance: Vec<ObjectRef>,
+    names: BTreeMap<String, (Provider, NameInfo)>,
+    provenance: Vec<Origin>,
 }
 
 impl Table {
-    /// Several services of one host: Kubernetes wins, others add up.
+    /// Several services of one host: those of the first registry in order win, those of one registry add up.
     fn add_service(&mut self, service: &Service, addresses: Vec<String>) {
         let host = service.hostname.to_string();
-        let kubernetes = Provider::Kubernetes.to_string();
-        let short = service.provider == Provider::Kubernetes && !host.ends_with(CLUSTER_SET);
+        let short = service.has_short_name && !host.ends_with(CLUSTER_SET);
         let text = |text: &str| if short { text.to_owned() } else { String::new() };
         let new = NameInfo {
             ips: addresses,
@@ -123,13 +124,13 @@ impl Table {
         };
         self.provenance.push(service.provenance.clone());
         match self.names.entry(host) {
-            Entry::Vacant(free) => drop(free.insert(new)),
+            Entry::Vacant(free) => drop(free.insert((service.provider, new))),
             Entry::Occupied(mut held) => {
-                let held = held.get_mut();
-                match (held.registry == kubernetes, new.registry == kubernetes) {
-                    (false, true) => *held = new,
-                    (false, false) => held.ips.extend(new.ips),
-                    (true, _) => {}
+                let (provider, held) = held.get_mut();
+                match service.provider.cmp(provider) {
+                    Ordering::Less => (*provider, *held) = (service.provider, new),
+                    Ordering::Equal if service.addresses.is_empty() => held.ips.extend(new.ips),
+                    Ordering::Equal | Ordering::Greater => {}
                 }
             }
         }
@@ -145,8 +146,8 @@ impl Table {
             namespace: service.namespace.to_string(),
         };
         match self.names.entry(format!("{}.{domain}", pod.name)) {
-            Entry::Vacant(free) => drop(free.insert(info)),
-            Entry::Occupied(mut held) if pod.own_cluster => drop(held.insert(info)),
+            Entry::Vacant(free) => drop(free.insert((service.provider, info))),
+            Entry::Occupied(mut held) if pod.own_cluster => drop(held.insert((service.provider, info))),
             Entry::Occupied(_) => {}
         }
     }

@@ -28,7 +28,7 @@ fn addressed(addresses: &[&str]) -> impl Fn(&mut Service) {
 }
 
 fn external(service: &mut Service) {
-    service.provider = Provider::External;
+    crate::testing::of_service_entry(service);
     service.resolution = Resolution::DNSLB;
 }
 
@@ -59,14 +59,14 @@ fn a_headless_service_has_the_addresses_of_its_ready_pods() {
     let db = service("db", "shop").with(|service| service.resolution = Resolution::Passthrough);
     let pod = |address: &str, name: &str, cluster: &str, health| {
         let endpoint = Endpoint { health, ..endpoint(address, 5432, "tcp") };
-        endpoint.with_backend(|pod| {
+        endpoint.with_attributes(|pod| {
             pod.hostname = name.into();
             pod.sub_domain = "db".into();
             pod.cluster = cluster.into();
         })
     };
     let list = |cluster: &str, endpoints: Vec<Endpoint>| {
-        let shard = ShardKey { provider: Provider::Kubernetes, cluster: cluster.into() };
+        let shard = ShardKey::new(crate::testing::KUBERNETES, cluster);
         Update::Endpoints(db.key(), shard, endpoints.into_iter().map(Arc::new).collect())
     };
     let own = list(
@@ -83,7 +83,7 @@ fn a_headless_service_has_the_addresses_of_its_ready_pods() {
             pod("10.9.0.1", "db-0", "Aother", HealthStatus::Healthy),
             pod("10.9.0.3", "db-9", "Aother", HealthStatus::Healthy),
             pod("10.9.0.4", "db-8", "Aother", HealthStatus::Healthy)
-                .with_backend(|pod| pod.network = "far".into()),
+                .with_attributes(|pod| pod.network = "far".into()),
         ],
     );
     let proxy = Proxy { network: "near".into(), ..sidecar("a", "shop") };

@@ -13,7 +13,7 @@ use crate::proxy::ProxyKind;
 use crate::routing::{Semantics, destination_cluster};
 use crate::scope::{DefaultServiceExport, ServiceIn};
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
-use pilotfish_model::{Hostname, Namespace, ObjectRef, Service, ServiceKey};
+use pilotfish_model::{Hostname, Namespace, Origin, Service, ServiceKey};
 use pilotfish_proto::envoy::config::core::v3::RuntimeFractionalPercent;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::{
@@ -35,7 +35,7 @@ pub(super) struct Destinations<'a, 'c> {
     /// The namespace of the rule.
     namespace: &'a Namespace,
     port: u32,
-    used: RefCell<Vec<ObjectRef>>,
+    used: RefCell<Vec<Origin>>,
 }
 
 impl<'a, 'c> Destinations<'a, 'c> {
@@ -44,7 +44,7 @@ impl<'a, 'c> Destinations<'a, 'c> {
     }
 
     /// The DestinationRules that had something to say.
-    pub(super) fn provenance(&self) -> Vec<ObjectRef> {
+    pub(super) fn provenance(&self) -> Vec<Origin> {
         self.used.borrow().clone()
     }
 

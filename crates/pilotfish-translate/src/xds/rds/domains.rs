@@ -62,7 +62,7 @@ impl<'a> Domains<'a> {
             domains.append(&mut short.clone());
             self.short.extend(short.drain(..));
         }
-        if service.resolution == Resolution::Passthrough && service.provider == Provider::Kubernetes {
+        if service.headless && service.resolution == Resolution::Passthrough {
             let wildcards: Vec<String> = domains.iter().map(|domain| format!("*.{domain}")).collect();
             domains.extend(wildcards);
         }

@@ -11,7 +11,7 @@ use super::view::RouteView;
 use crate::engine::{Cx, Encoded};
 use crate::routing::gateway::{MergedOf, MergedServer};
 use crate::routing::{Header, RuleId, RulesFor};
-use pilotfish_model::{Hostname, Kind, ObjectRef};
+use pilotfish_model::{Hostname, Kind, Origin};
 use pilotfish_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ struct Building<'a, 'c> {
     cx: &'a Cx<'c>,
     rules: BTreeMap<Source, Arc<Rules>>,
     hosts: BTreeMap<Hostname, Draft>,
-    provenance: Vec<ObjectRef>,
+    provenance: Vec<Origin>,
 }
 
 impl Building<'_, '_> {

@@ -35,7 +35,7 @@ pub use view::RouteView;
 use crate::engine::{Batch, Cx, Encoded};
 use crate::proxy::ProxyKind;
 use crate::translator::view::Unit;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
 
 impl RouteView {
@@ -56,7 +56,7 @@ impl RouteView {
 const MAX_DIRECT_RESPONSE_BODY: u32 = 1 << 20;
 
 /// Adds what every route configuration has, and encodes it.
-fn finish(mut config: RouteConfiguration, provenance: Vec<ObjectRef>) -> Encoded {
+fn finish(mut config: RouteConfiguration, provenance: Vec<Origin>) -> Encoded {
     config.validate_clusters = Some(false);
     config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);
     Encoded::new(config.name.as_str(), &config, provenance)

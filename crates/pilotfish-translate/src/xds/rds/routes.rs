@@ -13,7 +13,7 @@ use crate::proxy::ProxyKind;
 use crate::routing::{Rule, RuleId, RuleOf, Source, cluster_name};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
-use pilotfish_model::{Hostname, ObjectRef, ServiceKey};
+use pilotfish_model::{Hostname, Origin, ServiceKey};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
@@ -170,7 +170,7 @@ pub(super) struct HashingOf {
 pub(super) struct Hashing {
     policy: Vec<HashPolicy>,
     /// The objects that say so.
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
 }
 
 impl Query for HashingOf {

@@ -8,7 +8,7 @@ use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
 use crate::engine::{Cx, Encoded};
 use crate::services::alias;
-use pilotfish_model::{ObjectRef, Service};
+use pilotfish_model::{Origin, Service};
 use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
 fn with_catch_all(
     view: &RouteView,
     cx: &Cx<'_>,
-    (mut hosts, provenance): (Vec<VirtualHost>, Vec<ObjectRef>),
-) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+    (mut hosts, provenance): (Vec<VirtualHost>, Vec<Origin>),
+) -> (Vec<VirtualHost>, Vec<Origin>) {
     if !hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*")) {
         hosts.push(catch_all::virtual_host(cx, view));
     }
@@ -72,7 +72,7 @@ fn empty(name: &Arc<str>) -> Encoded {
 }
 
 /// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
-fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> (Vec<VirtualHost>, Vec<Origin>) {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
     let Some(listener) = listener_of(cx, &view.client.scope, port, name) else { return Default::default() };
     let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port }).only(host);
@@ -89,7 +89,7 @@ pub(super) fn virtual_hosts(
     cx: &Cx<'_>,
     port: u32,
     route: &str,
-) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+) -> (Vec<VirtualHost>, Vec<Origin>) {
     let Some(listener) = listener_of(cx, &view.client.scope, port, route) else { return Default::default() };
     // What listens as an explicit proxy is asked for hosts of any port.
     let port = if is_http_proxy(cx, &view.client.scope, listener) { 0 } else { port };
@@ -97,12 +97,7 @@ pub(super) fn virtual_hosts(
     planned_hosts(view, cx, port, &plan)
 }
 
-fn planned_hosts(
-    view: &RouteView,
-    cx: &Cx<'_>,
-    port: u32,
-    plan: &Plan,
-) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> (Vec<VirtualHost>, Vec<Origin>) {
     let mut building = Building::new(view, cx, port);
     // What a rule serves is known first, so that a short form of one host never hides the full name of another.
     let planned: Vec<(&Planned, Arc<Rules>)> =
@@ -128,7 +123,7 @@ fn planned_hosts(
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rules {
     pub(super) routes: Vec<Route>,
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
 }
 
 struct Building<'a, 'c> {
@@ -140,7 +135,7 @@ struct Building<'a, 'c> {
     domains: Domains<'a>,
     names: BTreeSet<String>,
     hosts: Vec<(u32, VirtualHost)>,
-    provenance: Vec<ObjectRef>,
+    provenance: Vec<Origin>,
 }
 
 impl<'a, 'c> Building<'a, 'c> {
@@ -228,7 +223,7 @@ impl<'a, 'c> Building<'a, 'c> {
         true
     }
 
-    fn finish(mut self) -> (Vec<VirtualHost>, Vec<ObjectRef>) {
+    fn finish(mut self) -> (Vec<VirtualHost>, Vec<Origin>) {
         if self.port == 0 {
             only_with_port(&mut self.hosts);
         }

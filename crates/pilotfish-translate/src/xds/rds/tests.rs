@@ -122,7 +122,11 @@ fn a_change_of_one_rule_makes_the_routes_of_no_other_anew() {
     assert!(computed <= 5, "{computed}");
     let config = decode(&batch);
     assert_eq!(config.virtual_hosts.len(), 51);
-    let names = batch.resources[0].provenance.iter().filter(|object| &*object.object.name == "a").count();
+    let names = batch.resources[0]
+        .provenance
+        .iter()
+        .filter(|origin| origin.as_object().is_some_and(|origin| &*origin.object.name == "a"))
+        .count();
     assert_eq!(names, 1);
 }
 

@@ -4,7 +4,7 @@ use super::SecretRef;
 use super::reference::without_ca_suffix;
 use crate::engine::{Cx, reference};
 use pilotfish_config::kubernetes::{ConfigMap, Secret};
-use pilotfish_model::{Namespace, ObjectRef};
+use pilotfish_model::{Namespace, Origin};
 use pilotfish_proto::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret as Message, TlsCertificate, secret::Type,
@@ -13,7 +13,7 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
 /// A secret and the object that it is from.
 pub(super) struct Found {
     pub(super) secret: Message,
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
 }
 
 /// What a name leads to; `None` when it is not there or has no certificate.
@@ -40,7 +40,7 @@ pub(super) fn find(cx: &Cx<'_>, resource: &str, wanted: &SecretRef) -> Option<Fo
 }
 
 /// A CA's certificate: out of the Secret of that name, else out of the one that holds the key as well.
-fn authority(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Option<(Type, ObjectRef)> {
+fn authority(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Option<(Type, Origin)> {
     let own = cx.object::<Secret>(namespace, name);
     let secret = own.or_else(|| cx.object::<Secret>(namespace, without_ca_suffix(name)))?;
     let (ca, crl) = [("cacert", "crl"), ("ca.crt", "ca.crl")]

@@ -8,7 +8,7 @@ use super::{Subject, matchers};
 use crate::engine::{Cx, reference};
 use crate::envoy::filters;
 use pilotfish_config::security::{AuthorizationAction, AuthorizationPolicy};
-use pilotfish_model::{ObjectRef, Typed};
+use pilotfish_model::{Origin, Typed};
 use pilotfish_proto::envoy::config::rbac::v3::permission::Rule;
 use pilotfish_proto::envoy::config::rbac::v3::{Permission, Rbac, rbac::Action};
 use pilotfish_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
@@ -18,7 +18,7 @@ use prost::Message;
 
 /// The filters of the policies that concern a server, and the policies. Identities stand for themselves alone, whatever aliases
 /// the trust domain has; a policy on trial counts like any other.
-pub(in crate::policy::security) fn of(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<ObjectRef>) {
+pub(in crate::policy::security) fn of(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<Origin>) {
     let policies = subject.policies::<AuthorizationPolicy>(cx);
     let with = |action| policies.iter().filter(move |policy| policy.action == action);
     let deny = filter(&format!("{HTTP}.DENY"), Action::Deny, with(AuthorizationAction::Deny));

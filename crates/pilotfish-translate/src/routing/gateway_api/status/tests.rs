@@ -316,7 +316,7 @@ fn reached(service_type: &str, addresses: &[&str], port: u32, serves: bool) -> V
             ..KubernetesAttributes::default()
         }));
     });
-    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
     let endpoints: Vec<_> =
         serves.then(|| Arc::new(endpoint("10.0.0.1", 8080, "http"))).into_iter().collect();
     vec![service.update(), Update::Endpoints(service.key(), shard, endpoints.into())]

@@ -14,7 +14,7 @@ const NETWORKING: &str = "networking.istio.io/v1";
 
 /// What is in every world: a service, a gateway with a route, rules and policies for everyone.
 pub(super) fn plain() -> Vec<Update> {
-    let pod = endpoint("10.0.1.1", 8080, "http").with_backend(|pod| pod.tls_mode = TlsMode::Istio);
+    let pod = endpoint("10.0.1.1", 8080, "http").with_attributes(|pod| pod.tls_mode = TlsMode::Istio);
     let mut updates = vec![web(|_| ()), at(&[pod])];
     updates.extend(istio(
         "Gateway",
@@ -65,7 +65,7 @@ fn web(change: impl FnOnce(&mut Service)) -> Update {
 }
 
 fn at(endpoints: &[Endpoint]) -> Update {
-    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
     Update::Endpoints(service("web", "shop").key(), shard, endpoints.iter().cloned().map(Arc::new).collect())
 }
 
@@ -81,7 +81,7 @@ pub(super) fn own_endpoint() -> Vec<Update> {
 
 pub(super) fn headless() -> Vec<Update> {
     let of = |address: &str, network: &str| {
-        endpoint(address, 8080, "http").with_backend(|pod| pod.network = network.into())
+        endpoint(address, 8080, "http").with_attributes(|pod| pod.network = network.into())
     };
     let mut local = own_endpoint();
     local.push(at(&[of("10.0.1.1", "net-a"), of("10.0.1.2", "net-b")]));
@@ -185,7 +185,7 @@ fn gateway_of(network: &str, address: &str) -> NetworkGateway {
 
 pub(super) fn networks() -> Vec<Update> {
     let remote = endpoint("10.0.1.1", 8080, "http")
-        .with_backend(|pod| (pod.network, pod.tls_mode) = ("net-a".into(), TlsMode::Istio));
+        .with_attributes(|pod| (pod.network, pod.tls_mode) = ("net-a".into(), TlsMode::Istio));
     vec![at(&[remote])]
 }
 
@@ -296,7 +296,7 @@ pub(super) fn distribute() -> Vec<Update> {
     );
     let in_region = |address: &str, region: &str| {
         endpoint(address, 8080, "http")
-            .with_backend(|pod| pod.locality = pilotfish_model::Locality::parse(region))
+            .with_attributes(|pod| pod.locality = pilotfish_model::Locality::parse(region))
     };
     updates.push(at(&[in_region("10.0.1.1", "eu/1/a"), in_region("10.0.1.2", "us/1/a")]));
     updates
@@ -305,7 +305,7 @@ pub(super) fn distribute() -> Vec<Update> {
 pub(super) fn node_local() -> Vec<Update> {
     let local = pilotfish_model::KubernetesAttributes { node_local: true, ..Default::default() };
     let on = |address: &str, node: &str| {
-        endpoint(address, 8080, "http").with_backend(|pod| pod.node = node.into())
+        endpoint(address, 8080, "http").with_attributes(|pod| pod.node = node.into())
     };
     vec![
         web(|service| service.kubernetes = Some(Arc::new(local))),
@@ -316,7 +316,7 @@ pub(super) fn node_local() -> Vec<Update> {
 /// A service that only has addresses that Istio allocated.
 pub(super) fn allocated() -> Vec<Update> {
     vec![web(|service| {
-        service.provider = Provider::External;
+        crate::testing::of_service_entry(service);
         service.addresses = ClusterAddresses::new();
         service.default_address = Service::UNSPECIFIED.into();
         service.auto_addresses = ["240.240.0.1".into(), "".into()];

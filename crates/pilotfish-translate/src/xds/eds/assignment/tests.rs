@@ -75,7 +75,7 @@ fn key() -> ServiceKey {
 }
 
 fn shard(endpoints: impl IntoIterator<Item = Endpoint>) -> Update {
-    let shard = ShardKey { provider: Provider::Kubernetes, cluster: "Kubernetes".into() };
+    let shard = ShardKey::new(crate::testing::KUBERNETES, "Kubernetes");
     Update::Endpoints(key(), shard, endpoints.into_iter().map(Arc::new).collect())
 }
 
@@ -106,11 +106,11 @@ fn only_fitting_endpoints_are_sent() {
         with("10.0.0.3", &|e| e.health = HealthStatus::Unhealthy),
         with("10.0.0.4", &|e| e.health = HealthStatus::Terminating),
         with("10.0.0.5", &|e| e.health = HealthStatus::Draining),
-        at("10.0.0.6").with_backend(|pod| pod.labels = labels(&[("istio.io/draining", "true")])),
+        at("10.0.0.6").with_attributes(|pod| pod.labels = labels(&[("istio.io/draining", "true")])),
         with("name.example.com", &|_| {}),
         with("/run/a.sock", &|e| e.port = 0),
         with("", &|_| {}),
-        at("10.0.0.7").with_backend(|pod| pod.weight = 7),
+        at("10.0.0.7").with_attributes(|pod| pod.weight = 7),
     ];
     let mut plane = Plane::new([service("web", "shop").update(), shard(endpoints)]);
     let proxy = sidecar("a", "shop");
@@ -129,7 +129,7 @@ fn only_fitting_endpoints_are_sent() {
 fn other_networks_are_reached_through_their_gateways() {
     let remote = |address: &str, tls_mode, weight| {
         at(address)
-            .with_backend(|pod| (pod.network, pod.tls_mode, pod.weight) = ("far".into(), tls_mode, weight))
+            .with_attributes(|pod| (pod.network, pod.tls_mode, pod.weight) = ("far".into(), tls_mode, weight))
     };
     let gateway = |address: &str| NetworkGateway {
         network: "far".into(),

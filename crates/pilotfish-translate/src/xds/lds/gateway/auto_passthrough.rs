@@ -38,7 +38,7 @@ fn chain(builder: &Builder<'_>, service: &Service, port: &Port, rule: Option<&Ru
     let cluster = sni_name(port.number, subset, service.hostname.as_str());
     let names = Names {
         host: service.hostname.as_str(),
-        service: Some((&service.name, &service.namespace, service.provider)),
+        service: Some((&service.name, &service.namespace, service.has_short_name)),
         subset,
         port: port.number,
         port_name: &port.name,

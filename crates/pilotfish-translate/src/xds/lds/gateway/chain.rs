@@ -1,6 +1,6 @@
 //! A filter chain of a router's listener.
 
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::TransportSocket;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
@@ -17,7 +17,7 @@ pub(super) struct Chain {
     /// The filters.
     pub(super) filters: Vec<Filter>,
     /// What made it, besides the gateway.
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
 }
 
 /// How long a TLS handshake may take.

@@ -20,7 +20,7 @@ use crate::proxy::Proxy;
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use crate::routing::gateway::{Bound, MergedOf, PortServers};
 use chain::Chain;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
 use pilotfish_proto::envoy::config::listener::v3::{Listener, ListenerFilter};
 use pilotfish_proto::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
@@ -81,7 +81,7 @@ impl GatewayView {
 #[derive(Default)]
 struct Draft {
     chains: Vec<Chain>,
-    provenance: Vec<ObjectRef>,
+    provenance: Vec<Origin>,
 }
 
 /// The server names that have a filter chain, by address: Envoy refuses two chains for one name.

@@ -70,7 +70,7 @@ fn http(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
 fn streams(builder: &Builder<'_>, inlet: &Inlet) -> Vec<Filter> {
     let names = Names {
         host: &inlet.host,
-        service: inlet.service.as_ref().map(|(name, namespace, provider)| (&**name, namespace, *provider)),
+        service: inlet.service.as_ref().map(|(name, namespace, short)| (&**name, namespace, *short)),
         subset: "",
         port: inlet.service_port,
         port_name: &inlet.port_name,

@@ -7,7 +7,7 @@ use crate::proxy::InterceptionMode;
 use crate::proxy::targets::Target;
 use crate::xds::lds::view::{InboundView, ingress_of};
 use pilotfish_config::networking::{CaptureMode, IstioIngressListener, Sidecar};
-use pilotfish_model::{Namespace, ObjectRef, Protocol, Provider, Typed};
+use pilotfish_model::{Namespace, Origin, Protocol, Typed};
 use pilotfish_proto::envoy::config::core::v3::Metadata;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Inlet {
     /// The host in traces and statistics; empty for none.
     pub(super) host: Arc<str>,
     /// The service's short name, namespace and registry.
-    pub(super) service: Option<(Arc<str>, Namespace, Provider)>,
+    pub(super) service: Option<(Arc<str>, Namespace, bool)>,
     /// The cluster.
     pub(super) cluster: String,
     /// The address in the chain's name, and what is bound.
@@ -38,7 +38,7 @@ pub(super) struct Inlet {
     /// The Sidecar that it comes from.
     pub(super) metadata: Option<Metadata>,
     /// What made it.
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
 }
 
 /// The inlets of a proxy by port: of its Sidecar where that declares any, else of the services that lead to it.
@@ -77,7 +77,7 @@ fn of_target(view: &InboundView, target: &Target) -> Inlet {
         port_name: target.port.name.clone(),
         protocol: target.port.protocol,
         host: target.service.hostname.text(),
-        service: Some((target.name.clone(), target.service.namespace.clone(), target.provider)),
+        service: Some((target.name.clone(), target.service.namespace.clone(), target.has_short_name)),
         cluster: format!("inbound|{}||", target.target_port),
         bind: wildcard(view),
         bind_to_port: false,

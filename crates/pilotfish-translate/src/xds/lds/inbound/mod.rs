@@ -22,7 +22,7 @@ use crate::envoy::ListenerClass;
 use crate::policy::peer_authentication::{PeerAuthenticationsOf, WorkloadMtls};
 use crate::proxy::InterceptionMode;
 use inlet::Inlet;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) fn listeners(cx: &Cx<'_>, view: &InboundView) -> Vec<Encoded> {
 }
 
 /// The listener where redirected traffic arrives.
-fn virtual_inbound(builder: &Builder<'_>, inlets: &[Inlet], provenance: &[ObjectRef]) -> Option<Encoded> {
+fn virtual_inbound(builder: &Builder<'_>, inlets: &[Inlet], provenance: &[Origin]) -> Option<Encoded> {
     let port = u32::try_from(builder.cx.mesh().proxy_inbound_listen_port).ok()?;
     let bind = builder.view.base.families.wildcards().first().copied().unwrap_or_default();
     let mut chains = vec![chains::loop_guard(builder, port)];
@@ -76,7 +76,7 @@ fn virtual_inbound(builder: &Builder<'_>, inlets: &[Inlet], provenance: &[Object
 }
 
 /// A listener that really binds the port of an inlet.
-fn bound_listener(builder: &Builder<'_>, inlet: &Inlet, provenance: &[ObjectRef]) -> Encoded {
+fn bound_listener(builder: &Builder<'_>, inlet: &Inlet, provenance: &[Origin]) -> Encoded {
     let name = address::name(&inlet.bind, inlet.port);
     let mut listener = listener(builder, &name, &inlet.bind, inlet.port, chains::of(builder, inlet));
     listener.listener_filters = inspectors::of(&listener.filter_chains, builder.view.base.interception, true);

@@ -1,7 +1,7 @@
 //! A filter chain of an outbound listener, before it is known which others it shares the listener with.
 
 use crate::envoy::filters::{PLAINTEXT_HTTP, PLAINTEXT_HTTP10, RAW_BUFFER};
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{CidrRange, Metadata};
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
@@ -22,7 +22,7 @@ pub(super) struct Chain {
     /// The VirtualService that it comes from.
     pub(super) metadata: Option<Metadata>,
     /// What made it, besides the service.
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
 }
 
 /// How long a TLS handshake, or the wait for the first bytes, may take.

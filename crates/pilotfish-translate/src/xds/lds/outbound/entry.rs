@@ -5,7 +5,7 @@
 
 use super::chain::Chain;
 use super::site::Site;
-use pilotfish_model::ObjectRef;
+use pilotfish_model::Origin;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     /// The filter chains.
     pub(super) chains: Vec<Chain>,
     /// What made it.
-    pub(super) provenance: Vec<ObjectRef>,
+    pub(super) provenance: Vec<Origin>,
     /// Whether egress listeners that come later leave it alone.
     locked: bool,
 }

@@ -107,8 +107,7 @@ pub(super) fn place(
         && &*view.addresses.primary(service) == Service::UNSPECIFIED;
     if egress.port.is_none() && site.binds.is_empty() && streams && without_address {
         let endpoints = cx.get(&DirectAddresses(service_key(service), port.name.clone()));
-        let plain_entry =
-            service.provider != Provider::Kubernetes && endpoints.is_empty() && service.selector.is_empty();
+        let plain_entry = !service.headless && endpoints.is_empty() && service.selector.is_empty();
         if !plain_entry {
             site.direct = true;
             for addresses in endpoints.iter() {
@@ -152,7 +151,7 @@ fn find_bind(view: &OutboundView, site: &mut Site) {
     if primary.contains('/') {
         site.ranges = std::iter::once(&primary).chain(&extra).map(ToString::to_string).collect();
         site.binds = wildcards();
-    } else if &*primary == Service::UNSPECIFIED && site.service.provider == Provider::External {
+    } else if &*primary == Service::UNSPECIFIED && !site.service.headless {
         site.binds = wildcards();
     } else {
         site.binds = std::iter::once(primary).chain(extra).collect();

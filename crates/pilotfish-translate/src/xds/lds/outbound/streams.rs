@@ -133,7 +133,7 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
     let rule = routes(builder, site).rule_of(service);
     let names = Names {
         host: service.hostname.as_str(),
-        service: Some((&service.name, &service.namespace, service.provider)),
+        service: Some((&service.name, &service.namespace, service.has_short_name)),
         subset: "",
         port,
         port_name: "",

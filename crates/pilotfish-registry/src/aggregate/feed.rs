@@ -1,7 +1,7 @@
 //! A feed: the objects of one cluster or store, from one or several sources, behind the namespace filter.
 
 use crate::pool::Pool;
-use crate::registry::{Failure, ObjectEvent, SyncStatus};
+use crate::registry::{ObjectEvent, SyncStatus};
 use crate::source::SourceEvent;
 use pilotfish_config::{LabelSelector, takes_part};
 use pilotfish_model::{Kind, LabelMap, Namespace, Object, ObjectKey};
@@ -62,8 +62,6 @@ pub(super) struct Feed {
     objects: BTreeMap<ObjectKey, Versions>,
     selectors: Vec<LabelSelector>,
     selected: BTreeMap<Namespace, bool>,
-    /// Whether readiness goes on without it.
-    pub(super) given_up: bool,
     labels: Pool<LabelMap>,
 }
 
@@ -94,17 +92,14 @@ impl Feed {
         }
     }
 
-    /// Whether every source is in sync, and the failure that lasts longest.
+    /// Whether every source is in sync, and the failure that lasts longest. Without sources there is nothing to wait for.
     pub(super) fn status(&self) -> SyncStatus {
-        let mut sources = self.sources.iter().flatten().map(|source| source.status.clone()).peekable();
-        if sources.peek().is_none() {
-            return SyncStatus::default();
-        }
+        let sources = self.sources.iter().flatten().map(|source| source.status.clone());
         sources.fold(SyncStatus::synced(), SyncStatus::and)
     }
 
-    /// Takes in what a source said. Returns `false` when there is no such source.
-    pub(super) fn take(&mut self, source: &str, event: SourceEvent, out: &mut Vec<ObjectEvent>) -> bool {
+    /// Applies an event of a source. Returns `false` when there is no such source.
+    pub(super) fn apply(&mut self, source: &str, event: SourceEvent, out: &mut Vec<ObjectEvent>) -> bool {
         let Some(place) = self.place(source) else { return false };
         let Some(Some(source)) = self.sources.get_mut(place) else { return false };
         match event {
@@ -129,11 +124,7 @@ impl Feed {
                 }
             }
             SourceEvent::Synced => source.status = SyncStatus::synced(),
-            SourceEvent::Failed { at, reason } => {
-                // The first moment of a failure is told, with the newest reason.
-                let since = source.status.failure.as_ref().map_or(at, |failure| failure.since);
-                source.status.failure = Some(Failure { since, reason });
-            }
+            SourceEvent::Failed { at, reason } => source.status.fail(at, reason),
         }
         true
     }
@@ -154,7 +145,7 @@ impl Feed {
             .filter_map(|(_, versions)| versions.object())
     }
 
-    /// Sets which namespaces take part; no selectors stand for all of them. What enters or leaves is told as events.
+    /// Sets which namespaces take part; no selectors stand for all of them. What enters or leaves becomes events.
     pub(super) fn select(&mut self, selectors: &[LabelSelector], out: &mut Vec<ObjectEvent>) {
         if self.selectors == selectors {
             return;
@@ -221,7 +212,7 @@ impl Feed {
         }
     }
 
-    /// Looks anew whether a namespace takes part, and tells of all its objects when that changed.
+    /// Decides again whether a namespace takes part; when that changed, all of its objects become events.
     fn reselect(&mut self, namespace: &Namespace, out: &mut Vec<ObjectEvent>) {
         let is = self.evaluate(namespace);
         // A namespace without objects was never asked for.
@@ -282,12 +273,12 @@ mod tests {
             let mut keys = Vec::new();
             for object in objects(&text).unwrap() {
                 keys.push(object.key().clone());
-                feed.take("s", SourceEvent::Object(ObjectEvent::Applied(object)), &mut out);
+                feed.apply("s", SourceEvent::Object(ObjectEvent::Applied(object)), &mut out);
             }
             // What is in a namespace may be seen to go before it or after it.
             keys.rotate_left(round % 3);
             for key in keys {
-                feed.take("s", SourceEvent::Object(ObjectEvent::Deleted(key)), &mut out);
+                feed.apply("s", SourceEvent::Object(ObjectEvent::Deleted(key)), &mut out);
             }
             assert!(feed.selected.is_empty() && feed.objects.is_empty(), "round {round}");
         }

@@ -1,8 +1,8 @@
 //! Hosts below `clusterset.local`: each stands for a Kubernetes Service in all clusters, and has the addresses that the clusters
 //! which import it have for it.
 
+use super::entry::{RegistryEntry, Touched};
 use super::merge;
-use super::slot::{Slot, Touched};
 use crate::registry::Import;
 use pilotfish_model::{ClusterAddresses, Hostname, Provider, Resolution, Service, ServiceKey, ShardKey};
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// Which imported host stands for which Service; one for each, by their common name and namespace.
 #[derive(Default)]
 pub(super) struct ClusterSet {
-    service_of: BTreeMap<ServiceKey, ServiceKey>,
+    /// The Service, and the provider of the registries that import it: only their shards have its endpoints.
+    service_of: BTreeMap<ServiceKey, (ServiceKey, Provider)>,
     host_of: BTreeMap<ServiceKey, ServiceKey>,
 }
 
@@ -20,17 +21,17 @@ impl ClusterSet {
     pub(super) fn update<'a>(
         &mut self,
         host: &ServiceKey,
-        mut slots: impl Iterator<Item = &'a Slot>,
+        mut entries: impl Iterator<Item = &'a RegistryEntry>,
     ) -> Option<ServiceKey> {
-        let import = slots.find_map(|slot| slot.offer.imports.get(host));
+        let import = entries.find_map(|entry| Some((entry.state.imports.get(host)?, entry.shard().provider)));
         match import {
-            Some(Import { service, .. }) => {
-                self.service_of.insert(host.clone(), service.clone());
+            Some((Import { service, .. }, provider)) => {
+                self.service_of.insert(host.clone(), (service.clone(), provider));
                 self.host_of.insert(service.clone(), host.clone());
                 Some(service.clone())
             }
             None => {
-                let service = self.service_of.remove(host)?;
+                let (service, _) = self.service_of.remove(host)?;
                 self.host_of.remove(&service);
                 Some(service)
             }
@@ -51,8 +52,8 @@ impl ClusterSet {
 
     /// Whose endpoints of a shard belong to a key: those of the Service for which it stands, else its own.
     pub(super) fn owner<'a>(&'a self, key: &'a ServiceKey, shard: &ShardKey) -> &'a ServiceKey {
-        let service = self.service_of.get(key).filter(|_| shard.provider == Provider::Kubernetes);
-        service.unwrap_or(key)
+        let imported = self.service_of.get(key).filter(|(_, provider)| shard.provider == *provider);
+        imported.map_or(key, |(service, _)| service)
     }
 
     /// What an imported host is like: the Service for which it stands, under its own name and at its own addresses. `None` as
@@ -60,15 +61,15 @@ impl ClusterSet {
     pub(super) fn service<'a>(
         &self,
         host: &ServiceKey,
-        slots: impl Iterator<Item = &'a Slot> + Clone,
+        entries: impl Iterator<Item = &'a RegistryEntry> + Clone,
     ) -> Option<Arc<Service>> {
-        let key = self.service_of.get(host)?;
-        let merged = merge::services(slots.clone().filter_map(|slot| slot.offer.services.get(key)));
-        let real = merged.iter().find(|service| service.provider == Provider::Kubernetes)?;
+        let (key, provider) = self.service_of.get(host)?;
+        let merged = merge::services(entries.clone().filter_map(|entry| entry.state.services.get(key)));
+        let real = merged.iter().find(|service| service.provider == *provider)?;
         if real.resolution == Resolution::Alias {
             return None;
         }
-        let imports = slots.filter_map(|slot| Some((slot.shard(), slot.offer.imports.get(host)?)));
+        let imports = entries.filter_map(|entry| Some((entry.shard(), entry.state.imports.get(host)?)));
         stand_in(real, &host.hostname, imports).map(Arc::new)
     }
 }

@@ -1,0 +1,177 @@
+//! Which registry something comes from, and what it is called there.
+
+use crate::{ClusterId, ObjectKey};
+use std::fmt;
+use std::sync::Arc;
+
+/// A type of registry: its name in the table of registries, and its place in their order.
+///
+/// The name is Istio's `ServiceRegistry` where Istio has one (`Kubernetes`, `External`). Where registries disagree about a
+/// host, the one of the lower rank wins. Both are given once, when the table is read: no code but a registry's own
+/// compares names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Provider {
+    rank: u16,
+    name: &'static str,
+}
+
+impl Provider {
+    /// The provider of that name; rank 0 wins over all others.
+    #[must_use]
+    pub const fn new(rank: u16, name: &'static str) -> Self {
+        Self { rank, name }
+    }
+
+    /// The name, as in `/debug/registryz` and in shard keys.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// Its place in the order of the registries.
+    #[must_use]
+    pub const fn rank(self) -> u16 {
+        self.rank
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// One registry that runs. Each owns exactly one shard of every service's endpoints.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardKey {
+    /// The type of the registry.
+    pub provider: Provider,
+    /// The cluster that its workloads belong to.
+    pub cluster: ClusterId,
+    /// Tells registries of one type and cluster apart: a data centre of Consul, a namespace of Nacos. Empty for the only one.
+    pub instance: Arc<str>,
+}
+
+impl ShardKey {
+    /// Sorts before every other key: where a range of keys begins.
+    #[must_use]
+    pub fn lowest() -> Self {
+        Self::new(Provider::new(0, ""), ClusterId::default())
+    }
+
+    /// The only registry of its type in a cluster.
+    pub fn new(provider: Provider, cluster: impl Into<ClusterId>) -> Self {
+        Self { provider, cluster: cluster.into(), instance: Arc::default() }
+    }
+
+    /// One of several registries of its type in a cluster.
+    #[must_use]
+    pub fn with_instance(self, instance: impl Into<Arc<str>>) -> Self {
+        Self { instance: instance.into(), ..self }
+    }
+}
+
+impl fmt::Display for ShardKey {
+    /// `Kubernetes/west`, or `consul/west/dc1` where an instance is named.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.cluster)?;
+        if self.instance.is_empty() { Ok(()) } else { write!(f, "/{}", self.instance) }
+    }
+}
+
+/// A Kubernetes object in the cluster that it was read from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// Kind, namespace and name.
+    pub object: ObjectKey,
+    /// The cluster; empty for configuration, which is mesh-wide.
+    pub cluster: ClusterId,
+}
+
+/// What a registry that has no objects calls something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegisteredId {
+    /// The registry.
+    pub shard: ShardKey,
+    /// The registry's own id, for example the service instance id of Consul.
+    pub id: Arc<str>,
+}
+
+/// Where a service, an endpoint, a workload or a resource comes from: its provenance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// An object of files or of an API server.
+    Object(ObjectRef),
+    /// An entry of a registry that has no objects. Behind a pointer, so that endpoints from objects stay small.
+    Registered(Arc<RegisteredId>),
+}
+
+impl Origin {
+    /// An object of a cluster.
+    pub fn object(object: ObjectKey, cluster: impl Into<ClusterId>) -> Self {
+        Self::Object(ObjectRef { object, cluster: cluster.into() })
+    }
+
+    /// An entry of a registry.
+    pub fn registered(shard: ShardKey, id: impl Into<Arc<str>>) -> Self {
+        Self::Registered(Arc::new(RegisteredId { shard, id: id.into() }))
+    }
+
+    /// The object, unless it comes from a registry without objects.
+    #[must_use]
+    pub fn as_object(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Registered(_) => None,
+        }
+    }
+}
+
+impl From<ObjectRef> for Origin {
+    fn from(object: ObjectRef) -> Self {
+        Self::Object(object)
+    }
+}
+
+impl fmt::Display for Origin {
+    /// `Service shop/web`, or `consul/west/dc1: web-1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(reference) => write!(f, "{}", reference.object),
+            Self::Registered(registered) => write!(f, "{}: {}", registered.shard, registered.id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_data_centres_of_one_registry_have_shards_of_their_own() {
+        let shard = |dc: &str| ShardKey::new(Provider::new(2, "consul"), "west").with_instance(dc);
+        assert_ne!(shard("dc1"), shard("dc2"));
+        assert_eq!(shard("dc1").to_string(), "consul/west/dc1");
+        assert_eq!(ShardKey::new(Provider::new(0, "Kubernetes"), "west").to_string(), "Kubernetes/west");
+        assert!(ShardKey::lowest() < ShardKey::new(Provider::new(0, "A"), ""));
+    }
+
+    #[test]
+    fn the_rank_decides_the_order_of_shards_and_not_the_name() {
+        let shard = |provider| ShardKey::new(provider, "c");
+        assert!(shard(Provider::new(0, "Kubernetes")) < shard(Provider::new(1, "External")));
+    }
+
+    #[test]
+    fn origins_name_objects_and_ids() {
+        let object = Origin::object(ObjectKey::new(crate::Kind::Service, "shop", "web"), "west");
+        let id = Origin::registered(ShardKey::new(Provider::new(2, "lines"), "west"), "web-1");
+        assert_eq!(
+            (object.to_string(), id.to_string()),
+            ("Service shop/web".into(), "lines/west: web-1".into())
+        );
+        assert!(object.as_object().is_some() && id.as_object().is_none());
+        // An endpoint keeps its origin: what a registry without objects needs must not make all of them larger.
+        assert_eq!(size_of::<Origin>(), size_of::<ObjectRef>());
+    }
+}

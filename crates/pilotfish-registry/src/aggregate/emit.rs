@@ -1,0 +1,115 @@
+//! From what registries have to updates of the world, for everything that was touched.
+
+use super::entry::Touched;
+use super::merge::{self, Conflict};
+use super::{AggregateController, MergePolicy, RegistryEntry};
+use pilotfish_model::{NetworkGateway, ServiceKey, ShardKey, Update};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl AggregateController {
+    /// Adds the updates for everything that was touched.
+    pub(super) fn emit(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        self.touch_imported(&mut touched);
+        for key in std::mem::take(&mut touched.services) {
+            self.emit_services(key, &mut touched);
+        }
+        for (key, shard) in touched.endpoints {
+            let update = match self.endpoints_in_force(&key, &shard) {
+                Some(endpoints) => Update::Endpoints(key, shard, endpoints),
+                None => Update::RemoveShard(key, shard),
+            };
+            self.updates.push(update);
+        }
+        for (key, _) in touched.workloads {
+            let workload = self.entries.values().find_map(|entry| entry.state.workloads.get(&key));
+            self.updates.push(match workload {
+                Some(workload) => Update::Workload(workload.clone()),
+                None => Update::RemoveWorkload(key),
+            });
+        }
+        if touched.gateways {
+            let gateways: BTreeSet<NetworkGateway> = self
+                .entries
+                .values()
+                .flat_map(|entry| entry.state.gateways.iter().cloned())
+                .chain(crate::networks::static_gateways(self.mesh.networks.as_deref()))
+                .collect();
+            self.updates.push(Update::NetworkGateways(gateways.into_iter().collect()));
+        }
+    }
+
+    /// Notes what follows for imported hosts: a change of a Service is one of the host that stands for it, or stood for it.
+    fn touch_imported(&mut self, touched: &mut Touched) {
+        self.clusterset.touch(touched);
+        for host in std::mem::take(&mut touched.imports) {
+            let Some(service) = self.clusterset.update(&host, self.entries.values()) else { continue };
+            let holders = self.entries.values().filter(|entry| entry.state.endpoints.contains_key(&service));
+            touched.endpoints.extend(holders.map(|entry| (host.clone(), entry.shard().clone())));
+            touched.services.insert(host);
+        }
+        self.clusterset.touch(touched);
+    }
+
+    fn emit_services(&mut self, key: ServiceKey, touched: &mut Touched) {
+        self.note_conflicts(&key);
+        if self.settings.merge != MergePolicy::Union {
+            // Another registry may win now, and with it its endpoints.
+            let having = self.entries.values().filter(|entry| entry.state.endpoints.contains_key(&key));
+            touched.endpoints.extend(having.map(|entry| (key.clone(), entry.shard().clone())));
+        }
+        let only = merge::only_provider(&key, self.entries.values(), self.settings.merge);
+        let counts = |entry: &&RegistryEntry| only.is_none_or(|only| entry.shard().provider == only);
+        let imported = self.clusterset.service(&key, self.entries.values()).map(|only| Arc::from([only]));
+        let entries = self.entries.values().filter(counts);
+        let lists = entries.filter_map(|entry| entry.state.services.get(&key));
+        let merged = merge::services(imported.iter().chain(lists));
+        self.updates.push(Update::Services(key, merged));
+    }
+
+    /// The endpoints of a service that count, of one registry.
+    fn endpoints_in_force(
+        &self,
+        key: &ServiceKey,
+        shard: &ShardKey,
+    ) -> Option<Arc<[Arc<pilotfish_model::Endpoint>]>> {
+        let only = merge::only_provider(key, self.entries.values(), self.settings.merge);
+        if only.is_some_and(|only| shard.provider != only) {
+            return None;
+        }
+        let owner = self.clusterset.owner(key, shard);
+        self.entries.get(&self.rank(shard))?.state.endpoints.get(owner).cloned()
+    }
+
+    /// Keeps the list of conflicts, and logs those that are new and those that are over.
+    fn note_conflicts(&mut self, key: &ServiceKey) {
+        let policy = self.settings.merge;
+        let new = merge::conflicts(key, self.entries.values(), policy);
+        let old = if new.is_empty() {
+            self.conflicts.remove(key)
+        } else {
+            self.conflicts.insert(key.clone(), new.clone())
+        };
+        let old = old.unwrap_or_default();
+        for conflict in new.iter().filter(|conflict| !old.contains(conflict)) {
+            log(conflict, policy);
+        }
+        if new.is_empty() && !old.is_empty() {
+            tracing::info!(service = %key, "only one type of registry has the service now");
+        }
+    }
+}
+
+fn log(conflict: &Conflict, policy: MergePolicy) {
+    let reason = conflict.reason();
+    let Conflict { service, winner, loser, .. } = conflict;
+    match policy {
+        MergePolicy::Refuse => {
+            tracing::error!(%service, %winner, %loser, reason, "a service of two registries is refused");
+        }
+        MergePolicy::Union | MergePolicy::First => {
+            tracing::info!(%service, %winner, %loser, reason, "two registries have one service");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A registry in its place in the aggregate, with all that it has.
+
+use crate::live::RegistryBatch;
+use crate::registry::{Import, Registry, RegistryOutput, RegistryUpdate, SyncStatus};
+use pilotfish_model::{
+    ClusterId, Endpoint, Kind, NetworkGateway, Provider, Service, ServiceKey, ShardKey, Workload, WorkloadKey,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// All that a registry has now: the last good state, which a failure leaves as it is.
+#[derive(Default)]
+pub(super) struct RegistryState {
+    pub(super) services: BTreeMap<ServiceKey, Arc<[Arc<Service>]>>,
+    pub(super) endpoints: BTreeMap<ServiceKey, Arc<[Arc<Endpoint>]>>,
+    /// How many endpoints there are in all of these lists.
+    pub(super) endpoint_count: usize,
+    pub(super) workloads: BTreeMap<WorkloadKey, Arc<Workload>>,
+    pub(super) imports: BTreeMap<ServiceKey, Import>,
+    pub(super) gateways: Arc<[NetworkGateway]>,
+}
+
+/// The parts of the world that a registry's changes touched.
+#[derive(Default)]
+pub(super) struct Touched {
+    pub(super) services: BTreeSet<ServiceKey>,
+    pub(super) endpoints: BTreeSet<(ServiceKey, ShardKey)>,
+    pub(super) workloads: BTreeSet<(WorkloadKey, ShardKey)>,
+    /// Imported hosts.
+    pub(super) imports: BTreeSet<ServiceKey>,
+    pub(super) gateways: bool,
+}
+
+impl Touched {
+    /// Notes all that a registry has: for one that enters or leaves.
+    pub(super) fn all_of(&mut self, shard: &ShardKey, state: &RegistryState) {
+        self.services.extend(state.services.keys().cloned());
+        self.endpoints.extend(state.endpoints.keys().map(|key| (key.clone(), shard.clone())));
+        self.workloads.extend(state.workloads.keys().map(|key| (key.clone(), shard.clone())));
+        self.imports.extend(state.imports.keys().cloned());
+        self.gateways |= !state.gateways.is_empty();
+    }
+}
+
+/// Where the content of a registry comes from.
+pub(super) enum EntryInput {
+    /// From the objects of a feed, through a state machine.
+    Objects {
+        registry: Box<dyn Registry>,
+        feed: Arc<str>,
+        /// Whether it got inputs since it settled last.
+        dirty: bool,
+    },
+    /// From a source of its own, whose batches are the state.
+    Live(SyncStatus),
+}
+
+/// A registry in its place, with all that it has.
+pub(super) struct RegistryEntry {
+    shard: ShardKey,
+    pub(super) input: EntryInput,
+    pub(super) state: RegistryState,
+    /// Whether readiness no longer waits for its first list.
+    pub(super) given_up: bool,
+}
+
+impl RegistryEntry {
+    pub(super) fn new(shard: ShardKey, input: EntryInput) -> Self {
+        Self { shard, input, state: RegistryState::default(), given_up: false }
+    }
+
+    pub(super) fn shard(&self) -> &ShardKey {
+        &self.shard
+    }
+
+    /// The feed that it reads; `None` for one with a source of its own.
+    pub(super) fn feed(&self) -> Option<&Arc<str>> {
+        match &self.input {
+            EntryInput::Objects { feed, .. } => Some(feed),
+            EntryInput::Live(_) => None,
+        }
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        matches!(self.input, EntryInput::Objects { dirty: true, .. })
+    }
+
+    /// Whether the state machine reads objects of a kind.
+    pub(super) fn reads(&self, kind: Kind) -> bool {
+        match &self.input {
+            EntryInput::Objects { registry, .. } => registry.kinds().contains(&kind),
+            EntryInput::Live(_) => false,
+        }
+    }
+
+    /// Gives inputs to the state machine, which is to settle afterwards. Live registries have none.
+    pub(super) fn input(&mut self, give: impl FnOnce(&mut dyn Registry)) {
+        if let EntryInput::Objects { registry, dirty, .. } = &mut self.input {
+            give(&mut **registry);
+            *dirty = true;
+        }
+    }
+
+    /// Lets the state machine settle and takes over what differs.
+    pub(super) fn settle(&mut self, touched: &mut Touched) {
+        let EntryInput::Objects { registry, dirty, .. } = &mut self.input else { return };
+        let mut output = RegistryOutput::default();
+        registry.settle(&mut output);
+        *dirty = false;
+        for update in output.updates {
+            self.state.apply(&self.shard, update, touched);
+        }
+    }
+
+    /// Takes over what a live source sent. What a complete batch does not name is gone.
+    pub(super) fn apply_batch(&mut self, batch: RegistryBatch, touched: &mut Touched) {
+        if batch.is_complete() {
+            for update in self.state.missing_from(&batch) {
+                self.state.apply(&self.shard, update, touched);
+            }
+        }
+        for update in batch.into_updates() {
+            self.state.apply(&self.shard, update, touched);
+        }
+    }
+}
+
+impl RegistryState {
+    /// The updates that remove what a complete batch does not name.
+    fn missing_from(&self, batch: &RegistryBatch) -> Vec<RegistryUpdate> {
+        let services = self.services.keys().filter(|key| !batch.names_service(key));
+        let endpoints = self.endpoints.keys().filter(|key| !batch.names_endpoints(key));
+        let workloads = self.workloads.keys().filter(|key| !batch.names_workload(key));
+        services
+            .map(|key| RegistryUpdate::Services(key.clone(), Arc::from([])))
+            .chain(endpoints.map(|key| RegistryUpdate::Endpoints(key.clone(), None)))
+            .chain(workloads.map(|key| RegistryUpdate::Workload(key.clone(), None)))
+            .collect()
+    }
+
+    fn apply(&mut self, shard: &ShardKey, update: RegistryUpdate, touched: &mut Touched) {
+        match update {
+            RegistryUpdate::Services(key, services) => {
+                if services.is_empty() {
+                    self.services.remove(&key);
+                } else {
+                    self.services.insert(key.clone(), services);
+                }
+                touched.services.insert(key);
+            }
+            RegistryUpdate::Endpoints(key, endpoints) => {
+                self.endpoint_count += endpoints.as_ref().map_or(0, |list| list.len());
+                let old = match endpoints {
+                    Some(endpoints) => self.endpoints.insert(key.clone(), endpoints),
+                    None => self.endpoints.remove(&key),
+                };
+                self.endpoint_count -= old.map_or(0, |list| list.len());
+                touched.endpoints.insert((key, shard.clone()));
+            }
+            RegistryUpdate::Workload(key, workload) => {
+                match workload {
+                    Some(workload) => self.workloads.insert(key.clone(), workload),
+                    None => self.workloads.remove(&key),
+                };
+                touched.workloads.insert((key, shard.clone()));
+            }
+            RegistryUpdate::Import(host, import) => {
+                match import {
+                    Some(import) => self.imports.insert(host.clone(), import),
+                    None => self.imports.remove(&host),
+                };
+                touched.imports.insert(host);
+            }
+            RegistryUpdate::Gateways(gateways) => {
+                self.gateways = gateways;
+                touched.gateways = true;
+            }
+        }
+    }
+}
+
+/// The place of a registry among the others, which does not depend on when it came: by the rank of its provider; among
+/// equals the primary cluster first, then by cluster id and instance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    provider: Provider,
+    remote: bool,
+    cluster: ClusterId,
+    instance: Arc<str>,
+}
+
+impl Rank {
+    pub(super) fn of(shard: &ShardKey, primary: &ClusterId) -> Self {
+        Self {
+            provider: shard.provider,
+            remote: shard.cluster != *primary,
+            cluster: shard.cluster.clone(),
+            instance: shard.instance.clone(),
+        }
+    }
+}

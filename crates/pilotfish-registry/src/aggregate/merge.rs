@@ -1,0 +1,172 @@
+//! How the services of several registries become the one list that the world holds for a host and namespace.
+
+use super::entry::RegistryEntry;
+use pilotfish_model::{
+    ClusterAddresses, KubernetesAttributes, Provider, Service, ServiceKey, ServiceVariant, ShardKey,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How services of the same host and namespace from registries of several types become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MergePolicy {
+    /// The service of the first registry in order describes the host, endpoints of all registries count (as in Istio).
+    #[default]
+    Union,
+    /// Only the first registry in order counts, with its endpoints.
+    First,
+    /// As `First`, and the conflict is an error that is reported until one of the registries gives the host up.
+    Refuse,
+}
+
+impl MergePolicy {
+    /// Reads `union`, `first` or `refuse`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "union" => Self::Union,
+            "first" => Self::First,
+            "refuse" => Self::Refuse,
+            _ => return None,
+        })
+    }
+}
+
+/// A service that two registries have, where one of them wins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    /// The service.
+    pub service: ServiceKey,
+    /// The registry whose service counts.
+    pub winner: ShardKey,
+    /// The registry whose service does not.
+    pub loser: ShardKey,
+    /// Whether the loser's endpoints count all the same.
+    pub endpoints_count: bool,
+}
+
+impl Conflict {
+    /// Why the winner wins, and what becomes of the loser's endpoints.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let endpoints = if self.endpoints_count { "are used, too" } else { "are not used" };
+        let (first, last) = (self.winner.provider, self.loser.provider);
+        format!(
+            "{first} comes before {last} in the order of registries; the endpoints of {} {endpoints}",
+            self.loser
+        )
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, winner, loser, .. } = self;
+        write!(f, "{service}: {winner} wins over {loser}: {}", self.reason())
+    }
+}
+
+/// The conflicts about a service among registries in order. Registries of one type are no rivals: the Services of several
+/// clusters are one, and several ServiceEntries may define one host.
+pub(super) fn conflicts<'a>(
+    key: &ServiceKey,
+    entries: impl Iterator<Item = &'a RegistryEntry>,
+    policy: MergePolicy,
+) -> Vec<Conflict> {
+    let mut having = entries.filter(|entry| entry.state.services.contains_key(key)).map(RegistryEntry::shard);
+    let Some(winner) = having.next() else { return Vec::new() };
+    having
+        .filter(|loser| loser.provider != winner.provider)
+        .map(|loser| Conflict {
+            service: key.clone(),
+            winner: winner.clone(),
+            loser: loser.clone(),
+            endpoints_count: policy == MergePolicy::Union,
+        })
+        .collect()
+}
+
+/// The provider whose registries alone count for a service; `None` when all do.
+pub(super) fn only_provider<'a>(
+    key: &ServiceKey,
+    mut entries: impl Iterator<Item = &'a RegistryEntry>,
+    policy: MergePolicy,
+) -> Option<Provider> {
+    if policy == MergePolicy::Union {
+        return None;
+    }
+    entries.find(|entry| entry.state.services.contains_key(key)).map(|entry| entry.shard().provider)
+}
+
+/// Merges the lists of all registries, given in the order of the registries' ranks.
+///
+/// The services of one type of registry that have addresses by cluster are one service in several clusters, which comes first
+/// among those of its type. All others stay as they are, oldest first, and by object name where the age is equal.
+pub(super) fn services<'a>(lists: impl Iterator<Item = &'a Arc<[Arc<Service>]>>) -> Arc<[Arc<Service>]> {
+    let mut lists = lists.peekable();
+    let Some(first) = lists.next() else { return Arc::from([]) };
+    if lists.peek().is_none() && first.len() == 1 {
+        return first.clone();
+    }
+    let mut by_provider: BTreeMap<Provider, (Vec<&Arc<Service>>, Vec<&Arc<Service>>)> = BTreeMap::new();
+    for service in std::iter::once(first).chain(lists).flat_map(|list| list.iter()) {
+        let (in_clusters, others) = by_provider.entry(service.provider).or_default();
+        if service.addresses.is_empty() { others.push(service) } else { in_clusters.push(service) }
+    }
+    let mut merged = Vec::new();
+    for (in_clusters, mut others) in by_provider.into_values() {
+        others.sort_by_key(|service| (service.created, service.object_name.clone()));
+        merged.extend(merge_clusters(&in_clusters).into_iter().chain(others.into_iter().cloned()));
+    }
+    merged.into()
+}
+
+/// One service for those of one name and namespace in several clusters: the first one, with the addresses that
+/// it has in the other clusters, the service accounts of all, and what is different for workloads there.
+fn merge_clusters(services: &[&Arc<Service>]) -> Option<Arc<Service>> {
+    let (first, rest) = services.split_first()?;
+    if rest.is_empty() {
+        return Some((*first).clone());
+    }
+    let mut merged = Service::clone(first);
+    let mut accounts: Vec<Arc<str>> = Vec::new();
+    for account in services.iter().flat_map(|service| service.service_accounts.iter()) {
+        if !accounts.contains(account) {
+            accounts.push(account.clone());
+        }
+    }
+    merged.service_accounts = accounts.into();
+    for other in rest {
+        add_addresses(&mut merged.addresses, &other.addresses);
+        let Some(from) = &other.kubernetes else { continue };
+        let mut into = merged.kubernetes.as_deref().cloned().unwrap_or_default();
+        add_attributes(&mut into, from);
+        if other.ports != merged.ports || other.selector != merged.selector {
+            let here = ServiceVariant { ports: other.ports.clone(), selector: other.selector.clone() };
+            into.variants.extend(other.addresses.keys().map(|cluster| (cluster.clone(), here.clone())));
+        }
+        merged.kubernetes = Some(Arc::new(into));
+    }
+    Some(Arc::new(merged))
+}
+
+fn add_attributes(into: &mut KubernetesAttributes, from: &KubernetesAttributes) {
+    add_addresses(&mut into.external_addresses, &from.external_addresses);
+    add_missing(&mut into.node_ports, &from.node_ports);
+    into.confined.extend(from.confined.iter().cloned());
+    into.confined_in_clusterset.extend(from.confined_in_clusterset.iter().cloned());
+}
+
+fn add_addresses(into: &mut ClusterAddresses, from: &ClusterAddresses) {
+    for (cluster, addresses) in from {
+        if into.get(cluster).is_none_or(|known| known.is_empty()) {
+            into.insert(cluster.clone(), addresses.clone());
+        }
+    }
+}
+
+fn add_missing<K: Ord + Clone, V: Clone>(into: &mut BTreeMap<K, V>, from: &BTreeMap<K, V>) {
+    for (key, value) in from {
+        into.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+}

@@ -1,0 +1,420 @@
+//! The aggregate controller: owns all registries, brings them their inputs, and merges what they have.
+//!
+//! ```text
+//! sources ─ SourceEvent ─▶ feeds ─ objects ─▶ registries that read objects ─┐
+//!                            │                 ▲                             ├─ services, endpoints, workloads ─▶ merge ─ Update ─▶
+//!                            │                 └── workloads of others ──────┤                                     ▲
+//! live sources ─ RegistryBatch ─────────────────▶ live registries ───────────┘                                     │
+//!                            └──────────── configuration objects of the configuration feed ────────────────────────┘
+//! ```
+//!
+//! A state machine without IO and clocks. Inputs are noted; [`AggregateController::settle`] lets the registries compute and
+//! returns what differs. The result depends on the objects and registries that there are, not on the order in which they
+//! came; a failing source or registry takes nothing away.
+
+mod clusterset;
+mod emit;
+mod entry;
+mod feed;
+mod merge;
+mod mesh;
+
+use crate::live::RegistryBatch;
+use crate::registry::{Mesh, ObjectEvent, Registry, SyncStatus, WorkloadChange};
+use crate::source::SourceEvent;
+use clusterset::ClusterSet;
+use entry::{EntryInput, Rank, RegistryEntry, Touched};
+use feed::Feed;
+pub use merge::{Conflict, MergePolicy};
+use pilotfish_model::{ClusterId, ServiceKey, ShardKey, Update, WorkloadKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// What does not change while the controller runs.
+#[derive(Clone, Debug)]
+pub struct AggregateSettings {
+    /// The feed whose configuration objects are in force, and whose MeshConfig and MeshNetworks count.
+    pub config_feed: Arc<str>,
+    /// The cluster whose Services are the base where several clusters have the same one.
+    pub primary: ClusterId,
+    /// How services of one host from registries of several types become one.
+    pub merge: MergePolicy,
+}
+
+impl Default for AggregateSettings {
+    fn default() -> Self {
+        Self { config_feed: "Kubernetes".into(), primary: "Kubernetes".into(), merge: MergePolicy::default() }
+    }
+}
+
+/// How a registry is, for readiness and for `/debug/registryz`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryStatus {
+    /// Which registry.
+    pub shard: ShardKey,
+    /// Whether it is in sync, and what fails.
+    pub sync: SyncStatus,
+    /// The number of services (hosts by namespace).
+    pub services: usize,
+    /// The number of endpoints of all services.
+    pub endpoints: usize,
+    /// The number of workloads.
+    pub workloads: usize,
+    /// Whether it still reads its first list, beside the registry that it will replace.
+    pub replacing: bool,
+    /// Whether readiness no longer waits for its first list, which took too long.
+    pub given_up: bool,
+}
+
+/// Not everything is in sync yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not in sync yet: {}", missing.join(", "))]
+pub struct NotSynced {
+    /// The registries (and `configuration`) that are missing, each with the reason if it fails.
+    pub missing: Vec<String>,
+}
+
+/// No such feed or source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no source {source_name:?} of the feed {feed:?}; its message was left out")]
+pub struct UnknownSource {
+    /// The feed that was named.
+    pub feed: String,
+    /// The source that was named.
+    pub source_name: String,
+}
+
+/// No such live registry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no live registry {0}; its message was left out")]
+pub struct NoLiveRegistry(pub ShardKey);
+
+/// See the module's description.
+pub struct AggregateController {
+    settings: AggregateSettings,
+    feeds: BTreeMap<Arc<str>, Feed>,
+    entries: BTreeMap<Rank, RegistryEntry>,
+    /// Registries that take the place of the one of their rank as soon as they are in sync.
+    replacements: BTreeMap<Rank, RegistryEntry>,
+    /// Feeds that go as soon as no registry reads them.
+    leaving: BTreeSet<Arc<str>>,
+    mesh: Mesh,
+    clusterset: ClusterSet,
+    conflicts: BTreeMap<ServiceKey, Vec<Conflict>>,
+    touched: Touched,
+    updates: Vec<Update>,
+}
+
+impl AggregateController {
+    /// A controller without registries; its configuration feed exists, without sources.
+    #[must_use]
+    pub fn new(settings: AggregateSettings) -> Self {
+        let feeds = BTreeMap::from([(settings.config_feed.clone(), Feed::default())]);
+        Self {
+            settings,
+            feeds,
+            entries: BTreeMap::new(),
+            replacements: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            mesh: Mesh::default(),
+            clusterset: ClusterSet::default(),
+            conflicts: BTreeMap::new(),
+            touched: Touched::default(),
+            updates: Vec::new(),
+        }
+    }
+
+    /// Adds a source to a feed, which is made if it does not exist. Where two sources of a feed have an object of the
+    /// same key, the one of the source added first counts.
+    pub fn add_source(&mut self, feed: &str, source: &str) {
+        self.feeds.entry(feed.into()).or_default().add_source(source);
+        self.select_namespaces();
+    }
+
+    /// Removes a source, with the objects that only it had. This is a decision, unlike a failure of the source.
+    pub fn remove_source(&mut self, feed: &str, source: &str) {
+        let mut events = Vec::new();
+        if let Some(known) = self.feeds.get_mut(feed) {
+            known.remove_source(source, &mut events);
+        }
+        self.route(feed, &events);
+    }
+
+    /// Removes a feed: the one of a registry that left or was replaced. One that a registry still reads goes with the last of
+    /// its registries.
+    pub fn remove_feed(&mut self, feed: &str) {
+        self.leaving.insert(feed.into());
+        self.forget_feeds();
+    }
+
+    fn forget_feeds(&mut self) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let read: BTreeSet<Arc<str>> = self.all_entries().filter_map(|entry| entry.feed().cloned()).collect();
+        for feed in self.leaving.extract_if(.., |feed| !read.contains(feed)) {
+            self.feeds.remove(&feed);
+        }
+    }
+
+    /// Applies an event of a source of objects.
+    ///
+    /// # Errors
+    /// When there is no such source.
+    pub fn source_event(
+        &mut self,
+        feed: &str,
+        source: &str,
+        event: SourceEvent,
+    ) -> Result<(), UnknownSource> {
+        let mut events = Vec::new();
+        let known = self.feeds.get_mut(feed).is_some_and(|feed| feed.apply(source, event, &mut events));
+        if !known {
+            return Err(UnknownSource { feed: feed.to_owned(), source_name: source.to_owned() });
+        }
+        self.route(feed, &events);
+        Ok(())
+    }
+
+    /// Adds a registry that reads the objects of a feed. One of the same shard that was there before leaves at once.
+    pub fn add_registry(&mut self, registry: Box<dyn Registry>, feed: &str) {
+        let entry = self.introduce(registry, feed);
+        self.add(entry);
+    }
+
+    /// Adds a registry whose source sends batches for that shard. One of the same shard that was there before leaves at once.
+    pub fn add_live(&mut self, shard: ShardKey) {
+        self.add(RegistryEntry::new(shard, EntryInput::Live(SyncStatus::default())));
+    }
+
+    /// Adds a registry beside the one of the same shard. It takes that one's place when it is in sync; until then the old
+    /// one serves on. Without an old one this is [`AggregateController::add_registry`].
+    pub fn replace_registry(&mut self, registry: Box<dyn Registry>, feed: &str) {
+        let entry = self.introduce(registry, feed);
+        let rank = self.rank(entry.shard());
+        let place = if self.entries.contains_key(&rank) { &mut self.replacements } else { &mut self.entries };
+        place.insert(rank, entry);
+    }
+
+    /// Removes a registry, with its services, endpoints and workloads.
+    pub fn remove_registry(&mut self, shard: &ShardKey) {
+        self.remove_at(&self.rank(shard));
+    }
+
+    /// Applies what a live source sent for its shard.
+    ///
+    /// # Errors
+    /// When there is no live registry of that shard.
+    pub fn registry_batch(&mut self, shard: &ShardKey, batch: RegistryBatch) -> Result<(), NoLiveRegistry> {
+        let rank = self.rank(shard);
+        match self.entries.get_mut(&rank) {
+            Some(entry) if entry.feed().is_none() => {
+                entry.apply_batch(batch, &mut self.touched);
+                Ok(())
+            }
+            _ => Err(NoLiveRegistry(shard.clone())),
+        }
+    }
+
+    /// A live source has sent all that there is, or its failure is over.
+    ///
+    /// # Errors
+    /// When there is no live registry of that shard.
+    pub fn registry_synced(&mut self, shard: &ShardKey) -> Result<(), NoLiveRegistry> {
+        *self.live_status(shard)? = SyncStatus::synced();
+        Ok(())
+    }
+
+    /// A live source cannot read its product. What it sent before stays in force.
+    ///
+    /// # Errors
+    /// When there is no live registry of that shard.
+    pub fn registry_failed(
+        &mut self,
+        shard: &ShardKey,
+        at: SystemTime,
+        reason: Arc<str>,
+    ) -> Result<(), NoLiveRegistry> {
+        self.live_status(shard)?.fail(at, reason);
+        Ok(())
+    }
+
+    fn live_status(&mut self, shard: &ShardKey) -> Result<&mut SyncStatus, NoLiveRegistry> {
+        let rank = self.rank(shard);
+        match self.entries.get_mut(&rank).map(|entry| &mut entry.input) {
+            Some(EntryInput::Live(status)) => Ok(status),
+            _ => Err(NoLiveRegistry(shard.clone())),
+        }
+    }
+
+    /// Readiness no longer waits for the first list of the registries of a shard: the newest one, and where it is a
+    /// replacement, the old one serves on. What it sends later counts all the same. Returns whether any was waited for.
+    pub fn give_up(&mut self, shard: &ShardKey) -> bool {
+        let rank = self.rank(shard);
+        let newest = if self.replacements.contains_key(&rank) { &self.replacements } else { &self.entries };
+        let waits = newest.get(&rank).is_some_and(|entry| !self.sync_of(entry).synced && !entry.given_up);
+        if let Some(entry) = self.replacements.get_mut(&rank).or_else(|| self.entries.get_mut(&rank)) {
+            entry.given_up = true;
+        }
+        waits
+    }
+
+    /// How each registry is, in the order in which they win.
+    #[must_use]
+    pub fn status(&self) -> Vec<RegistryStatus> {
+        let entries = self.entries.values().map(|entry| (entry, false));
+        let replacements = self.replacements.values().map(|entry| (entry, true));
+        entries
+            .chain(replacements)
+            .map(|(entry, replacing)| RegistryStatus {
+                shard: entry.shard().clone(),
+                sync: self.sync_of(entry),
+                services: entry.state.services.len(),
+                endpoints: entry.state.endpoint_count,
+                workloads: entry.state.workloads.len(),
+                replacing,
+                given_up: self.is_given_up(entry),
+            })
+            .collect()
+    }
+
+    /// Services that registries of several types have: who wins over whom.
+    pub fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
+        self.conflicts.values().flatten()
+    }
+
+    /// Whether every registry and the configuration took in their first complete list, and all of it was settled.
+    ///
+    /// # Errors
+    /// Names what is missing.
+    pub fn synced(&self) -> Result<(), NotSynced> {
+        let name = |name: String, sync: &SyncStatus| match &sync.failure {
+            Some(failure) => format!("{name} ({})", failure.reason),
+            None => name,
+        };
+        let mut missing = Vec::new();
+        let config = self.feeds.get(&self.settings.config_feed).map(Feed::status).unwrap_or_default();
+        if !config.synced {
+            missing.push(name("configuration".to_owned(), &config));
+        }
+        for entry in self.entries.values() {
+            let sync = self.sync_of(entry);
+            if (!sync.synced && !self.is_given_up(entry)) || entry.is_dirty() {
+                missing.push(name(entry.shard().to_string(), &sync));
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { Err(NotSynced { missing }) }
+    }
+
+    /// Lets every registry with new inputs compute, and returns what differs, ready for the writer of the world.
+    pub fn settle(&mut self) -> Vec<Update> {
+        let mut crossing = BTreeSet::new();
+        loop {
+            for entry in self.entries.values_mut().filter(|entry| entry.is_dirty()) {
+                entry.settle(&mut self.touched);
+            }
+            // A replacement is not in force: its changes count when it takes its place.
+            for entry in self.replacements.values_mut().filter(|entry| entry.is_dirty()) {
+                entry.settle(&mut Touched::default());
+            }
+            self.promote();
+            let workloads = std::mem::take(&mut self.touched.workloads);
+            for (key, shard) in &workloads {
+                self.cross(key, shard);
+            }
+            crossing.extend(workloads);
+            if !self.all_entries().any(RegistryEntry::is_dirty) {
+                break;
+            }
+        }
+        self.touched.workloads = crossing;
+        self.emit();
+        self.forget_feeds();
+        std::mem::take(&mut self.updates)
+    }
+
+    fn rank(&self, shard: &ShardKey) -> Rank {
+        Rank::of(shard, &self.settings.primary)
+    }
+
+    fn all_entries(&self) -> impl Iterator<Item = &RegistryEntry> {
+        self.entries.values().chain(self.replacements.values())
+    }
+
+    fn all_entries_mut(&mut self) -> impl Iterator<Item = &mut RegistryEntry> {
+        self.entries.values_mut().chain(self.replacements.values_mut())
+    }
+
+    fn is_given_up(&self, entry: &RegistryEntry) -> bool {
+        entry.given_up && !self.sync_of(entry).synced
+    }
+
+    fn sync_of(&self, entry: &RegistryEntry) -> SyncStatus {
+        match &entry.input {
+            EntryInput::Live(status) => status.clone(),
+            EntryInput::Objects { feed, .. } => self.feeds.get(feed).map(Feed::status).unwrap_or_default(),
+        }
+    }
+
+    /// An entry for a new registry, which gets everything that it would know if it had been there from the start.
+    fn introduce(&self, mut registry: Box<dyn Registry>, feed: &str) -> RegistryEntry {
+        registry.mesh(&self.mesh_of(feed));
+        if let Some(feed) = self.feeds.get(feed) {
+            for object in feed.visible(registry.kinds()) {
+                registry.apply(&ObjectEvent::Applied(object.clone()));
+            }
+        }
+        let own = registry.shard().clone();
+        for entry in self.entries.values().filter(|entry| *entry.shard() != own) {
+            for (key, workload) in &entry.state.workloads {
+                registry.workload(&WorkloadChange {
+                    key: key.clone(),
+                    workload: Some(workload.clone()),
+                    from: entry.shard().clone(),
+                });
+            }
+        }
+        RegistryEntry::new(own, EntryInput::Objects { registry, feed: feed.into(), dirty: true })
+    }
+
+    fn add(&mut self, entry: RegistryEntry) {
+        let rank = self.rank(entry.shard());
+        self.remove_at(&rank);
+        self.entries.insert(rank, entry);
+    }
+
+    fn remove_at(&mut self, rank: &Rank) {
+        self.replacements.remove(rank);
+        if let Some(entry) = self.entries.remove(rank) {
+            self.touched.all_of(entry.shard(), &entry.state);
+        }
+    }
+
+    /// Puts the replacements that are in sync into their places.
+    fn promote(&mut self) {
+        let ready: Vec<Rank> = self
+            .replacements
+            .iter()
+            .filter(|(_, entry)| self.sync_of(entry).synced)
+            .map(|(rank, _)| rank.clone())
+            .collect();
+        for rank in ready {
+            let Some(new) = self.replacements.remove(&rank) else { continue };
+            self.touched.all_of(new.shard(), &new.state);
+            if let Some(old) = self.entries.insert(rank, new) {
+                self.touched.all_of(old.shard(), &old.state);
+            }
+        }
+    }
+
+    /// Passes a workload on to all other registries.
+    fn cross(&mut self, key: &WorkloadKey, from: &ShardKey) {
+        let workload =
+            self.entries.get(&self.rank(from)).and_then(|entry| entry.state.workloads.get(key)).cloned();
+        let change = WorkloadChange { key: key.clone(), workload, from: from.clone() };
+        for entry in self.all_entries_mut().filter(|entry| *entry.shard() != change.from) {
+            entry.input(|registry| registry.workload(&change));
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Registries with a source of their own: what a source sends, and how it is started.
+//!
+//! ```text
+//! product ◀─ its protocol ─▶ LiveSource ── RegistryBatch, health ──▶ RegistrySender ── merged ──▶ control loop ──▶ AggregateController
+//! ```
+//!
+//! A source sends whole values: all instances of a service, never "one more". Content and health are apart: a source that
+//! cannot reach its product reports the failure and sends nothing, so that what it sent before stays in force; only a batch
+//! that says so takes something away. The sender never blocks and never queues: what the control loop has not taken yet is
+//! merged by key, so a source that is faster than the loop costs the memory of its distinct content and no more.
+
+use crate::registry::RegistryUpdate;
+use crate::settings::RegistrySettings;
+use parking_lot::Mutex;
+use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// A source of services, endpoints and workloads that speaks the protocol of its product.
+pub trait LiveSource: Send {
+    /// Reads the product and sends what it finds until the task is dropped. It connects again by itself, with backoff; to
+    /// return is a defect, which ends the process.
+    fn run(self: Box<Self>, sender: RegistrySender) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// What a live registry is made from: one `--registry NAME[/INSTANCE]=ADDRESS[?OPTION=VALUE&...]`.
+#[derive(Clone, Debug)]
+pub struct LiveSettings {
+    /// The registry's shard: its provider, the cluster of its workloads and its instance.
+    pub shard: ShardKey,
+    /// Where the product is, as written after the `=`, without options.
+    pub address: String,
+    /// The options; a source takes out those that it knows, with [`LiveSettings::take`].
+    pub options: BTreeMap<String, String>,
+    /// What holds for all registries.
+    pub registry: RegistrySettings,
+}
+
+/// Why a live registry cannot be made from its settings: one line per mistake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct LiveSettingsError(pub Vec<String>);
+
+impl LiveSettings {
+    /// Takes out an option; what is left when the source is made is a mistake, see [`LiveSettings::finish`].
+    pub fn take(&mut self, option: &str) -> Option<String> {
+        self.options.remove(option)
+    }
+
+    /// Ends the reading of options.
+    ///
+    /// # Errors
+    /// When an option is left that the source did not take.
+    pub fn finish(self, known: &[&str]) -> Result<(), LiveSettingsError> {
+        let known = if known.is_empty() {
+            "it has none".to_owned()
+        } else {
+            format!("known are {}", known.join(", "))
+        };
+        let mistakes: Vec<String> =
+            self.options.keys().map(|option| format!("there is no option {option:?}; {known}")).collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(LiveSettingsError(mistakes)) }
+    }
+}
+
+/// What a live source found: whole values by key, for its own shard.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryBatch {
+    complete: bool,
+    services: BTreeMap<ServiceKey, Arc<[Arc<Service>]>>,
+    endpoints: BTreeMap<ServiceKey, Option<Arc<[Arc<Endpoint>]>>>,
+    workloads: BTreeMap<WorkloadKey, Option<Arc<Workload>>>,
+    gateways: Option<Arc<[NetworkGateway]>>,
+}
+
+impl RegistryBatch {
+    /// Everything that the registry has: what the batch does not name is gone.
+    #[must_use]
+    pub fn complete() -> Self {
+        Self { complete: true, ..Self::default() }
+    }
+
+    /// Some keys; all others stay as they are.
+    #[must_use]
+    pub fn partial() -> Self {
+        Self::default()
+    }
+
+    /// Sets the service of its host and namespace.
+    pub fn set_service(&mut self, service: impl Into<Arc<Service>>) {
+        let service = service.into();
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
+        self.services.insert(key, Arc::from([service]));
+    }
+
+    /// Removes a service with its endpoints.
+    pub fn remove_service(&mut self, key: &ServiceKey) {
+        self.services.insert(key.clone(), Arc::from([]));
+        self.endpoints.insert(key.clone(), None);
+    }
+
+    /// Sets all endpoints that the registry has for a service. An empty list is a service without endpoints.
+    pub fn set_endpoints(&mut self, key: ServiceKey, endpoints: impl Into<Arc<[Arc<Endpoint>]>>) {
+        self.endpoints.insert(key, Some(endpoints.into()));
+    }
+
+    /// Sets a workload.
+    pub fn set_workload(&mut self, workload: impl Into<Arc<Workload>>) {
+        let workload = workload.into();
+        self.workloads.insert(workload.key.clone(), Some(workload));
+    }
+
+    /// Removes a workload.
+    pub fn remove_workload(&mut self, key: WorkloadKey) {
+        self.workloads.insert(key, None);
+    }
+
+    /// Sets all gateways between networks that the registry has.
+    pub fn set_gateways(&mut self, gateways: impl Into<Arc<[NetworkGateway]>>) {
+        self.gateways = Some(gateways.into());
+    }
+
+    /// Whether the batch names everything.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Adds a later batch: its values replace those of the same key.
+    pub fn merge(&mut self, later: Self) {
+        if later.complete {
+            *self = later;
+            return;
+        }
+        self.services.extend(later.services);
+        self.endpoints.extend(later.endpoints);
+        self.workloads.extend(later.workloads);
+        self.gateways = later.gateways.or_else(|| self.gateways.take());
+    }
+
+    /// The keys that have a value, for whoever knows more keys than the batch names.
+    pub(crate) fn names_service(&self, key: &ServiceKey) -> bool {
+        self.services.contains_key(key)
+    }
+
+    pub(crate) fn names_endpoints(&self, key: &ServiceKey) -> bool {
+        self.endpoints.contains_key(key)
+    }
+
+    pub(crate) fn names_workload(&self, key: &WorkloadKey) -> bool {
+        self.workloads.contains_key(key)
+    }
+
+    /// The batch as updates of a registry.
+    pub(crate) fn into_updates(self) -> impl Iterator<Item = RegistryUpdate> {
+        let none: Arc<[NetworkGateway]> = Arc::default();
+        let gateways = self.gateways.or_else(|| self.complete.then_some(none));
+        self.services
+            .into_iter()
+            .map(|(key, services)| RegistryUpdate::Services(key, services))
+            .chain(self.endpoints.into_iter().map(|(key, list)| RegistryUpdate::Endpoints(key, list)))
+            .chain(self.workloads.into_iter().map(|(key, workload)| RegistryUpdate::Workload(key, workload)))
+            .chain(gateways.into_iter().map(RegistryUpdate::Gateways))
+    }
+}
+
+/// How a live source is, apart from its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LiveHealth {
+    /// It is connected and has sent all that there is.
+    Synced,
+    /// It cannot read its product now, for this reason. What it sent before stays in force.
+    Failed(Arc<str>),
+}
+
+/// What a live source sent since the last look: content first, then health.
+#[derive(Clone, Debug, Default)]
+pub struct LiveInput {
+    /// What changed.
+    pub batch: Option<RegistryBatch>,
+    /// The newest health, where it was reported.
+    pub health: Option<LiveHealth>,
+}
+
+impl LiveInput {
+    fn is_empty(&self) -> bool {
+        self.batch.is_none() && self.health.is_none()
+    }
+}
+
+struct Pending {
+    input: Mutex<LiveInput>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// The end that a live source sends to. Sending never waits.
+#[derive(Clone)]
+pub struct RegistrySender(Arc<Pending>);
+
+/// The end that the control loop takes from.
+pub struct RegistryReceiver(Arc<Pending>);
+
+/// A sender and its receiver; `wake` is called when something is to be taken that was not there before.
+pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (RegistrySender, RegistryReceiver) {
+    let pending = Arc::new(Pending { input: Mutex::default(), wake: Box::new(wake) });
+    (RegistrySender(pending.clone()), RegistryReceiver(pending))
+}
+
+impl RegistrySender {
+    /// Sends content. After the first complete batch the registry is in sync.
+    pub fn send(&self, batch: RegistryBatch) {
+        let complete = batch.is_complete();
+        self.put(|input| {
+            match &mut input.batch {
+                Some(pending) => pending.merge(batch),
+                None => input.batch = Some(batch),
+            }
+            if complete {
+                input.health = Some(LiveHealth::Synced);
+            }
+        });
+    }
+
+    /// Reports that everything was sent in partial batches, or that a failure is over.
+    pub fn synced(&self) {
+        self.put(|input| input.health = Some(LiveHealth::Synced));
+    }
+
+    /// Reports that the product cannot be read now, and why, in one line without secrets.
+    pub fn failed(&self, reason: impl Into<Arc<str>>) {
+        self.put(|input| input.health = Some(LiveHealth::Failed(reason.into())));
+    }
+
+    fn put(&self, change: impl FnOnce(&mut LiveInput)) {
+        let was_empty = {
+            let mut input = self.0.input.lock();
+            let was_empty = input.is_empty();
+            change(&mut input);
+            was_empty
+        };
+        if was_empty {
+            (self.0.wake)();
+        }
+    }
+}
+
+impl RegistryReceiver {
+    /// Takes out what was sent; `None` when nothing was.
+    #[must_use]
+    pub fn take(&self) -> Option<LiveInput> {
+        let input = std::mem::take(&mut *self.0.input.lock());
+        (!input.is_empty()).then_some(input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{Hostname, Provider};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn key(host: &str) -> ServiceKey {
+        ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
+    }
+
+    fn names(batch: &RegistryBatch) -> Vec<String> {
+        batch
+            .endpoints
+            .iter()
+            .map(|(key, list)| format!("{}{}", key.hostname, if list.is_some() { "" } else { "-" }))
+            .collect()
+    }
+
+    #[test]
+    fn what_was_not_taken_is_merged_and_wakes_once() {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let count = woken.clone();
+        let (sender, receiver) = channel(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(receiver.take().is_none());
+        for round in 0..3 {
+            let mut batch = RegistryBatch::partial();
+            batch.set_endpoints(key("same"), Vec::new());
+            batch.set_endpoints(key(&format!("only-{round}")), Vec::new());
+            sender.send(batch);
+        }
+        let mut last = RegistryBatch::partial();
+        last.remove_service(&key("same"));
+        sender.send(last);
+        sender.failed("gone");
+        let input = receiver.take().unwrap();
+        assert_eq!(names(&input.batch.unwrap()), ["only-0", "only-1", "only-2", "same-"]);
+        assert_eq!(input.health, Some(LiveHealth::Failed("gone".into())));
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+        sender.synced();
+        assert_eq!(receiver.take().unwrap().health, Some(LiveHealth::Synced));
+        assert_eq!(woken.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_complete_batch_replaces_what_waits_and_says_that_it_is_in_sync() {
+        let (sender, receiver) = channel(|| ());
+        let mut partial = RegistryBatch::partial();
+        partial.set_endpoints(key("old"), Vec::new());
+        sender.send(partial);
+        let mut complete = RegistryBatch::complete();
+        complete.set_endpoints(key("new"), Vec::new());
+        sender.send(complete);
+        let mut later = RegistryBatch::partial();
+        later.set_endpoints(key("later"), Vec::new());
+        sender.send(later);
+        let input = receiver.take().unwrap();
+        let batch = input.batch.unwrap();
+        assert!(batch.is_complete());
+        assert_eq!(
+            (names(&batch), input.health),
+            (vec!["later".to_owned(), "new".to_owned()], Some(LiveHealth::Synced))
+        );
+    }
+
+    #[test]
+    fn options_that_no_source_knows_are_mistakes() {
+        let settings = LiveSettings {
+            shard: ShardKey::new(Provider::new(2, "lines"), "c"),
+            address: "tcp://localhost:7000".into(),
+            options: [("namespace".into(), "a".into()), ("namspace".into(), "b".into())].into(),
+            registry: RegistrySettings::default(),
+        };
+        let mut taken = settings.clone();
+        assert_eq!(taken.take("namespace").as_deref(), Some("a"));
+        assert_eq!(
+            taken.finish(&["namespace"]).unwrap_err().to_string(),
+            "there is no option \"namspace\"; known are namespace"
+        );
+    }
+}
