@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::{self, Profile};
-use crate::{arrows, dependencies, docs, oracle, process, tools};
+use crate::{arrows, dependencies, docs, modules, oracle, process, tools};
 
 /// The share of equal resources over all recorded cases that the oracle must reach.
 const ORACLE_MIN: f64 = 0.99;
@@ -31,11 +31,12 @@ pub(crate) struct Args {
 }
 
 /// The names of the steps.
-const STEPS: [&str; 12] = [
+const STEPS: [&str; 13] = [
     "tools",
     "format",
     "arrows",
     "dependencies",
+    "modules",
     "lints",
     "build",
     "documents",
@@ -122,6 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     run.step("format", || cargo(&["fmt", "--all", "--check"]));
     run.step("arrows", || Ok(Outcome::of_findings(&arrows::check()?)));
     run.step("dependencies", || Ok(Outcome::of_findings(&dependencies::check()?)));
+    run.step("modules", || Ok(Outcome::of_findings(&modules::check()?)));
     run.step("lints", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
     });
