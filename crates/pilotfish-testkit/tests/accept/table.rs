@@ -48,7 +48,9 @@ impl Findings {
         out.push_str("\n## Rejected for another reason\n\n");
         out.push_str("The recorded istiod sends the same.\n");
         write_refusals(&mut out, &self.refused);
-        out.push_str("\n## What a stock Envoy lacks\n\n| | type of the extension | sent as |\n|---|---|---|\n");
+        out.push_str(
+            "\n## What a stock Envoy lacks\n\n| | type of the extension | sent as |\n|---|---|---|\n",
+        );
         for (ty, names) in &self.extensions {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             let _ = writeln!(out, "| {} | `{ty}` | {} |", ids[ty], names.join(", "));
