@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::process;
+use crate::workspace;
 
 /// What one crate of the workspace may and must not depend on.
 struct Rule {
@@ -56,7 +56,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-kube",
-        may: &["pilotfish-model", "pilotfish-config", "pilotfish-registry"],
+        may: &["pilotfish-model", "pilotfish-config"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
         never_named: &[],
     },
@@ -118,7 +118,6 @@ const RULES: &[Rule] = &[
     Rule {
         name: "pilotfish-testkit",
         may: &[
-            "pilotfish",
             "pilotfish-api",
             "pilotfish-config",
             "pilotfish-kube",
@@ -154,10 +153,7 @@ struct Graph {
 /// # Errors
 /// When `cargo metadata` fails or says something unexpected.
 pub(crate) fn check() -> Result<Vec<String>> {
-    let mut metadata = process::cargo();
-    metadata.args(["metadata", "--format-version", "1", "--locked"]);
-    let text = process::output(&mut metadata)?;
-    let metadata = serde_json::from_str(&text).context("`cargo metadata` printed no JSON")?;
+    let metadata = workspace::metadata(&[])?;
     Ok(Graph::read(&metadata).context("`cargo metadata` printed an unexpected form")?.broken(RULES))
 }
 

@@ -9,8 +9,10 @@
 mod arrows;
 mod bench;
 mod demo;
+mod dependencies;
 mod docs;
 mod kubernetes;
+mod modules;
 mod netfilter;
 mod node;
 mod oracle;
@@ -35,7 +37,7 @@ struct Cli {
 enum Task {
     /// Bring what tests need (Envoy, a Python venv) into target/tools
     Tools(tools::Args),
-    /// Check everything: format, lints, crate arrows, documents, tests, real clients, oracle
+    /// Check everything: format, arrows, dependencies and modules of crates, lints, documents, tests, real clients, oracle
     Test(test::Args),
     /// Compare what Pilotfish sends with the recorded cases of istiod
     Oracle(oracle::Args),

@@ -7,11 +7,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::Result;
 
-use crate::workspace::Profile;
-use crate::{arrows, docs, oracle, process, tools};
+use crate::workspace::{self, Profile};
+use crate::{arrows, dependencies, docs, modules, oracle, process, tools};
 
 /// The share of equal resources over all recorded cases that the oracle must reach.
 const ORACLE_MIN: f64 = 0.99;
@@ -32,10 +31,12 @@ pub(crate) struct Args {
 }
 
 /// The names of the steps.
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 13] = [
     "tools",
     "format",
     "arrows",
+    "dependencies",
+    "modules",
     "lints",
     "build",
     "documents",
@@ -121,6 +122,8 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let tools = args.fast || run.step("tools", || tools::ensure(&[]).map(|()| Outcome::of(true)));
     run.step("format", || cargo(&["fmt", "--all", "--check"]));
     run.step("arrows", || Ok(Outcome::of_findings(&arrows::check()?)));
+    run.step("dependencies", || Ok(Outcome::of_findings(&dependencies::check()?)));
+    run.step("modules", || Ok(Outcome::of_findings(&modules::check()?)));
     run.step("lints", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
     });
@@ -161,10 +164,7 @@ fn real_clients(tools: bool) -> Result<Outcome> {
 
 /// The integration tests of the workspace, by name.
 fn test_targets() -> Result<Vec<String>> {
-    let mut metadata = process::cargo();
-    metadata.args(["metadata", "--format-version", "1", "--no-deps", "--locked"]);
-    let metadata: Value =
-        serde_json::from_str(&process::output(&mut metadata)?).context("`cargo metadata` printed no JSON")?;
+    let metadata = workspace::metadata(&["--no-deps"])?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
     let tests =

@@ -2,6 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::process;
+
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
     // Cargo sets the variable for the process it runs; a copied binary falls back on where it was built.
@@ -18,6 +23,16 @@ pub(crate) fn target() -> PathBuf {
 /// The folder of the tools that tests need. Tests look for them at this path, whatever the build folder is.
 pub(crate) fn tools() -> PathBuf {
     root().join("target").join("tools")
+}
+
+/// What `cargo metadata` prints about the workspace.
+///
+/// # Errors
+/// When it fails, for example because `Cargo.lock` is out of date.
+pub(crate) fn metadata(options: &[&str]) -> Result<Value> {
+    let mut metadata = process::cargo();
+    metadata.args(["metadata", "--format-version", "1", "--locked"]).args(options);
+    serde_json::from_str(&process::output(&mut metadata)?).context("`cargo metadata` printed no JSON")
 }
 
 /// A build profile, as the flags of `cargo build` and the folder below the target folder.

@@ -45,15 +45,17 @@ impl Findings {
         let mut out = String::new();
         let ids: BTreeMap<&String, String> =
             self.extensions.keys().zip(1..).map(|(ty, at)| (ty, format!("E{at}"))).collect();
-        out.push_str("\n## Refused for another reason\n\n");
+        out.push_str("\n## Rejected for another reason\n\n");
         out.push_str("The recorded istiod sends the same.\n");
         write_refusals(&mut out, &self.refused);
-        out.push_str("\n## What a stock Envoy lacks\n\n| | extension's type | sent as |\n|---|---|---|\n");
+        out.push_str(
+            "\n## What a stock Envoy lacks\n\n| | type of the extension | sent as |\n|---|---|---|\n",
+        );
         for (ty, names) in &self.extensions {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             let _ = writeln!(out, "| {} | `{ty}` | {} |", ids[ty], names.join(", "));
         }
-        out.push_str("\n## Proxies that a stock Envoy cannot be, as recorded\n\n");
+        out.push_str("\n## Recorded proxies that need Istio's Envoy\n\n");
         out.push_str("| case | proxies | lacks |\n|---|---|---|\n");
         for (case, groups) in &self.lacking {
             for (types, proxies) in groups {
@@ -61,7 +63,7 @@ impl Findings {
                 let _ = writeln!(out, "| {case} | {} | {} |", proxies.join(", "), types.join(", "));
             }
         }
-        out.push_str("\n## Proxies that are no Envoys\n\n");
+        out.push_str("\n## Recorded proxies that are gRPC programs\n\n");
         for (case, proxy) in &self.no_envoys {
             let _ = writeln!(out, "- {case}: {proxy} (gRPC)");
         }
@@ -82,7 +84,7 @@ impl Findings {
         let old: Vec<&str> = written.lines().filter(|line| !page.contains(line)).collect();
         assert!(
             written == page,
-            "docs/accepted.md is not true any more (to write it anew: {WRITE}=1)\nonly in the page: {old:#?}\nnow: {new:#?}"
+            "docs/accepted.md is out of date (to rewrite it: {WRITE}=1)\nonly in the page: {old:#?}\nnow: {new:#?}"
         );
     }
 }

@@ -1,0 +1,218 @@
+//! The public modules of each library crate.
+//!
+//! A public module is a promise to every other crate, so a new one needs a line here and a reviewer. Prefer a private
+//! module and `pub use` of what others need.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::workspace;
+
+/// The `pub mod`s that a crate's `lib.rs` may have.
+type Table = &'static [(&'static str, &'static [&'static str])];
+
+const PUBLIC: Table = &[
+    (
+        "pilotfish",
+        &[
+            "bootstrap",
+            "cli",
+            "config_dump",
+            "control",
+            "crds",
+            "demo",
+            "inject",
+            "interception",
+            "lanes",
+            "logging",
+            "plane",
+            "recorder",
+            "remote_secret",
+            "resources",
+            "serve",
+            "settings",
+            "shared",
+            "sources",
+            "status",
+            "validate",
+            "webhooks",
+        ],
+    ),
+    ("pilotfish-admin", &[]),
+    ("pilotfish-api", &[]),
+    (
+        "pilotfish-bench",
+        &[
+            "broadcast",
+            "compare",
+            "connection",
+            "fleet",
+            "messages",
+            "report",
+            "server",
+            "session",
+            "stats",
+            "world",
+        ],
+    ),
+    (
+        "pilotfish-config",
+        &[
+            "crd",
+            "extensions",
+            "file",
+            "gateway_api",
+            "kubernetes",
+            "mesh",
+            "networking",
+            "security",
+            "status",
+            "telemetry",
+        ],
+    ),
+    (
+        "pilotfish-kube",
+        &["auto_registration", "client", "lease", "remote", "service_exports", "status", "token_review"],
+    ),
+    ("pilotfish-model", &[]),
+    ("pilotfish-proto", &["istio"]),
+    ("pilotfish-protogen", &[]),
+    ("pilotfish-registry", &["service_entry", "testing"]),
+    ("pilotfish-testkit", &["cases", "compare", "dump", "live", "real"]),
+    (
+        "pilotfish-translate",
+        &[
+            "alias",
+            "cds",
+            "cluster_local",
+            "destination_rule",
+            "ecds",
+            "eds",
+            "envoy_filter",
+            "gateway",
+            "lds",
+            "locality",
+            "metadata",
+            "nds",
+            "networks",
+            "peer_authentication",
+            "proxy_config",
+            "rds",
+            "scope",
+            "sds",
+            "security",
+            "service_address",
+            "short_name",
+            "status",
+            "targets",
+            "telemetry",
+            "virtual_service",
+            "wasm",
+            "workload",
+        ],
+    ),
+    ("pilotfish-webhook", &["inject", "review"]),
+    ("pilotfish-xds", &["server"]),
+];
+
+/// Checks the library crates of the workspace. Returns what differs from the table, one sentence each.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(crate) fn check() -> Result<Vec<String>> {
+    Ok(findings(PUBLIC, &libraries(&workspace::root().join("crates"))?))
+}
+
+/// The text of each `lib.rs`, by the name of the crate's folder, which is the crate's name.
+fn libraries(crates: &Path) -> Result<BTreeMap<String, String>> {
+    let mut libraries = BTreeMap::new();
+    let entries = std::fs::read_dir(crates).with_context(|| format!("cannot read {}", crates.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path().join("src").join("lib.rs");
+        if path.exists() {
+            let text =
+                std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            libraries.insert(entry.file_name().to_string_lossy().into_owned(), text);
+        }
+    }
+    Ok(libraries)
+}
+
+fn findings(table: Table, libraries: &BTreeMap<String, String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, text) in libraries {
+        let Some((_, listed)) = table.iter().find(|row| row.0 == name) else {
+            found.push(format!("{name} has no row in the table of public modules (xtask/src/modules.rs)"));
+            continue;
+        };
+        let public = public_modules(text);
+        let new = public.iter().filter(|module| !listed.contains(module));
+        found.extend(new.map(|module| {
+            format!(
+                "{name} has a new `pub mod {module}`: make it private, or list it in xtask/src/modules.rs"
+            )
+        }));
+        let gone = listed.iter().filter(|module| !public.contains(module));
+        found.extend(gone.map(|module| {
+            format!("{name} has no `pub mod {module}` any more: take it out of xtask/src/modules.rs")
+        }));
+    }
+    let without_crate = table.iter().filter(|row| !libraries.contains_key(row.0));
+    found.extend(without_crate.map(|row| format!("there is no crate {} (xtask/src/modules.rs)", row.0)));
+    found
+}
+
+/// The public modules at the top of a `lib.rs`. Modules inside of an inline module are indented.
+fn public_modules(text: &str) -> Vec<&str> {
+    let declared = text.lines().filter_map(|line| line.strip_prefix("pub mod "));
+    declared.filter_map(|rest| rest.split([';', ' ', '{']).next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: Table = &[("fish", &["fins", "gills"])];
+
+    fn of(crates: &[(&str, &str)]) -> Vec<String> {
+        let libraries = crates.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        findings(TABLE, &libraries)
+    }
+
+    #[test]
+    fn listed_modules_pass_whatever_else_the_file_holds() {
+        let text = "//! pub mod x;\nmod bones;\npub mod fins;\npub mod gills {\n    pub mod left {}\n}\npub(crate) mod tail;\n\
+                    pub use bones::Bone;\n";
+        assert!(of(&[("fish", text)]).is_empty());
+    }
+
+    #[test]
+    fn a_new_public_module_is_found() {
+        let found = of(&[("fish", "pub mod fins;\npub mod gills;\npub mod tail;\n")]);
+        assert_eq!(
+            found,
+            ["fish has a new `pub mod tail`: make it private, or list it in xtask/src/modules.rs"]
+        );
+    }
+
+    #[test]
+    fn a_listed_module_that_is_not_public_any_more_is_found() {
+        let found = of(&[("fish", "pub mod fins;\nmod gills;\n")]);
+        assert_eq!(found, ["fish has no `pub mod gills` any more: take it out of xtask/src/modules.rs"]);
+    }
+
+    #[test]
+    fn crates_and_rows_must_match() {
+        let found = of(&[("bird", "pub mod wings;\n")]);
+        assert_eq!(
+            found,
+            [
+                "bird has no row in the table of public modules (xtask/src/modules.rs)",
+                "there is no crate fish (xtask/src/modules.rs)"
+            ]
+        );
+    }
+}
