@@ -14,7 +14,7 @@ mod schema;
 mod status;
 mod trace;
 
-use crate::content::{Place, is_namespaced, shape};
+use crate::kinds::content::{Place, is_namespaced, shape};
 use pilotfish_model::Kind;
 use serde_json::{Value, json};
 

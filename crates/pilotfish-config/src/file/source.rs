@@ -3,10 +3,9 @@
 use super::dirty::Dirty;
 use super::look::{Looker, Root};
 use super::state::FileRole;
-use crate::limits::Limits;
-use crate::mesh_file::MeshFile;
 use crate::problem::ObjectCheck;
 use crate::source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+use crate::{Limits, MeshFile};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;

@@ -1,12 +1,10 @@
 //! What the files hold, and what follows from a change of one: the pure part of the file source.
 
 use super::objects::Objects;
-use crate::limits::Limits;
-use crate::mesh_file::{MeshFile, read_mesh_file};
 use crate::path::FieldPath;
 use crate::problem::{ObjectCheck, Problem, Severity};
-use crate::reader::{ReadFile, read};
 use crate::source::{InForce, ProblemReport, SourceEvent, SourceProblems};
+use crate::{Limits, MeshFile, ReadFile, read, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -5,9 +5,9 @@ use super::selectors;
 use crate::gateway_api::{
     FromNamespaces, Gateway, GatewayClass, Listener, ListenerTls, ParentReference, ReferenceGrant, TlsMode,
 };
-use crate::metadata::{is_label_name, is_object_name};
 use crate::path::{Path, printable};
 use crate::problem::Checker;
+use crate::read::metadata::{is_label_name, is_object_name};
 use pilotfish_model::ObjectMeta;
 
 /// Listeners of one Gateway.

@@ -7,9 +7,9 @@ use crate::gateway_api::{
     HeaderFilter, HttpHeader, PathModifier, PathModifierType, RequestMirrorFilter, RequestRedirectFilter,
     RouteFilter, RouteFilterType,
 };
-use crate::metadata::is_object_name;
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::read::metadata::is_object_name;
 
 /// Checks filters; a prefix can be replaced only where `by_prefix` says that there is one.
 pub(super) fn check(filters: &[RouteFilter], by_prefix: bool, at: &Path<'_>, checker: &mut Checker) {

@@ -3,9 +3,9 @@
 use super::names::{self, each, quoted};
 use super::values::at_most_one;
 use crate::kubernetes::{HttpIngressPath, Ingress, IngressBackend, PathType};
-use crate::metadata::is_object_name;
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::read::metadata::is_object_name;
 use pilotfish_model::ObjectMeta;
 
 pub(super) fn check(ingress: &Ingress, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {

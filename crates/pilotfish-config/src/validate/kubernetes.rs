@@ -5,9 +5,9 @@ use crate::IntOrString;
 use crate::kubernetes::{
     AddressType, EndpointSlice, Namespace, Pod, Secret, Service, ServiceImport, ServicePort, ServiceType,
 };
-use crate::metadata::{is_label_name, is_object_name};
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::read::metadata::{is_label_name, is_object_name};
 use pilotfish_model::ObjectMeta;
 use std::net::IpAddr;
 

@@ -33,7 +33,7 @@ mod virtual_service;
 mod wasm_plugin;
 mod workload;
 
-use crate::content::{Content, Place};
+use crate::kinds::content::{Content, Place};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::yaml::{Mode, Node, decode};

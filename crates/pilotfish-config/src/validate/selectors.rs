@@ -1,10 +1,10 @@
 //! Which workloads, objects and namespaces something is for.
 
 use super::names::{each, is_dns_label, quoted};
-use crate::common::{LabelSelector, LabelSelectorOperator, PolicyTargetReference, WorkloadSelector};
 use crate::networking;
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::{LabelSelector, LabelSelectorOperator, PolicyTargetReference, WorkloadSelector};
 use pilotfish_model::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 

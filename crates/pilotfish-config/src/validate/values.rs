@@ -2,9 +2,9 @@
 
 use super::names::quoted;
 use super::{format, regex};
-use crate::common::{Duration, StringMatch};
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::{Duration, StringMatch};
 
 /// A duration that is waited for: whole milliseconds, at least one.
 pub(super) fn duration(value: Option<Duration>, at: &Path<'_>, checker: &mut Checker) {

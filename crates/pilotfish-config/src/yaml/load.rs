@@ -1,7 +1,7 @@
 //! Text to trees, one document at a time, within limits.
 
 use super::node::{Entry, Node, NodeValue, shorten};
-use crate::limits::Limits;
+use crate::Limits;
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use std::collections::{HashMap, HashSet};
 
