@@ -1,6 +1,5 @@
 //! Configuration: the typed content of Istio's and Kubernetes' kinds, reading them from YAML, and watching files.
 
-pub mod crd;
 pub mod file;
 mod kinds;
 mod path;
@@ -12,9 +11,10 @@ mod validate;
 mod yaml;
 
 pub use kinds::{
-    Base64, Duration, IntOrString, LabelSelector, LabelSelectorOperator, LabelSelectorRequirement,
-    PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector, extensions, gateway_api, kubernetes,
-    mesh, networking, security, spec_json, takes_part, telemetry, validate,
+    Base64, Duration, IntOrString, KindVisitor, LabelSelector, LabelSelectorOperator,
+    LabelSelectorRequirement, Place, PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector,
+    extensions, gateway_api, kubernetes, mesh, networking, security, spec_json, takes_part, telemetry,
+    validate, visit_kind,
 };
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity};

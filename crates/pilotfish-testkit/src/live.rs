@@ -21,8 +21,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// When they cannot be written as YAML, which would be a defect.
 #[must_use]
 pub fn definitions() -> String {
-    use pilotfish_config::crd;
-    let definitions = crd::defined_kinds().into_iter().filter_map(crd::definition);
+    let definitions = pilotfish_crd::defined_kinds().into_iter().filter_map(pilotfish_crd::definition);
     let texts = definitions.map(|it| serde_saphyr::to_string(&it).expect("definitions are YAML"));
     texts.collect::<Vec<_>>().join("\n---\n")
 }

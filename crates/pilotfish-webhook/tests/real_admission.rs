@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use pilotfish_config::{Limits, crd, read};
+use pilotfish_config::{Limits, read};
 use pilotfish_model::Kind;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector};
@@ -125,7 +125,7 @@ impl Process {
 async fn cluster() -> Option<ApiServer> {
     let server = ApiServer::start(ApiServerOptions::default()).await?;
     for kind in [Kind::VirtualService, Kind::WorkloadEntry] {
-        server.apply(&serde_json::to_string(&crd::definition(kind).unwrap()).unwrap()).await;
+        server.apply(&serde_json::to_string(&pilotfish_crd::definition(kind).unwrap()).unwrap()).await;
     }
     server.apply(NAMESPACES).await;
     // A definition is established a moment before its kind is served.

@@ -1,6 +1,5 @@
 //! The table of kinds: which type each has, where in the object it is read from, and how it is completed and checked.
 
-use crate::crd::{Shape, trace};
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
 use crate::yaml::{Decoded, Mode, Node, decode};
@@ -10,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 /// Where in an object the content of a kind is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// In `spec` alone, as in Istio's kinds, where unknown fields are refused.
     Spec,
     /// The object as a whole, as in Kubernetes' kinds, where unknown fields are ignored.
@@ -94,12 +93,18 @@ pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: b
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
 }
 
-/// Where in its objects the content of a kind is, and the shape of its type.
-///
-/// # Errors
-/// When the type asks for something that the tracer does not know; a test tries every kind.
-pub(crate) fn shape(kind: Kind) -> Result<(Place, Shape), serde::de::value::Error> {
-    with_type!(kind, T => trace::<T>().map(|shape| (T::PLACE, shape)))
+/// What is done with the type of a kind that is only known at run time, see [`visit_kind`].
+pub trait KindVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Is called with the type that the content of the kind's objects is read into; `place` is where it is read from.
+    fn visit<T: DeserializeOwned>(self, place: Place) -> Self::Output;
+}
+
+/// Calls the visitor with the type of the kind.
+pub fn visit_kind<V: KindVisitor>(kind: Kind, visitor: V) -> V::Output {
+    with_type!(kind, T => visitor.visit::<T>(T::PLACE))
 }
 
 /// What is wrong with an object, wherever it came from.

@@ -16,5 +16,5 @@ pub use common::{
     Base64, Duration, IntOrString, LabelSelector, LabelSelectorOperator, LabelSelectorRequirement,
     PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector, takes_part,
 };
-pub use content::validate;
+pub use content::{KindVisitor, Place, validate, visit_kind};
 pub use json::spec_json;

@@ -435,7 +435,7 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
 }
 
 /// The field whose proto name was written: `trust_domain` for `trustDomain`.
-pub(crate) fn camel_case(
+fn camel_case(
     written: &str,
     mut fields: impl Iterator<Item = &'static str>,
 ) -> Option<&'static str> {

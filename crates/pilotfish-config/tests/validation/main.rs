@@ -14,7 +14,7 @@ mod stream_routes;
 mod telemetry;
 mod virtual_service;
 
-#[path = "../support/schema.rs"]
+#[path = "../../../pilotfish-crd/tests/support/schema.rs"]
 #[allow(dead_code, clippy::panic, reason = "shared with the tests of definitions")]
 mod schema;
 
@@ -65,7 +65,7 @@ fn refused_by_definition(document: &str) -> Option<String> {
     let object: serde_json::Value = schema::documents(document).into_iter().next()?;
     let (group, _) = object["apiVersion"].as_str()?.split_once('/')?;
     let kind = pilotfish_model::Kind::find(group, object["kind"].as_str()?)?;
-    let verdict = schema::submit(&pilotfish_config::crd::definition(kind)?, &object);
+    let verdict = schema::submit(&pilotfish_crd::definition(kind)?, &object);
     (!verdict.is_clean()).then(|| format!("{document}\n  is refused by the definition: {verdict:?}"))
 }
 

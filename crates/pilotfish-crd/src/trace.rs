@@ -4,7 +4,6 @@
 //! notes what is asked for and answers with any value. So the shape is by construction what the reader of files takes,
 //! and nothing has to be derived or declared a second time. Of a oneof, one field is answered in each pass.
 
-use crate::yaml::camel_case;
 use serde::de::value::Error;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Error as _, IntoDeserializer, Visitor};
 use std::cell::Cell;
@@ -194,9 +193,9 @@ fn alias_of<'a>(name: &str, fields: &'a [(&'static str, Shape)]) -> Option<&'a S
     if !is_alias(name) {
         return None;
     }
-    let names = fields.iter().map(|(name, _)| *name).filter(|name| !is_alias(name));
-    let field = camel_case(name, names)?;
-    fields.iter().find(|(name, _)| *name == field).map(|(_, shape)| shape)
+    let camel_case = name.replace('_', "");
+    let mut named = fields.iter().filter(|(field, _)| !is_alias(field));
+    named.find(|(field, _)| field.eq_ignore_ascii_case(&camel_case)).map(|(_, shape)| shape)
 }
 
 /// Whether a field has its proto name, which is only ever an alias.

@@ -7,8 +7,8 @@ mod mutate;
 mod schema;
 
 use mutate::{Change, changes};
-use pilotfish_config::crd::{defined_kinds, definition, served_versions};
 use pilotfish_config::{Limits, ReadFile, read};
+use pilotfish_crd::{defined_kinds, definition, served_versions};
 use pilotfish_model::Kind;
 use schema::{Verdict, not_structural, submit};
 use serde_json::Value;

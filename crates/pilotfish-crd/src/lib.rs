@@ -14,11 +14,11 @@ mod schema;
 mod status;
 mod trace;
 
-use crate::kinds::content::{Place, is_namespaced, shape};
+use pilotfish_config::{KindVisitor, Place, served, visit_kind};
 use pilotfish_model::Kind;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-pub(crate) use trace::{Shape, trace};
+use trace::{Shape, trace};
 
 /// Why a group without the approval of Kubernetes' maintainers may end in `.k8s.io`: the API server asks for an answer.
 const APPROVAL: (&str, &str) =
@@ -83,15 +83,26 @@ pub fn definition(kind: Kind) -> Option<Value> {
         "spec": {
             "group": group,
             "names": names,
-            "scope": if is_namespaced(kind) { "Namespaced" } else { "Cluster" },
+            "scope": if served(kind).is_some_and(|it| it.namespaced) { "Namespaced" } else { "Cluster" },
             "versions": versions.collect::<Vec<_>>(),
         },
     }))
 }
 
+/// Finds out where in its objects the content of a kind is, and the shape of its type.
+struct Trace;
+
+impl KindVisitor for Trace {
+    type Output = Result<(Place, Shape), serde::de::value::Error>;
+
+    fn visit<T: DeserializeOwned>(self, place: Place) -> Self::Output {
+        trace::<T>().map(|shape| (place, shape))
+    }
+}
+
 /// The schema of whole objects of a kind.
 fn object_schema(kind: Kind, description: &str) -> Result<Value, String> {
-    let (place, shape) = shape(kind).map_err(|error| error.to_string())?;
+    let (place, shape) = visit_kind(kind, Trace).map_err(|error| error.to_string())?;
     let mut schema = match place {
         Place::Object => schema::schema(&shape),
         Place::Spec | Place::Document => {
