@@ -32,6 +32,11 @@ pub fn defined_kinds() -> Vec<Kind> {
     kinds
 }
 
+/// The definitions of all kinds that have one, in the order of [`defined_kinds`].
+pub fn definitions() -> impl Iterator<Item = Value> {
+    defined_kinds().into_iter().filter_map(definition)
+}
+
 /// The versions of a kind that are served, the one that objects are stored in first; empty for kinds without a
 /// definition.
 #[must_use]
@@ -113,11 +118,7 @@ fn object_schema(kind: Kind, description: &str) -> Result<Value, String> {
     if let Some(status) = status::status(kind) {
         schema["properties"]["status"] = status;
     }
-    for (path, limit) in limits::limits(kind) {
-        if !limit.apply(path, &mut schema) {
-            return Err(format!("no field is at {path}"));
-        }
-    }
+    limits::apply(kind, &mut schema).map_err(|path| format!("no field is at {path}"))?;
     Ok(schema)
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// One limit on a field.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limit {
+enum Limit {
     /// These fields must be set.
     Required(&'static [&'static str]),
     /// At most one of these fields may be set.
@@ -46,8 +46,18 @@ const PERCENT: Limit = Range(0, 100);
 /// A port, or 0 where none is meant.
 const PORT_OR_NONE: Limit = Range(0, 65_535);
 
-const TARGETS: Limit = AtMostOne(&["selector", "targetRef", "targetRefs"]);
 const TARGET: Limit = Required(&["kind", "name"]);
+
+/// An object that means nothing without its `spec`.
+const SPEC: Limits = &[("", Required(&["spec"]))];
+
+/// A policy that is for a selection of workloads, or for objects that it names.
+const TARGETS: Limits = &[
+    ("spec", AtMostOne(&["selector", "targetRef", "targetRefs"])),
+    ("**.targetRef", TARGET),
+    ("**.targetRefs[]", TARGET),
+    ("spec.targetRefs", Items(0, 16)),
+];
 
 const DESTINATIONS: Limits = &[
     ("**.destination", Required(&["host"])),
@@ -82,7 +92,6 @@ const VIRTUAL_SERVICE: Limits = &[
 ];
 
 const DESTINATION_RULE: Limits = &[
-    ("", Required(&["spec"])),
     ("spec", Required(&["host"])),
     ("spec.host", NotEmpty),
     ("spec.subsets[]", Required(&["name"])),
@@ -117,7 +126,6 @@ const DESTINATION_RULE: Limits = &[
 ];
 
 const GATEWAY: Limits = &[
-    ("", Required(&["spec"])),
     ("spec", Required(&["servers"])),
     ("spec.servers", Items(1, MANY)),
     ("spec.servers[]", Required(&["hosts", "port"])),
@@ -130,7 +138,6 @@ const GATEWAY: Limits = &[
 ];
 
 const SERVICE_ENTRY: Limits = &[
-    ("", Required(&["spec"])),
     ("spec", Required(&["hosts"])),
     ("spec.hosts", Items(1, MANY)),
     ("spec.ports[]", Required(&["name", "number"])),
@@ -140,7 +147,6 @@ const SERVICE_ENTRY: Limits = &[
 ];
 
 const WORKLOAD_GROUP: Limits = &[
-    ("", Required(&["spec"])),
     ("spec", Required(&["template"])),
     ("spec.template.ports{}", PORT),
     ("spec.probe", AtMostOne(&["httpGet", "tcpSocket", "exec", "grpc"])),
@@ -160,14 +166,8 @@ const WORKLOAD_GROUP: Limits = &[
     ("spec.probe.exec.command", Items(1, MANY)),
 ];
 
-const AUTHORIZATION_POLICY: Limits = &[
-    ("spec", TARGETS),
-    ("**.targetRef", TARGET),
-    ("**.targetRefs[]", TARGET),
-    ("spec.targetRefs", Items(0, 16)),
-    ("spec.rules[].from[]", Required(&["source"])),
-    ("spec.rules[].to[]", Required(&["operation"])),
-];
+const AUTHORIZATION_POLICY: Limits =
+    &[("spec.rules[].from[]", Required(&["source"])), ("spec.rules[].to[]", Required(&["operation"]))];
 
 const PEER_AUTHENTICATION: Limits = &[(
     "spec.portLevelMtls",
@@ -175,10 +175,6 @@ const PEER_AUTHENTICATION: Limits = &[(
 )];
 
 const REQUEST_AUTHENTICATION: Limits = &[
-    ("spec", TARGETS),
-    ("**.targetRef", TARGET),
-    ("**.targetRefs[]", TARGET),
-    ("spec.targetRefs", Items(0, 16)),
     ("spec.jwtRules[]", Required(&["issuer"])),
     ("spec.jwtRules[].issuer", NotEmpty),
     ("spec.jwtRules[].fromHeaders[]", Required(&["name"])),
@@ -188,10 +184,6 @@ const REQUEST_AUTHENTICATION: Limits = &[
 ];
 
 const TELEMETRY: Limits = &[
-    ("spec", TARGETS),
-    ("**.targetRef", TARGET),
-    ("**.targetRefs[]", TARGET),
-    ("spec.targetRefs", Items(0, 16)),
     ("**.providers[]", Required(&["name"])),
     ("**.providers[].name", NotEmpty),
     ("spec.tracing[].randomSamplingPercentage", PERCENT),
@@ -199,12 +191,7 @@ const TELEMETRY: Limits = &[
 ];
 
 const WASM_PLUGIN: Limits = &[
-    ("", Required(&["spec"])),
     ("spec", Required(&["url"])),
-    ("spec", TARGETS),
-    ("**.targetRef", TARGET),
-    ("**.targetRefs[]", TARGET),
-    ("spec.targetRefs", Items(0, 16)),
     ("spec.url", NotEmpty),
     ("spec.sha256", Pattern("^([a-f0-9]{64})?$")),
     ("spec.match[].ports[].number", PORT),
@@ -214,7 +201,6 @@ const WASM_PLUGIN: Limits = &[
 ];
 
 const KUBERNETES_GATEWAY: Limits = &[
-    ("", Required(&["spec"])),
     ("spec", Required(&["gatewayClassName", "listeners"])),
     ("spec.gatewayClassName", NotEmpty),
     ("spec.listeners", Items(1, 64)),
@@ -224,6 +210,26 @@ const KUBERNETES_GATEWAY: Limits = &[
     ("spec.listeners[].port", PORT),
     ("spec.listeners[].tls.certificateRefs[]", Required(&["name"])),
     ("spec.listeners[].tls.certificateRefs[].name", NotEmpty),
+];
+
+const WORKLOAD_ENTRY: Limits = &[("spec.ports{}", PORT)];
+
+const SIDECAR: Limits = &[
+    ("spec.ingress[]", Required(&["port"])),
+    ("spec.ingress[].port", Required(&["number"])),
+    ("spec.ingress[].port.number", PORT),
+];
+
+const ENVOY_FILTER: Limits = &[("**.patch.value", FreeObject), ("spec.targetRefs[]", TARGET)];
+
+const PROXY_CONFIG: Limits = &[("spec.concurrency", AtLeast(0))];
+
+const GATEWAY_CLASS: Limits = &[("spec", Required(&["controllerName"])), ("spec", KeptText("description"))];
+
+const SERVICE_IMPORT: Limits = &[
+    ("spec.ports[]", Required(&["port"])),
+    ("spec.ports[].port", PORT),
+    ("spec", KeptText("sessionAffinity")),
 ];
 
 const ROUTES: Limits = &[
@@ -261,7 +267,6 @@ const HTTP_ROUTE: Limits = &[
 const GRPC_ROUTE: Limits = &[("**.matches[].headers[]", Required(&["name"]))];
 
 const REFERENCE_GRANT: Limits = &[
-    ("", Required(&["spec"])),
     ("spec", Required(&["from", "to"])),
     ("spec.from", Items(1, MANY)),
     ("spec.to", Items(1, MANY)),
@@ -271,58 +276,50 @@ const REFERENCE_GRANT: Limits = &[
     ("spec.to[].kind", NotEmpty),
 ];
 
-/// The limits on a kind's fields, by path: those that it shares with others, then its own.
-pub(super) fn limits(kind: Kind) -> impl Iterator<Item = &'static (&'static str, Limit)> {
-    let shared: &[Limits] = match kind {
-        Kind::VirtualService => &[DESTINATIONS],
-        Kind::HttpRoute | Kind::GrpcRoute => &[ROUTES, FILTERS],
-        Kind::TcpRoute | Kind::TlsRoute => &[ROUTES],
-        _ => &[],
-    };
-    shared.iter().copied().chain([own(kind)]).flatten()
-}
-
-fn own(kind: Kind) -> Limits {
+/// The limits on a kind's fields, by path: what it shares with other kinds, and its own.
+fn limits_of(kind: Kind) -> &'static [Limits] {
     match kind {
-        Kind::VirtualService => VIRTUAL_SERVICE,
-        Kind::DestinationRule => DESTINATION_RULE,
-        Kind::Gateway => GATEWAY,
-        Kind::ServiceEntry => SERVICE_ENTRY,
-        Kind::WorkloadEntry => &[("", Required(&["spec"])), ("spec.ports{}", PORT)],
-        Kind::WorkloadGroup => WORKLOAD_GROUP,
-        Kind::Sidecar => &[
-            ("spec.ingress[]", Required(&["port"])),
-            ("spec.ingress[].port", Required(&["number"])),
-            ("spec.ingress[].port.number", PORT),
-        ],
-        Kind::EnvoyFilter => &[("**.patch.value", FreeObject), ("spec.targetRefs[]", TARGET)],
-        Kind::ProxyConfig => &[("spec.concurrency", AtLeast(0))],
-        Kind::AuthorizationPolicy => AUTHORIZATION_POLICY,
-        Kind::PeerAuthentication => PEER_AUTHENTICATION,
-        Kind::RequestAuthentication => REQUEST_AUTHENTICATION,
-        Kind::Telemetry => TELEMETRY,
-        Kind::WasmPlugin => WASM_PLUGIN,
-        Kind::GatewayClass => &[
-            ("", Required(&["spec"])),
-            ("spec", Required(&["controllerName"])),
-            ("spec", KeptText("description")),
-        ],
-        Kind::KubernetesGateway => KUBERNETES_GATEWAY,
-        Kind::HttpRoute => HTTP_ROUTE,
-        Kind::GrpcRoute => GRPC_ROUTE,
-        Kind::ReferenceGrant => REFERENCE_GRANT,
-        Kind::ServiceImport => &[
-            ("spec.ports[]", Required(&["port"])),
-            ("spec.ports[].port", PORT),
-            ("spec", KeptText("sessionAffinity")),
-        ],
+        Kind::VirtualService => &[DESTINATIONS, VIRTUAL_SERVICE],
+        Kind::DestinationRule => &[SPEC, DESTINATION_RULE],
+        Kind::Gateway => &[SPEC, GATEWAY],
+        Kind::ServiceEntry => &[SPEC, SERVICE_ENTRY],
+        Kind::WorkloadEntry => &[SPEC, WORKLOAD_ENTRY],
+        Kind::WorkloadGroup => &[SPEC, WORKLOAD_GROUP],
+        Kind::Sidecar => &[SIDECAR],
+        Kind::EnvoyFilter => &[ENVOY_FILTER],
+        Kind::ProxyConfig => &[PROXY_CONFIG],
+        Kind::AuthorizationPolicy => &[TARGETS, AUTHORIZATION_POLICY],
+        Kind::PeerAuthentication => &[PEER_AUTHENTICATION],
+        Kind::RequestAuthentication => &[TARGETS, REQUEST_AUTHENTICATION],
+        Kind::Telemetry => &[TARGETS, TELEMETRY],
+        Kind::WasmPlugin => &[SPEC, TARGETS, WASM_PLUGIN],
+        Kind::GatewayClass => &[SPEC, GATEWAY_CLASS],
+        Kind::KubernetesGateway => &[SPEC, KUBERNETES_GATEWAY],
+        Kind::HttpRoute => &[ROUTES, FILTERS, HTTP_ROUTE],
+        Kind::GrpcRoute => &[ROUTES, FILTERS, GRPC_ROUTE],
+        Kind::TcpRoute | Kind::TlsRoute => &[ROUTES],
+        Kind::ReferenceGrant => &[SPEC, REFERENCE_GRANT],
+        Kind::ServiceImport => &[SERVICE_IMPORT],
         _ => &[],
     }
 }
 
+/// Writes the limits on a kind's fields into its schema.
+///
+/// # Errors
+/// With the path of a limit at which there is no field.
+pub(super) fn apply(kind: Kind, schema: &mut Value) -> Result<(), &'static str> {
+    for (path, limit) in limits_of(kind).iter().copied().flatten() {
+        if !limit.apply(path, schema) {
+            return Err(path);
+        }
+    }
+    Ok(())
+}
+
 impl Limit {
     /// Writes the limit to every field at `path`; whether there is one.
-    pub(super) fn apply(self, path: &str, schema: &mut Value) -> bool {
+    fn apply(self, path: &str, schema: &mut Value) -> bool {
         let steps = steps(path);
         match steps.split_first() {
             Some((&"**", rest)) => self.anywhere(rest, schema),

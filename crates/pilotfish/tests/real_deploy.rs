@@ -135,9 +135,7 @@ impl Cluster {
     /// Applies the definitions, the shop, these manifests of roles and then the others.
     async fn install(&self, roles: &[&str]) {
         self.server.apply(&manifest("namespace.yaml")).await;
-        for definition in pilotfish_crd::defined_kinds().into_iter().filter_map(pilotfish_crd::definition) {
-            self.server.apply(&definition.to_string()).await;
-        }
+        self.server.apply_definitions().await;
         self.server.apply(SHOP).await;
         for file in roles.iter().copied().chain(["deployment.yaml", "webhooks.yaml"]) {
             self.server.apply(&manifest(file)).await;

@@ -81,9 +81,7 @@ fn route(name: &str) -> String {
 
 async fn cluster() -> Option<ApiServer> {
     let server = ApiServer::start(ApiServerOptions::default()).await?;
-    for definition in pilotfish_crd::defined_kinds().into_iter().filter_map(pilotfish_crd::definition) {
-        server.apply(&definition.to_string()).await;
-    }
+    server.apply_definitions().await;
     server.apply(MESH).await;
     server.apply(CATALOG).await;
     Some(server)

@@ -435,10 +435,7 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
 }
 
 /// The field whose proto name was written: `trust_domain` for `trustDomain`.
-fn camel_case(
-    written: &str,
-    mut fields: impl Iterator<Item = &'static str>,
-) -> Option<&'static str> {
+fn camel_case(written: &str, mut fields: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let mut camel = String::with_capacity(written.len());
     let mut upper = false;
     for c in written.chars() {
