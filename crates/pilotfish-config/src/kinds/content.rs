@@ -88,6 +88,8 @@ macro_rules! with_type {
     };
 }
 
+pub(super) use with_type;
+
 /// Reads the content of an object of a kind, checks it, and gives the object when nothing is wrong with it.
 pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
