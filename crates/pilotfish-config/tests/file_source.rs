@@ -424,6 +424,40 @@ fn validation_counts_and_reports() {
     assert!(!summary.is_ok());
 }
 
+/// A source that has nowhere to put its first batch.
+fn blocked_source(dir: &Path) -> (RunningFileSource, mpsc::Receiver<SourceBatch>) {
+    let (sender, batches) = mpsc::channel(1);
+    sender.try_send(SourceBatch::default()).unwrap();
+    let source = FileSource::open(FileSourceSettings::new(vec![dir.to_owned()])).unwrap();
+    (source.spawn(sender).unwrap(), batches)
+}
+
+#[test]
+fn a_batch_waits_for_room_in_the_channel() {
+    let dir = folder();
+    let (_source, mut batches) = blocked_source(dir.path());
+    assert!(batches.blocking_recv().unwrap().is_empty(), "what filled the channel");
+    assert!(matches!(batches.blocking_recv().unwrap().events[..], [SourceEvent::Listed]));
+}
+
+#[test]
+fn a_source_ends_also_while_the_channel_is_full() {
+    let dir = folder();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for stop in [true, false] {
+        let (mut source, batches) = blocked_source(dir.path());
+        let mut batches = Some(batches);
+        if stop {
+            source.stop();
+        } else {
+            batches = None;
+        }
+        let ended = async { tokio::time::timeout(Duration::from_secs(20), source.ended()).await };
+        assert_eq!(runtime.block_on(ended), Ok(true), "stopped: {stop}");
+        drop(batches);
+    }
+}
+
 #[test]
 fn a_source_that_is_stopped_ends() {
     let dir = folder();

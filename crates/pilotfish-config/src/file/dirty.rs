@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// Paths that are remembered one by one.
 const MOST: usize = 8_192;
@@ -39,6 +40,8 @@ impl Changes {
 pub(super) struct Dirty {
     changes: Mutex<Changes>,
     noticed: Condvar,
+    /// Wakes who awaits [`Dirty::stopped`].
+    stopping: Notify,
 }
 
 impl Dirty {
@@ -73,13 +76,18 @@ impl Dirty {
     pub(super) fn stop(&self) {
         self.lock().stop = true;
         self.noticed.notify_all();
+        self.stopping.notify_one();
     }
 
-    /// Waits a little for a request to end; tells whether there is one.
-    pub(super) fn stopped_within(&self, time: Duration) -> bool {
-        let waiting = |changes: &mut Changes| !changes.stop;
-        let result = self.noticed.wait_timeout_while(self.lock(), time, waiting);
-        result.unwrap_or_else(PoisonError::into_inner).0.stop
+    fn is_stopped(&self) -> bool {
+        self.lock().stop
+    }
+
+    /// Waits for a request to end. Only the source's thread may wait: a request wakes one waiter.
+    pub(super) async fn stopped(&self) {
+        while !self.is_stopped() {
+            self.stopping.notified().await;
+        }
     }
 
     /// Waits for changes until `deadline`; collects a burst until no new path comes for `quiet`, at most for `ceiling`.
@@ -140,8 +148,9 @@ mod tests {
             let dirty = dirty.clone();
             move || {
                 let patience = Instant::now() + Duration::from_secs(30);
-                while !dirty.stopped_within(Duration::from_micros(200)) && Instant::now() < patience {
+                while !dirty.is_stopped() && Instant::now() < patience {
                     dirty.note(written(Path::new("/log")));
+                    thread::park_timeout(Duration::from_micros(200));
                 }
                 Instant::now() < patience
             }

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::oneshot;
+use tokio::runtime::{self, Runtime};
+use tokio::sync::{mpsc, oneshot};
 
 /// What to read, and when.
 #[derive(Clone, Debug)]
@@ -134,8 +134,10 @@ impl FileSource {
     pub fn spawn(self, batches: mpsc::Sender<SourceBatch>) -> Result<RunningFileSource, OpenError> {
         let dirty = self.dirty.clone();
         let (done, ended) = oneshot::channel();
+        // Drives nothing but the sending of batches.
+        let runtime = runtime::Builder::new_current_thread().build().map_err(OpenError::Thread)?;
         let body = move || {
-            self.run(&batches);
+            self.run(&runtime, &batches);
             drop(done);
         };
         let builder = thread::Builder::new().name("pilotfish-files".to_owned());
@@ -143,9 +145,9 @@ impl FileSource {
         Ok(RunningFileSource { dirty, ended, thread: Some(thread) })
     }
 
-    fn run(mut self, batches: &mpsc::Sender<SourceBatch>) {
+    fn run(mut self, runtime: &Runtime, batches: &mpsc::Sender<SourceBatch>) {
         let first = std::mem::take(&mut self.first);
-        if !self.deliver(first, batches) {
+        if !self.deliver(first, runtime, batches) {
             return;
         }
         let mut rescan = Instant::now() + self.looker.rescan_interval(self.timing.rescan);
@@ -161,24 +163,21 @@ impl FileSource {
                 rescan = now + self.looker.rescan_interval(self.timing.rescan);
             }
             let batch = self.looker.look(changes, now, SystemTime::now());
-            if !batch.is_empty() && !self.deliver(batch, batches) {
+            if !batch.is_empty() && !self.deliver(batch, runtime, batches) {
                 return;
             }
         }
     }
 
     /// Waits while the channel is full; gives false when the source is to end.
-    fn deliver(&self, mut batch: SourceBatch, batches: &mpsc::Sender<SourceBatch>) -> bool {
-        loop {
-            match batches.try_send(batch) {
-                Ok(()) => return true,
-                Err(TrySendError::Closed(_)) => return false,
-                Err(TrySendError::Full(back)) => batch = back,
+    fn deliver(&self, batch: SourceBatch, runtime: &Runtime, batches: &mpsc::Sender<SourceBatch>) -> bool {
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                sent = batches.send(batch) => sent.is_ok(),
+                () = self.dirty.stopped() => false,
             }
-            if self.dirty.stopped_within(Duration::from_millis(5)) {
-                return false;
-            }
-        }
+        })
     }
 }
 
