@@ -284,6 +284,55 @@ fn a_folder_that_vanishes_keeps_everything_until_it_is_back() {
     consumer.until_hosts(&[("a", "three"), ("b", "two")]);
 }
 
+/// What can be done to a folder so that it is there no longer.
+type Loss = fn(&Path);
+
+#[test]
+fn a_folder_that_cannot_be_read_keeps_everything_while_others_change() {
+    let losses: [Loss; 3] = [
+        |_| {},
+        |root| put(root, "a file"),
+        // A link that leads to itself: there, and not to be looked at.
+        |root| std::os::unix::fs::symlink(root, root).unwrap(),
+    ];
+    for loss in losses {
+        let dir = folder();
+        let (root, other) = (dir.path().join("config"), dir.path().join("other"));
+        for (folder, name) in [(&root, "a"), (&other, "b")] {
+            fs::create_dir(folder).unwrap();
+            put(folder.join("x.yaml"), &route(name, "one"));
+        }
+        let mut consumer = Consumer::of(vec![root.clone(), other.clone()]);
+        fs::remove_dir_all(&root).unwrap();
+        loss(&root);
+        consumer.until("a failure", |consumer| consumer.failed.is_some());
+        // Its file went later than those of the root, so whatever comes of them has come by then.
+        fs::remove_file(other.join("x.yaml")).unwrap();
+        consumer.until_hosts(&[("a", "one")]);
+        assert!(consumer.problems.reports.is_empty(), "{:?}", consumer.problems);
+        let _ = fs::remove_file(&root);
+        fs::create_dir(&root).unwrap();
+        put(root.join("y.yaml"), &route("c", "two"));
+        consumer.until_hosts(&[("c", "two")]);
+        consumer.until("recovery", |consumer| consumer.failed.is_none());
+    }
+}
+
+#[test]
+fn a_file_whose_folder_vanishes_keeps_its_objects() {
+    let dir = folder();
+    let (gone, other) = (dir.path().join("gone"), dir.path().join("other"));
+    for (folder, name) in [(&gone, "a"), (&other, "b")] {
+        fs::create_dir(folder).unwrap();
+        put(folder.join("x.yaml"), &route(name, "one"));
+    }
+    let mut consumer = Consumer::of(vec![gone.join("x.yaml"), other.join("x.yaml")]);
+    fs::remove_dir_all(&gone).unwrap();
+    consumer.until("a failure", |consumer| consumer.failed.is_some());
+    fs::remove_file(other.join("x.yaml")).unwrap();
+    consumer.until_hosts(&[("a", "one")]);
+}
+
 #[test]
 fn single_files_and_mesh_files_are_watched() {
     let dir = folder();

@@ -48,6 +48,20 @@ impl Root {
         name.display().to_string().into()
     }
 
+    /// Why the root as a whole cannot be looked at now. Then nothing can be told of its files: they are not gone, and
+    /// what was read of them stays. A file that was named is gone when its folder is there without it.
+    fn unreadable(&self) -> Option<String> {
+        let error = match fs::metadata(&self.path) {
+            Ok(meta) if self.is_folder && meta.is_dir() => fs::read_dir(&self.path).err()?,
+            Ok(meta) if !self.is_folder && meta.is_file() => return None,
+            Ok(_) => return Some(format!("{} is no longer what it was at the start", self.named.display())),
+            Err(error) if self.is_folder || error.kind() != io::ErrorKind::NotFound => error,
+            Err(_) if self.path.parent().is_some_and(Path::is_dir) => return None,
+            Err(error) => error,
+        };
+        Some(format!("{}: {error}", self.named.display()))
+    }
+
     fn holds(&self, path: &Path) -> bool {
         if self.is_folder { path.starts_with(&self.path) } else { path == self.path }
     }
@@ -185,25 +199,21 @@ impl Looker {
 
     fn walk(&self) -> (Found, Option<String>) {
         let mut found = Found::default();
-        let mut failure = None;
+        let mut failures = Vec::new();
         for root in &self.roots {
-            match fs::metadata(&root.path) {
-                Ok(meta) if root.is_folder && meta.is_dir() => walk(&root.path, &mut found),
-                Ok(meta) if !root.is_folder && meta.is_file() => found.file(&root.path, &meta),
-                Ok(_) => {
-                    failure = Some(format!("{} is no longer what it was at the start", root.named.display()))
-                }
-                Err(error) if root.is_folder => failure = Some(format!("{}: {error}", root.named.display())),
-                Err(_) => {}
+            match root.unreadable() {
+                Some(failure) => failures.push(failure),
+                None if root.is_folder => walk(&root.path, &mut found),
+                None => fs::metadata(&root.path).iter().for_each(|meta| found.file(&root.path, meta)),
             }
         }
-        (found, failure)
+        (found, (!failures.is_empty()).then(|| failures.join("; ")))
     }
 
     /// Whether a file that was not found may still be there: its root or folder could not be looked at.
     fn is_hidden_by(&self, path: &Path, found: &Found, failure: bool) -> bool {
-        let lost_root = failure
-            && self.roots.iter().any(|root| root.is_folder && root.holds(path) && !root.path.is_dir());
+        let lost_root =
+            failure && self.roots.iter().any(|root| root.holds(path) && root.unreadable().is_some());
         lost_root || found.unreadable.keys().any(|unreadable| path.starts_with(unreadable))
     }
 
@@ -236,17 +246,20 @@ impl Looker {
         move |path| {
             let root = root_of(roots, path)?;
             let (name, role) = (root.name_of(path), root.role);
-            if path.is_dir() {
-                return Some(FoundFile { name, role, content: FoundContent::Folder });
-            }
-            let (content, signature) = read_file(path, limits.file_bytes);
-            let content = match content {
-                FileContent::Bytes(_) if signature.is_some() && known.get(path) == Some(&signature) => {
+            let content = match read_file(path, limits.file_bytes) {
+                (FileContent::Bytes(_), signature)
+                    if signature.is_some() && known.get(path) == Some(&signature) =>
+                {
                     FoundContent::Unchanged
                 }
-                FileContent::Bytes(bytes) => FoundContent::Read(state.read(&name, role, &bytes), signature),
-                FileContent::Absent => FoundContent::Absent,
-                other => FoundContent::Other(other, signature),
+                (FileContent::Bytes(bytes), signature) => {
+                    FoundContent::Read(state.read(&name, role, &bytes), signature)
+                }
+                // The source fails as a whole; once the root is back, everything is looked at.
+                _ if root.unreadable().is_some() => FoundContent::Unchanged,
+                _ if path.is_dir() => FoundContent::Folder,
+                (FileContent::Absent, _) => FoundContent::Absent,
+                (other, signature) => FoundContent::Other(other, signature),
             };
             Some(FoundFile { name, role, content })
         }
