@@ -6,7 +6,7 @@ use crate::kinds::content::read_object;
 use crate::path::FieldPath;
 use crate::problem::Problem;
 use crate::yaml::{Loaded, Node, load};
-use pilotfish_model::{Kind, Object, ObjectKey, ObjectMeta};
+use pilotfish_model::{Kind, ObjectKey, ObjectMeta};
 
 /// Which of the two a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,15 +110,5 @@ fn document(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node, offse
     match decoded.value {
         Some(object) => read.objects.push(ReadObject { object, document: 1, line, warnings: problems }),
         None => read.refused.push(Refused { key: Some(which.key()), document: 1, line, problems }),
-    }
-}
-
-/// Mesh config or networks when no file is given: Istio's defaults.
-#[must_use]
-pub fn default_mesh_object(which: MeshFile) -> Object {
-    let meta = ObjectMeta::of(which.key());
-    match which {
-        MeshFile::Config => Object::new(meta, crate::mesh::MeshConfig::default()),
-        MeshFile::Networks => Object::new(meta, crate::mesh::MeshNetworks::default()),
     }
 }

@@ -10,4 +10,4 @@ mod timestamp;
 pub use documents::{ReadFile, ReadObject, Refused, read};
 pub use limits::Limits;
 pub use live::{Served, read_live, served};
-pub use mesh_file::{MeshFile, default_mesh_object, read_mesh_file};
+pub use mesh_file::{MeshFile, read_mesh_file};
