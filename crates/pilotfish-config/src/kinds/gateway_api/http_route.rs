@@ -1,6 +1,6 @@
 //! HTTPRoute.
 
-use super::{ParentReference, RouteFilter};
+use super::{HttpBackendRef, ParentReference, RouteFilter};
 use crate::Duration;
 use crate::kinds::message::{kind, message};
 use serde::{Deserialize, Serialize};
@@ -97,33 +97,6 @@ pub struct HttpPathMatch {
 impl Default for HttpPathMatch {
     fn default() -> Self {
         Self { r#type: PathMatchType::PathPrefix, value: "/".to_owned() }
-    }
-}
-
-/// A backend with filters of its own.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct HttpBackendRef {
-    pub group: String,
-    pub kind: String,
-    pub name: String,
-    pub namespace: Option<String>,
-    pub port: Option<u16>,
-    pub weight: u32,
-    pub filters: Vec<RouteFilter>,
-}
-
-impl Default for HttpBackendRef {
-    fn default() -> Self {
-        Self {
-            group: String::new(),
-            kind: "Service".to_owned(),
-            name: String::new(),
-            namespace: None,
-            port: None,
-            weight: 1,
-            filters: Vec::new(),
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! References between objects, and ReferenceGrant.
 
-use super::HttpBackendRef;
+use super::RouteFilter;
 use crate::kinds::message::{kind, message};
 use serde::{Deserialize, Serialize};
 
@@ -34,54 +34,6 @@ impl Default for ParentReference {
     }
 }
 
-/// A port of a Service.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct BackendObjectReference {
-    pub group: String,
-    pub kind: String,
-    pub name: String,
-    pub namespace: Option<String>,
-    pub port: Option<u16>,
-}
-
-impl Default for BackendObjectReference {
-    fn default() -> Self {
-        Self {
-            group: String::new(),
-            kind: "Service".to_owned(),
-            name: String::new(),
-            namespace: None,
-            port: None,
-        }
-    }
-}
-
-/// A port of a Service with its share of the requests.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct BackendRef {
-    pub group: String,
-    pub kind: String,
-    pub name: String,
-    pub namespace: Option<String>,
-    pub port: Option<u16>,
-    pub weight: u32,
-}
-
-impl Default for BackendRef {
-    fn default() -> Self {
-        Self {
-            group: String::new(),
-            kind: "Service".to_owned(),
-            name: String::new(),
-            namespace: None,
-            port: None,
-            weight: 1,
-        }
-    }
-}
-
 /// What all references to backends have: where one leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend<'a> {
@@ -92,10 +44,36 @@ pub struct Backend<'a> {
     pub port: Option<u16>,
 }
 
-macro_rules! backend_of {
-    ($($reference:ty),*) => {$(
-        impl<'a> From<&'a $reference> for Backend<'a> {
-            fn from(reference: &'a $reference) -> Self {
+/// Declares references to backends: the fields of [`Backend`], and for each type its own with their defaults.
+macro_rules! backend_references {
+    ($($(#[$meta:meta])* pub struct $name:ident { $(pub $field:ident: $type:ty = $default:expr,)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Deserialize, Serialize)]
+        #[serde(default, rename_all = "camelCase")]
+        pub struct $name {
+            pub group: String,
+            pub kind: String,
+            pub name: String,
+            pub namespace: Option<String>,
+            pub port: Option<u16>,
+            $(pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self {
+                    group: String::new(),
+                    kind: "Service".to_owned(),
+                    name: String::new(),
+                    namespace: None,
+                    port: None,
+                    $($field: $default,)*
+                }
+            }
+        }
+
+        impl<'a> From<&'a $name> for Backend<'a> {
+            fn from(reference: &'a $name) -> Self {
                 Self {
                     group: &reference.group,
                     kind: &reference.kind,
@@ -108,7 +86,24 @@ macro_rules! backend_of {
     )*};
 }
 
-backend_of!(BackendObjectReference, BackendRef, HttpBackendRef);
+backend_references! {
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendObjectReference {}
+
+/// A port of a Service with its share of the requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendRef {
+    pub weight: u32 = 1,
+}
+
+/// A backend of HTTP or gRPC requests, with filters of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpBackendRef {
+    pub weight: u32 = 1,
+    pub filters: Vec<RouteFilter> = Vec::new(),
+}
+}
 
 /// A Secret, usually.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -26,13 +26,7 @@ pub(super) fn check(route: &HttpRoute, context: Context, at: &Path<'_>, checker:
     shape(route, context, at, checker);
     each(&route.r#match, &at.field("match"), checker, |value, at, checker| {
         http_match::check(value, context.for_gateways, at, checker);
-        let source = Source {
-            port: value.port,
-            labels: &value.source_labels,
-            namespace: &value.source_namespace,
-            gateways: &value.gateways,
-        };
-        source.check(at, checker);
+        Source::from(value).check(at, checker);
     });
     if let Some(value) = &route.headers {
         headers(value, &at.field("headers"), checker);

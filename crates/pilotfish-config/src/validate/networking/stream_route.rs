@@ -1,7 +1,9 @@
 //! Routes of TCP and TLS connections in a VirtualService.
 
 use super::virtual_service::{gateways, host_problem, required_destination, weights};
-use crate::networking::{L4MatchAttributes, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute};
+use crate::networking::{
+    HttpMatchRequest, L4MatchAttributes, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute,
+};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::validate::fields::names::{self, HostSet, each, is_dns_label, is_ip, quoted};
@@ -15,13 +17,7 @@ pub(super) fn tcp(route: &TcpRoute, at: &Path<'_>, checker: &mut Checker) {
         if !value.source_subnet.is_empty() {
             names::ip_or_cidr(&value.source_subnet, &at.field("sourceSubnet"), checker);
         }
-        let source = Source {
-            port: value.port,
-            labels: &value.source_labels,
-            namespace: &value.source_namespace,
-            gateways: &value.gateways,
-        };
-        source.check(at, checker);
+        Source::from(value).check(at, checker);
     });
     destinations(&route.route, &at.field("route"), checker);
 }
@@ -47,13 +43,7 @@ pub(super) fn tls(
         each(&value.destination_subnets, &at.field("destinationSubnets"), checker, |subnet, at, checker| {
             names::ip_or_cidr(subnet, at, checker);
         });
-        let source = Source {
-            port: value.port,
-            labels: &value.source_labels,
-            namespace: &value.source_namespace,
-            gateways: &value.gateways,
-        };
-        source.check(at, checker);
+        Source::from(value).check(at, checker);
     });
     destinations(&route.route, &at.field("route"), checker);
 }
@@ -70,13 +60,30 @@ fn sni_host(host: &str, hosts: &HostSet<'_>, for_gateways: bool, at: &Path<'_>, 
     }
 }
 
-/// Where a connection or a request comes from.
+/// What all matches have: where a connection or a request comes from.
 pub(super) struct Source<'a> {
-    pub(super) port: u32,
-    pub(super) labels: &'a BTreeMap<String, String>,
-    pub(super) namespace: &'a str,
-    pub(super) gateways: &'a [String],
+    port: u32,
+    labels: &'a BTreeMap<String, String>,
+    namespace: &'a str,
+    gateways: &'a [String],
 }
+
+macro_rules! source_of {
+    ($($attributes:ty),*) => {$(
+        impl<'a> From<&'a $attributes> for Source<'a> {
+            fn from(attributes: &'a $attributes) -> Self {
+                Self {
+                    port: attributes.port,
+                    labels: &attributes.source_labels,
+                    namespace: &attributes.source_namespace,
+                    gateways: &attributes.gateways,
+                }
+            }
+        }
+    )*};
+}
+
+source_of!(HttpMatchRequest, L4MatchAttributes, TlsMatchAttributes);
 
 impl Source<'_> {
     pub(super) fn check(&self, at: &Path<'_>, checker: &mut Checker) {
