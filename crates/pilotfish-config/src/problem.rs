@@ -85,7 +85,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Problems of each severity that are kept for one object. More help nobody, and an object may have millions.
+/// The most problems of each severity that are kept for one object. Nobody reads more, and an object may have millions.
 pub(crate) const MOST_PROBLEMS: usize = 100;
 
 /// Collects problems during a check.

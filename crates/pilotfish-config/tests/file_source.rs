@@ -20,7 +20,7 @@ fn route(name: &str, host: &str) -> String {
     )
 }
 
-/// A consumer that keeps what the source said.
+/// A consumer that keeps what the source sent.
 struct Consumer {
     batches: mpsc::Receiver<SourceBatch>,
     _source: RunningFileSource,
@@ -120,7 +120,7 @@ fn put(path: impl AsRef<Path>, text: &str) {
 fn edits_additions_and_removals_come_through() {
     let dir = folder();
     put(dir.path().join("a.yaml"), &route("a", "one"));
-    put(dir.path().join("notes.txt"), "not looked at");
+    put(dir.path().join("notes.txt"), "not read");
     put(dir.path().join(".hidden.yaml"), &route("hidden", "one"));
     let mut consumer = Consumer::of(vec![dir.path().to_owned()]);
     consumer.until_hosts(&[("a", "one")]);
@@ -292,7 +292,7 @@ fn a_folder_that_cannot_be_read_keeps_everything_while_others_change() {
     let losses: [Loss; 3] = [
         |_| {},
         |root| put(root, "a file"),
-        // A link that leads to itself: there, and not to be looked at.
+        // A link that leads to itself: there, and not to be read.
         |root| std::os::unix::fs::symlink(root, root).unwrap(),
     ];
     for loss in losses {
@@ -428,7 +428,7 @@ fn a_broken_mesh_file_changes_nothing_until_it_is_mended() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_found_by_looking() {
+fn what_cannot_be_watched_is_found_by_scanning() {
     let dir = folder();
     let mut settings = FileSourceSettings::new(vec![dir.path().to_owned()]);
     settings.timing.rescan = Duration::from_millis(20);
@@ -442,7 +442,7 @@ fn what_cannot_be_watched_is_found_by_looking() {
 }
 
 #[test]
-fn what_is_wrong_at_the_start_is_said() {
+fn what_is_wrong_at_the_start_is_reported() {
     let dir = folder();
     let missing = dir.path().join("nowhere");
     let error = FileSource::open(FileSourceSettings::new(vec![missing.clone()])).err().unwrap();

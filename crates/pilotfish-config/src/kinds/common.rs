@@ -35,7 +35,7 @@ impl Duration {
     /// Reads the form of Go's `time.ParseDuration`: numbers with the units `h`, `m`, `s`, `ms`, `us`, `ns`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the text.
+    /// What is wrong with the text, in one sentence.
     pub fn parse(text: &str) -> Result<Self, String> {
         let written = shorten(text);
         let wrong = || format!("{written:?} is not a duration, write it like 5s, 1.5s, 100ms or 1h30m");

@@ -41,7 +41,7 @@ pub struct ReadObject {
 /// An object or a document that could not be taken.
 #[derive(Debug)]
 pub struct Refused {
-    /// Which object, where that can be told.
+    /// Which object, where that could be read.
     pub key: Option<ObjectKey>,
     /// The document in the file, counted from 1.
     pub document: u32,

@@ -9,7 +9,7 @@ use crate::yaml::Node;
 use pilotfish_model::Kind;
 use std::sync::Arc;
 
-/// Reads one object of that kind from its JSON. `origin` says where it came from, for messages: the cluster's name.
+/// Reads one object of that kind from its JSON. `origin` is where it came from, for messages: the cluster's name.
 ///
 /// Only what Pilotfish reads is kept; `managedFields` and the like are dropped while the text is taken apart.
 ///

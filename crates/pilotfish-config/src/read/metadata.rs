@@ -72,12 +72,12 @@ fn key(kind: Kind, namespace: &str, name: &str) -> Option<ObjectKey> {
         (true, "") => "default",
         (true, namespace) => namespace,
     };
-    // Names that no object can have are in messages about it, but need not be told apart.
+    // Names that no object can have stand in messages about it, but identify nothing.
     let wrong = |text: &str| text.len() > 253 || text.contains(char::is_control);
     (!name.is_empty() && !wrong(name) && !wrong(namespace)).then(|| ObjectKey::new(kind, namespace, name))
 }
 
-/// The key, so far as it can be told, of an object whose metadata is wrong elsewhere.
+/// The key, as far as it can be read, of an object whose metadata is wrong elsewhere.
 fn key_of_broken(kind: Kind, metadata: &Node) -> Option<ObjectKey> {
     let text = |name| metadata.get(name).and_then(Node::text).unwrap_or_default();
     key(kind, text("namespace"), text("name"))

@@ -2,7 +2,7 @@
 //!
 //! A status is wanted without times and generations. [`Status::merged`] puts it into the status that an API server has: what is
 //! there and belongs to other controllers stays where it is, and a condition keeps its `lastTransitionTime` for as long as its
-//! `status` is the same. What would say the same as before is not written at all.
+//! `status` is the same. A status that would stay the same is not written at all.
 
 use crate::gateway_api::{GatewayAddress, ParentReference, RouteGroupKind};
 use crate::kubernetes::LoadBalancerIngress;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// The controllers whose entries in `status.parents` are ours: the name under which Istio is known, and our own.
 pub const CONTROLLERS: [&str; 2] = ["istio.io/gateway-controller", "pilotfish.io/gateway-controller"];
 
-/// Whose Gateways and routes are told how they are: where istiod runs beside us, each tells its own.
+/// The controllers whose Gateways and routes get a status from us: where istiod runs beside us, each serves its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Controllers {
     /// Those of both names.
@@ -57,7 +57,7 @@ impl Controllers {
     }
 }
 
-/// What an object's status is to say.
+/// The status that an object is to have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
     /// Of a GatewayClass.
@@ -82,7 +82,7 @@ pub enum Status {
     Ingress(Vec<LoadBalancerIngress>),
     /// Of an object of Istio.
     Istio {
-        /// What is wrong with it; nothing is said of objects with which nothing ever was. `None` leaves what is there.
+        /// What is wrong with it; an object with which nothing ever was wrong gets no condition. `None` leaves what is there.
         messages: Option<Vec<Message>>,
         /// The addresses of a ServiceEntry's hosts. `None` leaves what is there.
         addresses: Option<Vec<HostAddress>>,
@@ -123,7 +123,7 @@ pub struct ListenerStatus {
 pub struct ParentStatus {
     /// The parent, as the route names it.
     pub parent: ParentReference,
-    /// Who says so: one of [`CONTROLLERS`].
+    /// Who writes it: one of [`CONTROLLERS`].
     pub controller: &'static str,
     /// Its conditions.
     pub conditions: Vec<Condition>,
@@ -131,7 +131,7 @@ pub struct ParentStatus {
 
 /// The condition of Istio's kinds about what is wrong with an object itself.
 const PASSED_ANALYSIS: &str = "PassedAnalysis";
-/// Messages that are told; more are counted.
+/// The most messages that are written out; the others are counted.
 const MOST_MESSAGES: usize = 10;
 
 /// Something that is wrong with an object of Istio.
@@ -175,7 +175,7 @@ impl Condition {
         Self { r#type, status: false, reason, message: message.into() }
     }
 
-    /// Whether a stored condition says the same.
+    /// Whether a stored condition is the same.
     fn is(&self, stored: &Value, generation: i64) -> bool {
         stored["status"] == self.word()
             && stored["reason"] == self.reason
@@ -183,7 +183,7 @@ impl Condition {
             && stored["observedGeneration"].as_i64().unwrap_or(0) == generation
     }
 
-    /// The message, as far as it is told.
+    /// The message, cut to its greatest length.
     fn text(&self) -> &str {
         match self.message.char_indices().nth(LONGEST_MESSAGE) {
             Some((end, _)) => self.message.get(..end).unwrap_or_default(),
@@ -197,7 +197,7 @@ impl Condition {
 }
 
 impl Status {
-    /// The status to store in place of `stored`; `None` when that says the same already. `now` is the time as RFC 3339.
+    /// The status to store in place of `stored`; `None` when that is the same already. `now` is the time as RFC 3339.
     #[must_use]
     pub fn merged(&self, stored: &Value, generation: i64, now: &str) -> Option<Value> {
         let mut status = stored.as_object().cloned().unwrap_or_default();
@@ -359,7 +359,7 @@ impl Times<'_> {
         let before = list(stored).iter().find(|listener| listener["name"] == wanted.name.as_str());
         let kind = |kind: &RouteGroupKind| json!({"group": kind.group, "kind": kind.kind});
         let conditions = before.map_or(&Value::Null, |before| &before["conditions"]);
-        // What else there is of the listener was said by somebody else.
+        // Whatever else the listener has was written by another controller.
         let mut listener = before.and_then(Value::as_object).cloned().unwrap_or_default();
         put(&mut listener, "name", json!(wanted.name));
         put(&mut listener, "attachedRoutes", json!(wanted.attached_routes));

@@ -88,7 +88,7 @@ fn next_document<'a>(
 struct Open {
     line: u32,
     anchor: usize,
-    /// How many nodes there were when it began: tells its size when it ends.
+    /// How many nodes there were when it began, from which its size follows when it ends.
     nodes_before: usize,
     content: Content,
 }

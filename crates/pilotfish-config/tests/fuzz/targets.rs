@@ -106,10 +106,10 @@ pub(crate) fn values(bytes: &[u8]) {
     }
 }
 
-/// Files that change: what is told to be there is what is there, and a file that comes back as it was changes nothing.
+/// Files that change: what is reported is what is there, and a file that comes back as it was changes nothing.
 pub(crate) fn file_state(bytes: &[u8]) {
     let mut state = FileState::new(limits());
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let (first, second) = bytes.split_at(bytes.len() / 2);
     for (path, content) in
         [("a.yaml", bytes), ("b.yaml", first), ("a.yaml", second), ("b.yaml", bytes), ("a.yaml", bytes)]
@@ -126,12 +126,12 @@ pub(crate) fn file_state(bytes: &[u8]) {
             assert!(round == 0 || events.is_empty(), "nothing changed: {events:?}");
             for event in events {
                 match event {
-                    SourceEvent::Apply(object) => drop(told.insert(object.key().clone())),
-                    SourceEvent::Delete(key) => assert!(told.remove(&key), "{key} was there"),
+                    SourceEvent::Apply(object) => drop(reported.insert(object.key().clone())),
+                    SourceEvent::Delete(key) => assert!(reported.remove(&key), "{key} was there"),
                     other => panic!("{other:?}"),
                 }
             }
-            assert!(told.iter().eq(state.objects().keys()));
+            assert!(reported.iter().eq(state.objects().keys()));
         }
     }
 }

@@ -19,14 +19,14 @@ use pilotfish_model::{Kind, ObjectMeta};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// Annotations of kinds on which nothing looks at them: the same empty map for all objects.
+/// The annotations of kinds on which nothing reads them: the same empty map for all objects.
 fn no_annotations() -> Arc<BTreeMap<String, String>> {
     static NONE: LazyLock<Arc<BTreeMap<String, String>>> = LazyLock::new(Arc::default);
     NONE.clone()
 }
 
-/// Drops of an object's metadata what nothing looks at in the kinds of which large clusters have very many. Only a Pod's first owner
-/// says anything.
+/// Drops the metadata that nothing reads of the kinds of which large clusters have very many. Of owners, only a Pod's first
+/// one is read.
 fn trim(meta: &mut ObjectMeta) {
     meta.annotations = no_annotations();
     meta.uid = Arc::default();

@@ -10,7 +10,7 @@ kind! {
 }
 
 message! {
-/// Says that the Service of the same name is known in every cluster.
+/// Makes the Service of the same name known in every cluster.
 pub struct ServiceExport {}
 
 /// A Service that other clusters export.

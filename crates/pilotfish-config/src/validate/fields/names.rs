@@ -73,7 +73,7 @@ pub(in crate::validate) fn fqdn(text: &str, at: &Path<'_>, checker: &mut Checker
     }
 }
 
-/// A DNS name, perhaps with a wildcard in front; tells whether it is one.
+/// A DNS name, perhaps with a wildcard in front; gives whether it is one.
 pub(in crate::validate) fn wildcard_host(text: &str, at: &Path<'_>, checker: &mut Checker) -> bool {
     let problem = wildcard_problem(text);
     if let Some(why) = &problem {

@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What follows `(?`; tells whether a group begins there, or only flags are set.
+    /// What follows `(?`; gives whether a group begins there, or only flags are set.
     fn group_kind(&mut self) -> Step<bool> {
         let unknown = |rest: &str| {
             let text: String = rest.chars().take(2).collect();
@@ -207,7 +207,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `\d`, `\pL` and the like after the `\`; tells whether there is one.
+    /// `\d`, `\pL` and the like after the `\`; gives whether there is one.
     fn class_escape(&mut self) -> Step<bool> {
         if ["d", "D", "s", "S", "w", "W"].into_iter().any(|class| self.eat(class)) {
             return Ok(true);

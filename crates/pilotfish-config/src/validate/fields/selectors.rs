@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects that one policy can be attached to.
 const MOST_TARGETS: usize = 16;
 
-/// The three ways to say what a policy is for.
+/// The three ways to write what a policy is for.
 pub(in crate::validate) struct Targets<'a> {
     pub(in crate::validate) selector: Option<&'a WorkloadSelector>,
     pub(in crate::validate) target_ref: Option<&'a PolicyTargetReference>,

@@ -28,7 +28,7 @@ pub(in crate::validate) fn percent(value: f64, at: &Path<'_>, checker: &mut Chec
     }
 }
 
-/// A share in percent that proxies can still tell from nothing.
+/// A share in percent that proxies do not round down to nothing.
 pub(in crate::validate) fn fine_percent(value: f64, at: &Path<'_>, checker: &mut Checker) {
     if value > 0.0 && value < 0.0001 {
         checker.error(at, format!("{value} is not 0 and below 0.0001, the smallest percentage"));

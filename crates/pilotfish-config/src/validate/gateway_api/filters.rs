@@ -11,7 +11,7 @@ use crate::read::metadata::is_object_name;
 use crate::validate::fields::names::{self, each, is_ip, quoted, unique};
 use crate::validate::fields::values::{at_most_one, header_value, one_line, percent};
 
-/// Checks filters; a prefix can be replaced only where `by_prefix` says that there is one.
+/// Checks filters; a prefix can be replaced only where `by_prefix`.
 pub(super) fn check(filters: &[RouteFilter], by_prefix: bool, at: &Path<'_>, checker: &mut Checker) {
     each(filters, at, checker, |value, at, checker| filter(value, by_prefix, at, checker));
     let once = |filter: &&RouteFilter| {

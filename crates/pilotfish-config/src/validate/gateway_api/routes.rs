@@ -132,7 +132,7 @@ pub(super) fn backend(backend: Backend<'_>, at: &Path<'_>, checker: &mut Checker
     match backend.port {
         Some(port) => names::port(port, &at.field("port"), checker),
         None if backend.group.is_empty() && backend.kind == "Service" => {
-            // Istio serves the rest of such a route, and says so in its status.
+            // Istio serves the rest of such a route, and reports it in the status.
             checker.warning(&at.field("port"), "is not set, a Service needs it");
         }
         None => {}

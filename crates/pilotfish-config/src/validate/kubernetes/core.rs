@@ -71,7 +71,7 @@ fn service_ports(ports: &[ServicePort], at: &Path<'_>, checker: &mut Checker) {
     each(ports, at, checker, |port, at, checker| {
         names::port(port.port, &at.field("port"), checker);
         port_name(&port.name, ports.len() > 1, &at.field("name"), checker);
-        // Where nothing is written it is the port, about which enough is said.
+        // Where nothing is written it is the port, which is checked above.
         if port.target_port != IntOrString::Int(port.port.into()) {
             target_port(&port.target_port, &at.field("targetPort"), checker);
         }

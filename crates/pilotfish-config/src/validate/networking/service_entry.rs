@@ -139,7 +139,7 @@ fn dynamic_dns(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-/// Plain TCP connections do not say which host they are for.
+/// Plain TCP connections do not carry the host that they are for.
 fn several_hosts(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
     if entry.resolution == Resolution::None || entry.hosts.len() < 2 {
         return;

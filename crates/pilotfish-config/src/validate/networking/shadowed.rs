@@ -18,7 +18,7 @@ pub(super) fn check(service: &VirtualService, at: &Path<'_>, checker: &mut Check
 }
 
 fn http(routes: &[HttpRoute], at: &Path<'_>, checker: &mut Checker) {
-    // Names say nothing about what is matched.
+    // Names have no part in what is matched.
     let nameless = |value: &HttpMatchRequest| HttpMatchRequest {
         name: String::new(),
         stat_prefix: String::new(),

@@ -68,7 +68,7 @@ fn rule(rule: &Rule, action: AuthorizationAction, at: &Path<'_>, checker: &mut C
     }
 }
 
-/// Whether the rule says nothing that is known of a TCP connection.
+/// Whether the rule has no condition that can be checked on a TCP connection.
 fn is_http_only(rule: &Rule) -> bool {
     let sources = rule.from.iter().filter_map(|from| from.source.as_ref());
     let tcp_source = |source: &Source| {

@@ -1,9 +1,9 @@
-//! Looking at what was noticed: which files are read when, and when a change counts as complete.
+//! Scanning changed files: which are read when, and when a change counts as complete.
 
-use super::dirty::{Changes, Dirty, Noticed};
+use super::change_queue::{ChangeQueue, Changes, WriteState};
 use super::parallel;
-use super::scan::{Found, Signature, is_config_file, is_hidden, read_file, walk};
 use super::state::{FileChange, FileContent, FileRole, FileState};
+use super::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
 use super::watch::Watch;
 use crate::problem::ObjectCheck;
 use crate::source::{SourceBatch, SourceEvent, SourceProblems};
@@ -48,8 +48,8 @@ impl Root {
         name.display().to_string().into()
     }
 
-    /// Why the root as a whole cannot be looked at now. Then nothing can be told of its files: they are not gone, and
-    /// what was read of them stays. A file that was named is gone when its folder is there without it.
+    /// Why the root as a whole cannot be read now. Its files do not count as deleted then, and their objects stay. A
+    /// file that was named counts as deleted when its folder is there without it.
     fn unreadable(&self) -> Option<String> {
         let error = match fs::metadata(&self.path) {
             Ok(meta) if self.is_folder && meta.is_dir() => fs::read_dir(&self.path).err()?,
@@ -72,7 +72,7 @@ fn root_of<'a>(roots: &'a [Root], path: &Path) -> Option<&'a Root> {
     roots.iter().filter(|root| root.holds(path)).min_by_key(|root| (root.is_folder, root.role))
 }
 
-/// A file to look at later.
+/// A file to read later.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     due: Instant,
@@ -80,13 +80,13 @@ struct Pending {
     absent_since: Option<Instant>,
 }
 
-/// Knows the files, what of them was read, and what is to be looked at when.
-pub(super) struct Looker {
+/// Knows the files, what was read of them, and which to read when.
+pub(super) struct Scanner {
     roots: Vec<Root>,
     limits: Limits,
     settle: Duration,
     state: FileState,
-    /// The files that were read, as they were then; `None` when that says nothing: the file could not be read, or was
+    /// The files that were read, as they were then; `None` when they must be read again: the file could not be read, or was
     /// touched so recently that a further change might not show.
     known: BTreeMap<Arc<Path>, Option<Signature>>,
     pending: BTreeMap<Arc<Path>, Pending>,
@@ -97,14 +97,14 @@ pub(super) struct Looker {
     problems: Arc<SourceProblems>,
 }
 
-impl Looker {
-    /// With `dirty`, everything that is looked at is watched as well.
+impl Scanner {
+    /// With `queue`, all folders are watched as well.
     pub(super) fn new(
         roots: Vec<Root>,
         limits: Limits,
         checks: Vec<ObjectCheck>,
         settle: Duration,
-        dirty: Option<Arc<Dirty>>,
+        queue: Option<Arc<ChangeQueue>>,
     ) -> Self {
         Self {
             roots,
@@ -115,7 +115,7 @@ impl Looker {
             pending: BTreeMap::new(),
             folders: BTreeSet::new(),
             link_folders: BTreeSet::new(),
-            watch: dirty.map(Watch::new),
+            watch: queue.map(Watch::new),
             failure: None,
             problems: Arc::default(),
         }
@@ -125,47 +125,43 @@ impl Looker {
         &self.state
     }
 
-    /// When the next file wants to be looked at again.
+    /// When the next file is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.due).min()
     }
 
-    /// How long until everything is looked at again: sooner when not everything can be watched.
+    /// The time until the next full scan: shorter when not everything can be watched.
     pub(super) fn rescan_interval(&self, usual: Duration) -> Duration {
         let complete = self.watch.as_ref().is_some_and(Watch::is_complete);
         if complete { usual } else { usual.min(Duration::from_secs(1)) }
     }
 
-    /// Looks at what was noticed and at what is due.
-    pub(super) fn look(&mut self, changes: Changes, now: Instant, clock: SystemTime) -> SourceBatch {
+    /// Reads what changed and what is due.
+    pub(super) fn poll_changes(&mut self, changes: Changes, now: Instant, clock: SystemTime) -> SourceBatch {
         let mut everything = changes.everything;
-        for (path, noticed) in changes.paths {
-            match self.concerns(&path) {
-                Concern::Nothing => {}
-                Concern::Everything => everything = true,
-                Concern::File => {
-                    let due = if noticed == Noticed::Writing { now + self.settle } else { now };
+        for (path, state) in changes.paths {
+            match self.affected(&path) {
+                Affected::Nothing => {}
+                Affected::Everything => everything = true,
+                Affected::File => {
+                    let due = if state == WriteState::Writing { now + self.settle } else { now };
                     let absent_since = self.pending.get(&*path).and_then(|pending| pending.absent_since);
                     self.pending.insert(path.into(), Pending { due, absent_since });
                 }
             }
         }
-        if everything {
-            self.look_at_everything(now, clock, false)
-        } else {
-            self.look_at_due(now, clock, false)
-        }
+        if everything { self.rescan(now, clock, false) } else { self.read_due(now, clock, false) }
     }
 
     /// Walks through all roots; files that changed are read. At the `start` there is nothing to wait for.
-    pub(super) fn look_at_everything(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+    pub(super) fn rescan(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
         let (mut found, failure) = self.walk();
-        let watched = |looker: &mut Self, found: &Found| {
-            let parents = looker.roots.iter().filter_map(|root| root.path.parent());
+        let watched = |scanner: &mut Self, found: &Found| {
+            let parents = scanner.roots.iter().filter_map(|root| root.path.parent());
             let folders =
                 found.folders.iter().chain(&found.link_folders).map(PathBuf::as_path).chain(parents);
             let folders: BTreeSet<&Path> = folders.collect();
-            looker.watch.as_mut().is_some_and(|watch| watch.only(&folders))
+            scanner.watch.as_mut().is_some_and(|watch| watch.set_folders(&folders))
         };
         // What came into a folder before it was watched is found by walking once more. A folder that grows faster than
         // that is found complete at the latest by the next rescan.
@@ -191,9 +187,9 @@ impl Looker {
         }
         let unreadable: Vec<_> = found.unreadable.into_iter().collect();
         (self.folders, self.link_folders) = (found.folders, found.link_folders);
-        let mut batch = self.look_at_due(now, clock, start);
-        self.note_unreadable(unreadable, &mut batch);
-        self.note_failure(failure, clock, &mut batch);
+        let mut batch = self.read_due(now, clock, start);
+        self.report_unreadable(unreadable, &mut batch);
+        self.report_failure(failure, clock, &mut batch);
         batch
     }
 
@@ -210,7 +206,7 @@ impl Looker {
         (found, (!failures.is_empty()).then(|| failures.join("; ")))
     }
 
-    /// Whether a file that was not found may still be there: its root or folder could not be looked at.
+    /// Whether a file that was not found may still be there, because its root or folder could not be read.
     fn is_hidden_by(&self, path: &Path, found: &Found, failure: bool) -> bool {
         let lost_root =
             failure && self.roots.iter().any(|root| root.holds(path) && root.unreadable().is_some());
@@ -218,7 +214,7 @@ impl Looker {
     }
 
     /// Reads every file that is due and takes in what is complete.
-    fn look_at_due(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+    fn read_due(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
         let due: Vec<_> = self
             .pending
             .iter()
@@ -230,10 +226,10 @@ impl Looker {
         let mut changes = Vec::new();
         for (path, found) in due.into_iter().zip(found) {
             let (Some(pending), Some(found)) = (self.pending.remove(&path), found) else { continue };
-            match self.judge(&path, pending, found, (now, clock), start) {
-                Look::Nothing => {}
-                Look::Later(later) => drop(self.pending.insert(path, later)),
-                Look::Changed(change) => changes.push(change),
+            match self.classify(&path, pending, found, (now, clock), start) {
+                Outcome::Unchanged => {}
+                Outcome::Retry(pending) => drop(self.pending.insert(path, pending)),
+                Outcome::Changed(change) => changes.push(change),
             }
         }
         let events = self.state.apply(changes);
@@ -255,7 +251,7 @@ impl Looker {
                 (FileContent::Bytes(bytes), signature) => {
                     FoundContent::Read(state.read(&name, role, &bytes), signature)
                 }
-                // The source fails as a whole; once the root is back, everything is looked at.
+                // The source fails as a whole; once the root is back, everything is scanned.
                 _ if root.unreadable().is_some() => FoundContent::Unchanged,
                 _ if path.is_dir() => FoundContent::Folder,
                 (FileContent::Absent, _) => FoundContent::Absent,
@@ -265,31 +261,31 @@ impl Looker {
         }
     }
 
-    /// What becomes of a file that was due, with what was found of it.
-    fn judge(
+    /// Decides what follows from what was found at the path of a file that was due.
+    fn classify(
         &mut self,
         path: &Arc<Path>,
         pending: Pending,
         found: FoundFile,
         (now, clock): (Instant, SystemTime),
         start: bool,
-    ) -> Look {
+    ) -> Outcome {
         let FoundFile { name, role, content } = found;
-        let change = |content| Look::Changed(FileChange { path: path.clone(), name, role, content });
+        let change = |content| Outcome::Changed(FileChange { path: path.clone(), name, role, content });
         match content {
-            FoundContent::Unchanged => Look::Nothing,
-            // A folder that could not be looked at, and now can.
-            FoundContent::Folder if !self.known.contains_key(path) => Look::Nothing,
+            FoundContent::Unchanged => Outcome::Unchanged,
+            // A folder that could not be read before, and now can.
+            FoundContent::Folder if !self.known.contains_key(path) => Outcome::Unchanged,
             FoundContent::Folder => {
                 self.known.remove(path);
                 change(FileContent::Absent)
             }
-            FoundContent::Absent if !self.known.contains_key(path) => Look::Nothing,
+            FoundContent::Absent if !self.known.contains_key(path) => Outcome::Unchanged,
             FoundContent::Absent => {
                 // Editors take a file away before they put the new one in its place.
                 let since = pending.absent_since.unwrap_or(now);
                 if now.saturating_duration_since(since) < self.settle {
-                    return Look::Later(Pending { due: since + self.settle, absent_since: Some(since) });
+                    return Outcome::Retry(Pending { due: since + self.settle, absent_since: Some(since) });
                 }
                 self.known.remove(path);
                 change(FileContent::Absent)
@@ -297,14 +293,14 @@ impl Looker {
             FoundContent::Other(other, signature) => {
                 let first =
                     self.known.insert(path.clone(), signature) != Some(signature) || signature.is_none();
-                if first { change(other) } else { Look::Nothing }
+                if first { change(other) } else { Outcome::Unchanged }
             }
             FoundContent::Read(read, signature) => {
                 // A file that was touched just now and makes no sense is likely to be written to still.
                 let senseless = !read.refused.is_empty() || read.objects.is_empty();
                 let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(self.settle);
                 if senseless && !start && age < self.settle {
-                    return Look::Later(Pending { due: now + (self.settle - age), absent_since: None });
+                    return Outcome::Retry(Pending { due: now + (self.settle - age), absent_since: None });
                 }
                 self.known.insert(path.clone(), signature.filter(|signature| !signature.is_fresh(clock)));
                 change(FileContent::Read(read))
@@ -312,8 +308,8 @@ impl Looker {
         }
     }
 
-    /// Reports folders and files that could not even be looked at; what they held stays.
-    fn note_unreadable(&mut self, unreadable: Vec<(PathBuf, String)>, batch: &mut SourceBatch) {
+    /// Reports folders and files that could not be read; their objects stay.
+    fn report_unreadable(&mut self, unreadable: Vec<(PathBuf, String)>, batch: &mut SourceBatch) {
         let mut changes = Vec::new();
         for (path, reason) in unreadable {
             let Some(root) = root_of(&self.roots, &path) else { continue };
@@ -331,7 +327,7 @@ impl Looker {
         }
     }
 
-    fn note_failure(&mut self, failure: Option<String>, at: SystemTime, batch: &mut SourceBatch) {
+    fn report_failure(&mut self, failure: Option<String>, at: SystemTime, batch: &mut SourceBatch) {
         match (failure, &self.failure) {
             (Some(reason), before) if before.as_deref() != Some(&reason) => {
                 let reason: Arc<str> = reason.into();
@@ -355,30 +351,29 @@ impl Looker {
         SourceBatch { events, problems: changed.then(|| self.problems.clone()) }
     }
 
-    /// What a noticed path means.
-    fn concerns(&self, path: &Path) -> Concern {
+    fn affected(&self, path: &Path) -> Affected {
         if self.roots.iter().any(|root| !root.is_folder && root.path == path) {
-            return Concern::File;
+            return Affected::File;
         }
         // A root, or a folder above it, came or went.
         if self.roots.iter().any(|root| root.path.starts_with(path)) {
-            return Concern::Everything;
+            return Affected::Everything;
         }
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Concern::Nothing };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Affected::Nothing };
         let linked = self.link_folders.contains(parent);
         let walked = self.folders.contains(parent);
         let beside_root = self.roots.iter().any(|root| !root.is_folder && root.path.parent() == Some(parent));
         if is_hidden(name) {
             // `..data`, by which a mounted ConfigMap is swapped.
             let swap = name.as_encoded_bytes().starts_with(b"..") && (linked || walked || beside_root);
-            return if swap { Concern::Everything } else { Concern::Nothing };
+            return if swap { Affected::Everything } else { Affected::Nothing };
         }
         match () {
-            () if linked && !walked => Concern::Everything,
-            () if !walked => Concern::Nothing,
-            () if self.folders.contains(path) || path.is_dir() => Concern::Everything,
-            () if is_config_file(path) => Concern::File,
-            () => Concern::Nothing,
+            () if linked && !walked => Affected::Everything,
+            () if !walked => Affected::Nothing,
+            () if self.folders.contains(path) || path.is_dir() => Affected::Everything,
+            () if is_config_file(path) => Affected::File,
+            () => Affected::Nothing,
         }
     }
 }
@@ -402,14 +397,17 @@ enum FoundContent {
     Other(FileContent, Option<Signature>),
 }
 
-enum Look {
-    Nothing,
-    Later(Pending),
+/// What follows from a file that was due.
+enum Outcome {
+    Unchanged,
+    /// It may not be complete yet: read it again.
+    Retry(Pending),
     Changed(FileChange),
 }
 
+/// What has to be read after a change at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Concern {
+enum Affected {
     Nothing,
     File,
     Everything,

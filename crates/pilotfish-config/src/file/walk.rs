@@ -1,4 +1,4 @@
-//! Looking at folders and files.
+//! Walking through folders, and reading files.
 
 use super::state::FileContent;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 /// Levels of folders below a PATH.
 const DEPTH: usize = 32;
 
-/// Tells a changed file from an unchanged one without reading it.
+/// The metadata by which a changed file differs from an unchanged one, without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signature {
     size: u64,
@@ -89,13 +89,13 @@ pub(super) struct Found {
     pub(super) folders: BTreeSet<PathBuf>,
     /// The folders that links to files lead into.
     pub(super) link_folders: BTreeSet<PathBuf>,
-    /// Folders and files that could not be looked at, and why.
+    /// Folders and files that could not be read, and why.
     pub(super) unreadable: BTreeMap<PathBuf, String>,
     /// Folders already walked through, by where they really are: links may lead in circles.
     seen: BTreeSet<PathBuf>,
 }
 
-/// Whether a name is looked at: names with a leading dot are editors' and mounts' own.
+/// Whether a name is passed over: those with a leading dot belong to editors and mounts.
 pub(super) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }

@@ -1,4 +1,5 @@
-//! What the watcher noticed and nobody looked at yet. Bounded: beyond a number of paths everything counts as noticed.
+//! The changed paths that the watcher reported and the scanner has not read yet. Bounded: beyond a number of paths, everything
+//! counts as changed.
 
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind};
@@ -11,20 +12,20 @@ use tokio::sync::Notify;
 /// Paths that are remembered one by one.
 const MOST: usize = 8_192;
 
-/// How a file was left when it was noticed.
+/// How far the writing of a changed file had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Noticed {
-    /// Somebody closed it after writing, or put it in place by rename: it is complete.
+pub(super) enum WriteState {
+    /// It was closed after writing, or put in place by rename.
     Complete,
-    /// Somebody writes to it.
+    /// It is still being written to.
     Writing,
 }
 
-/// What was noticed since the last look.
+/// What changed since the scanner last took it.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    pub(super) paths: HashMap<PathBuf, Noticed>,
-    /// Look at everything: events were lost, or there were too many.
+    pub(super) paths: HashMap<PathBuf, WriteState>,
+    /// Any path may have changed: events were lost, or there were too many.
     pub(super) everything: bool,
     pub(super) stop: bool,
 }
@@ -37,22 +38,22 @@ impl Changes {
 
 /// Shared by the watcher's thread and the source's.
 #[derive(Debug, Default)]
-pub(super) struct Dirty {
+pub(super) struct ChangeQueue {
     changes: Mutex<Changes>,
-    noticed: Condvar,
-    /// Wakes who awaits [`Dirty::stopped`].
+    arrived: Condvar,
+    /// Wakes [`ChangeQueue::stopped`].
     stopping: Notify,
 }
 
-impl Dirty {
+impl ChangeQueue {
     fn lock(&self) -> MutexGuard<'_, Changes> {
         // The content is valid after a panic too: each change of it is a single step.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the watcher says.
-    pub(super) fn note(&self, event: notify::Result<Event>) {
-        let Some(noticed) = event.as_ref().map_or(Some(Noticed::Complete), |event| noticed(&event.kind))
+    /// Takes in an event of the watcher.
+    pub(super) fn record(&self, event: notify::Result<Event>) {
+        let Some(state) = event.as_ref().map_or(Some(WriteState::Complete), |event| write_state(&event.kind))
         else {
             return;
         };
@@ -64,18 +65,18 @@ impl Dirty {
                         changes.everything = true;
                         break;
                     }
-                    changes.paths.insert(path, noticed);
+                    changes.paths.insert(path, state);
                 }
             }
             _ => changes.everything = true,
         }
-        self.noticed.notify_all();
+        self.arrived.notify_all();
     }
 
     /// Asks the source's thread to end.
     pub(super) fn stop(&self) {
         self.lock().stop = true;
-        self.noticed.notify_all();
+        self.arrived.notify_all();
         self.stopping.notify_one();
     }
 
@@ -98,7 +99,7 @@ impl Dirty {
             if left.is_zero() {
                 return Changes::default();
             }
-            changes = self.noticed.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
+            changes = self.arrived.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let end = Instant::now() + ceiling;
         let mut pause = Instant::now() + quiet;
@@ -108,9 +109,9 @@ impl Dirty {
             if left.is_zero() {
                 break;
             }
-            changes = self.noticed.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
-            // More paths are more of the burst. The same ones again are not: a log file that somebody keeps writing to
-            // beside the configuration must not hold up every change.
+            changes = self.arrived.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
+            // More paths are more of the burst. The same ones again are not: a log file beside the configuration that is
+            // written to all the time must not hold up every change.
             if changes.paths.len() > count {
                 count = changes.paths.len();
                 pause = Instant::now() + quiet;
@@ -120,13 +121,13 @@ impl Dirty {
     }
 }
 
-/// What an event says about the file; `None` when it says nothing about content.
-fn noticed(kind: &EventKind) -> Option<Noticed> {
+/// What an event means for the file; `None` when its content stays the same.
+fn write_state(kind: &EventKind) -> Option<WriteState> {
     match kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Noticed::Complete),
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(WriteState::Complete),
         EventKind::Access(_) => None,
-        EventKind::Create(_) | EventKind::Modify(ModifyKind::Data(_)) => Some(Noticed::Writing),
-        _ => Some(Noticed::Complete),
+        EventKind::Create(_) | EventKind::Modify(ModifyKind::Data(_)) => Some(WriteState::Writing),
+        _ => Some(WriteState::Complete),
     }
 }
 
@@ -142,49 +143,49 @@ mod tests {
     }
 
     #[test]
-    fn one_path_noticed_again_and_again_does_not_prolong_a_burst() {
-        let dirty = Arc::new(Dirty::default());
+    fn one_path_that_changes_without_end_does_not_prolong_a_burst() {
+        let queue = Arc::new(ChangeQueue::default());
         let noise = thread::spawn({
-            let dirty = dirty.clone();
+            let queue = queue.clone();
             move || {
                 let patience = Instant::now() + Duration::from_secs(30);
-                while !dirty.is_stopped() && Instant::now() < patience {
-                    dirty.note(written(Path::new("/log")));
+                while !queue.is_stopped() && Instant::now() < patience {
+                    queue.record(written(Path::new("/log")));
                     thread::park_timeout(Duration::from_micros(200));
                 }
                 Instant::now() < patience
             }
         });
         let (hour, quiet) = (Duration::from_secs(3_600), Duration::from_millis(20));
-        let changes = dirty.wait(Instant::now() + hour, quiet, hour);
-        dirty.stop();
+        let changes = queue.wait(Instant::now() + hour, quiet, hour);
+        queue.stop();
         assert!(noise.join().unwrap(), "the burst ends while the noise goes on");
         assert_eq!(changes.paths.len(), 1);
     }
 
     #[test]
-    fn what_cannot_be_remembered_means_everything() {
-        let dirty = Dirty::default();
+    fn too_many_paths_mean_everything() {
+        let queue = ChangeQueue::default();
         for n in 0..=MOST {
-            dirty.note(written(Path::new(&format!("/{n}"))));
+            queue.record(written(Path::new(&format!("/{n}"))));
         }
-        let changes = dirty.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
         assert!(changes.everything);
         assert_eq!(changes.paths.len(), MOST);
-        dirty.note(Err(notify::Error::generic("lost")));
-        assert!(dirty.wait(Instant::now(), Duration::ZERO, Duration::ZERO).everything);
+        queue.record(Err(notify::Error::generic("lost")));
+        assert!(queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO).everything);
     }
 
     #[test]
-    fn the_last_word_on_a_path_counts() {
-        let dirty = Dirty::default();
+    fn the_last_event_of_a_path_counts() {
+        let queue = ChangeQueue::default();
         let path = Path::new("/a");
         let writing = EventKind::Modify(ModifyKind::Data(notify::event::DataChange::Any));
-        dirty.note(Ok(Event::new(writing).add_path(path.to_owned())));
-        dirty.note(written(path));
+        queue.record(Ok(Event::new(writing).add_path(path.to_owned())));
+        queue.record(written(path));
         let read = EventKind::Access(AccessKind::Open(AccessMode::Read));
-        dirty.note(Ok(Event::new(read).add_path(path.to_owned())));
-        let changes = dirty.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
-        assert_eq!(changes.paths.get(path), Some(&Noticed::Complete));
+        queue.record(Ok(Event::new(read).add_path(path.to_owned())));
+        let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        assert_eq!(changes.paths.get(path), Some(&WriteState::Complete));
     }
 }
