@@ -19,6 +19,6 @@ pub use kinds::{
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity};
 pub use read::{
-    Limits, MeshFile, ReadFile, ReadObject, Refused, Served, read, read_live, read_mesh_file, served,
+    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, read, read_live, read_mesh_file, served,
 };
 pub use source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};

@@ -210,7 +210,7 @@ async fn objects_are_refused_in_the_words_of_validate() {
         ("VirtualService", "bad", 2)
     );
     let file = read("bad.yaml", BAD.replace("NAME", "bad").as_bytes(), &Limits::default());
-    let lines: Vec<_> = file.refused[0].problems.iter().map(ToString::to_string).collect();
+    let lines: Vec<_> = file.rejected[0].problems.iter().map(ToString::to_string).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     let words = lines.join("\n");
     assert_eq!(refusal, format!("admission webhook \"validation.pilotfish.io\" denied the request: {words}"));

@@ -297,7 +297,7 @@ impl Scanner {
             }
             FoundContent::Read(read, signature) => {
                 // A file that was touched just now and makes no sense is likely to be written to still.
-                let senseless = !read.refused.is_empty() || read.objects.is_empty();
+                let senseless = !read.rejected.is_empty() || read.objects.is_empty();
                 let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(self.settle);
                 if senseless && !start && age < self.settle {
                     return Outcome::Retry(Pending { due: now + (self.settle - age), absent_since: None });

@@ -262,23 +262,23 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
         }
     }
     // Where a broken part cannot be tied to an object, it may have been any object that is missing now.
-    let uncertain = read.incomplete || read.refused.iter().any(|refused| refused.key.is_none());
+    let uncertain = read.incomplete || read.rejected.iter().any(|rejected| rejected.key.is_none());
     let missing = |key: &ObjectKey| !objects.contains_key(key);
     let broken: BTreeSet<&ObjectKey> =
-        read.refused.iter().filter_map(|refused| refused.key.as_ref()).collect();
+        read.rejected.iter().filter_map(|rejected| rejected.key.as_ref()).collect();
     let mut kept = before.objects.to_map();
     kept.retain(|key, _| missing(key) && (uncertain || broken.contains(key)));
-    for refused in &read.refused {
-        let kept = match &refused.key {
+    for rejected in &read.rejected {
+        let kept = match &rejected.key {
             Some(key) => kept.contains_key(key),
             None => !kept.is_empty(),
         };
         let in_force = if kept { InForce::LastGood } else { InForce::Dropped };
-        reports.extend(refused.problems.iter().map(|problem| ProblemReport {
-            object: refused.key.clone(),
-            line: problem.line.unwrap_or(refused.line),
+        reports.extend(rejected.problems.iter().map(|problem| ProblemReport {
+            object: rejected.key.clone(),
+            line: problem.line.unwrap_or(rejected.line),
             in_force: if problem.is_error() { in_force } else { InForce::Written },
-            ..ProblemReport::new(file, refused.document, problem)
+            ..ProblemReport::new(file, rejected.document, problem)
         }));
     }
     reports.sort_by_key(|report| (report.document, report.line));

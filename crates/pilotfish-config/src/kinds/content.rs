@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 /// Where in an object the content of a kind is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In `spec` alone, as in Istio's kinds, where unknown fields are refused.
+    /// In `spec` alone, as in Istio's kinds, where unknown fields are rejected.
     Spec,
     /// The object as a whole, as in Kubernetes' kinds, where unknown fields are ignored.
     Object,
@@ -139,8 +139,8 @@ fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Dec
         content.compact(&mut meta);
         Object::new(meta, content)
     });
-    let refused = problems.iter().any(Problem::is_error);
-    Decoded { value: object.filter(|_| !refused), problems }
+    let rejected = problems.iter().any(Problem::is_error);
+    Decoded { value: object.filter(|_| !rejected), problems }
 }
 
 fn check<T: Content>(content: &T, meta: &ObjectMeta) -> Vec<Problem> {

@@ -118,7 +118,7 @@ pub struct LogFilter {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CustomTag {
-    /// Written as `{}`; refused by validation.
+    /// Written as `{}`; rejected by validation.
     #[default]
     #[serde(rename = "")]
     Unset,

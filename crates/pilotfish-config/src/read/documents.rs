@@ -18,7 +18,7 @@ pub struct ReadFile {
     /// The objects that were read, in the file's order.
     pub objects: Vec<ReadObject>,
     /// The objects and documents that could not be taken.
-    pub refused: Vec<Refused>,
+    pub rejected: Vec<Rejected>,
     /// How many objects of kinds that are not read there are, by `apiVersion kind`.
     pub ignored: BTreeMap<String, usize>,
     /// Whether a part of the file could not even be taken apart, so that objects may be missing from both lists.
@@ -40,7 +40,7 @@ pub struct ReadObject {
 
 /// An object or a document that could not be taken.
 #[derive(Debug)]
-pub struct Refused {
+pub struct Rejected {
     /// Which object, where that could be read.
     pub key: Option<ObjectKey>,
     /// The document in the file, counted from 1.
@@ -88,12 +88,12 @@ type Inherited<'a> = Option<(&'a str, &'a str)>;
 impl ReadFile {
     fn broken(&mut self, document: u32, line: u32, problem: Problem) {
         self.incomplete = true;
-        self.refused.push(Refused { key: None, document, line, problems: vec![problem] });
+        self.rejected.push(Rejected { key: None, document, line, problems: vec![problem] });
     }
 
-    fn refuse(&mut self, document: u32, node: &Node, problem: Problem) {
+    fn reject(&mut self, document: u32, node: &Node, problem: Problem) {
         let problems = vec![problem];
-        self.refused.push(Refused { key: None, document, line: node.line, problems });
+        self.rejected.push(Rejected { key: None, document, line: node.line, problems });
     }
 
     /// Reads one object, or each item of a list.
@@ -103,7 +103,7 @@ impl ReadFile {
         let Some((api_version, kind)) = api_version.zip(kind).or(inherited) else {
             let missing = if api_version.is_some() { "kind" } else { "apiVersion" };
             let problem = Problem::error(FieldPath::default(), format!("not an object: it has no {missing}"));
-            return self.refuse(document, node, problem.at_line(node.line));
+            return self.reject(document, node, problem.at_line(node.line));
         };
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         if let Some(known) = Kind::find(group, kind).filter(|_| !versions(group).is_empty()) {
@@ -133,16 +133,16 @@ impl ReadFile {
             );
             let line = node.get("apiVersion").map_or(line, |node| node.line);
             problems.push(Problem::error(FieldPath::default(), message).at_line(line));
-            return self.refused.push(Refused { key, document, line, problems });
+            return self.rejected.push(Rejected { key, document, line, problems });
         }
         let Some(meta) = meta else {
-            return self.refused.push(Refused { key, document, line, problems });
+            return self.rejected.push(Rejected { key, document, line, problems });
         };
         let decoded = read_object(kind, node, meta, deleting);
         problems.extend(decoded.problems);
         match decoded.value {
             Some(object) => self.objects.push(ReadObject { object, document, line, warnings: problems }),
-            None => self.refused.push(Refused { key, document, line, problems }),
+            None => self.rejected.push(Rejected { key, document, line, problems }),
         }
     }
 
@@ -155,7 +155,7 @@ impl ReadFile {
             let line = node.get("kind").map_or(node.line, |node| node.line);
             let message = format!("there is no kind {kind:?} in {}", printable(api_version));
             let problem = Problem::error(FieldPath::default(), message);
-            return self.refuse(document, node, problem.at_line(line).with_hint(Some(hint)));
+            return self.reject(document, node, problem.at_line(line).with_hint(Some(hint)));
         }
         let name = format!("{} {}", printable(api_version), printable(kind));
         *self.ignored.entry(name).or_default() += 1;

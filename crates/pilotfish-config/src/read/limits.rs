@@ -1,4 +1,4 @@
-//! How much is read before a file or document is refused.
+//! How much is read before a file or document is rejected.
 
 /// Limits on what is read. They bound memory and time for any input.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Objects as an API server sends them: JSON, one at a time, of a kind that is known from the request.
 
-use super::documents::{ReadObject, Refused};
+use super::documents::{ReadObject, Rejected};
 use super::metadata::{ReadMetadata, read_metadata};
 use crate::kinds::content::{is_namespaced, read_object, versions};
 use crate::path::FieldPath;
@@ -15,21 +15,21 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// With everything that is wrong with the object.
-pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObject, Refused> {
+pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObject, Rejected> {
     let root: Node = serde_json::from_slice(json).map_err(|error| {
         let problem = Problem::error(FieldPath::default(), format!("not JSON: {error}"));
-        Refused { key: None, document: 0, line: 0, problems: vec![problem] }
+        Rejected { key: None, document: 0, line: 0, problems: vec![problem] }
     })?;
     let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, &root, origin.clone());
     let Some(meta) = meta else {
-        return Err(Refused { key, document: 0, line: 0, problems: without_lines(problems) });
+        return Err(Rejected { key, document: 0, line: 0, problems: without_lines(problems) });
     };
     let decoded = read_object(kind, &root, meta, deleting);
     problems.extend(decoded.problems);
     let problems = without_lines(problems);
     match decoded.value {
         Some(object) => Ok(ReadObject { object, document: 0, line: 0, warnings: problems }),
-        None => Err(Refused { key, document: 0, line: 0, problems }),
+        None => Err(Rejected { key, document: 0, line: 0, problems }),
     }
 }
 
@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn a_refused_object_is_named_without_lines() {
         let json = br#"{"metadata": {"name": "a", "namespace": "n"}, "spec": {"hosts": ["a"], "http": [{"tmeout": "1s"}]}}"#;
-        let refused = read_live(Kind::VirtualService, &origin(), json).unwrap_err();
-        assert_eq!(refused.key.unwrap().to_string(), "VirtualService n/a");
-        assert_eq!(refused.problems[0].path.to_string(), "spec.http[0].tmeout");
-        assert_eq!(refused.problems[0].line, None);
+        let rejected = read_live(Kind::VirtualService, &origin(), json).unwrap_err();
+        assert_eq!(rejected.key.unwrap().to_string(), "VirtualService n/a");
+        assert_eq!(rejected.problems[0].path.to_string(), "spec.http[0].tmeout");
+        assert_eq!(rejected.problems[0].line, None);
     }
 
     #[test]

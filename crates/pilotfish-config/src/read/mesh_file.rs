@@ -1,6 +1,6 @@
 //! Mesh config and mesh networks from files of their own: plain, or inside a ConfigMap.
 
-use super::documents::{ReadFile, ReadObject, Refused, text_of};
+use super::documents::{ReadFile, ReadObject, Rejected, text_of};
 use super::limits::Limits;
 use crate::kinds::content::read_object;
 use crate::path::FieldPath;
@@ -48,16 +48,16 @@ impl MeshFile {
 pub fn read_mesh_file(which: MeshFile, file: &str, bytes: &[u8], limits: &Limits) -> ReadFile {
     let mut read = ReadFile::default();
     match single_document(bytes, limits) {
-        Err(problem) => refuse(&mut read, which, problem),
+        Err(problem) => reject(&mut read, which, problem),
         Ok(root) if is_config_map(&root) => from_config_map(&mut read, which, file, &root, limits),
         Ok(root) => document(&mut read, which, file, &root, 0),
     }
     read
 }
 
-fn refuse(read: &mut ReadFile, which: MeshFile, problem: Problem) {
+fn reject(read: &mut ReadFile, which: MeshFile, problem: Problem) {
     let line = problem.line.unwrap_or(1);
-    read.refused.push(Refused { key: Some(which.key()), document: 1, line, problems: vec![problem] });
+    read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems: vec![problem] });
 }
 
 /// The only document of the text; nothing when the text is empty.
@@ -87,7 +87,7 @@ fn from_config_map(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node
     let key = which.config_map_key();
     let Some(value) = root.get("data").and_then(|data| data.get(key)) else {
         let problem = Problem::error(FieldPath::default(), format!("the ConfigMap has no data[{key}]"));
-        return refuse(read, which, problem.at_line(root.line));
+        return reject(read, which, problem.at_line(root.line));
     };
     // The text of a block begins on the line after `key: |`; lines in messages are those of the file.
     let offset = value.line;
@@ -95,7 +95,7 @@ fn from_config_map(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node
         Ok(inner) => document(read, which, file, &inner, offset),
         Err(problem) => {
             let line = problem.line.unwrap_or(1) + offset;
-            refuse(read, which, problem.at_line(line));
+            reject(read, which, problem.at_line(line));
         }
     }
 }
@@ -109,6 +109,6 @@ fn document(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node, offse
     let problems: Vec<_> = decoded.problems.into_iter().map(shifted).collect();
     match decoded.value {
         Some(object) => read.objects.push(ReadObject { object, document: 1, line, warnings: problems }),
-        None => read.refused.push(Refused { key: Some(which.key()), document: 1, line, problems }),
+        None => read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems }),
     }
 }

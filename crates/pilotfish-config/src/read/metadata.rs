@@ -61,8 +61,8 @@ pub(crate) fn read_metadata(kind: Kind, root: &Node, origin: Arc<str>) -> ReadMe
     }));
     let key = key(kind, &metadata.namespace, &metadata.name);
     let deleting = metadata.deletion_timestamp.is_some();
-    let refused = problems.iter().any(Problem::is_error);
-    let meta = key.clone().filter(|_| !refused).map(|key| metadata.into_meta(key, created, origin));
+    let rejected = problems.iter().any(Problem::is_error);
+    let meta = key.clone().filter(|_| !rejected).map(|key| metadata.into_meta(key, created, origin));
     ReadMetadata { key, meta, deleting, problems }
 }
 

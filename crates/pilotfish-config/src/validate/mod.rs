@@ -1,6 +1,6 @@
 //! Checks of every kind: what Istio's webhook and the definitions of the API server refuse.
 //!
-//! Errors refuse the object, warnings do not. Every message names what is wrong with the field at the path, in one line.
+//! Errors reject the object, warnings do not. Every message names what is wrong with the field at the path, in one line.
 
 mod fields;
 mod gateway_api;

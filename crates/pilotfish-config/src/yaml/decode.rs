@@ -11,7 +11,7 @@ use std::fmt;
 /// How strictly a type is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Unknown fields are refused.
+    /// Unknown fields are rejected.
     Strict,
     /// Unknown fields are warned about, as a file may be of a newer Istio, and names may be written as in the proto
     /// file (`trust_domain`): istiod reads mesh config this way.

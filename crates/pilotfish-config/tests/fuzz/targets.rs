@@ -22,12 +22,12 @@ fn check(file: &ReadFile) {
         let _ = spec_json(&read.object);
     }
     file.ignored.keys().for_each(|kind| one_line(kind));
-    for refused in &file.refused {
-        assert!(refused.problems.iter().any(Problem::is_error), "{refused:?}");
-        for problem in &refused.problems {
+    for rejected in &file.rejected {
+        assert!(rejected.problems.iter().any(Problem::is_error), "{rejected:?}");
+        for problem in &rejected.problems {
             one_line(&problem.to_string());
         }
-        if let Some(key) = &refused.key {
+        if let Some(key) = &rejected.key {
             one_line(&key.to_string());
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn mesh_networks(bytes: &[u8]) {
 fn mesh(which: MeshFile, bytes: &[u8]) {
     let file = read_mesh_file(which, "mesh", bytes, &limits());
     check(&file);
-    assert_eq!(file.objects.len() + file.refused.len(), 1, "an object or the reason why not: {file:?}");
+    assert_eq!(file.objects.len() + file.rejected.len(), 1, "an object or the reason why not: {file:?}");
 }
 
 /// Durations.
@@ -102,7 +102,7 @@ pub(crate) fn values(bytes: &[u8]) {
     for document in documents {
         let file = read("a.yaml", document.as_bytes(), &limits());
         check(&file);
-        assert_eq!(file.objects.len() + file.refused.len(), 1, "{document}: {file:?}");
+        assert_eq!(file.objects.len() + file.rejected.len(), 1, "{document}: {file:?}");
     }
 }
 

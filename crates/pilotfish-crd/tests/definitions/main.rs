@@ -53,9 +53,9 @@ fn every_served_version_is_read() {
             );
             let file = read("a.yaml", text.as_bytes(), &Limits::default());
             assert!(file.ignored.is_empty(), "{kind} {version}: {:?}", file.ignored);
-            let problems = file.refused.iter().flat_map(|refused| &refused.problems);
+            let problems = file.rejected.iter().flat_map(|refused| &refused.problems);
             let unknown = problems.filter(|problem| problem.to_string().contains("is not known")).count();
-            assert_eq!(unknown, 0, "{kind} {version}: {:?}", file.refused);
+            assert_eq!(unknown, 0, "{kind} {version}: {:?}", file.rejected);
         }
     }
 }
@@ -131,7 +131,8 @@ fn reader_and_schema_agree_on_changed_objects() {
                 refused += 1
             }
             if let Some(complaint) = disagreement(kind, &place, change, accepted, &verdict) {
-                wrong.push(format!("{kind} {place} {change:?}: {complaint}\n    reader: {:?}", file.refused));
+                wrong
+                    .push(format!("{kind} {place} {change:?}: {complaint}\n    reader: {:?}", file.rejected));
             }
         }
     }

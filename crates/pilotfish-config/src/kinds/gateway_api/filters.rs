@@ -105,7 +105,7 @@ impl Default for CorsFilter {
 /// Which filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum RouteFilterType {
-    /// Nothing written; refused by validation.
+    /// Nothing written; rejected by validation.
     #[default]
     #[serde(skip)]
     Unset,

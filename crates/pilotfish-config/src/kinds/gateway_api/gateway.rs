@@ -151,7 +151,7 @@ pub enum TlsMode {
     Passthrough,
 }
 
-/// Whether a client without a valid certificate is refused.
+/// Whether a client without a valid certificate is rejected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum FrontendValidationMode {
     #[default]
