@@ -1,41 +1,24 @@
 //! Configuration: the typed content of Istio's and Kubernetes' kinds, reading them from YAML, and watching files.
 
-mod common;
-mod content;
-pub mod crd;
-pub mod extensions;
 pub mod file;
-pub mod gateway_api;
-mod json;
-pub mod kubernetes;
-mod limits;
-mod live;
-pub mod mesh;
-mod mesh_file;
-mod message;
-mod metadata;
-pub mod networking;
+mod kinds;
 mod path;
 mod problem;
-mod reader;
-pub mod security;
+mod read;
 mod source;
 pub mod status;
-pub mod telemetry;
-mod timestamp;
 mod validate;
 mod yaml;
 
-pub use common::{
-    Base64, Duration, IntOrString, LabelSelector, LabelSelectorOperator, LabelSelectorRequirement,
-    PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector, takes_part,
+pub use kinds::{
+    Base64, Duration, IntOrString, KindVisitor, LabelSelector, LabelSelectorOperator,
+    LabelSelectorRequirement, Place, PolicyTargetReference, StringMatch, WorkloadMode, WorkloadSelector,
+    extensions, gateway_api, kubernetes, mesh, networking, security, spec_json, takes_part, telemetry,
+    validate, visit_kind,
 };
-pub use content::validate;
-pub use json::spec_json;
-pub use limits::Limits;
-pub use live::{Served, read_live, served};
-pub use mesh_file::{MeshFile, default_mesh_object, read_mesh_file};
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity};
-pub use reader::{ReadFile, ReadObject, Refused, read};
+pub use read::{
+    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, read, read_live, read_mesh_file, served,
+};
 pub use source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};

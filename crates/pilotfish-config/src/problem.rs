@@ -11,7 +11,7 @@ pub type ObjectCheck = fn(&Object) -> Vec<Problem>;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The object is refused.
+    /// The object is rejected.
     Error,
     /// The object is taken, but likely does not do what was meant.
     Warning,
@@ -29,7 +29,7 @@ impl fmt::Display for Severity {
 /// Something wrong with an object: where, what, and perhaps what was meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whether the object is refused for it.
+    /// Whether the object is rejected for it.
     pub severity: Severity,
     /// The field; empty for the object as a whole.
     pub path: FieldPath,
@@ -64,7 +64,7 @@ impl Problem {
         Self { hint, ..self }
     }
 
-    /// Whether the object is refused for it.
+    /// Whether the object is rejected for it.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
@@ -85,7 +85,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Problems of each severity that are kept for one object. More help nobody, and an object may have millions.
+/// The most problems of each severity that are kept for one object. Nobody reads more, and an object may have millions.
 pub(crate) const MOST_PROBLEMS: usize = 100;
 
 /// Collects problems during a check.

@@ -20,7 +20,7 @@ fn route(name: &str, host: &str) -> String {
     )
 }
 
-/// A consumer that keeps what the source said.
+/// A consumer that keeps what the source sent.
 struct Consumer {
     batches: mpsc::Receiver<SourceBatch>,
     _source: RunningFileSource,
@@ -41,6 +41,14 @@ impl Consumer {
     fn patient(path: &Path) -> Self {
         let mut settings = FileSourceSettings::new(vec![path.to_owned()]);
         settings.timing.settle = Duration::from_secs(60);
+        Self::with(settings)
+    }
+
+    /// A consumer of a source that waits half a second before a file counts as deleted: longer than a busy machine takes
+    /// from the removal of a folder's files to that of the folder.
+    fn unhurried(paths: Vec<PathBuf>) -> Self {
+        let mut settings = FileSourceSettings::new(paths);
+        settings.timing.settle = Duration::from_millis(500);
         Self::with(settings)
     }
 
@@ -120,7 +128,7 @@ fn put(path: impl AsRef<Path>, text: &str) {
 fn edits_additions_and_removals_come_through() {
     let dir = folder();
     put(dir.path().join("a.yaml"), &route("a", "one"));
-    put(dir.path().join("notes.txt"), "not looked at");
+    put(dir.path().join("notes.txt"), "not read");
     put(dir.path().join(".hidden.yaml"), &route("hidden", "one"));
     let mut consumer = Consumer::of(vec![dir.path().to_owned()]);
     consumer.until_hosts(&[("a", "one")]);
@@ -284,6 +292,55 @@ fn a_folder_that_vanishes_keeps_everything_until_it_is_back() {
     consumer.until_hosts(&[("a", "three"), ("b", "two")]);
 }
 
+/// What can be done to a folder so that it is there no longer.
+type Loss = fn(&Path);
+
+#[test]
+fn a_folder_that_cannot_be_read_keeps_everything_while_others_change() {
+    let losses: [Loss; 3] = [
+        |_| {},
+        |root| put(root, "a file"),
+        // A link that leads to itself: there, and not to be read.
+        |root| std::os::unix::fs::symlink(root, root).unwrap(),
+    ];
+    for loss in losses {
+        let dir = folder();
+        let (root, other) = (dir.path().join("config"), dir.path().join("other"));
+        for (folder, name) in [(&root, "a"), (&other, "b")] {
+            fs::create_dir(folder).unwrap();
+            put(folder.join("x.yaml"), &route(name, "one"));
+        }
+        let mut consumer = Consumer::unhurried(vec![root.clone(), other.clone()]);
+        fs::remove_dir_all(&root).unwrap();
+        loss(&root);
+        consumer.until("a failure", |consumer| consumer.failed.is_some());
+        // Its file went later than those of the root, so whatever comes of them has come by then.
+        fs::remove_file(other.join("x.yaml")).unwrap();
+        consumer.until_hosts(&[("a", "one")]);
+        assert!(consumer.problems.reports.is_empty(), "{:?}", consumer.problems);
+        let _ = fs::remove_file(&root);
+        fs::create_dir(&root).unwrap();
+        put(root.join("y.yaml"), &route("c", "two"));
+        consumer.until_hosts(&[("c", "two")]);
+        consumer.until("recovery", |consumer| consumer.failed.is_none());
+    }
+}
+
+#[test]
+fn a_file_whose_folder_vanishes_keeps_its_objects() {
+    let dir = folder();
+    let (gone, other) = (dir.path().join("gone"), dir.path().join("other"));
+    for (folder, name) in [(&gone, "a"), (&other, "b")] {
+        fs::create_dir(folder).unwrap();
+        put(folder.join("x.yaml"), &route(name, "one"));
+    }
+    let mut consumer = Consumer::unhurried(vec![gone.join("x.yaml"), other.join("x.yaml")]);
+    fs::remove_dir_all(&gone).unwrap();
+    consumer.until("a failure", |consumer| consumer.failed.is_some());
+    fs::remove_file(other.join("x.yaml")).unwrap();
+    consumer.until_hosts(&[("a", "one")]);
+}
+
 #[test]
 fn single_files_and_mesh_files_are_watched() {
     let dir = folder();
@@ -379,7 +436,7 @@ fn a_broken_mesh_file_changes_nothing_until_it_is_mended() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_found_by_looking() {
+fn what_cannot_be_watched_is_found_by_scanning() {
     let dir = folder();
     let mut settings = FileSourceSettings::new(vec![dir.path().to_owned()]);
     settings.timing.rescan = Duration::from_millis(20);
@@ -393,7 +450,7 @@ fn what_cannot_be_watched_is_found_by_looking() {
 }
 
 #[test]
-fn what_is_wrong_at_the_start_is_said() {
+fn what_is_wrong_at_the_start_is_reported() {
     let dir = folder();
     let missing = dir.path().join("nowhere");
     let error = FileSource::open(FileSourceSettings::new(vec![missing.clone()])).err().unwrap();
@@ -422,6 +479,40 @@ fn validation_counts_and_reports() {
         (2, 1, 1)
     );
     assert!(!summary.is_ok());
+}
+
+/// A source that has nowhere to put its first batch.
+fn blocked_source(dir: &Path) -> (RunningFileSource, mpsc::Receiver<SourceBatch>) {
+    let (sender, batches) = mpsc::channel(1);
+    sender.try_send(SourceBatch::default()).unwrap();
+    let source = FileSource::open(FileSourceSettings::new(vec![dir.to_owned()])).unwrap();
+    (source.spawn(sender).unwrap(), batches)
+}
+
+#[test]
+fn a_batch_waits_for_room_in_the_channel() {
+    let dir = folder();
+    let (_source, mut batches) = blocked_source(dir.path());
+    assert!(batches.blocking_recv().unwrap().is_empty(), "what filled the channel");
+    assert!(matches!(batches.blocking_recv().unwrap().events[..], [SourceEvent::Listed]));
+}
+
+#[test]
+fn a_source_ends_also_while_the_channel_is_full() {
+    let dir = folder();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for stop in [true, false] {
+        let (mut source, batches) = blocked_source(dir.path());
+        let mut batches = Some(batches);
+        if stop {
+            source.stop();
+        } else {
+            batches = None;
+        }
+        let ended = async { tokio::time::timeout(Duration::from_secs(20), source.ended()).await };
+        assert_eq!(runtime.block_on(ended), Ok(true), "stopped: {stop}");
+        drop(batches);
+    }
 }
 
 #[test]

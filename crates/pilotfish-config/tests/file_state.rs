@@ -43,7 +43,7 @@ fn problems(state: &FileState) -> Vec<String> {
 }
 
 #[test]
-fn only_differences_are_told() {
+fn only_differences_are_reported() {
     let mut state = FileState::new(Limits::default());
     let two = format!("{}---\n{}", route("a", "one"), route("b", "one"));
     assert_eq!(events(&mut state, vec![text("x.yaml", &two)]), ["+a(one)", "+b(one)"]);

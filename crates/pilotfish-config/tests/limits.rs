@@ -13,10 +13,10 @@ fn beside_good_ones(bad: &str) -> ReadFile {
 fn only_refused(bad: &str, message: &str) {
     let file = beside_good_ones(bad);
     let found: Vec<_> =
-        file.refused.iter().flat_map(|refused| &refused.problems).map(ToString::to_string).collect();
+        file.rejected.iter().flat_map(|refused| &refused.problems).map(ToString::to_string).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains(message), "{found:?}");
-    assert_eq!(file.refused[0].document, 2);
+    assert_eq!(file.rejected[0].document, 2);
     assert!(file.incomplete);
 }
 
@@ -53,7 +53,7 @@ fn deep_nesting_costs_itself() {
     let deep = format!("{}{}", "[".repeat(60), "]".repeat(60));
     let file =
         beside_good_ones(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\nother: {deep}"));
-    assert_eq!((file.objects.len(), file.refused.len()), (3, 0), "within the limit: {file:?}");
+    assert_eq!((file.objects.len(), file.rejected.len()), (3, 0), "within the limit: {file:?}");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn many_wrong_fields_are_not_all_listed() {
         format!("apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: a}}\nspec:\n{fields}");
     let file = beside_good_ones(&bad);
     assert_eq!(file.objects.len(), 2);
-    assert_eq!(file.refused[0].problems.len(), 100);
+    assert_eq!(file.rejected[0].problems.len(), 100);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn checks_do_not_take_the_square_of_the_size() {
          b}}}}]}}]}}\n"
     );
     let file = read("a.yaml", text.as_bytes(), &Limits::default());
-    assert_eq!((file.objects.len(), file.refused.len()), (1, 0));
+    assert_eq!((file.objects.len(), file.rejected.len()), (1, 0));
 }
 
 #[test]
@@ -89,6 +89,6 @@ fn text_in_no_known_encoding_is_refused() {
     for bytes in [&b"\xff\xfea\0:\0"[..], b"a: \xc3\x28\n", b"\x00\x01\x02", &[0x80; 1_000]] {
         let file = read("a.yaml", bytes, &Limits::default());
         assert!(file.objects.is_empty());
-        assert_eq!(file.refused.len(), 1, "{bytes:?}: {file:?}");
+        assert_eq!(file.rejected.len(), 1, "{bytes:?}: {file:?}");
     }
 }

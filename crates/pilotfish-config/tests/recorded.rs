@@ -9,7 +9,7 @@ fn repository() -> PathBuf {
 }
 
 fn complaints(file: &Path, read: &ReadFile) -> Vec<String> {
-    let refused = read.refused.iter().flat_map(|refused| {
+    let refused = read.rejected.iter().flat_map(|refused| {
         refused.problems.iter().filter(|problem| problem.is_error()).map(|problem| {
             format!("{}:{}: {:?}: {problem}", file.display(), problem.line.unwrap_or(0), refused.key)
         })

@@ -34,7 +34,7 @@ fn mesh_objects(which: MeshFile, text: Option<&str>) -> Result<Vec<Object>, Unre
 }
 
 fn taken(file: ReadFile) -> Result<Vec<Object>, Unreadable> {
-    if let Some(refused) = file.refused.first() {
+    if let Some(refused) = file.rejected.first() {
         return Err(Unreadable(format!("{refused:?}")));
     }
     if let Some((kind, _)) = file.ignored.first_key_value() {

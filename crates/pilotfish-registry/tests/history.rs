@@ -148,7 +148,7 @@ fn mesh_pool() -> Vec<Object> {
     ];
     let read = |which: MeshFile, text: &str| {
         let file = read_mesh_file(which, "mesh.yaml", text.as_bytes(), &Limits::default());
-        assert!(file.refused.is_empty(), "{:?}", file.refused);
+        assert!(file.rejected.is_empty(), "{:?}", file.rejected);
         file.objects.into_iter().map(|read| read.object)
     };
     let configs = configs.iter().flat_map(|text| read(MeshFile::Config, text).collect::<Vec<_>>());

@@ -190,7 +190,7 @@ impl Case {
 }
 
 fn objects_of(file: ReadFile) -> Result<Vec<Object>> {
-    if let Some(problem) = file.refused.iter().flat_map(|refused| &refused.problems).next() {
+    if let Some(problem) = file.rejected.iter().flat_map(|refused| &refused.problems).next() {
         anyhow::bail!("{problem:?}");
     }
     Ok(file.objects.into_iter().map(|read| read.object).collect())

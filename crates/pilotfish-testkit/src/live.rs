@@ -15,18 +15,6 @@ use tokio::sync::mpsc;
 /// How long a cluster may take to be read.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Definitions of all kinds, as `pilotfish crds` prints them.
-///
-/// # Panics
-/// When they cannot be written as YAML, which would be a defect.
-#[must_use]
-pub fn definitions() -> String {
-    use pilotfish_config::crd;
-    let definitions = crd::defined_kinds().into_iter().filter_map(crd::definition);
-    let texts = definitions.map(|it| serde_saphyr::to_string(&it).expect("definitions are YAML"));
-    texts.collect::<Vec<_>>().join("\n---\n")
-}
-
 /// Everything that a cluster has now, as its source tells it; without the API server's own Service.
 ///
 /// # Errors

@@ -52,7 +52,7 @@ impl Mesh {
         let limits = pilotfish_config::Limits::default();
         let file = pilotfish_config::MeshFile::Config;
         let read = pilotfish_config::read_mesh_file(file, "mesh.yaml", config.as_bytes(), &limits);
-        assert!(read.refused.is_empty(), "{:?}", read.refused);
+        assert!(read.rejected.is_empty(), "{:?}", read.rejected);
         for object in read.objects {
             let event = SourceEvent::Object(ObjectEvent::Applied(object.object));
             self.controller.source_event("c1", "test", event).unwrap();

@@ -2,9 +2,9 @@
 //! definitions say that it does.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "../../pilotfish-config/tests/definitions/mutate.rs"]
+#[path = "../../pilotfish-crd/tests/definitions/mutate.rs"]
 mod mutate;
-#[path = "../../pilotfish-config/tests/support/schema.rs"]
+#[path = "../../pilotfish-crd/tests/support/schema.rs"]
 #[allow(dead_code, reason = "shared with the tests of definitions")]
 mod schema;
 
@@ -13,7 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::client::Body;
-use pilotfish_config::crd::{defined_kinds, definition, served_versions};
+use pilotfish_crd::{defined_kinds, definition, served_versions};
 use pilotfish_model::Kind;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
 use serde_json::{Value, json};

@@ -166,7 +166,7 @@ pub(crate) fn sidecar(name: &str, namespace: &str) -> Proxy {
 /// The objects of a YAML text.
 pub(crate) fn yaml(text: &str) -> Vec<Update> {
     let file = pilotfish_config::read("test.yaml", text.as_bytes(), &pilotfish_config::Limits::default());
-    assert!(file.refused.is_empty(), "{:?}", file.refused);
+    assert!(file.rejected.is_empty(), "{:?}", file.rejected);
     file.objects.into_iter().map(|read| Update::Object(read.object)).collect()
 }
 

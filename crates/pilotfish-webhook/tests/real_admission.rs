@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use pilotfish_config::{Limits, crd, read};
+use pilotfish_config::{Limits, read};
 use pilotfish_model::Kind;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector};
@@ -125,7 +125,7 @@ impl Process {
 async fn cluster() -> Option<ApiServer> {
     let server = ApiServer::start(ApiServerOptions::default()).await?;
     for kind in [Kind::VirtualService, Kind::WorkloadEntry] {
-        server.apply(&serde_json::to_string(&crd::definition(kind).unwrap()).unwrap()).await;
+        server.apply(&serde_json::to_string(&pilotfish_crd::definition(kind).unwrap()).unwrap()).await;
     }
     server.apply(NAMESPACES).await;
     // A definition is established a moment before its kind is served.
@@ -210,7 +210,7 @@ async fn objects_are_refused_in_the_words_of_validate() {
         ("VirtualService", "bad", 2)
     );
     let file = read("bad.yaml", BAD.replace("NAME", "bad").as_bytes(), &Limits::default());
-    let lines: Vec<_> = file.refused[0].problems.iter().map(ToString::to_string).collect();
+    let lines: Vec<_> = file.rejected[0].problems.iter().map(ToString::to_string).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     let words = lines.join("\n");
     assert_eq!(refusal, format!("admission webhook \"validation.pilotfish.io\" denied the request: {words}"));

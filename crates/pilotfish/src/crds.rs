@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use pilotfish_config::crd;
+use pilotfish_crd as crd;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write;

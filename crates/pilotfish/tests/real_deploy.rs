@@ -4,7 +4,6 @@
 
 mod support;
 
-use pilotfish_config::crd;
 use pilotfish_testkit::real::{
     ApiServer, ApiServerOptions, Authorization, Program, Tunnel, User, eventually, fetch, free_port,
 };
@@ -136,9 +135,7 @@ impl Cluster {
     /// Applies the definitions, the shop, these manifests of roles and then the others.
     async fn install(&self, roles: &[&str]) {
         self.server.apply(&manifest("namespace.yaml")).await;
-        for definition in crd::defined_kinds().into_iter().filter_map(crd::definition) {
-            self.server.apply(&definition.to_string()).await;
-        }
+        self.server.apply_definitions().await;
         self.server.apply(SHOP).await;
         for file in roles.iter().copied().chain(["deployment.yaml", "webhooks.yaml"]) {
             self.server.apply(&manifest(file)).await;
@@ -223,8 +220,8 @@ fn granted_resources(files: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn every_status_may_be_written() {
     let granted = granted_resources(&["rbac.yaml"]);
-    let with_status = crd::defined_kinds().into_iter().filter(|kind| {
-        let definition = crd::definition(*kind).unwrap();
+    let with_status = pilotfish_crd::defined_kinds().into_iter().filter(|kind| {
+        let definition = pilotfish_crd::definition(*kind).unwrap();
         !definition["spec"]["versions"][0]["subresources"]["status"].is_null()
     });
     // What clusters say of each other's exports is not written yet.

@@ -4,7 +4,6 @@
 use futures::TryStreamExt;
 use kube::api::{Api, DynamicObject, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use pilotfish_config::crd;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, Program, eventually, fetch, free_port};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -82,9 +81,7 @@ fn route(name: &str) -> String {
 
 async fn cluster() -> Option<ApiServer> {
     let server = ApiServer::start(ApiServerOptions::default()).await?;
-    for definition in crd::defined_kinds().into_iter().filter_map(crd::definition) {
-        server.apply(&definition.to_string()).await;
-    }
+    server.apply_definitions().await;
     server.apply(MESH).await;
     server.apply(CATALOG).await;
     Some(server)

@@ -48,7 +48,7 @@ async fn cluster() -> Option<ApiServer> {
     };
     let server = ApiServer::start(options).await?;
     for kind in [Kind::VirtualService, Kind::WorkloadEntry] {
-        let definition = pilotfish_config::crd::definition(kind).unwrap();
+        let definition = pilotfish_crd::definition(kind).unwrap();
         server.apply(&serde_json::to_string(&definition).unwrap()).await;
     }
     for name in ["namespace.yaml", "rbac.yaml", "rbac-secrets.yaml", "webhooks.yaml"] {

@@ -1,18 +1,18 @@
 //! Objects from files: folders of YAML, single files, and the files of mesh config and networks.
 //!
 //! ```text
-//! notify ─▶ Dirty (paths, bounded) ─▶ loop: what is due ─▶ read files ─▶ FileState (pure) ─▶ SourceBatch ─▶ channel
-//!                                       ▲ rescan from time to time
+//! notify ─▶ ChangeQueue (paths, bounded) ─▶ Scanner: reads what is due ─▶ FileState (pure) ─▶ SourceBatch ─▶ channel
+//!                                            ▲ full scan from time to time
 //! ```
 
-mod dirty;
-mod look;
+mod change_queue;
 mod objects;
 mod parallel;
-mod scan;
+mod scanner;
 mod source;
 mod state;
 mod validate;
+mod walk;
 mod watch;
 
 pub use source::{FileSource, FileSourceSettings, OpenError, RunningFileSource, Timing};

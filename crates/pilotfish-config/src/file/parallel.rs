@@ -9,8 +9,8 @@ const EACH: usize = 32;
 /// Threads at once.
 const MOST: usize = 16;
 
-/// Does the work for every item, side by side where there are many. The results are in the order of the items, whoever
-/// was faster.
+/// Does the work for every item, side by side where there are many. The results are in the order of the items, whichever
+/// was ready first.
 pub(super) fn for_each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     on_threads(processors.min(MOST).min(items.len() / EACH), items, work)

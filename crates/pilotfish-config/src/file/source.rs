@@ -1,18 +1,17 @@
 //! The file source: opening, its thread, its end.
 
-use super::dirty::Dirty;
-use super::look::{Looker, Root};
+use super::change_queue::ChangeQueue;
+use super::scanner::{Root, Scanner};
 use super::state::FileRole;
-use crate::limits::Limits;
-use crate::mesh_file::MeshFile;
 use crate::problem::ObjectCheck;
 use crate::source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+use crate::{Limits, MeshFile};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::oneshot;
+use tokio::runtime::{self, Runtime};
+use tokio::sync::{mpsc, oneshot};
 
 /// What to read, and when.
 #[derive(Clone, Debug)]
@@ -49,7 +48,7 @@ pub struct Timing {
     pub ceiling: Duration,
     /// How long a file that is half written, or gone, is given to become whole. A complete file does not wait.
     pub settle: Duration,
-    /// How often everything is looked at, for what a watcher cannot notice (network file systems).
+    /// How often everything is scanned, for what a watcher cannot notice (network file systems).
     pub rescan: Duration,
 }
 
@@ -67,7 +66,7 @@ impl Default for Timing {
 /// Why the files cannot be served at all.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A path that was named does not exist, or cannot be looked at.
+    /// A path that was named does not exist, or cannot be read.
     #[error("cannot read {}", path.display())]
     Path {
         /// The path as it was named.
@@ -92,8 +91,8 @@ fn list(reports: &[ProblemReport]) -> String {
 
 /// Files that were read once; [`FileSource::spawn`] keeps watching them.
 pub struct FileSource {
-    looker: Looker,
-    dirty: Arc<Dirty>,
+    scanner: Scanner,
+    queue: Arc<ChangeQueue>,
     timing: Timing,
     first: SourceBatch,
 }
@@ -105,14 +104,14 @@ impl FileSource {
     /// When a path does not exist, or a mesh file is wrong.
     pub fn open(settings: FileSourceSettings) -> Result<Self, OpenError> {
         let roots = roots(&settings)?;
-        let dirty = Arc::new(Dirty::default());
+        let queue = Arc::new(ChangeQueue::default());
         let timing = settings.timing;
-        let mut looker =
-            Looker::new(roots, settings.limits, settings.checks, timing.settle, Some(dirty.clone()));
-        let mut first = looker.look_at_everything(Instant::now(), SystemTime::now(), true);
-        refuse_broken_mesh(&first)?;
+        let mut scanner =
+            Scanner::new(roots, settings.limits, settings.checks, timing.settle, Some(queue.clone()));
+        let mut first = scanner.rescan(Instant::now(), SystemTime::now(), true);
+        reject_broken_mesh(&first)?;
         first.events.push(SourceEvent::Listed);
-        Ok(Self { looker, dirty, timing, first })
+        Ok(Self { scanner, queue, timing, first })
     }
 
     /// What is wrong with the files as they were read.
@@ -124,7 +123,7 @@ impl FileSource {
     /// How many files and objects were read.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
-        let state = self.looker.state();
+        let state = self.scanner.state();
         (state.files(), state.objects().len())
     }
 
@@ -133,60 +132,59 @@ impl FileSource {
     /// # Errors
     /// When no thread can be started.
     pub fn spawn(self, batches: mpsc::Sender<SourceBatch>) -> Result<RunningFileSource, OpenError> {
-        let dirty = self.dirty.clone();
+        let queue = self.queue.clone();
         let (done, ended) = oneshot::channel();
+        // Drives nothing but the sending of batches.
+        let runtime = runtime::Builder::new_current_thread().build().map_err(OpenError::Thread)?;
         let body = move || {
-            self.run(&batches);
+            self.run(&runtime, &batches);
             drop(done);
         };
         let builder = thread::Builder::new().name("pilotfish-files".to_owned());
         let thread = builder.spawn(body).map_err(OpenError::Thread)?;
-        Ok(RunningFileSource { dirty, ended, thread: Some(thread) })
+        Ok(RunningFileSource { queue, ended, thread: Some(thread) })
     }
 
-    fn run(mut self, batches: &mpsc::Sender<SourceBatch>) {
+    fn run(mut self, runtime: &Runtime, batches: &mpsc::Sender<SourceBatch>) {
         let first = std::mem::take(&mut self.first);
-        if !self.deliver(first, batches) {
+        if !self.deliver(first, runtime, batches) {
             return;
         }
-        let mut rescan = Instant::now() + self.looker.rescan_interval(self.timing.rescan);
+        let mut rescan = Instant::now() + self.scanner.rescan_interval(self.timing.rescan);
         loop {
-            let deadline = self.looker.next_due().map_or(rescan, |due| due.min(rescan));
-            let mut changes = self.dirty.wait(deadline, self.timing.quiet, self.timing.ceiling);
+            let deadline = self.scanner.next_due().map_or(rescan, |due| due.min(rescan));
+            let mut changes = self.queue.wait(deadline, self.timing.quiet, self.timing.ceiling);
             if changes.stop {
                 return;
             }
             let now = Instant::now();
             if now >= rescan {
                 changes.everything = true;
-                rescan = now + self.looker.rescan_interval(self.timing.rescan);
+                rescan = now + self.scanner.rescan_interval(self.timing.rescan);
             }
-            let batch = self.looker.look(changes, now, SystemTime::now());
-            if !batch.is_empty() && !self.deliver(batch, batches) {
+            let batch = self.scanner.poll_changes(changes, now, SystemTime::now());
+            if !batch.is_empty() && !self.deliver(batch, runtime, batches) {
                 return;
             }
         }
     }
 
     /// Waits while the channel is full; gives false when the source is to end.
-    fn deliver(&self, mut batch: SourceBatch, batches: &mpsc::Sender<SourceBatch>) -> bool {
-        loop {
-            match batches.try_send(batch) {
-                Ok(()) => return true,
-                Err(TrySendError::Closed(_)) => return false,
-                Err(TrySendError::Full(back)) => batch = back,
+    fn deliver(&self, batch: SourceBatch, runtime: &Runtime, batches: &mpsc::Sender<SourceBatch>) -> bool {
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                sent = batches.send(batch) => sent.is_ok(),
+                () = self.queue.stopped() => false,
             }
-            if self.dirty.stopped_within(Duration::from_millis(5)) {
-                return false;
-            }
-        }
+        })
     }
 }
 
 /// The source's thread. It ends when this is dropped.
 #[derive(Debug)]
 pub struct RunningFileSource {
-    dirty: Arc<Dirty>,
+    queue: Arc<ChangeQueue>,
     ended: oneshot::Receiver<()>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -194,7 +192,7 @@ pub struct RunningFileSource {
 impl RunningFileSource {
     /// Asks the source to end.
     pub fn stop(&self) {
-        self.dirty.stop();
+        self.queue.stop();
     }
 
     /// Waits for the end; true when it was in order, false when the thread panicked.
@@ -224,8 +222,8 @@ pub(super) fn roots(settings: &FileSourceSettings) -> Result<Vec<Root>, OpenErro
         .collect()
 }
 
-/// At the start a broken mesh file has no last good version, and nobody wants Istio's defaults by mistake.
-fn refuse_broken_mesh(first: &SourceBatch) -> Result<(), OpenError> {
+/// At the start a broken mesh file has no last good version, and falling back to Istio's defaults would hide the mistake.
+fn reject_broken_mesh(first: &SourceBatch) -> Result<(), OpenError> {
     let Some(problems) = &first.problems else { return Ok(()) };
     let of_mesh = |report: &&ProblemReport| {
         let kind = report.object.as_ref().map(|object| object.kind);

@@ -1,12 +1,10 @@
 //! What the files hold, and what follows from a change of one: the pure part of the file source.
 
 use super::objects::Objects;
-use crate::limits::Limits;
-use crate::mesh_file::{MeshFile, read_mesh_file};
 use crate::path::FieldPath;
 use crate::problem::{ObjectCheck, Problem, Severity};
-use crate::reader::{ReadFile, read};
 use crate::source::{InForce, ProblemReport, SourceEvent, SourceProblems};
+use crate::{Limits, MeshFile, ReadFile, read, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -61,7 +59,7 @@ pub struct FileState {
     /// The objects that several files have.
     contested: BTreeSet<ObjectKey>,
     /// The files with reports.
-    troubled: BTreeSet<Arc<Path>>,
+    with_reports: BTreeSet<Arc<Path>>,
     ignored: BTreeMap<String, usize>,
     /// What was reported last.
     in_force: BTreeMap<ObjectKey, Object>,
@@ -88,7 +86,7 @@ impl FileState {
         Self { checks, ..self }
     }
 
-    /// Takes in changed files; tells what changed of the objects, by key.
+    /// Takes in changed files; gives the changed objects, by key.
     pub fn apply(&mut self, changes: Vec<FileChange>) -> Vec<SourceEvent> {
         let mut touched = BTreeSet::new();
         for change in changes {
@@ -101,7 +99,7 @@ impl FileState {
                 }
                 touched.insert(key.clone());
             }
-            self.troubled.remove(&path);
+            self.with_reports.remove(&path);
             count(&mut self.ignored, &before.ignored, usize::saturating_sub);
             let Some(after) = after else { continue };
             for key in after.objects.keys() {
@@ -114,11 +112,11 @@ impl FileState {
             }
             count(&mut self.ignored, &after.ignored, usize::saturating_add);
             if !after.reports.is_empty() {
-                self.troubled.insert(path.clone());
+                self.with_reports.insert(path.clone());
             }
             self.files.insert(path, after);
         }
-        touched.into_iter().filter_map(|key| self.settle(key)).collect()
+        touched.into_iter().filter_map(|key| self.update(key)).collect()
     }
 
     /// Reads the bytes of a file for its role.
@@ -140,8 +138,8 @@ impl FileState {
     /// What is wrong now.
     #[must_use]
     pub fn problems(&self) -> SourceProblems {
-        let troubled = self.troubled.iter().filter_map(|path| self.files.get(path));
-        let mut reports: Vec<_> = troubled.flat_map(|entry| entry.reports.iter().cloned()).collect();
+        let with_reports = self.with_reports.iter().filter_map(|path| self.files.get(path));
+        let mut reports: Vec<_> = with_reports.flat_map(|entry| entry.reports.iter().cloned()).collect();
         reports.extend(self.contested.iter().flat_map(|key| self.duplicates(key)));
         reports.sort_by(|a, b| (&a.file, a.document, a.line).cmp(&(&b.file, b.document, b.line)));
         SourceProblems { reports, ignored: self.ignored.clone() }
@@ -165,13 +163,15 @@ impl FileState {
             (FileContent::Absent, FileRole::Objects) => return None,
             // The operator named this file, so the mesh does not fall back to defaults because it is away.
             (FileContent::Absent, FileRole::Mesh(_)) => {
-                return Some(unread(&name, role, "there is no such file", before));
+                return Some(unreadable_entry(&name, role, "there is no such file", before));
             }
-            (FileContent::Unreadable(reason), _) => return Some(unread(&name, role, &reason, before)),
+            (FileContent::Unreadable(reason), _) => {
+                return Some(unreadable_entry(&name, role, &reason, before));
+            }
             (FileContent::Bytes(bytes), role) => self.read(&name, role, &bytes),
             (FileContent::Read(read), _) => read,
         };
-        let mut entry = taken(&name, read, before);
+        let mut entry = read_entry(&name, read, before);
         limit_reports(&mut entry.reports, self.limits.problems, &name);
         Some(entry)
     }
@@ -185,8 +185,8 @@ impl FileState {
         }
     }
 
-    /// Puts the first holder's object in force; tells the difference.
-    fn settle(&mut self, key: ObjectKey) -> Option<SourceEvent> {
+    /// Puts the first holder's object in force; gives the difference.
+    fn update(&mut self, key: ObjectKey) -> Option<SourceEvent> {
         let holders = self.holders.get(&key);
         if holders.is_some_and(|holders| holders.len() > 1) {
             self.contested.insert(key.clone());
@@ -230,7 +230,7 @@ fn count(
 }
 
 /// A file that could not be read: everything stays as it was.
-fn unread(file: &Arc<str>, role: FileRole, reason: &str, before: &FileEntry) -> FileEntry {
+fn unreadable_entry(file: &Arc<str>, role: FileRole, reason: &str, before: &FileEntry) -> FileEntry {
     let object = match role {
         FileRole::Objects => None,
         FileRole::Mesh(which) => Some(which.key()),
@@ -246,7 +246,7 @@ fn unread(file: &Arc<str>, role: FileRole, reason: &str, before: &FileEntry) -> 
 }
 
 /// What a file holds now, completed by last good versions of what is broken in it.
-fn taken(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
+fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
     let mut objects: BTreeMap<ObjectKey, Object> = BTreeMap::new();
     let mut reports = Vec::new();
     for item in read.objects {
@@ -261,24 +261,24 @@ fn taken(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
             objects.insert(key, item.object);
         }
     }
-    // Where it cannot be told which object a broken part was, every object that is missing now may have been it.
-    let uncertain = read.incomplete || read.refused.iter().any(|refused| refused.key.is_none());
+    // Where a broken part cannot be tied to an object, it may have been any object that is missing now.
+    let uncertain = read.incomplete || read.rejected.iter().any(|rejected| rejected.key.is_none());
     let missing = |key: &ObjectKey| !objects.contains_key(key);
     let broken: BTreeSet<&ObjectKey> =
-        read.refused.iter().filter_map(|refused| refused.key.as_ref()).collect();
+        read.rejected.iter().filter_map(|rejected| rejected.key.as_ref()).collect();
     let mut kept = before.objects.to_map();
     kept.retain(|key, _| missing(key) && (uncertain || broken.contains(key)));
-    for refused in &read.refused {
-        let kept = match &refused.key {
+    for rejected in &read.rejected {
+        let kept = match &rejected.key {
             Some(key) => kept.contains_key(key),
             None => !kept.is_empty(),
         };
         let in_force = if kept { InForce::LastGood } else { InForce::Dropped };
-        reports.extend(refused.problems.iter().map(|problem| ProblemReport {
-            object: refused.key.clone(),
-            line: problem.line.unwrap_or(refused.line),
+        reports.extend(rejected.problems.iter().map(|problem| ProblemReport {
+            object: rejected.key.clone(),
+            line: problem.line.unwrap_or(rejected.line),
             in_force: if problem.is_error() { in_force } else { InForce::Written },
-            ..ProblemReport::new(file, refused.document, problem)
+            ..ProblemReport::new(file, rejected.document, problem)
         }));
     }
     reports.sort_by_key(|report| (report.document, report.line));

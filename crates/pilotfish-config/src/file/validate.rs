@@ -1,6 +1,6 @@
 //! Checking files without serving them.
 
-use super::look::Looker;
+use super::scanner::Scanner;
 use super::source::{FileSourceSettings, OpenError, roots};
 use crate::source::SourceProblems;
 use pilotfish_model::Kind;
@@ -34,12 +34,12 @@ impl ValidateSummary {
 pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, OpenError> {
     let roots = roots(settings)?;
     let (limits, checks) = (settings.limits.clone(), settings.checks.clone());
-    let mut looker = Looker::new(roots, limits, checks, settings.timing.settle, None);
-    let batch = looker.look_at_everything(Instant::now(), SystemTime::now(), true);
+    let mut scanner = Scanner::new(roots, limits, checks, settings.timing.settle, None);
+    let batch = scanner.rescan(Instant::now(), SystemTime::now(), true);
     let mut objects = BTreeMap::new();
-    for key in looker.state().objects().keys() {
+    for key in scanner.state().objects().keys() {
         *objects.entry(key.kind).or_default() += 1;
     }
     let problems = batch.problems.unwrap_or_default();
-    Ok(ValidateSummary { files: looker.state().files(), objects, problems })
+    Ok(ValidateSummary { files: scanner.state().files(), objects, problems })
 }

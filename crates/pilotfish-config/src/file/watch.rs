@@ -1,7 +1,7 @@
 //! The folders that are watched.
 
-use super::dirty::Dirty;
-use super::scan::identity_of;
+use super::change_queue::ChangeQueue;
+use super::walk::identity_of;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use std::sync::Arc;
 /// Watches folders one by one, without those below: which folders count is found out by walking.
 pub(super) struct Watch {
     watcher: Option<RecommendedWatcher>,
-    /// The folders, and which folder was there when watching began: one made anew at the same path must be watched anew.
+    /// The folders, with their identity when watching began: another folder at the same path must be watched again.
     watched: BTreeMap<PathBuf, Option<(u64, u64)>>,
     complete: bool,
 }
 
 impl Watch {
-    pub(super) fn new(dirty: Arc<Dirty>) -> Self {
-        let watcher = notify::recommended_watcher(move |event| dirty.note(event));
+    pub(super) fn new(queue: Arc<ChangeQueue>) -> Self {
+        let watcher = notify::recommended_watcher(move |event| queue.record(event));
         if let Err(error) = &watcher {
-            tracing::warn!(%error, "files cannot be watched, they are looked at every second instead");
+            tracing::warn!(%error, "files cannot be watched, they are scanned every second instead");
         }
         Self { complete: watcher.is_ok(), watcher: watcher.ok(), watched: BTreeMap::new() }
     }
@@ -30,7 +30,7 @@ impl Watch {
     }
 
     /// Watches these folders and no others; true when one was added.
-    pub(super) fn only(&mut self, folders: &BTreeSet<&Path>) -> bool {
+    pub(super) fn set_folders(&mut self, folders: &BTreeSet<&Path>) -> bool {
         let Some(watcher) = &mut self.watcher else { return false };
         self.watched.retain(|folder, identity| {
             let keep = folders.contains(&**folder) && identity_of(folder) == *identity;
@@ -60,7 +60,7 @@ impl Watch {
             && self.complete
         {
             let folder = folder.display();
-            tracing::warn!(%folder, %error, "a folder cannot be watched, files are looked at every second instead");
+            tracing::warn!(%folder, %error, "a folder cannot be watched, files are scanned every second instead");
         }
         self.complete = failed.is_none();
         added

@@ -14,7 +14,7 @@ fn route(parents: Vec<ParentStatus>) -> Status {
     Status::Route { ours: Controllers::Both, parents }
 }
 
-fn told(messages: Vec<Message>) -> Status {
+fn analysed(messages: Vec<Message>) -> Status {
     Status::Istio { messages: Some(messages), addresses: None }
 }
 
@@ -72,7 +72,7 @@ fn what_was_merged_is_not_merged_again() {
             conditions: vec![accepted(true, "fine")],
         }]),
         Status::Ingress(vec![point]),
-        told(vec![Message { error: true, text: "bad".into() }]),
+        analysed(vec![Message { error: true, text: "bad".into() }]),
         given(&[("a.com", "240.240.0.1"), ("a.com", "2001:2::1")]),
     ] {
         let once = status.merged(&Value::Null, 4, NOW).expect("something is new");
@@ -90,7 +90,7 @@ fn a_patch_says_only_what_differs() {
 
 #[test]
 fn nothing_to_say_is_not_written() {
-    for status in [route(Vec::new()), Status::Ingress(Vec::new()), told(Vec::new()), given(&[])] {
+    for status in [route(Vec::new()), Status::Ingress(Vec::new()), analysed(Vec::new()), given(&[])] {
         for stored in [Value::Null, json!({}), json!({"parents": []}), json!({"loadBalancer": {}})] {
             assert_eq!(status.merged(&stored, 1, NOW), None, "{stored}");
         }
@@ -99,11 +99,11 @@ fn nothing_to_say_is_not_written() {
 
 #[test]
 fn an_object_that_was_mended_is_told_so() {
-    let bad = told(vec![Message { error: false, text: "spec.hosts[0]: odd".into() }]);
+    let bad = analysed(vec![Message { error: false, text: "spec.hosts[0]: odd".into() }]);
     let stored = bad.merged(&Value::Null, 1, NOW).expect("something is wrong");
     assert_eq!(stored["conditions"][0]["reason"], "Warnings");
     assert_eq!(stored["conditions"][0]["message"], "spec.hosts[0]: odd");
-    let mended = told(Vec::new()).merged(&stored, 2, "later").expect("nothing is wrong any more");
+    let mended = analysed(Vec::new()).merged(&stored, 2, "later").expect("nothing is wrong any more");
     assert_eq!(mended["conditions"][0]["status"], "True");
     assert_eq!(mended["conditions"][0]["lastTransitionTime"], "later");
 }

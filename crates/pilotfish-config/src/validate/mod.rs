@@ -1,43 +1,21 @@
 //! Checks of every kind: what Istio's webhook and the definitions of the API server refuse.
 //!
-//! Errors refuse the object, warnings do not. Every message says what is wrong with the field at the path, in one line.
+//! Errors reject the object, warnings do not. Every message names what is wrong with the field at the path, in one line.
 
-mod authentication;
-mod authorization;
-mod destination_rule;
-mod envoy_filter;
-mod extension_provider;
-mod format;
-mod gateway;
+mod fields;
 mod gateway_api;
-mod gateway_api_filters;
-mod gateway_api_routes;
-mod http_fault;
-mod http_match;
-mod http_route;
-mod ingress;
 mod kubernetes;
-mod locality;
 mod mesh;
-mod names;
-mod regex;
-mod selectors;
-mod service_entry;
-mod shadowed;
-mod sidecar;
-mod stream_route;
+mod networking;
+mod security;
 mod telemetry;
-mod tls;
-mod values;
-mod virtual_service;
 mod wasm_plugin;
-mod workload;
 
-use crate::content::{Content, Place};
+use crate::kinds;
+use crate::kinds::content::{Content, Place};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::yaml::{Mode, Node, decode};
-use crate::{extensions, gateway_api as api, kubernetes as k8s, networking, security};
 use pilotfish_model::{Kind, ObjectMeta};
 use serde::de::DeserializeOwned;
 
@@ -69,7 +47,7 @@ macro_rules! content {
     };
     (@dry_run $type:ty) => {
         fn dry_run_allowed(&self) -> bool {
-            matches!(self.action, security::AuthorizationAction::Allow | security::AuthorizationAction::Deny)
+            matches!(self.action, kinds::security::AuthorizationAction::Allow | kinds::security::AuthorizationAction::Deny)
         }
     };
     (@deleting $type:ty) => {
@@ -81,46 +59,46 @@ macro_rules! content {
 }
 
 content! { Object:
-    k8s::Service => kubernetes::service, complete, compact;
-    k8s::EndpointSlice => kubernetes::endpoint_slice, compact;
-    k8s::Pod => kubernetes::pod, deleting, compact;
-    k8s::Node => nothing, compact;
-    k8s::Namespace => kubernetes::namespace;
-    k8s::Secret => kubernetes::secret, complete;
-    k8s::ConfigMap => nothing;
-    k8s::Ingress => ingress::check;
-    k8s::IngressClass => nothing;
-    k8s::ServiceExport => nothing;
-    k8s::ServiceImport => kubernetes::service_import;
-    api::GatewayClass => gateway_api::class;
-    api::Gateway => gateway_api::gateway;
-    api::HttpRoute => gateway_api_routes::http;
-    api::GrpcRoute => gateway_api_routes::grpc;
-    api::TcpRoute => gateway_api_routes::tcp;
-    api::TlsRoute => gateway_api_routes::tls;
-    api::ReferenceGrant => gateway_api::reference_grant;
+    kinds::kubernetes::Service => kubernetes::core::service, complete, compact;
+    kinds::kubernetes::EndpointSlice => kubernetes::core::endpoint_slice, compact;
+    kinds::kubernetes::Pod => kubernetes::core::pod, deleting, compact;
+    kinds::kubernetes::Node => nothing, compact;
+    kinds::kubernetes::Namespace => kubernetes::core::namespace;
+    kinds::kubernetes::Secret => kubernetes::core::secret, complete;
+    kinds::kubernetes::ConfigMap => nothing;
+    kinds::kubernetes::Ingress => kubernetes::ingress::check;
+    kinds::kubernetes::IngressClass => nothing;
+    kinds::kubernetes::ServiceExport => nothing;
+    kinds::kubernetes::ServiceImport => kubernetes::core::service_import;
+    kinds::gateway_api::GatewayClass => gateway_api::gateway::class;
+    kinds::gateway_api::Gateway => gateway_api::gateway::gateway;
+    kinds::gateway_api::HttpRoute => gateway_api::routes::http;
+    kinds::gateway_api::GrpcRoute => gateway_api::routes::grpc;
+    kinds::gateway_api::TcpRoute => gateway_api::routes::tcp;
+    kinds::gateway_api::TlsRoute => gateway_api::routes::tls;
+    kinds::gateway_api::ReferenceGrant => gateway_api::gateway::reference_grant;
 }
 
 content! { Spec:
-    networking::VirtualService => virtual_service::check;
-    networking::DestinationRule => destination_rule::check;
-    networking::Gateway => gateway::check;
-    networking::ServiceEntry => service_entry::check, status;
-    networking::WorkloadEntry => workload::check_entry, status;
-    networking::WorkloadGroup => workload::check_group;
-    networking::Sidecar => sidecar::check;
-    networking::EnvoyFilter => envoy_filter::check;
-    networking::ProxyConfig => workload::check_proxy_config;
-    security::AuthorizationPolicy => authorization::check, dry_run;
-    security::PeerAuthentication => authentication::check_peer;
-    security::RequestAuthentication => authentication::check_request;
-    crate::telemetry::Telemetry => telemetry::check;
-    extensions::WasmPlugin => wasm_plugin::check;
+    kinds::networking::VirtualService => networking::virtual_service::check;
+    kinds::networking::DestinationRule => networking::destination_rule::check;
+    kinds::networking::Gateway => networking::gateway::check;
+    kinds::networking::ServiceEntry => networking::service_entry::check, status;
+    kinds::networking::WorkloadEntry => networking::workload::check_entry, status;
+    kinds::networking::WorkloadGroup => networking::workload::check_group;
+    kinds::networking::Sidecar => networking::sidecar::check;
+    kinds::networking::EnvoyFilter => networking::envoy_filter::check;
+    kinds::networking::ProxyConfig => networking::workload::check_proxy_config;
+    kinds::security::AuthorizationPolicy => security::authorization::check, dry_run;
+    kinds::security::PeerAuthentication => security::authentication::check_peer;
+    kinds::security::RequestAuthentication => security::authentication::check_request;
+    kinds::telemetry::Telemetry => telemetry::check;
+    kinds::extensions::WasmPlugin => wasm_plugin::check;
 }
 
 content! { Document:
-    crate::mesh::MeshConfig => mesh::check, complete;
-    crate::mesh::MeshNetworks => mesh::check_networks;
+    kinds::mesh::MeshConfig => mesh::mesh_config::check, complete;
+    kinds::mesh::MeshNetworks => mesh::mesh_config::check_networks;
 }
 
 /// For kinds whose metadata is all that can be wrong.
@@ -146,7 +124,7 @@ pub(crate) fn annotations(meta: &ObjectMeta, dry_run_allowed: bool, checker: &mu
     } else if !dry_run_allowed {
         checker.warning(&at, "has an effect for the actions ALLOW and DENY only");
     } else if !good {
-        checker.error(&at, format!("{} is not true or false", names::quoted(value)));
+        checker.error(&at, format!("{} is not true or false", fields::names::quoted(value)));
     }
 }
 

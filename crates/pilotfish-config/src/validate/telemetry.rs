@@ -1,15 +1,20 @@
 //! Telemetry.
 
-use super::names::each;
-use super::selectors::{self, Targets};
-use super::values::{at_most_one, duration, percent};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::telemetry::{CustomTag, Metrics, MetricsOverrides, ProviderRef, TagOperation, Telemetry, Tracing};
+use crate::validate::fields::names::each;
+use crate::validate::fields::selectors::{self, Targets};
+use crate::validate::fields::values::{at_most_one, duration, percent};
 use pilotfish_model::ObjectMeta;
 use std::collections::BTreeMap;
 
-pub(super) fn check(telemetry: &Telemetry, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
+pub(in crate::validate) fn check(
+    telemetry: &Telemetry,
+    at: &Path<'_>,
+    _: &ObjectMeta,
+    checker: &mut Checker,
+) {
     let targets = Targets {
         selector: telemetry.selector.as_ref(),
         target_ref: telemetry.target_ref.as_ref(),

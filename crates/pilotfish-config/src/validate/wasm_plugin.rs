@@ -1,14 +1,14 @@
 //! WasmPlugin.
 
-use super::names::{self, each, quoted, unique};
-use super::selectors::{self, Targets};
-use super::values::url_scheme;
 use crate::extensions::{EnvValueSource, WasmPlugin};
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::validate::fields::names::{self, each, quoted, unique};
+use crate::validate::fields::selectors::{self, Targets};
+use crate::validate::fields::values::url_scheme;
 use pilotfish_model::ObjectMeta;
 
-pub(super) fn check(plugin: &WasmPlugin, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
+pub(in crate::validate) fn check(plugin: &WasmPlugin, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
     let targets = Targets {
         selector: plugin.selector.as_ref(),
         target_ref: plugin.target_ref.as_ref(),

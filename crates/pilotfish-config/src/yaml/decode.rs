@@ -11,7 +11,7 @@ use std::fmt;
 /// How strictly a type is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Unknown fields are refused.
+    /// Unknown fields are rejected.
     Strict,
     /// Unknown fields are warned about, as a file may be of a newer Istio, and names may be written as in the proto
     /// file (`trust_domain`): istiod reads mesh config this way.
@@ -435,10 +435,7 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
 }
 
 /// The field whose proto name was written: `trust_domain` for `trustDomain`.
-pub(crate) fn camel_case(
-    written: &str,
-    mut fields: impl Iterator<Item = &'static str>,
-) -> Option<&'static str> {
+fn camel_case(written: &str, mut fields: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let mut camel = String::with_capacity(written.len());
     let mut upper = false;
     for c in written.chars() {

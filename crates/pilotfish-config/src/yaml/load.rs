@@ -1,7 +1,7 @@
 //! Text to trees, one document at a time, within limits.
 
 use super::node::{Entry, Node, NodeValue, shorten};
-use crate::limits::Limits;
+use crate::Limits;
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use std::collections::{HashMap, HashSet};
 
@@ -88,7 +88,7 @@ fn next_document<'a>(
 struct Open {
     line: u32,
     anchor: usize,
-    /// How many nodes there were when it began: tells its size when it ends.
+    /// How many nodes there were when it began, from which its size follows when it ends.
     nodes_before: usize,
     content: Content,
 }

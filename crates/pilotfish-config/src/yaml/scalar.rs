@@ -25,7 +25,7 @@ pub(crate) fn resolve(text: &str) -> Scalar {
         "-.inf" | "-.Inf" | "-.INF" => return Scalar::Float(f64::NEG_INFINITY),
         _ => {}
     }
-    // Most text is told from a number by its first character.
+    // The first character shows of most texts that they are no numbers.
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return Scalar::Text;
     }

@@ -22,12 +22,12 @@ fn check(file: &ReadFile) {
         let _ = spec_json(&read.object);
     }
     file.ignored.keys().for_each(|kind| one_line(kind));
-    for refused in &file.refused {
-        assert!(refused.problems.iter().any(Problem::is_error), "{refused:?}");
-        for problem in &refused.problems {
+    for rejected in &file.rejected {
+        assert!(rejected.problems.iter().any(Problem::is_error), "{rejected:?}");
+        for problem in &rejected.problems {
             one_line(&problem.to_string());
         }
-        if let Some(key) = &refused.key {
+        if let Some(key) = &rejected.key {
             one_line(&key.to_string());
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn mesh_networks(bytes: &[u8]) {
 fn mesh(which: MeshFile, bytes: &[u8]) {
     let file = read_mesh_file(which, "mesh", bytes, &limits());
     check(&file);
-    assert_eq!(file.objects.len() + file.refused.len(), 1, "an object or the reason why not: {file:?}");
+    assert_eq!(file.objects.len() + file.rejected.len(), 1, "an object or the reason why not: {file:?}");
 }
 
 /// Durations.
@@ -102,14 +102,14 @@ pub(crate) fn values(bytes: &[u8]) {
     for document in documents {
         let file = read("a.yaml", document.as_bytes(), &limits());
         check(&file);
-        assert_eq!(file.objects.len() + file.refused.len(), 1, "{document}: {file:?}");
+        assert_eq!(file.objects.len() + file.rejected.len(), 1, "{document}: {file:?}");
     }
 }
 
-/// Files that change: what is told to be there is what is there, and a file that comes back as it was changes nothing.
+/// Files that change: what is reported is what is there, and a file that comes back as it was changes nothing.
 pub(crate) fn file_state(bytes: &[u8]) {
     let mut state = FileState::new(limits());
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let (first, second) = bytes.split_at(bytes.len() / 2);
     for (path, content) in
         [("a.yaml", bytes), ("b.yaml", first), ("a.yaml", second), ("b.yaml", bytes), ("a.yaml", bytes)]
@@ -126,12 +126,12 @@ pub(crate) fn file_state(bytes: &[u8]) {
             assert!(round == 0 || events.is_empty(), "nothing changed: {events:?}");
             for event in events {
                 match event {
-                    SourceEvent::Apply(object) => drop(told.insert(object.key().clone())),
-                    SourceEvent::Delete(key) => assert!(told.remove(&key), "{key} was there"),
+                    SourceEvent::Apply(object) => drop(reported.insert(object.key().clone())),
+                    SourceEvent::Delete(key) => assert!(reported.remove(&key), "{key} was there"),
                     other => panic!("{other:?}"),
                 }
             }
-            assert!(told.iter().eq(state.objects().keys()));
+            assert!(reported.iter().eq(state.objects().keys()));
         }
     }
 }

@@ -14,7 +14,7 @@ mod stream_routes;
 mod telemetry;
 mod virtual_service;
 
-#[path = "../support/schema.rs"]
+#[path = "../../../pilotfish-crd/tests/support/schema.rs"]
 #[allow(dead_code, clippy::panic, reason = "shared with the tests of definitions")]
 mod schema;
 
@@ -22,7 +22,7 @@ use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
 
 /// Every problem of the file on a line, warnings marked as such.
 fn problems(file: &ReadFile) -> Vec<String> {
-    let refused = file.refused.iter().flat_map(|refused| &refused.problems);
+    let refused = file.rejected.iter().flat_map(|refused| &refused.problems);
     let warned = file.objects.iter().flat_map(|object| &object.warnings);
     let line = |problem: &pilotfish_config::Problem| match problem.is_error() {
         true => problem.to_string(),
@@ -65,7 +65,7 @@ fn refused_by_definition(document: &str) -> Option<String> {
     let object: serde_json::Value = schema::documents(document).into_iter().next()?;
     let (group, _) = object["apiVersion"].as_str()?.split_once('/')?;
     let kind = pilotfish_model::Kind::find(group, object["kind"].as_str()?)?;
-    let verdict = schema::submit(&pilotfish_config::crd::definition(kind)?, &object);
+    let verdict = schema::submit(&pilotfish_crd::definition(kind)?, &object);
     (!verdict.is_clean()).then(|| format!("{document}\n  is refused by the definition: {verdict:?}"))
 }
 
@@ -92,7 +92,7 @@ fn a_problem_names_the_line_of_its_field() {
     let text = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a}\nspec:\n  hosts: [a]\n  \
                 http:\n  - route:\n    - destination:\n        host: b\n        port:\n          number: 70000\n";
     let file = read("a.yaml", text.as_bytes(), &Limits::default());
-    let problem = &file.refused[0].problems[0];
+    let problem = &file.rejected[0].problems[0];
     assert_eq!(problem.line, Some(11));
     assert_eq!(
         problem.to_string(),
@@ -115,5 +115,5 @@ fn an_object_with_countless_problems_keeps_a_few() {
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: a}}\nspec: {{hosts: [{hosts}]}}\n"
     );
     let file = read("a.yaml", text.as_bytes(), &Limits::default());
-    assert_eq!(file.refused[0].problems.len(), 100);
+    assert_eq!(file.rejected[0].problems.len(), 100);
 }

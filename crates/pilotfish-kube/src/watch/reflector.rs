@@ -1,6 +1,6 @@
 //! What is known of one kind, and what an answer of the API server changes of it: a state machine without IO.
 
-use pilotfish_config::{MeshFile, Problem, ReadObject, Refused, read_live, read_mesh_file};
+use pilotfish_config::{MeshFile, Problem, ReadObject, Rejected, read_live, read_mesh_file};
 use pilotfish_model::{Kind, Object, ObjectKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -354,7 +354,7 @@ impl Reflector {
                 changes.push(Change::Apply { object, warnings });
                 true
             }
-            Err(Refused { problems, .. }) => {
+            Err(Rejected { problems, .. }) => {
                 let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
                 changes.push(Change::Refused { key, problems, last_good: had });
                 had
@@ -373,7 +373,7 @@ impl Reflector {
         let stored: Stored = serde_json::from_str(json)?;
         let (object, problems) = match read_live(kind, &self.origin, json.as_bytes()) {
             Ok(ReadObject { object, warnings, .. }) => (Some(object), warnings),
-            Err(Refused { problems, .. }) => (None, problems),
+            Err(Rejected { problems, .. }) => (None, problems),
         };
         let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
         changes.push(Change::Stored { key, object, problems, stored });
@@ -393,7 +393,7 @@ impl Reflector {
                 good = true;
                 changes.push(Change::Apply { object, warnings });
             }
-            for Refused { problems, .. } in read.refused {
+            for Rejected { problems, .. } in read.rejected {
                 changes.push(Change::Refused { key: which.key(), problems, last_good: had });
             }
         }

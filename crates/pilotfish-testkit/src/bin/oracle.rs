@@ -89,7 +89,7 @@ impl Live {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let server = runtime.block_on(async {
             let server = ApiServer::start(ApiServerOptions::default()).await?;
-            server.apply(&live::definitions()).await;
+            server.apply_definitions().await;
             Some(server)
         });
         let server = server.context("kube-apiserver or etcd is missing: run `cargo xtask tools`")?;

@@ -193,6 +193,16 @@ impl ApiServer {
         }
     }
 
+    /// Applies the definitions of all kinds that have one.
+    ///
+    /// # Panics
+    /// When the API server refuses one.
+    pub async fn apply_definitions(&self) {
+        for definition in pilotfish_crd::definitions() {
+            self.apply(&definition.to_string()).await;
+        }
+    }
+
     /// Deletes the objects that a YAML text names.
     ///
     /// # Panics

@@ -85,7 +85,7 @@ pub(crate) fn proxies() -> Vec<ProxyEntry> {
 }
 
 fn read_all(file: ReadFile, problems: &mut Vec<Problem>) -> Vec<Object> {
-    problems.extend(file.refused.into_iter().flat_map(|refused| refused.problems));
+    problems.extend(file.rejected.into_iter().flat_map(|refused| refused.problems));
     let objects = file.objects.into_iter().map(|read| {
         problems.extend(read.warnings);
         read.object

@@ -120,7 +120,7 @@ impl World {
                 "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: {name}, namespace: {namespace}}}, spec: {spec}}}"
             );
             let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
-            assert!(file.refused.is_empty(), "{:?}", file.refused);
+            assert!(file.rejected.is_empty(), "{:?}", file.rejected);
             file.objects.into_iter().for_each(|read| writer.apply(Update::Object(read.object)));
         }
         Self(writer.publish().unwrap().0)

@@ -12,7 +12,7 @@ fn world(servers: &[&str]) -> Arc<World> {
             "{{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {{name: g{index}, namespace: edge}}, spec: {{servers: {servers}}}}}"
         );
         let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
-        assert!(file.refused.is_empty(), "{:?}", file.refused);
+        assert!(file.rejected.is_empty(), "{:?}", file.rejected);
         file.objects.into_iter().map(|read| read.object)
     });
     world_of(objects)

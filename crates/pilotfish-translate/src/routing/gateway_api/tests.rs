@@ -13,7 +13,7 @@ fn world(objects: &[(&str, &str, &str, &str, &str)]) -> Arc<World> {
     });
     let yaml = documents.collect::<Vec<_>>().join("\n---\n");
     let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
-    assert!(file.refused.is_empty(), "{:?}", file.refused);
+    assert!(file.rejected.is_empty(), "{:?}", file.rejected);
     world_of(file.objects.into_iter().map(|read| read.object))
 }
 

@@ -13,7 +13,7 @@ fn world(ingresses: &[(&str, &str)]) -> Arc<World> {
     });
     let yaml: Vec<String> = made.chain([class.to_owned()]).collect();
     let file = read("test.yaml", yaml.join("\n---\n").as_bytes(), &Limits::default());
-    assert!(file.refused.is_empty(), "{:?}", file.refused);
+    assert!(file.rejected.is_empty(), "{:?}", file.rejected);
     world_of(file.objects.into_iter().map(|read| read.object))
 }
 

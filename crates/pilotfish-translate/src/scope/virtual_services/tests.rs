@@ -13,7 +13,7 @@ fn world(rules: &[(&str, &str, &str)]) -> Arc<World> {
             "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: {namespace}}}, spec: {spec}}}"
         );
         let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
-        assert!(file.refused.is_empty(), "{:?}", file.refused);
+        assert!(file.rejected.is_empty(), "{:?}", file.rejected);
         file.objects.into_iter().map(|read| read.object)
     });
     world_of(objects)

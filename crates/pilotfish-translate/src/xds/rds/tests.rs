@@ -43,7 +43,7 @@ fn rule(name: &str, spec: &str) -> Object {
         "{{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {{name: {name}, namespace: shop}}, spec: {spec}}}"
     );
     let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
-    assert!(file.refused.is_empty(), "{:?}", file.refused);
+    assert!(file.rejected.is_empty(), "{:?}", file.rejected);
     file.objects.into_iter().next().unwrap().object
 }
 

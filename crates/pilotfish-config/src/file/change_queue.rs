@@ -1,0 +1,191 @@
+//! The changed paths that the watcher reported and the scanner has not read yet. Bounded: beyond a number of paths, everything
+//! counts as changed.
+
+use notify::event::{AccessKind, AccessMode, ModifyKind};
+use notify::{Event, EventKind};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Paths that are remembered one by one.
+const MOST: usize = 8_192;
+
+/// How far the writing of a changed file had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteState {
+    /// It was closed after writing, or put in place by rename.
+    Complete,
+    /// It is still being written to.
+    Writing,
+}
+
+/// What changed since the scanner last took it.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) paths: HashMap<PathBuf, WriteState>,
+    /// Any path may have changed: events were lost, or there were too many.
+    pub(super) everything: bool,
+    pub(super) stop: bool,
+}
+
+impl Changes {
+    fn is_empty(&self) -> bool {
+        self.paths.is_empty() && !self.everything && !self.stop
+    }
+}
+
+/// Shared by the watcher's thread and the source's.
+#[derive(Debug, Default)]
+pub(super) struct ChangeQueue {
+    changes: Mutex<Changes>,
+    arrived: Condvar,
+    /// Wakes [`ChangeQueue::stopped`].
+    stopping: Notify,
+}
+
+impl ChangeQueue {
+    fn lock(&self) -> MutexGuard<'_, Changes> {
+        // The content is valid after a panic too: each change of it is a single step.
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in an event of the watcher.
+    pub(super) fn record(&self, event: notify::Result<Event>) {
+        let Some(state) = event.as_ref().map_or(Some(WriteState::Complete), |event| write_state(&event.kind))
+        else {
+            return;
+        };
+        let mut changes = self.lock();
+        match event {
+            Ok(event) if !event.need_rescan() => {
+                for path in event.paths {
+                    if changes.paths.len() >= MOST && !changes.paths.contains_key(&path) {
+                        changes.everything = true;
+                        break;
+                    }
+                    changes.paths.insert(path, state);
+                }
+            }
+            _ => changes.everything = true,
+        }
+        self.arrived.notify_all();
+    }
+
+    /// Asks the source's thread to end.
+    pub(super) fn stop(&self) {
+        self.lock().stop = true;
+        self.arrived.notify_all();
+        self.stopping.notify_one();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.lock().stop
+    }
+
+    /// Waits for a request to end. Only the source's thread may wait: a request wakes one waiter.
+    pub(super) async fn stopped(&self) {
+        while !self.is_stopped() {
+            self.stopping.notified().await;
+        }
+    }
+
+    /// Waits for changes until `deadline`; collects a burst until no new path comes for `quiet`, at most for `ceiling`.
+    pub(super) fn wait(&self, deadline: Instant, quiet: Duration, ceiling: Duration) -> Changes {
+        let mut changes = self.lock();
+        while changes.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Changes::default();
+            }
+            changes = self.arrived.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let end = Instant::now() + ceiling;
+        let mut pause = Instant::now() + quiet;
+        let mut count = changes.paths.len();
+        while !changes.stop {
+            let left = end.min(pause).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            changes = self.arrived.wait_timeout(changes, left).unwrap_or_else(PoisonError::into_inner).0;
+            // More paths are more of the burst. The same ones again are not: a log file beside the configuration that is
+            // written to all the time must not hold up every change.
+            if changes.paths.len() > count {
+                count = changes.paths.len();
+                pause = Instant::now() + quiet;
+            }
+        }
+        std::mem::take(&mut changes)
+    }
+}
+
+/// What an event means for the file; `None` when its content stays the same.
+fn write_state(kind: &EventKind) -> Option<WriteState> {
+    match kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(WriteState::Complete),
+        EventKind::Access(_) => None,
+        EventKind::Create(_) | EventKind::Modify(ModifyKind::Data(_)) => Some(WriteState::Writing),
+        _ => Some(WriteState::Complete),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::thread;
+
+    fn written(path: &Path) -> notify::Result<Event> {
+        Ok(Event::new(EventKind::Access(AccessKind::Close(AccessMode::Write))).add_path(path.to_owned()))
+    }
+
+    #[test]
+    fn one_path_that_changes_without_end_does_not_prolong_a_burst() {
+        let queue = Arc::new(ChangeQueue::default());
+        let noise = thread::spawn({
+            let queue = queue.clone();
+            move || {
+                let patience = Instant::now() + Duration::from_secs(30);
+                while !queue.is_stopped() && Instant::now() < patience {
+                    queue.record(written(Path::new("/log")));
+                    thread::park_timeout(Duration::from_micros(200));
+                }
+                Instant::now() < patience
+            }
+        });
+        let (hour, quiet) = (Duration::from_secs(3_600), Duration::from_millis(20));
+        let changes = queue.wait(Instant::now() + hour, quiet, hour);
+        queue.stop();
+        assert!(noise.join().unwrap(), "the burst ends while the noise goes on");
+        assert_eq!(changes.paths.len(), 1);
+    }
+
+    #[test]
+    fn too_many_paths_mean_everything() {
+        let queue = ChangeQueue::default();
+        for n in 0..=MOST {
+            queue.record(written(Path::new(&format!("/{n}"))));
+        }
+        let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        assert!(changes.everything);
+        assert_eq!(changes.paths.len(), MOST);
+        queue.record(Err(notify::Error::generic("lost")));
+        assert!(queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO).everything);
+    }
+
+    #[test]
+    fn the_last_event_of_a_path_counts() {
+        let queue = ChangeQueue::default();
+        let path = Path::new("/a");
+        let writing = EventKind::Modify(ModifyKind::Data(notify::event::DataChange::Any));
+        queue.record(Ok(Event::new(writing).add_path(path.to_owned())));
+        queue.record(written(path));
+        let read = EventKind::Access(AccessKind::Open(AccessMode::Read));
+        queue.record(Ok(Event::new(read).add_path(path.to_owned())));
+        let changes = queue.wait(Instant::now(), Duration::ZERO, Duration::ZERO);
+        assert_eq!(changes.paths.get(path), Some(&WriteState::Complete));
+    }
+}

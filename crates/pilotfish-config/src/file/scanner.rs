@@ -1,0 +1,414 @@
+//! Scanning changed files: which are read when, and when a change counts as complete.
+
+use super::change_queue::{ChangeQueue, Changes, WriteState};
+use super::parallel;
+use super::state::{FileChange, FileContent, FileRole, FileState};
+use super::walk::{Found, Signature, is_config_file, is_hidden, read_file, walk};
+use super::watch::Watch;
+use crate::problem::ObjectCheck;
+use crate::source::{SourceBatch, SourceEvent, SourceProblems};
+use crate::{Limits, ReadFile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Walks in a row, while there are folders that were not watched before.
+const MOST_WALKS: usize = 16;
+
+/// A path that was named.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    /// As it was named, for messages.
+    named: PathBuf,
+    /// Without regard to the working directory.
+    path: PathBuf,
+    role: FileRole,
+    is_folder: bool,
+}
+
+impl Root {
+    pub(super) fn open(named: &Path, role: FileRole) -> io::Result<Self> {
+        let path = std::path::absolute(named)?;
+        let meta = fs::metadata(&path)?;
+        if meta.is_dir() && role != FileRole::Objects {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a folder, a file is needed"));
+        }
+        Ok(Self { named: named.to_owned(), path, role, is_folder: meta.is_dir() })
+    }
+
+    /// What a file at or below the root is called in messages.
+    fn name_of(&self, path: &Path) -> Arc<str> {
+        let name = match path.strip_prefix(&self.path) {
+            Ok(rest) if !rest.as_os_str().is_empty() => self.named.join(rest),
+            _ => self.named.clone(),
+        };
+        name.display().to_string().into()
+    }
+
+    /// Why the root as a whole cannot be read now. Its files do not count as deleted then, and their objects stay. A
+    /// file that was named counts as deleted when its folder is there without it.
+    fn unreadable(&self) -> Option<String> {
+        let error = match fs::metadata(&self.path) {
+            Ok(meta) if self.is_folder && meta.is_dir() => fs::read_dir(&self.path).err()?,
+            Ok(meta) if !self.is_folder && meta.is_file() => return None,
+            Ok(_) => return Some(format!("{} is no longer what it was at the start", self.named.display())),
+            Err(error) if self.is_folder || error.kind() != io::ErrorKind::NotFound => error,
+            Err(_) if self.path.parent().is_some_and(Path::is_dir) => return None,
+            Err(error) => error,
+        };
+        Some(format!("{}: {error}", self.named.display()))
+    }
+
+    fn holds(&self, path: &Path) -> bool {
+        if self.is_folder { path.starts_with(&self.path) } else { path == self.path }
+    }
+}
+
+/// The root that a file belongs to. A file that was named counts as what it was named for, also inside of a folder.
+fn root_of<'a>(roots: &'a [Root], path: &Path) -> Option<&'a Root> {
+    roots.iter().filter(|root| root.holds(path)).min_by_key(|root| (root.is_folder, root.role))
+}
+
+/// A file to read later.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    due: Instant,
+    /// Since when the file is away.
+    absent_since: Option<Instant>,
+}
+
+/// Knows the files, what was read of them, and which to read when.
+pub(super) struct Scanner {
+    roots: Vec<Root>,
+    limits: Limits,
+    settle: Duration,
+    state: FileState,
+    /// The files that were read, as they were then; `None` when they must be read again: the file could not be read, or was
+    /// touched so recently that a further change might not show.
+    known: BTreeMap<Arc<Path>, Option<Signature>>,
+    pending: BTreeMap<Arc<Path>, Pending>,
+    folders: BTreeSet<PathBuf>,
+    link_folders: BTreeSet<PathBuf>,
+    watch: Option<Watch>,
+    failure: Option<Arc<str>>,
+    problems: Arc<SourceProblems>,
+}
+
+impl Scanner {
+    /// With `queue`, all folders are watched as well.
+    pub(super) fn new(
+        roots: Vec<Root>,
+        limits: Limits,
+        checks: Vec<ObjectCheck>,
+        settle: Duration,
+        queue: Option<Arc<ChangeQueue>>,
+    ) -> Self {
+        Self {
+            roots,
+            state: FileState::new(limits.clone()).with_checks(checks),
+            limits,
+            settle,
+            known: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            folders: BTreeSet::new(),
+            link_folders: BTreeSet::new(),
+            watch: queue.map(Watch::new),
+            failure: None,
+            problems: Arc::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> &FileState {
+        &self.state
+    }
+
+    /// When the next file is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.pending.values().map(|pending| pending.due).min()
+    }
+
+    /// The time until the next full scan: shorter when not everything can be watched.
+    pub(super) fn rescan_interval(&self, usual: Duration) -> Duration {
+        let complete = self.watch.as_ref().is_some_and(Watch::is_complete);
+        if complete { usual } else { usual.min(Duration::from_secs(1)) }
+    }
+
+    /// Reads what changed and what is due.
+    pub(super) fn poll_changes(&mut self, changes: Changes, now: Instant, clock: SystemTime) -> SourceBatch {
+        let mut everything = changes.everything;
+        for (path, state) in changes.paths {
+            match self.affected(&path) {
+                Affected::Nothing => {}
+                Affected::Everything => everything = true,
+                Affected::File => {
+                    let due = if state == WriteState::Writing { now + self.settle } else { now };
+                    let absent_since = self.pending.get(&*path).and_then(|pending| pending.absent_since);
+                    self.pending.insert(path.into(), Pending { due, absent_since });
+                }
+            }
+        }
+        if everything { self.rescan(now, clock, false) } else { self.read_due(now, clock, false) }
+    }
+
+    /// Walks through all roots; files that changed are read. At the `start` there is nothing to wait for.
+    pub(super) fn rescan(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+        let (mut found, failure) = self.walk();
+        let watched = |scanner: &mut Self, found: &Found| {
+            let parents = scanner.roots.iter().filter_map(|root| root.path.parent());
+            let folders =
+                found.folders.iter().chain(&found.link_folders).map(PathBuf::as_path).chain(parents);
+            let folders: BTreeSet<&Path> = folders.collect();
+            scanner.watch.as_mut().is_some_and(|watch| watch.set_folders(&folders))
+        };
+        // What came into a folder before it was watched is found by walking once more. A folder that grows faster than
+        // that is found complete at the latest by the next rescan.
+        for _ in 0..MOST_WALKS {
+            if !watched(self, &found) {
+                break;
+            }
+            found = self.walk().0;
+        }
+        let gone: Vec<_> = self
+            .known
+            .keys()
+            .filter(|path| {
+                !found.files.contains_key(*path) && !self.is_hidden_by(path, &found, failure.is_some())
+            })
+            .cloned()
+            .collect();
+        let changed =
+            found.files.iter().filter(|(path, signature)| self.known.get(*path) != Some(&Some(**signature)));
+        let changed: Vec<_> = changed.map(|(path, _)| path.clone()).collect();
+        for path in changed.into_iter().chain(gone) {
+            self.pending.entry(path).or_insert(Pending { due: now, absent_since: None });
+        }
+        let unreadable: Vec<_> = found.unreadable.into_iter().collect();
+        (self.folders, self.link_folders) = (found.folders, found.link_folders);
+        let mut batch = self.read_due(now, clock, start);
+        self.report_unreadable(unreadable, &mut batch);
+        self.report_failure(failure, clock, &mut batch);
+        batch
+    }
+
+    fn walk(&self) -> (Found, Option<String>) {
+        let mut found = Found::default();
+        let mut failures = Vec::new();
+        for root in &self.roots {
+            match root.unreadable() {
+                Some(failure) => failures.push(failure),
+                None if root.is_folder => walk(&root.path, &mut found),
+                None => fs::metadata(&root.path).iter().for_each(|meta| found.file(&root.path, meta)),
+            }
+        }
+        (found, (!failures.is_empty()).then(|| failures.join("; ")))
+    }
+
+    /// Whether a file that was not found may still be there, because its root or folder could not be read.
+    fn is_hidden_by(&self, path: &Path, found: &Found, failure: bool) -> bool {
+        let lost_root =
+            failure && self.roots.iter().any(|root| root.holds(path) && root.unreadable().is_some());
+        lost_root || found.unreadable.keys().any(|unreadable| path.starts_with(unreadable))
+    }
+
+    /// Reads every file that is due and takes in what is complete.
+    fn read_due(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
+        let due: Vec<_> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.due <= now)
+            .map(|(path, _)| path.clone())
+            .collect();
+        // Reading takes nearly all of the time, and needs nothing but the file.
+        let found = parallel::for_each(&due, self.reading());
+        let mut changes = Vec::new();
+        for (path, found) in due.into_iter().zip(found) {
+            let (Some(pending), Some(found)) = (self.pending.remove(&path), found) else { continue };
+            match self.classify(&path, pending, found, (now, clock), start) {
+                Outcome::Unchanged => {}
+                Outcome::Retry(pending) => drop(self.pending.insert(path, pending)),
+                Outcome::Changed(change) => changes.push(change),
+            }
+        }
+        let events = self.state.apply(changes);
+        self.batch(events)
+    }
+
+    /// How one file is read; gives `None` for one that belongs to no root. It may be called from any thread.
+    fn reading(&self) -> impl Fn(&Arc<Path>) -> Option<FoundFile> + Sync + use<'_> {
+        let Self { roots, limits, state, known, .. } = self;
+        move |path| {
+            let root = root_of(roots, path)?;
+            let (name, role) = (root.name_of(path), root.role);
+            let content = match read_file(path, limits.file_bytes) {
+                (FileContent::Bytes(_), signature)
+                    if signature.is_some() && known.get(path) == Some(&signature) =>
+                {
+                    FoundContent::Unchanged
+                }
+                (FileContent::Bytes(bytes), signature) => {
+                    FoundContent::Read(state.read(&name, role, &bytes), signature)
+                }
+                // The source fails as a whole; once the root is back, everything is scanned.
+                _ if root.unreadable().is_some() => FoundContent::Unchanged,
+                _ if path.is_dir() => FoundContent::Folder,
+                (FileContent::Absent, _) => FoundContent::Absent,
+                (other, signature) => FoundContent::Other(other, signature),
+            };
+            Some(FoundFile { name, role, content })
+        }
+    }
+
+    /// Decides what follows from what was found at the path of a file that was due.
+    fn classify(
+        &mut self,
+        path: &Arc<Path>,
+        pending: Pending,
+        found: FoundFile,
+        (now, clock): (Instant, SystemTime),
+        start: bool,
+    ) -> Outcome {
+        let FoundFile { name, role, content } = found;
+        let change = |content| Outcome::Changed(FileChange { path: path.clone(), name, role, content });
+        match content {
+            FoundContent::Unchanged => Outcome::Unchanged,
+            // A folder that could not be read before, and now can.
+            FoundContent::Folder if !self.known.contains_key(path) => Outcome::Unchanged,
+            FoundContent::Folder => {
+                self.known.remove(path);
+                change(FileContent::Absent)
+            }
+            FoundContent::Absent if !self.known.contains_key(path) => Outcome::Unchanged,
+            FoundContent::Absent => {
+                // Editors take a file away before they put the new one in its place.
+                let since = pending.absent_since.unwrap_or(now);
+                if now.saturating_duration_since(since) < self.settle {
+                    return Outcome::Retry(Pending { due: since + self.settle, absent_since: Some(since) });
+                }
+                self.known.remove(path);
+                change(FileContent::Absent)
+            }
+            FoundContent::Other(other, signature) => {
+                let first =
+                    self.known.insert(path.clone(), signature) != Some(signature) || signature.is_none();
+                if first { change(other) } else { Outcome::Unchanged }
+            }
+            FoundContent::Read(read, signature) => {
+                // A file that was touched just now and makes no sense is likely to be written to still.
+                let senseless = !read.rejected.is_empty() || read.objects.is_empty();
+                let age = signature.and_then(|signature| signature.age(clock)).unwrap_or(self.settle);
+                if senseless && !start && age < self.settle {
+                    return Outcome::Retry(Pending { due: now + (self.settle - age), absent_since: None });
+                }
+                self.known.insert(path.clone(), signature.filter(|signature| !signature.is_fresh(clock)));
+                change(FileContent::Read(read))
+            }
+        }
+    }
+
+    /// Reports folders and files that could not be read; their objects stay.
+    fn report_unreadable(&mut self, unreadable: Vec<(PathBuf, String)>, batch: &mut SourceBatch) {
+        let mut changes = Vec::new();
+        for (path, reason) in unreadable {
+            let Some(root) = root_of(&self.roots, &path) else { continue };
+            let (name, role) = (root.name_of(&path), root.role);
+            let path: Arc<Path> = path.into();
+            // Looked at again when it becomes readable, and taken away when it is gone.
+            self.known.insert(path.clone(), None);
+            changes.push(FileChange { path, name, role, content: FileContent::Unreadable(reason) });
+        }
+        if !changes.is_empty() {
+            let events = self.state.apply(changes);
+            let more = self.batch(events);
+            batch.events.extend(more.events);
+            batch.problems = more.problems.or(batch.problems.take());
+        }
+    }
+
+    fn report_failure(&mut self, failure: Option<String>, at: SystemTime, batch: &mut SourceBatch) {
+        match (failure, &self.failure) {
+            (Some(reason), before) if before.as_deref() != Some(&reason) => {
+                let reason: Arc<str> = reason.into();
+                self.failure = Some(reason.clone());
+                batch.events.push(SourceEvent::Failed { at, reason });
+            }
+            (None, Some(_)) => {
+                self.failure = None;
+                batch.events.push(SourceEvent::Recovered);
+            }
+            _ => {}
+        }
+    }
+
+    fn batch(&mut self, events: Vec<SourceEvent>) -> SourceBatch {
+        let problems = self.state.problems();
+        let changed = problems != *self.problems;
+        if changed {
+            self.problems = Arc::new(problems);
+        }
+        SourceBatch { events, problems: changed.then(|| self.problems.clone()) }
+    }
+
+    fn affected(&self, path: &Path) -> Affected {
+        if self.roots.iter().any(|root| !root.is_folder && root.path == path) {
+            return Affected::File;
+        }
+        // A root, or a folder above it, came or went.
+        if self.roots.iter().any(|root| root.path.starts_with(path)) {
+            return Affected::Everything;
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Affected::Nothing };
+        let linked = self.link_folders.contains(parent);
+        let walked = self.folders.contains(parent);
+        let beside_root = self.roots.iter().any(|root| !root.is_folder && root.path.parent() == Some(parent));
+        if is_hidden(name) {
+            // `..data`, by which a mounted ConfigMap is swapped.
+            let swap = name.as_encoded_bytes().starts_with(b"..") && (linked || walked || beside_root);
+            return if swap { Affected::Everything } else { Affected::Nothing };
+        }
+        match () {
+            () if linked && !walked => Affected::Everything,
+            () if !walked => Affected::Nothing,
+            () if self.folders.contains(path) || path.is_dir() => Affected::Everything,
+            () if is_config_file(path) => Affected::File,
+            () => Affected::Nothing,
+        }
+    }
+}
+
+/// A file that was due, as it is now.
+struct FoundFile {
+    name: Arc<str>,
+    role: FileRole,
+    content: FoundContent,
+}
+
+enum FoundContent {
+    /// There is no such file.
+    Absent,
+    /// There is a folder.
+    Folder,
+    /// It is as it was when it was read last.
+    Unchanged,
+    Read(ReadFile, Option<Signature>),
+    /// It cannot be read.
+    Other(FileContent, Option<Signature>),
+}
+
+/// What follows from a file that was due.
+enum Outcome {
+    Unchanged,
+    /// It may not be complete yet: read it again.
+    Retry(Pending),
+    Changed(FileChange),
+}
+
+/// What has to be read after a change at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Affected {
+    Nothing,
+    File,
+    Everything,
+}

@@ -1,0 +1,186 @@
+//! Walking through folders, and reading files.
+
+use super::state::FileContent;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Levels of folders below a PATH.
+const DEPTH: usize = 32;
+
+/// The metadata by which a changed file differs from an unchanged one, without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Signature {
+    size: u64,
+    modified: Option<SystemTime>,
+    identity: (u64, u64),
+    /// When the inode changed: a file put in place by rename keeps its old time of modification.
+    changed: (i64, i64),
+}
+
+impl Signature {
+    pub(super) fn of(meta: &Metadata) -> Self {
+        Self {
+            size: meta.len(),
+            modified: meta.modified().ok(),
+            identity: identity(meta),
+            changed: changed(meta),
+        }
+    }
+
+    /// Whether the file was touched so recently that one more change might leave the signature as it is: file systems
+    /// count time in ticks of some milliseconds, old ones in seconds.
+    pub(super) fn is_fresh(&self, now: SystemTime) -> bool {
+        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let modified = self.modified.map(since).unwrap_or_default();
+        let (seconds, nanos) = self.changed;
+        let changed = Duration::new(
+            u64::try_from(seconds).unwrap_or_default(),
+            u32::try_from(nanos).unwrap_or_default(),
+        );
+        let whole_seconds = modified.subsec_nanos() == 0 && changed.subsec_nanos() == 0;
+        let tick = if whole_seconds { Duration::from_secs(2) } else { Duration::from_millis(20) };
+        since(now).saturating_sub(modified.max(changed)) < tick
+    }
+
+    /// How long ago the file was written to; `None` when clocks disagree.
+    pub(super) fn age(&self, now: SystemTime) -> Option<Duration> {
+        self.modified.and_then(|modified| now.duration_since(modified).ok())
+    }
+}
+
+/// Which file or folder is at a path now; `None` when there is none.
+pub(super) fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().as_ref().map(identity)
+}
+
+#[cfg(unix)]
+fn identity(meta: &Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt as _;
+    (meta.dev(), meta.ino())
+}
+
+#[cfg(unix)]
+fn changed(meta: &Metadata) -> (i64, i64) {
+    use std::os::unix::fs::MetadataExt as _;
+    (meta.ctime(), meta.ctime_nsec())
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+#[cfg(not(unix))]
+fn changed(_: &Metadata) -> (i64, i64) {
+    (0, 0)
+}
+
+/// What a walk through a folder found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The files to read.
+    pub(super) files: BTreeMap<Arc<Path>, Signature>,
+    /// The folders that were walked through.
+    pub(super) folders: BTreeSet<PathBuf>,
+    /// The folders that links to files lead into.
+    pub(super) link_folders: BTreeSet<PathBuf>,
+    /// Folders and files that could not be read, and why.
+    pub(super) unreadable: BTreeMap<PathBuf, String>,
+    /// Folders already walked through, by where they really are: links may lead in circles.
+    seen: BTreeSet<PathBuf>,
+}
+
+/// Whether a name is passed over: those with a leading dot belong to editors and mounts.
+pub(super) fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Whether the file is YAML or JSON by its name.
+pub(super) fn is_config_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| {
+        ["yaml", "yml", "json"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+    })
+}
+
+/// Walks through a folder.
+pub(super) fn walk(folder: &Path, found: &mut Found) {
+    walk_level(folder, found, 0);
+}
+
+fn walk_level(folder: &Path, found: &mut Found, depth: usize) {
+    let real = match fs::canonicalize(folder) {
+        Ok(real) => real,
+        Err(error) => return found.unreadable(folder, &error),
+    };
+    if depth > DEPTH || !found.seen.insert(real) {
+        return;
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return found.unreadable(folder, &error),
+    };
+    found.folders.insert(folder.to_owned());
+    for entry in entries.flatten() {
+        if is_hidden(&entry.file_name()) {
+            continue;
+        }
+        let path = entry.path();
+        match fs::metadata(&path) {
+            Ok(meta) if meta.is_dir() => walk_level(&path, found, depth + 1),
+            Ok(meta) if meta.is_file() && is_config_file(&path) => found.file(&path, &meta),
+            Ok(_) => {}
+            // A link to nowhere, or gone meanwhile: as if it were not there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_config_file(&path) => found.unreadable(&path, &error),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Found {
+    /// Notes a file, and the folder that it really is in when it is a link.
+    pub(super) fn file(&mut self, path: &Path, meta: &Metadata) {
+        self.files.insert(path.into(), Signature::of(meta));
+        let is_link = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
+        if let Some(real) = is_link.then(|| fs::canonicalize(path).ok()).flatten() {
+            self.link_folders.extend(real.parent().map(Path::to_owned));
+        }
+    }
+
+    fn unreadable(&mut self, path: &Path, error: &io::Error) {
+        self.unreadable.insert(path.to_owned(), error.to_string());
+    }
+}
+
+/// Reads a file, but no more than the limit.
+pub(super) fn read_file(path: &Path, limit: u64) -> (FileContent, Option<Signature>) {
+    match try_read(path, limit) {
+        Ok((content, signature)) => (content, Some(signature)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (FileContent::Absent, None),
+        Err(error) => (FileContent::Unreadable(error.to_string()), None),
+    }
+}
+
+fn try_read(path: &Path, limit: u64) -> io::Result<(FileContent, Signature)> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let signature = Signature::of(&meta);
+    if !meta.is_file() {
+        return Ok((FileContent::Unreadable("not a file".to_owned()), signature));
+    }
+    let mut bytes = Vec::new();
+    if meta.len() <= limit {
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    }
+    let size = meta.len().max(bytes.len() as u64);
+    if size > limit {
+        let reason = format!("it has {} MB, more than the limit of {} MB", size >> 20, limit >> 20);
+        return Ok((FileContent::Unreadable(reason), signature));
+    }
+    Ok((FileContent::Bytes(bytes), signature))
+}

@@ -1,0 +1,183 @@
+//! The table of kinds: which type each has, where in the object it is read from, and how it is completed and checked.
+
+use crate::path::Path;
+use crate::problem::{Checker, Problem};
+use crate::yaml::{Decoded, Mode, Node, decode};
+use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, telemetry};
+use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
+use serde::de::DeserializeOwned;
+
+/// Where in an object the content of a kind is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In `spec` alone, as in Istio's kinds, where unknown fields are rejected.
+    Spec,
+    /// The object as a whole, as in Kubernetes' kinds, where unknown fields are ignored.
+    Object,
+    /// The whole document without `apiVersion` and metadata, as in mesh config files.
+    Document,
+}
+
+/// What every kind's type can do besides being read.
+pub(crate) trait Content: KindSpec + DeserializeOwned {
+    /// Where in the object the type is read from.
+    const PLACE: Place;
+
+    /// Adds what is not a plain field (parts of `status`, of the metadata) and defaults that depend on other fields.
+    fn complete(&mut self, _object: &Node, _deleting: bool) {}
+
+    /// Drops what nothing looks at once the object was checked: large clusters have very many of some kinds.
+    fn compact(&mut self, _meta: &mut ObjectMeta) {}
+
+    /// Whether `istio.io/dry-run` has a meaning for it.
+    fn dry_run_allowed(&self) -> bool {
+        false
+    }
+
+    /// Reports what is wrong with it; `at` is where the type is in the object.
+    fn check(&self, at: &Path<'_>, meta: &ObjectMeta, checker: &mut Checker);
+}
+
+/// Runs `$body` with `$type` as the type of the kind.
+macro_rules! with_type {
+    ($kind:expr, $type:ident => $body:expr) => {
+        with_type!(@all $kind, $type => $body;
+            Service: kubernetes::Service,
+            EndpointSlice: kubernetes::EndpointSlice,
+            Pod: kubernetes::Pod,
+            Node: kubernetes::Node,
+            Namespace: kubernetes::Namespace,
+            Secret: kubernetes::Secret,
+            ConfigMap: kubernetes::ConfigMap,
+            Ingress: kubernetes::Ingress,
+            IngressClass: kubernetes::IngressClass,
+            VirtualService: networking::VirtualService,
+            DestinationRule: networking::DestinationRule,
+            Gateway: networking::Gateway,
+            ServiceEntry: networking::ServiceEntry,
+            WorkloadEntry: networking::WorkloadEntry,
+            WorkloadGroup: networking::WorkloadGroup,
+            Sidecar: networking::Sidecar,
+            EnvoyFilter: networking::EnvoyFilter,
+            ProxyConfig: networking::ProxyConfig,
+            AuthorizationPolicy: security::AuthorizationPolicy,
+            PeerAuthentication: security::PeerAuthentication,
+            RequestAuthentication: security::RequestAuthentication,
+            Telemetry: telemetry::Telemetry,
+            WasmPlugin: extensions::WasmPlugin,
+            GatewayClass: gateway_api::GatewayClass,
+            KubernetesGateway: gateway_api::Gateway,
+            HttpRoute: gateway_api::HttpRoute,
+            GrpcRoute: gateway_api::GrpcRoute,
+            TcpRoute: gateway_api::TcpRoute,
+            TlsRoute: gateway_api::TlsRoute,
+            ReferenceGrant: gateway_api::ReferenceGrant,
+            ServiceExport: kubernetes::ServiceExport,
+            ServiceImport: kubernetes::ServiceImport,
+            MeshConfig: mesh::MeshConfig,
+            MeshNetworks: mesh::MeshNetworks,
+        )
+    };
+    (@all $kind:expr, $type:ident => $body:expr; $($variant:ident: $path:ty,)*) => {
+        match $kind {
+            $(Kind::$variant => {
+                type $type = $path;
+                $body
+            })*
+        }
+    };
+}
+
+pub(super) use with_type;
+
+/// Reads the content of an object of a kind, checks it, and gives the object when nothing is wrong with it.
+pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
+    with_type!(kind, T => read_as::<T>(root, meta, deleting))
+}
+
+/// What is done with the type of a kind that is only known at run time, see [`visit_kind`].
+pub trait KindVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Is called with the type that the content of the kind's objects is read into; `place` is where it is read from.
+    fn visit<T: DeserializeOwned>(self, place: Place) -> Self::Output;
+}
+
+/// Calls the visitor with the type of the kind.
+pub fn visit_kind<V: KindVisitor>(kind: Kind, visitor: V) -> V::Output {
+    with_type!(kind, T => visitor.visit::<T>(T::PLACE))
+}
+
+/// What is wrong with an object, wherever it came from.
+#[must_use]
+pub fn validate(object: &Object) -> Vec<Problem> {
+    with_type!(object.key().kind, T => {
+        object.typed::<T>().map(|typed| check(&*typed, typed.meta())).unwrap_or_default()
+    })
+}
+
+fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
+    let decoded: Decoded<T> = match T::PLACE {
+        Place::Document => decode(root, Mode::Mesh, &[]),
+        Place::Object => decode(root, Mode::Lenient, &[]),
+        Place::Spec => match root.get("spec") {
+            Some(spec) => decode(spec, Mode::Strict, &["spec"]),
+            None => decode(&Node::null(root.line), Mode::Strict, &["spec"]),
+        },
+    };
+    let mut problems = decoded.problems;
+    let object = decoded.value.map(|mut content| {
+        content.complete(root, deleting);
+        // A mistyped field is missing elsewhere: what follows from that would only hide the mistake.
+        let readable = !problems.iter().any(Problem::is_error);
+        let found = if readable { check(&content, &meta) } else { Vec::new() };
+        problems.extend(found.into_iter().map(|problem| {
+            let line = root.line_of(&problem.path);
+            problem.at_line(line)
+        }));
+        content.compact(&mut meta);
+        Object::new(meta, content)
+    });
+    let rejected = problems.iter().any(Problem::is_error);
+    Decoded { value: object.filter(|_| !rejected), problems }
+}
+
+fn check<T: Content>(content: &T, meta: &ObjectMeta) -> Vec<Problem> {
+    let mut checker = Checker::default();
+    match T::PLACE {
+        Place::Spec => {
+            crate::validate::annotations(meta, content.dry_run_allowed(), &mut checker);
+            content.check(&Path::ROOT.field("spec"), meta, &mut checker);
+        }
+        Place::Object | Place::Document => content.check(&Path::ROOT, meta, &mut checker),
+    }
+    checker.into_problems()
+}
+
+/// The versions of a group that are read.
+pub(crate) fn versions(group: &str) -> &'static [&'static str] {
+    match group {
+        "" | "discovery.k8s.io" | "networking.k8s.io" => &["v1"],
+        "networking.istio.io" => &["v1", "v1beta1", "v1alpha3"],
+        "security.istio.io" => &["v1", "v1beta1"],
+        "telemetry.istio.io" => &["v1", "v1alpha1"],
+        "extensions.istio.io" => &["v1alpha1"],
+        "gateway.networking.k8s.io" => &["v1", "v1beta1", "v1alpha3", "v1alpha2"],
+        "multicluster.x-k8s.io" => &["v1beta1", "v1alpha1"],
+        _ => &[],
+    }
+}
+
+/// Whether objects of the kind are in a namespace.
+pub(crate) fn is_namespaced(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::Node
+            | Kind::Namespace
+            | Kind::IngressClass
+            | Kind::GatewayClass
+            | Kind::MeshConfig
+            | Kind::MeshNetworks
+    )
+}

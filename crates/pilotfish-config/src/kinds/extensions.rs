@@ -1,0 +1,98 @@
+//! `extensions.istio.io`: WebAssembly plugins.
+//!
+//! The types have the fields, names and proto JSON forms of
+//! <https://istio.io/latest/docs/reference/config/proxy_extensions/wasm-plugin/>.
+#![allow(
+    missing_docs,
+    reason = "fields carry the names and the meaning of Istio's API reference, linked above"
+)]
+
+use crate::kinds::message::{enumeration, kind, message};
+use crate::networking::PortSelector;
+use crate::{PolicyTargetReference, WorkloadMode, WorkloadSelector};
+
+kind!(WasmPlugin = WasmPlugin;);
+
+message! {
+/// A plugin in the filter chain of the selected workloads.
+pub struct WasmPlugin {
+    pub selector: Option<WorkloadSelector>,
+    pub target_ref: Option<PolicyTargetReference>,
+    pub target_refs: Vec<PolicyTargetReference>,
+    pub url: String,
+    pub sha256: String,
+    pub image_pull_policy: PullPolicy,
+    pub image_pull_secret: String,
+    pub verification_key: String,
+    pub plugin_config: Option<serde_json::Map<String, serde_json::Value>>,
+    pub plugin_name: String,
+    pub phase: PluginPhase,
+    pub priority: Option<i32>,
+    pub fail_strategy: FailStrategy,
+    pub vm_config: Option<VmConfig>,
+    pub r#match: Vec<TrafficSelector>,
+    pub r#type: PluginType,
+}
+
+/// Which traffic passes the plugin.
+pub struct TrafficSelector {
+    pub mode: WorkloadMode,
+    pub ports: Vec<PortSelector>,
+}
+
+/// Settings of the virtual machine.
+pub struct VmConfig {
+    pub env: Vec<EnvVar>,
+}
+
+/// A variable in the virtual machine's environment.
+pub struct EnvVar {
+    pub name: String,
+    pub value_from: EnvValueSource,
+    pub value: String,
+}
+}
+
+enumeration! {
+/// The kind of filter.
+pub enum PluginType {
+    #[default]
+    UnspecifiedPluginType,
+    Http,
+    Network,
+}
+
+/// Where in the filter chain.
+pub enum PluginPhase {
+    #[default]
+    UnspecifiedPhase,
+    Authn,
+    Authz,
+    Stats,
+}
+
+/// When the module is fetched again.
+pub enum PullPolicy {
+    #[default]
+    UnspecifiedPolicy,
+    #[serde(rename = "IfNotPresent")]
+    IfNotPresent,
+    #[serde(rename = "Always")]
+    Always,
+}
+
+/// Where a variable's value is from.
+pub enum EnvValueSource {
+    #[default]
+    Inline,
+    Host,
+}
+
+/// What happens to requests when the plugin fails.
+pub enum FailStrategy {
+    #[default]
+    FailClose,
+    FailOpen,
+    FailReload,
+}
+}

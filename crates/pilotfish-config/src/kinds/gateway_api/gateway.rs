@@ -1,0 +1,170 @@
+//! GatewayClass and Gateway.
+
+use super::{ObjectReference, SecretObjectReference};
+use crate::LabelSelector;
+use crate::kinds::message::{kind, message};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+kind! {
+    GatewayClass = GatewayClass;
+    Gateway = KubernetesGateway;
+}
+
+message! {
+/// A class of Gateways.
+pub struct GatewayClass {
+    pub spec: GatewayClassSpec,
+}
+
+/// `spec` of a GatewayClass.
+pub struct GatewayClassSpec {
+    pub controller_name: String,
+    pub parameters_ref: Option<ObjectReference>,
+}
+
+/// Listeners, and the routes that they accept.
+pub struct Gateway {
+    pub spec: GatewaySpec,
+    pub status: GatewayStatus,
+}
+
+/// `spec` of a Gateway.
+pub struct GatewaySpec {
+    pub gateway_class_name: String,
+    pub listeners: Vec<Listener>,
+    pub addresses: Vec<GatewayAddress>,
+    pub infrastructure: Option<GatewayInfrastructure>,
+    pub tls: Option<GatewayTls>,
+}
+
+/// TLS of the Gateway as a whole.
+pub struct GatewayTls {
+    pub backend: Option<GatewayBackendTls>,
+    pub frontend: Option<FrontendTls>,
+}
+
+/// The certificate that the Gateway shows to backends.
+pub struct GatewayBackendTls {
+    pub client_certificate_ref: Option<SecretObjectReference>,
+}
+
+/// How certificates of clients are checked, for all ports and for single ones.
+pub struct FrontendTls {
+    pub default: Option<FrontendTlsSettings>,
+    pub per_port: Vec<FrontendTlsPort>,
+}
+
+/// How certificates of clients are checked on one port.
+pub struct FrontendTlsPort {
+    pub port: u16,
+    pub tls: Option<FrontendTlsSettings>,
+}
+
+/// How certificates of clients are checked.
+pub struct FrontendTlsSettings {
+    pub validation: Option<FrontendTlsValidation>,
+}
+
+/// The authorities that clients' certificates are checked against.
+pub struct FrontendTlsValidation {
+    pub ca_certificate_refs: Vec<ObjectReference>,
+    pub mode: FrontendValidationMode,
+}
+
+/// Labels and annotations of what is made for the Gateway.
+pub struct GatewayInfrastructure {
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub parameters_ref: Option<ObjectReference>,
+}
+
+/// `status` of a Gateway.
+pub struct GatewayStatus {
+    pub addresses: Vec<GatewayAddress>,
+}
+
+/// A port, a protocol and a host.
+pub struct Listener {
+    pub name: String,
+    pub hostname: Option<String>,
+    pub port: u16,
+    pub protocol: String,
+    pub tls: Option<ListenerTls>,
+    pub allowed_routes: AllowedRoutes,
+}
+
+/// TLS of a listener.
+pub struct ListenerTls {
+    pub mode: TlsMode,
+    pub certificate_refs: Vec<SecretObjectReference>,
+    pub frontend_validation: Option<FrontendTlsValidation>,
+    pub options: BTreeMap<String, String>,
+}
+
+/// Which routes a listener accepts.
+pub struct AllowedRoutes {
+    pub namespaces: RouteNamespaces,
+    pub kinds: Vec<RouteGroupKind>,
+}
+
+/// From which namespaces.
+pub struct RouteNamespaces {
+    pub from: FromNamespaces,
+    pub selector: Option<LabelSelector>,
+}
+}
+
+/// A kind of routes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct RouteGroupKind {
+    pub group: String,
+    pub kind: String,
+}
+
+impl Default for RouteGroupKind {
+    fn default() -> Self {
+        Self { group: super::GROUP.to_owned(), kind: String::new() }
+    }
+}
+
+/// An address of a Gateway; `type` is `IPAddress` where nothing is written.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub struct GatewayAddress {
+    pub r#type: String,
+    pub value: String,
+}
+
+impl Default for GatewayAddress {
+    fn default() -> Self {
+        Self { r#type: "IPAddress".to_owned(), value: String::new() }
+    }
+}
+
+/// Whether the Gateway ends TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum TlsMode {
+    #[default]
+    Terminate,
+    Passthrough,
+}
+
+/// Whether a client without a valid certificate is rejected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum FrontendValidationMode {
+    #[default]
+    AllowValidOnly,
+    AllowInsecureFallback,
+}
+
+/// Namespaces of accepted routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum FromNamespaces {
+    All,
+    Selector,
+    #[default]
+    Same,
+    None,
+}

@@ -1,0 +1,40 @@
+//! TCPRoute and TLSRoute.
+
+use super::{BackendRef, ParentReference};
+use crate::kinds::message::{kind, message};
+
+kind! {
+    TcpRoute = TcpRoute;
+    TlsRoute = TlsRoute;
+}
+
+message! {
+/// Routes of TCP connections.
+pub struct TcpRoute {
+    pub spec: TcpRouteSpec,
+}
+
+/// `spec` of a TCPRoute.
+pub struct TcpRouteSpec {
+    pub parent_refs: Vec<ParentReference>,
+    pub rules: Vec<StreamRouteRule>,
+}
+
+/// Routes of TLS connections, by SNI.
+pub struct TlsRoute {
+    pub spec: TlsRouteSpec,
+}
+
+/// `spec` of a TLSRoute.
+pub struct TlsRouteSpec {
+    pub parent_refs: Vec<ParentReference>,
+    pub hostnames: Vec<String>,
+    pub rules: Vec<StreamRouteRule>,
+}
+
+/// Backends of connections.
+pub struct StreamRouteRule {
+    pub name: Option<String>,
+    pub backend_refs: Vec<BackendRef>,
+}
+}

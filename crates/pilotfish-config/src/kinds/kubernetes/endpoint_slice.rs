@@ -1,0 +1,73 @@
+//! EndpointSlice: addresses behind a Service.
+
+use super::{TransportProtocol, trim};
+use crate::kinds::message::{kind, message};
+use pilotfish_model::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+kind!(EndpointSlice = EndpointSlice;);
+
+message! {
+/// Some endpoints with common ports. The Service is named by the label `kubernetes.io/service-name`.
+pub struct EndpointSlice {
+    pub address_type: AddressType,
+    pub endpoints: Vec<Endpoint>,
+    pub ports: Vec<EndpointPort>,
+}
+
+/// One endpoint.
+pub struct Endpoint {
+    pub addresses: Arc<[Arc<str>]>,
+    pub conditions: EndpointConditions,
+    pub target_ref: Option<ObjectReference>,
+}
+
+/// The state of an endpoint; absent counts as ready and serving.
+#[derive(Copy)]
+pub struct EndpointConditions {
+    pub ready: Option<bool>,
+    pub serving: Option<bool>,
+    pub terminating: Option<bool>,
+}
+
+/// A port of every endpoint of the slice.
+pub struct EndpointPort {
+    pub name: String,
+    pub protocol: TransportProtocol,
+    pub port: Option<u16>,
+    pub app_protocol: Option<String>,
+}
+
+/// The object behind something.
+pub struct ObjectReference {
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+}
+
+impl EndpointSlice {
+    /// Drops what nothing looks at. A reference without a namespace is one to the slice's own.
+    pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
+        trim(meta);
+        for endpoint in &mut self.endpoints {
+            let own = endpoint.target_ref.as_mut().filter(|target| meta.key.namespace == *target.namespace);
+            if let Some(target) = own {
+                target.namespace = String::new();
+            }
+        }
+        self.endpoints.shrink_to_fit();
+        self.ports.shrink_to_fit();
+    }
+}
+
+/// The kind of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum AddressType {
+    #[default]
+    IPv4,
+    IPv6,
+    #[serde(rename = "FQDN")]
+    Fqdn,
+}

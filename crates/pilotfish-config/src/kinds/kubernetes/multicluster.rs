@@ -1,0 +1,44 @@
+//! ServiceExport and ServiceImport of the multi-cluster services API.
+
+use super::TransportProtocol;
+use crate::kinds::message::{kind, message};
+use serde::{Deserialize, Serialize};
+
+kind! {
+    ServiceExport = ServiceExport;
+    ServiceImport = ServiceImport;
+}
+
+message! {
+/// Makes the Service of the same name known in every cluster.
+pub struct ServiceExport {}
+
+/// A Service that other clusters export.
+pub struct ServiceImport {
+    pub spec: ServiceImportSpec,
+}
+
+/// `spec` of a ServiceImport.
+pub struct ServiceImportSpec {
+    pub r#type: ServiceImportType,
+    pub ips: Vec<String>,
+    pub ports: Vec<ServiceImportPort>,
+}
+
+/// A port of the imported Service.
+pub struct ServiceImportPort {
+    pub name: String,
+    pub protocol: TransportProtocol,
+    pub port: u16,
+    pub app_protocol: Option<String>,
+}
+}
+
+/// Whether the imported Service has an address of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum ServiceImportType {
+    #[default]
+    #[serde(rename = "ClusterSetIP")]
+    ClusterSetIp,
+    Headless,
+}

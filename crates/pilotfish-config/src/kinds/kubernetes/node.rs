@@ -1,0 +1,40 @@
+//! Node and Namespace: what is read of them is mostly their labels.
+
+use super::trim;
+use crate::kinds::message::{kind, message};
+use pilotfish_model::ObjectMeta;
+
+kind! {
+    Node = Node;
+    Namespace = Namespace;
+}
+
+message! {
+/// A node.
+pub struct Node {
+    pub status: NodeStatus,
+}
+
+/// `status` of a Node.
+pub struct NodeStatus {
+    pub addresses: Vec<NodeAddress>,
+}
+
+/// One address; `type` is for example `ExternalIP`.
+pub struct NodeAddress {
+    pub r#type: String,
+    pub address: String,
+}
+
+/// A namespace; everything that matters is in its metadata.
+pub struct Namespace {}
+}
+
+impl Node {
+    /// Drops what nothing looks at: all addresses but external ones.
+    pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
+        trim(meta);
+        self.status.addresses.retain(|address| address.r#type == "ExternalIP");
+        self.status.addresses.shrink_to_fit();
+    }
+}

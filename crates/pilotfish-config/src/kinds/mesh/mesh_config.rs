@@ -1,0 +1,285 @@
+//! MeshConfig: settings of the whole mesh, with Istio's defaults underneath.
+
+use super::{EnvoyFileAccessLogProvider, ExtensionProvider, ProxyConfig};
+use super::{PrometheusMetricsProvider, StackdriverProvider};
+use crate::kinds::message::{enumeration, kind, message};
+use crate::networking::{
+    ClientTlsSettings, HttpRetry, LocalityLoadBalancerSetting, OutboundTrafficPolicyMode,
+};
+use crate::networking::{TcpKeepalive, TlsProtocol};
+use crate::{Duration, LabelSelector};
+use serde::{Deserialize, Serialize};
+
+kind!(MeshConfig = MeshConfig;);
+
+/// Settings of the whole mesh. Absent fields have Istio's defaults.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MeshConfig {
+    pub proxy_listen_port: i32,
+    pub proxy_inbound_listen_port: i32,
+    pub proxy_http_port: i32,
+    pub connect_timeout: Option<Duration>,
+    pub protocol_detection_timeout: Option<Duration>,
+    pub tcp_keepalive: Option<TcpKeepalive>,
+    pub ingress_class: String,
+    pub ingress_service: String,
+    pub ingress_controller_mode: IngressControllerMode,
+    pub ingress_selector: String,
+    pub enable_tracing: bool,
+    pub access_log_file: String,
+    pub access_log_format: String,
+    pub access_log_encoding: AccessLogEncoding,
+    pub enable_envoy_access_log_service: bool,
+    pub disable_envoy_listener_log: bool,
+    pub default_config: ProxyConfig,
+    pub outbound_traffic_policy: OutboundTrafficPolicy,
+    pub inbound_traffic_policy: InboundTrafficPolicy,
+    pub config_sources: Vec<ConfigSource>,
+    pub enable_auto_mtls: Option<bool>,
+    pub trust_domain: String,
+    pub trust_domain_aliases: Vec<String>,
+    pub ca_certificates: Vec<CertificateData>,
+    pub default_service_export_to: Vec<String>,
+    pub default_virtual_service_export_to: Vec<String>,
+    pub default_destination_rule_export_to: Vec<String>,
+    pub root_namespace: String,
+    pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
+    pub dns_refresh_rate: Option<Duration>,
+    pub h2_upgrade_policy: H2UpgradePolicy,
+    pub inbound_cluster_stat_name: String,
+    pub outbound_cluster_stat_name: String,
+    pub certificates: Vec<Certificate>,
+    pub service_settings: Vec<ServiceSettings>,
+    pub enable_prometheus_merge: Option<bool>,
+    pub verify_certificate_at_client: Option<bool>,
+    pub ca: Option<Ca>,
+    pub extension_providers: Vec<ExtensionProvider>,
+    pub default_providers: DefaultProviders,
+    pub discovery_selectors: Vec<LabelSelector>,
+    pub path_normalization: ProxyPathNormalization,
+    pub default_http_retry_policy: Option<HttpRetry>,
+    #[serde(rename = "meshMTLS", alias = "meshMtls")]
+    pub mesh_mtls: Option<TlsConfig>,
+    pub tls_defaults: Option<TlsConfig>,
+    pub hbone_idle_timeout: Option<Duration>,
+    pub service_scope_configs: Vec<ServiceScopeConfig>,
+    pub xds_auth: Option<serde_json::Value>,
+}
+
+impl Default for MeshConfig {
+    fn default() -> Self {
+        let everywhere = || vec!["*".to_owned()];
+        Self {
+            proxy_listen_port: 15001,
+            proxy_inbound_listen_port: 15006,
+            proxy_http_port: 0,
+            connect_timeout: Some(Duration::from_secs(10)),
+            protocol_detection_timeout: Some(Duration::ZERO),
+            tcp_keepalive: None,
+            ingress_class: "istio".to_owned(),
+            ingress_service: "istio-ingressgateway".to_owned(),
+            ingress_controller_mode: IngressControllerMode::Strict,
+            ingress_selector: String::new(),
+            enable_tracing: true,
+            access_log_file: String::new(),
+            access_log_format: String::new(),
+            access_log_encoding: AccessLogEncoding::Text,
+            enable_envoy_access_log_service: false,
+            disable_envoy_listener_log: false,
+            default_config: ProxyConfig::default(),
+            outbound_traffic_policy: OutboundTrafficPolicy { mode: OutboundTrafficPolicyMode::AllowAny },
+            inbound_traffic_policy: InboundTrafficPolicy::default(),
+            config_sources: Vec::new(),
+            enable_auto_mtls: Some(true),
+            trust_domain: "cluster.local".to_owned(),
+            trust_domain_aliases: Vec::new(),
+            ca_certificates: Vec::new(),
+            default_service_export_to: everywhere(),
+            default_virtual_service_export_to: everywhere(),
+            default_destination_rule_export_to: everywhere(),
+            root_namespace: "istio-system".to_owned(),
+            locality_lb_setting: Some(LocalityLoadBalancerSetting {
+                enabled: Some(true),
+                ..Default::default()
+            }),
+            dns_refresh_rate: Some(Duration::from_secs(60)),
+            h2_upgrade_policy: H2UpgradePolicy::default(),
+            inbound_cluster_stat_name: String::new(),
+            outbound_cluster_stat_name: String::new(),
+            certificates: Vec::new(),
+            service_settings: Vec::new(),
+            enable_prometheus_merge: Some(true),
+            verify_certificate_at_client: None,
+            ca: None,
+            extension_providers: default_extension_providers(),
+            default_providers: DefaultProviders::default(),
+            discovery_selectors: Vec::new(),
+            path_normalization: ProxyPathNormalization::default(),
+            default_http_retry_policy: None,
+            mesh_mtls: None,
+            tls_defaults: None,
+            hbone_idle_timeout: None,
+            service_scope_configs: Vec::new(),
+            xds_auth: None,
+        }
+    }
+}
+
+/// The providers that every mesh has, unless the mesh config has one of the same name.
+fn default_extension_providers() -> Vec<ExtensionProvider> {
+    let named = |name: &str| ExtensionProvider { name: name.to_owned(), ..Default::default() };
+    let file = EnvoyFileAccessLogProvider { path: "/dev/stdout".to_owned(), ..Default::default() };
+    vec![
+        ExtensionProvider { prometheus: Some(PrometheusMetricsProvider {}), ..named("prometheus") },
+        ExtensionProvider { stackdriver: Some(StackdriverProvider::default()), ..named("stackdriver") },
+        ExtensionProvider { envoy_file_access_log: Some(file), ..named("envoy") },
+    ]
+}
+
+impl MeshConfig {
+    /// Completes what was written the way istiod does: its own providers follow the written ones unless one of the
+    /// same name was written, and the aliases of the trust domain are a sorted set.
+    pub(crate) fn complete(&mut self) {
+        for provider in default_extension_providers() {
+            if !self.extension_providers.iter().any(|written| written.name == provider.name) {
+                self.extension_providers.push(provider);
+            }
+        }
+        self.trust_domain_aliases.sort();
+        self.trust_domain_aliases.dedup();
+    }
+
+    /// The extension provider of that name.
+    #[must_use]
+    pub fn extension_provider(&self, name: &str) -> Option<&ExtensionProvider> {
+        self.extension_providers.iter().find(|provider| provider.name == name)
+    }
+}
+
+message! {
+/// What happens to traffic for unknown hosts.
+pub struct OutboundTrafficPolicy {
+    pub mode: OutboundTrafficPolicyMode,
+}
+
+/// Where inbound traffic is sent.
+pub struct InboundTrafficPolicy {
+    pub mode: InboundTrafficPolicyMode,
+}
+
+/// Another source of configuration for istiod.
+pub struct ConfigSource {
+    pub address: String,
+    pub tls_settings: Option<ClientTlsSettings>,
+    pub subscribed_resources: Vec<String>,
+}
+
+/// A root certificate; the certificate and the URL are a oneof.
+pub struct CertificateData {
+    pub pem: Option<String>,
+    pub spiffe_bundle_url: Option<String>,
+    pub cert_signers: Vec<String>,
+    pub trust_domains: Vec<String>,
+}
+
+/// A certificate that istiod provisions.
+pub struct Certificate {
+    pub secret_name: String,
+    pub dns_names: Vec<String>,
+}
+
+/// Settings of some services.
+pub struct ServiceSettings {
+    pub settings: Settings,
+    pub hosts: Vec<String>,
+}
+
+/// Whether the endpoints of other clusters are hidden.
+pub struct Settings {
+    pub cluster_local: bool,
+}
+
+/// An external certificate authority.
+pub struct Ca {
+    pub address: String,
+    pub tls_settings: Option<ClientTlsSettings>,
+    pub request_timeout: Option<Duration>,
+    pub istiod_side: bool,
+}
+
+/// The extension providers that are used where none is named.
+pub struct DefaultProviders {
+    pub tracing: Vec<String>,
+    pub metrics: Vec<String>,
+    pub access_logging: Vec<String>,
+}
+
+/// How proxies rewrite paths before they look at them.
+pub struct ProxyPathNormalization {
+    pub normalization: NormalizationType,
+}
+
+/// Versions, curves and ciphers of TLS.
+pub struct TlsConfig {
+    pub min_protocol_version: TlsProtocol,
+    pub ecdh_curves: Vec<String>,
+    pub cipher_suites: Vec<String>,
+}
+
+/// Whether services are known in one cluster or in all, by labels of namespace and service.
+pub struct ServiceScopeConfig {
+    pub namespace_selector: Option<LabelSelector>,
+    pub services_selector: Option<LabelSelector>,
+    pub scope: ServiceScope,
+}
+}
+
+enumeration! {
+/// Where a service is known.
+pub enum ServiceScope {
+    #[default]
+    Local,
+    Global,
+}
+
+/// Which Ingresses are served.
+pub enum IngressControllerMode {
+    #[default]
+    Unspecified,
+    Off,
+    Default,
+    Strict,
+}
+
+/// The form of access logs.
+pub enum AccessLogEncoding {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Where inbound traffic is sent.
+pub enum InboundTrafficPolicyMode {
+    #[default]
+    Passthrough,
+    Localhost,
+}
+
+/// Whether HTTP/1.1 is upgraded to HTTP/2 where no rule says otherwise.
+pub enum H2UpgradePolicy {
+    #[default]
+    DoNotUpgrade,
+    Upgrade,
+}
+
+/// How far paths are normalized.
+pub enum NormalizationType {
+    #[default]
+    Default,
+    None,
+    Base,
+    MergeSlashes,
+    DecodeAndMergeSlashes,
+}
+}

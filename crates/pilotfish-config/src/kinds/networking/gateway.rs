@@ -1,0 +1,87 @@
+//! Gateway: what a gateway workload listens on.
+
+use crate::kinds::message::{enumeration, kind, message};
+use std::collections::BTreeMap;
+
+kind!(Gateway = Gateway;);
+
+message! {
+/// Servers of the gateway workloads that the selector names.
+pub struct Gateway {
+    pub servers: Vec<Server>,
+    pub selector: BTreeMap<String, String>,
+}
+
+/// One port with the hosts that are served on it.
+pub struct Server {
+    pub port: Option<Port>,
+    pub bind: String,
+    pub hosts: Vec<String>,
+    pub tls: Option<ServerTlsSettings>,
+    pub default_endpoint: String,
+    pub name: String,
+}
+
+/// A port that is listened on.
+pub struct Port {
+    pub number: u32,
+    pub protocol: String,
+    pub name: String,
+    /// Removed from the API for gateways; a ServiceEntry has its own.
+    pub target_port: u32,
+}
+
+/// TLS of a server.
+pub struct ServerTlsSettings {
+    pub https_redirect: bool,
+    pub mode: ServerTlsMode,
+    pub server_certificate: String,
+    pub private_key: String,
+    pub ca_certificates: String,
+    pub ca_crl: String,
+    pub credential_name: String,
+    pub credential_names: Vec<String>,
+    pub ca_cert_credential_name: String,
+    pub tls_certificates: Vec<TlsCertificate>,
+    pub subject_alt_names: Vec<String>,
+    pub verify_certificate_spki: Vec<String>,
+    pub verify_certificate_hash: Vec<String>,
+    pub min_protocol_version: TlsProtocol,
+    pub max_protocol_version: TlsProtocol,
+    pub cipher_suites: Vec<String>,
+}
+
+/// Files of a certificate.
+pub struct TlsCertificate {
+    pub server_certificate: String,
+    pub private_key: String,
+    pub ca_certificates: String,
+}
+}
+
+enumeration! {
+/// How a server speaks TLS.
+pub enum ServerTlsMode {
+    #[default]
+    Passthrough,
+    Simple,
+    Mutual,
+    AutoPassthrough,
+    IstioMutual,
+    OptionalMutual,
+}
+
+/// A version of TLS.
+pub enum TlsProtocol {
+    #[default]
+    TlsAuto,
+    #[serde(rename = "TLSV1_0")]
+    TlsV1_0,
+    #[serde(rename = "TLSV1_1")]
+    TlsV1_1,
+    #[serde(rename = "TLSV1_2")]
+    TlsV1_2,
+    #[serde(rename = "TLSV1_3")]
+    TlsV1_3,
+}
+}

@@ -1,0 +1,86 @@
+//! AuthorizationPolicy: which requests are allowed.
+
+use crate::kinds::message::{enumeration, kind, message};
+use crate::{PolicyTargetReference, WorkloadSelector};
+
+kind!(AuthorizationPolicy = AuthorizationPolicy;);
+
+message! {
+/// Rules and what happens to the requests that match one.
+pub struct AuthorizationPolicy {
+    pub selector: Option<WorkloadSelector>,
+    pub target_ref: Option<PolicyTargetReference>,
+    pub target_refs: Vec<PolicyTargetReference>,
+    pub rules: Vec<Rule>,
+    pub action: AuthorizationAction,
+    pub provider: Option<AuthorizationProvider>,
+}
+
+/// The extension provider that decides, for `CUSTOM`.
+pub struct AuthorizationProvider {
+    pub name: String,
+}
+
+/// Matches when one source, one operation and all conditions match; an empty list matches always.
+pub struct Rule {
+    pub from: Vec<From>,
+    pub to: Vec<To>,
+    pub when: Vec<Condition>,
+}
+
+/// A source.
+pub struct From {
+    pub source: Option<Source>,
+}
+
+/// Where a request comes from; all lists that are set must match.
+pub struct Source {
+    pub principals: Vec<String>,
+    pub not_principals: Vec<String>,
+    pub request_principals: Vec<String>,
+    pub not_request_principals: Vec<String>,
+    pub namespaces: Vec<String>,
+    pub not_namespaces: Vec<String>,
+    pub service_accounts: Vec<String>,
+    pub not_service_accounts: Vec<String>,
+    pub ip_blocks: Vec<String>,
+    pub not_ip_blocks: Vec<String>,
+    pub remote_ip_blocks: Vec<String>,
+    pub not_remote_ip_blocks: Vec<String>,
+}
+
+/// An operation.
+pub struct To {
+    pub operation: Option<Operation>,
+}
+
+/// What a request does; all lists that are set must match.
+pub struct Operation {
+    pub hosts: Vec<String>,
+    pub not_hosts: Vec<String>,
+    pub ports: Vec<String>,
+    pub not_ports: Vec<String>,
+    pub methods: Vec<String>,
+    pub not_methods: Vec<String>,
+    pub paths: Vec<String>,
+    pub not_paths: Vec<String>,
+}
+
+/// A condition on an attribute, for example `request.headers[x-user]`.
+pub struct Condition {
+    pub key: String,
+    pub values: Vec<String>,
+    pub not_values: Vec<String>,
+}
+}
+
+enumeration! {
+/// What happens to a request that matches.
+pub enum AuthorizationAction {
+    #[default]
+    Allow,
+    Deny,
+    Audit,
+    Custom,
+}
+}

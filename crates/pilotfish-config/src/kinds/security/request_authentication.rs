@@ -1,0 +1,45 @@
+//! RequestAuthentication: which JSON web tokens are accepted.
+
+use crate::kinds::message::{kind, message};
+use crate::{Duration, PolicyTargetReference, WorkloadSelector};
+
+kind!(RequestAuthentication = RequestAuthentication;);
+
+message! {
+/// Tokens that the selected workloads accept.
+pub struct RequestAuthentication {
+    pub selector: Option<WorkloadSelector>,
+    pub target_ref: Option<PolicyTargetReference>,
+    pub target_refs: Vec<PolicyTargetReference>,
+    pub jwt_rules: Vec<JwtRule>,
+}
+
+/// One issuer: where its keys are, and where the token is.
+pub struct JwtRule {
+    pub issuer: String,
+    pub audiences: Vec<String>,
+    #[serde(alias = "jwks_uri")]
+    pub jwks_uri: String,
+    pub jwks: String,
+    pub from_headers: Vec<JwtHeader>,
+    pub from_params: Vec<String>,
+    pub from_cookies: Vec<String>,
+    pub output_payload_to_header: String,
+    pub forward_original_token: bool,
+    pub output_claim_to_headers: Vec<ClaimToHeader>,
+    pub timeout: Option<Duration>,
+    pub space_delimited_claims: Vec<String>,
+}
+
+/// A header with the token behind a prefix.
+pub struct JwtHeader {
+    pub name: String,
+    pub prefix: String,
+}
+
+/// A claim that is copied to a header.
+pub struct ClaimToHeader {
+    pub header: String,
+    pub claim: String,
+}
+}

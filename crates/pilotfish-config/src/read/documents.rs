@@ -1,0 +1,163 @@
+//! Text of a file to objects.
+//!
+//! Every document is read for itself: what is wrong with one costs that one.
+
+use super::limits::Limits;
+use super::metadata::{ReadMetadata, read_metadata};
+use crate::kinds::content::{read_object, versions};
+use crate::path::{FieldPath, printable};
+use crate::problem::{Problem, did_you_mean};
+use crate::yaml::{Loaded, Node, load, shorten};
+use pilotfish_model::{Kind, Object, ObjectKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct ReadFile {
+    /// The objects that were read, in the file's order.
+    pub objects: Vec<ReadObject>,
+    /// The objects and documents that could not be taken.
+    pub rejected: Vec<Rejected>,
+    /// How many objects of kinds that are not read there are, by `apiVersion kind`.
+    pub ignored: BTreeMap<String, usize>,
+    /// Whether a part of the file could not even be taken apart, so that objects may be missing from both lists.
+    pub incomplete: bool,
+}
+
+/// An object that was read.
+#[derive(Debug)]
+pub struct ReadObject {
+    /// The object. Its origin is file and line.
+    pub object: Object,
+    /// The document in the file, counted from 1.
+    pub document: u32,
+    /// The line that it begins on.
+    pub line: u32,
+    /// What is doubtful about it.
+    pub warnings: Vec<Problem>,
+}
+
+/// An object or a document that could not be taken.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Which object, where that could be read.
+    pub key: Option<ObjectKey>,
+    /// The document in the file, counted from 1.
+    pub document: u32,
+    /// The line that it begins on.
+    pub line: u32,
+    /// Why; at least one is an error.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads the objects of a YAML or JSON text. `file` is its name, for messages.
+#[must_use]
+pub fn read(file: &str, bytes: &[u8], limits: &Limits) -> ReadFile {
+    let mut read = ReadFile::default();
+    let text = match text_of(bytes) {
+        Ok(text) => text,
+        Err(problem) => {
+            read.broken(1, problem.line.unwrap_or(1), problem);
+            return read;
+        }
+    };
+    load(text, limits, |loaded| match loaded {
+        Loaded::Document { number, root } => read.item(file, number, &root, None),
+        Loaded::Broken { number, line, message } => {
+            read.broken(number, line, Problem::error(FieldPath::default(), message).at_line(line));
+        }
+    });
+    read
+}
+
+/// The bytes as text, without a byte order mark.
+pub(crate) fn text_of(bytes: &[u8]) -> Result<&str, Problem> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    std::str::from_utf8(bytes).map_err(|error| {
+        let good = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let line = good.split(|byte| *byte == b'\n').count();
+        let message = "not text in UTF-8";
+        Problem::error(FieldPath::default(), message).at_line(u32::try_from(line).unwrap_or(u32::MAX))
+    })
+}
+
+/// `apiVersion` and `kind` of a list, which its items may leave out.
+type Inherited<'a> = Option<(&'a str, &'a str)>;
+
+impl ReadFile {
+    fn broken(&mut self, document: u32, line: u32, problem: Problem) {
+        self.incomplete = true;
+        self.rejected.push(Rejected { key: None, document, line, problems: vec![problem] });
+    }
+
+    fn reject(&mut self, document: u32, node: &Node, problem: Problem) {
+        let problems = vec![problem];
+        self.rejected.push(Rejected { key: None, document, line: node.line, problems });
+    }
+
+    /// Reads one object, or each item of a list.
+    fn item(&mut self, file: &str, document: u32, node: &Node, inherited: Inherited<'_>) {
+        let text = |name| node.get(name).and_then(Node::text).filter(|text| !text.is_empty());
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let Some((api_version, kind)) = api_version.zip(kind).or(inherited) else {
+            let missing = if api_version.is_some() { "kind" } else { "apiVersion" };
+            let problem = Problem::error(FieldPath::default(), format!("not an object: it has no {missing}"));
+            return self.reject(document, node, problem.at_line(node.line));
+        };
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        if let Some(known) = Kind::find(group, kind).filter(|_| !versions(group).is_empty()) {
+            return self.object(file, document, node, known, version);
+        }
+        match (kind.strip_suffix("List"), node.get("items")) {
+            (Some(of), Some(items)) if inherited.is_none() => {
+                let inherited = (!of.is_empty()).then_some((api_version, of));
+                for item in items.items() {
+                    self.item(file, document, item, inherited);
+                }
+            }
+            _ => self.ignore(document, node, api_version, kind),
+        }
+    }
+
+    fn object(&mut self, file: &str, document: u32, node: &Node, kind: Kind, version: &str) {
+        let line = node.line;
+        let origin: Arc<str> = format!("{file}:{line}").into();
+        let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, node, origin);
+        let known = versions(kind.group());
+        if !known.contains(&version) {
+            let message = format!(
+                "version {:?} of {kind} is not known, it is read as {}",
+                shorten(version),
+                known.join(", ")
+            );
+            let line = node.get("apiVersion").map_or(line, |node| node.line);
+            problems.push(Problem::error(FieldPath::default(), message).at_line(line));
+            return self.rejected.push(Rejected { key, document, line, problems });
+        }
+        let Some(meta) = meta else {
+            return self.rejected.push(Rejected { key, document, line, problems });
+        };
+        let decoded = read_object(kind, node, meta, deleting);
+        problems.extend(decoded.problems);
+        match decoded.value {
+            Some(object) => self.objects.push(ReadObject { object, document, line, warnings: problems }),
+            None => self.rejected.push(Rejected { key, document, line, problems }),
+        }
+    }
+
+    /// Counts an object of a kind that is not read, unless its kind looks mistyped.
+    fn ignore(&mut self, document: u32, node: &Node, api_version: &str, kind: &str) {
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let same_group =
+            Kind::ALL.iter().filter(|known| known.group() == group && group.ends_with("istio.io"));
+        if let Some(hint) = did_you_mean(kind, same_group.map(|known| known.name())) {
+            let line = node.get("kind").map_or(node.line, |node| node.line);
+            let message = format!("there is no kind {kind:?} in {}", printable(api_version));
+            let problem = Problem::error(FieldPath::default(), message);
+            return self.reject(document, node, problem.at_line(line).with_hint(Some(hint)));
+        }
+        let name = format!("{} {}", printable(api_version), printable(kind));
+        *self.ignored.entry(name).or_default() += 1;
+    }
+}

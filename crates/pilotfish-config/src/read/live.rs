@@ -1,0 +1,110 @@
+//! Objects as an API server sends them: JSON, one at a time, of a kind that is known from the request.
+
+use super::documents::{ReadObject, Rejected};
+use super::metadata::{ReadMetadata, read_metadata};
+use crate::kinds::content::{is_namespaced, read_object, versions};
+use crate::path::FieldPath;
+use crate::problem::Problem;
+use crate::yaml::Node;
+use pilotfish_model::Kind;
+use std::sync::Arc;
+
+/// Reads one object of that kind from its JSON. `origin` is where it came from, for messages: the cluster's name.
+///
+/// Only what Pilotfish reads is kept; `managedFields` and the like are dropped while the text is taken apart.
+///
+/// # Errors
+/// With everything that is wrong with the object.
+pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObject, Rejected> {
+    let root: Node = serde_json::from_slice(json).map_err(|error| {
+        let problem = Problem::error(FieldPath::default(), format!("not JSON: {error}"));
+        Rejected { key: None, document: 0, line: 0, problems: vec![problem] }
+    })?;
+    let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, &root, origin.clone());
+    let Some(meta) = meta else {
+        return Err(Rejected { key, document: 0, line: 0, problems: without_lines(problems) });
+    };
+    let decoded = read_object(kind, &root, meta, deleting);
+    problems.extend(decoded.problems);
+    let problems = without_lines(problems);
+    match decoded.value {
+        Some(object) => Ok(ReadObject { object, document: 0, line: 0, warnings: problems }),
+        None => Err(Rejected { key, document: 0, line: 0, problems }),
+    }
+}
+
+fn without_lines(mut problems: Vec<Problem>) -> Vec<Problem> {
+    for problem in &mut problems {
+        problem.line = None;
+    }
+    problems
+}
+
+/// What a live source must know of a kind to ask an API server for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The versions that are read, the one that is preferred first.
+    pub versions: &'static [&'static str],
+    /// Whether objects are in a namespace.
+    pub namespaced: bool,
+}
+
+/// How a kind is served. `None` for what is no object of its own in a cluster: MeshConfig and MeshNetworks.
+#[must_use]
+pub fn served(kind: Kind) -> Option<Served> {
+    let versions = versions(kind.group());
+    (!versions.is_empty()).then(|| Served { versions, namespaced: is_namespaced(kind) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::Service;
+    use crate::networking::VirtualService;
+
+    fn origin() -> Arc<str> {
+        "cluster Kubernetes".into()
+    }
+
+    #[test]
+    fn what_nothing_reads_is_dropped() {
+        let json = br#"{"metadata": {"name": "a", "namespace": "n", "managedFields": [{"manager": "x"}],
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "b": "c",
+                "networking.istio.io/exportTo": "."}},
+            "spec": {"ports": [{"port": 80}]}}"#;
+        let object = read_live(Kind::Service, &origin(), json).unwrap().object;
+        assert_eq!(object.meta.annotations.len(), 1);
+        assert_eq!(object.typed::<Service>().unwrap().spec.ports[0].port, 80);
+    }
+
+    #[test]
+    fn a_refused_object_is_named_without_lines() {
+        let json = br#"{"metadata": {"name": "a", "namespace": "n"}, "spec": {"hosts": ["a"], "http": [{"tmeout": "1s"}]}}"#;
+        let rejected = read_live(Kind::VirtualService, &origin(), json).unwrap_err();
+        assert_eq!(rejected.key.unwrap().to_string(), "VirtualService n/a");
+        assert_eq!(rejected.problems[0].path.to_string(), "spec.http[0].tmeout");
+        assert_eq!(rejected.problems[0].line, None);
+    }
+
+    #[test]
+    fn texts_stay_texts_and_numbers_numbers() {
+        let json = br#"{"metadata": {"name": "a", "namespace": "n", "labels": {"version": "1.10"}},
+            "spec": {"hosts": ["a"], "http": [{"route": [{"destination": {"host": "b"}, "weight": 7}]}]}}"#;
+        let object = read_live(Kind::VirtualService, &origin(), json).unwrap().object;
+        assert_eq!(object.meta.labels.get("version"), Some("1.10"));
+        assert_eq!(object.typed::<VirtualService>().unwrap().http[0].route[0].weight, 7);
+    }
+
+    #[test]
+    fn garbage_is_an_error() {
+        assert!(read_live(Kind::Pod, &origin(), b"{").is_err());
+        assert!(read_live(Kind::Pod, &origin(), b"[]").is_err());
+    }
+
+    #[test]
+    fn mesh_config_is_no_object_of_a_cluster() {
+        assert_eq!(served(Kind::MeshConfig), None);
+        assert_eq!(served(Kind::Pod).unwrap().versions, ["v1"]);
+        assert!(!served(Kind::Node).unwrap().namespaced);
+    }
+}

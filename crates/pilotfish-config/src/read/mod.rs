@@ -1,0 +1,13 @@
+//! From text to objects: files of many documents, single objects of an API server, and the files of the mesh's settings.
+
+mod documents;
+mod limits;
+mod live;
+mod mesh_file;
+pub(crate) mod metadata;
+mod timestamp;
+
+pub use documents::{ReadFile, ReadObject, Rejected, read};
+pub use limits::Limits;
+pub use live::{Served, read_live, served};
+pub use mesh_file::{MeshFile, read_mesh_file};

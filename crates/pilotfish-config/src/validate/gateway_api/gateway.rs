@@ -1,0 +1,182 @@
+//! Gateways and references of the Gateway API.
+
+use crate::gateway_api::{
+    FromNamespaces, Gateway, GatewayClass, Listener, ListenerTls, ParentReference, ReferenceGrant, TlsMode,
+};
+use crate::path::{Path, printable};
+use crate::problem::Checker;
+use crate::read::metadata::{is_label_name, is_object_name};
+use crate::validate::fields::names::{self, each, is_ip, quoted, unique};
+use crate::validate::fields::selectors;
+use pilotfish_model::ObjectMeta;
+
+/// Listeners of one Gateway.
+const MOST_LISTENERS: usize = 64;
+
+pub(in crate::validate) fn class(class: &GatewayClass, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
+    let name = &class.spec.controller_name;
+    let good = name.split_once('/').is_some_and(|(domain, path)| is_object_name(domain) && !path.is_empty());
+    if !good {
+        let message =
+            format!("{} is not the name of a controller, like istio.io/gateway-controller", quoted(name));
+        checker.error(&at.field("spec").field("controllerName"), message);
+    }
+}
+
+pub(in crate::validate) fn gateway(gateway: &Gateway, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
+    let at = at.field("spec");
+    let spec = &gateway.spec;
+    if spec.gateway_class_name.is_empty() {
+        checker.error(&at.field("gatewayClassName"), "must be set");
+    }
+    let listeners = at.field("listeners");
+    match spec.listeners.len() {
+        0 => checker.error(&listeners, "must be set"),
+        count if count > MOST_LISTENERS => {
+            checker.error(&listeners, format!("has {count} items, at most {MOST_LISTENERS} are allowed"));
+        }
+        _ => {}
+    }
+    each(&spec.listeners, &listeners, checker, listener);
+    unique(&spec.listeners, &listeners, "name", checker, |listener| Some(&listener.name));
+    unique(&spec.listeners, &listeners, "", checker, |listener| {
+        Some((listener.port, &listener.protocol, listener.hostname.as_deref().unwrap_or_default()))
+    });
+    each(&spec.addresses, &at.field("addresses"), checker, |address, at, checker| {
+        let wrong = match address.r#type.as_str() {
+            "IPAddress" => !address.value.is_empty() && !is_ip(&address.value),
+            "Hostname" => !is_object_name(address.value.strip_prefix("*.").unwrap_or(&address.value)),
+            _ => false,
+        };
+        if wrong {
+            let message = format!("{} is not of type {}", quoted(&address.value), printable(&address.r#type));
+            checker.error(&at.field("value"), message);
+        }
+    });
+}
+
+fn listener(listener: &Listener, at: &Path<'_>, checker: &mut Checker) {
+    section_name(&listener.name, &at.field("name"), checker);
+    names::port(listener.port, &at.field("port"), checker);
+    if let Some(host) = listener.hostname.as_deref().filter(|host| !host.is_empty()) {
+        hostname(host, &at.field("hostname"), checker);
+        if matches!(listener.protocol.as_str(), "TCP" | "UDP") {
+            checker.error(&at.field("hostname"), "must not be set for the protocols TCP and UDP");
+        }
+    }
+    let tls = at.field("tls");
+    match (listener.protocol.as_str(), &listener.tls) {
+        ("", _) => checker.error(&at.field("protocol"), "must be set"),
+        ("HTTP" | "TCP" | "UDP", Some(_)) => {
+            checker.error(&tls, format!("must not be set for the protocol {}", listener.protocol));
+        }
+        ("HTTPS", Some(settings)) if settings.mode != TlsMode::Terminate => {
+            checker.error(&tls.field("mode"), "must be Terminate for the protocol HTTPS");
+        }
+        (_, Some(settings)) => listener_tls(settings, &tls, checker),
+        _ => {}
+    }
+    let namespaces = &listener.allowed_routes.namespaces;
+    let allowed = at.field("allowedRoutes");
+    let selector_at = allowed.field("namespaces");
+    if let Some(selector) = &namespaces.selector {
+        selectors::kubernetes_selector(selector, &selector_at.field("selector"), checker);
+    } else if namespaces.from == FromNamespaces::Selector {
+        checker.error(&selector_at.field("selector"), "must be set for from: Selector");
+    }
+}
+
+fn listener_tls(tls: &ListenerTls, at: &Path<'_>, checker: &mut Checker) {
+    if tls.mode == TlsMode::Terminate && tls.certificate_refs.is_empty() && tls.options.is_empty() {
+        checker.error(&at.field("certificateRefs"), "must be set for mode Terminate");
+    }
+    each(&tls.certificate_refs, &at.field("certificateRefs"), checker, |secret, at, checker| {
+        if secret.name.is_empty() {
+            checker.error(&at.field("name"), "must be set");
+        }
+    });
+}
+
+/// The Gateways or Services that a route belongs to.
+pub(super) fn parents(parents: &[ParentReference], at: &Path<'_>, checker: &mut Checker) {
+    const MOST: usize = 32;
+    if parents.len() > MOST {
+        checker.error(at, format!("has {} items, at most {MOST} are allowed", parents.len()));
+    }
+    each(parents, at, checker, |parent, at, checker| {
+        if parent.name.is_empty() {
+            checker.error(&at.field("name"), "must be set");
+        }
+        if let Some(name) = parent.section_name.as_deref().filter(|name| !name.is_empty()) {
+            section_name(name, &at.field("sectionName"), checker);
+        }
+        if let Some(port) = parent.port {
+            names::port(port, &at.field("port"), checker);
+        }
+        namespace(parent.namespace.as_deref(), &at.field("namespace"), checker);
+    });
+    unique(parents, at, "", checker, |parent| {
+        let place = (&parent.namespace, &parent.section_name, parent.port);
+        Some((&parent.group, &parent.kind, &parent.name, place))
+    });
+}
+
+/// The namespace of something that is referred to.
+pub(super) fn namespace(name: Option<&str>, at: &Path<'_>, checker: &mut Checker) {
+    if let Some(name) = name.filter(|name| !is_label_name(name)) {
+        checker.error(at, format!("{} is not a namespace", quoted(name)));
+    }
+}
+
+/// Hosts of a route.
+pub(super) fn hostnames(hosts: &[String], at: &Path<'_>, checker: &mut Checker) {
+    each(hosts, at, checker, |host, at, checker| hostname(host, at, checker));
+}
+
+fn hostname(host: &str, at: &Path<'_>, checker: &mut Checker) {
+    if is_ip(host) {
+        checker.error(at, format!("{} is an IP address, a host name is needed", quoted(host)));
+    } else if !is_object_name(host.strip_prefix("*.").unwrap_or(host)) {
+        checker.error(at, format!("{} is not a host name in lower case", quoted(host)));
+    }
+}
+
+fn section_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
+    if name.is_empty() {
+        checker.error(at, "must be set");
+    } else if !is_object_name(name) {
+        checker.error(at, format!("{} is not a name, up to 253 of a-z, 0-9, '-' and '.'", quoted(name)));
+    }
+}
+
+pub(in crate::validate) fn reference_grant(
+    grant: &ReferenceGrant,
+    at: &Path<'_>,
+    _: &ObjectMeta,
+    checker: &mut Checker,
+) {
+    let at = at.field("spec");
+    let (from, to) = (at.field("from"), at.field("to"));
+    for (list_at, empty) in [(&from, grant.spec.from.is_empty()), (&to, grant.spec.to.is_empty())] {
+        if empty {
+            checker.error(list_at, "must be set");
+        }
+    }
+    each(&grant.spec.from, &from, checker, |source, at, checker| {
+        if source.kind.is_empty() {
+            checker.error(&at.field("kind"), "must be set");
+        }
+        namespace(Some(&source.namespace), &at.field("namespace"), checker);
+    });
+    each(&grant.spec.to, &to, checker, |target, at, checker| {
+        if target.kind.is_empty() {
+            checker.error(&at.field("kind"), "must be set");
+        }
+    });
+}
+
+/// The part that a plain path may not have, as proxies would rewrite it.
+pub(in crate::validate) fn forbidden_in_path(path: &str) -> Option<&'static str> {
+    let inside = ["//", "/./", "/../", "%2f", "%2F", "#"].into_iter().find(|part| path.contains(part));
+    inside.or_else(|| ["/..", "/."].into_iter().find(|end| path.ends_with(end)))
+}

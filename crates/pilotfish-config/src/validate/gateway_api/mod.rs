@@ -1,0 +1,5 @@
+//! Checks of `gateway.networking.k8s.io`.
+
+pub(super) mod filters;
+pub(super) mod gateway;
+pub(super) mod routes;

@@ -1,0 +1,4 @@
+//! Checks of Kubernetes' own kinds, and of `multicluster.x-k8s.io`.
+
+pub(super) mod core;
+pub(super) mod ingress;

@@ -1,0 +1,145 @@
+//! CustomResourceDefinitions of the kinds that are read, for clusters without Istio.
+//!
+//! ```text
+//! type ── trace ──▶ Shape ── schema ──▶ OpenAPI ── limits ──▶ what validation says of single fields
+//!                                                └─ facts, status ──▶ CustomResourceDefinition
+//! ```
+//!
+//! The schema comes from the type that reads the kind, so the API server takes what the reader takes. Rules between fields, and
+//! between objects, are left to the validating webhook; `limits` holds those that a schema can express.
+
+mod facts;
+mod limits;
+mod schema;
+mod status;
+mod trace;
+
+use pilotfish_config::{KindVisitor, Place, served, visit_kind};
+use pilotfish_model::Kind;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use trace::{Shape, trace};
+
+/// Why a group without the approval of Kubernetes' maintainers may end in `.k8s.io`: the API server asks for an answer.
+const APPROVAL: (&str, &str) =
+    ("api-approved.kubernetes.io", "unapproved, schemas of the Gateway API by Pilotfish");
+
+/// The kinds that have definitions, in the order of their names.
+#[must_use]
+pub fn defined_kinds() -> Vec<Kind> {
+    let mut kinds: Vec<_> = Kind::ALL.iter().copied().filter(|kind| facts::facts(*kind).is_some()).collect();
+    kinds.sort_by_key(|kind| (kind.group(), kind.plural()));
+    kinds
+}
+
+/// The definitions of all kinds that have one, in the order of [`defined_kinds`].
+pub fn definitions() -> impl Iterator<Item = Value> {
+    defined_kinds().into_iter().filter_map(definition)
+}
+
+/// The versions of a kind that are served, the one that objects are stored in first; empty for kinds without a
+/// definition.
+#[must_use]
+pub fn served_versions(kind: Kind) -> &'static [&'static str] {
+    facts::facts(kind).map_or(&[], |facts| facts.versions)
+}
+
+/// The CustomResourceDefinition of a kind (`apiextensions.k8s.io/v1`) as JSON; `None` for kinds that Kubernetes has
+/// itself and for mesh settings.
+///
+/// # Panics
+/// Never for a kind of this crate: its types and tables are fixed, and a test tries them all.
+#[must_use]
+#[allow(clippy::panic, reason = "depends on this crate's own types and tables alone, which a test tries")]
+pub fn definition(kind: Kind) -> Option<Value> {
+    let facts = facts::facts(kind)?;
+    let (group, plural) = (kind.group(), kind.plural());
+    let schema = object_schema(kind, facts.description).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    let versions = facts.versions.iter().enumerate().map(|(index, version)| {
+        let mut entry = json!({
+            "name": version, "served": true, "storage": index == 0,
+            "additionalPrinterColumns": columns(&facts),
+            "schema": {"openAPIV3Schema": schema},
+        });
+        if status::status(kind).is_some() {
+            entry["subresources"] = json!({"status": {}});
+        }
+        entry
+    });
+    let mut metadata = json!({
+        "name": format!("{plural}.{group}"),
+        "labels": {"app.kubernetes.io/name": "pilotfish", "app.kubernetes.io/component": "crds"},
+    });
+    if group.ends_with(".k8s.io") {
+        metadata["annotations"] = json!({APPROVAL.0: APPROVAL.1});
+    }
+    let mut names = json!({
+        "kind": kind.name(), "listKind": format!("{}List", kind.name()), "plural": plural,
+        "singular": kind.name().to_lowercase(),
+        "categories": categories(group),
+    });
+    if !facts.short_names.is_empty() {
+        names["shortNames"] = json!(facts.short_names);
+    }
+    Some(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": {
+            "group": group,
+            "names": names,
+            "scope": if served(kind).is_some_and(|it| it.namespaced) { "Namespaced" } else { "Cluster" },
+            "versions": versions.collect::<Vec<_>>(),
+        },
+    }))
+}
+
+/// Finds out where in its objects the content of a kind is, and the shape of its type.
+struct Trace;
+
+impl KindVisitor for Trace {
+    type Output = Result<(Place, Shape), serde::de::value::Error>;
+
+    fn visit<T: DeserializeOwned>(self, place: Place) -> Self::Output {
+        trace::<T>().map(|shape| (place, shape))
+    }
+}
+
+/// The schema of whole objects of a kind.
+fn object_schema(kind: Kind, description: &str) -> Result<Value, String> {
+    let (place, shape) = visit_kind(kind, Trace).map_err(|error| error.to_string())?;
+    let mut schema = match place {
+        Place::Object => schema::schema(&shape),
+        Place::Spec | Place::Document => {
+            json!({"type": "object", "properties": {"spec": schema::schema(&shape)}})
+        }
+    };
+    schema["description"] = description.into();
+    if let Some(status) = status::status(kind) {
+        schema["properties"]["status"] = status;
+    }
+    limits::apply(kind, &mut schema).map_err(|path| format!("no field is at {path}"))?;
+    Ok(schema)
+}
+
+fn columns(facts: &facts::Facts) -> Vec<Value> {
+    let own = facts.columns.iter().map(|column| {
+        json!({
+            "name": column.name, "type": "string", "jsonPath": column.path, "description": column.description,
+        })
+    });
+    let age = json!({
+        "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+        "description": "How long the object has been there",
+    });
+    own.chain([age]).collect()
+}
+
+/// What `kubectl get istio-io` and the like list.
+fn categories(group: &str) -> Vec<String> {
+    match group.strip_suffix(".istio.io") {
+        Some(area) => vec!["istio-io".to_owned(), format!("{area}-istio-io")],
+        None if group.ends_with(".k8s.io") => vec!["gateway-api".to_owned()],
+        None => Vec::new(),
+    }
+}

@@ -1,0 +1,429 @@
+//! What validation says of single fields, as far as a schema can say it too.
+//!
+//! A path names fields from the object down; `[]` stands for the items of a list, `{}` for the values of a map, and `**` at
+//! the beginning for any place. Every limit here is one that `validate` has, never a further one: a test throws
+//! objects that the reader takes at the schema.
+
+use pilotfish_model::Kind;
+use serde_json::{Map, Value, json};
+
+/// One limit on a field.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    /// These fields must be set.
+    Required(&'static [&'static str]),
+    /// At most one of these fields may be set.
+    AtMostOne(&'static [&'static str]),
+    /// A number of this range.
+    Range(i64, i64),
+    /// A number of at least this.
+    AtLeast(i64),
+    /// A list with so many items.
+    Items(u32, u32),
+    /// A text with at least one character.
+    NotEmpty,
+    /// A text of this pattern.
+    Pattern(&'static str),
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// An object with any content, not any value at all.
+    FreeObject,
+    /// A text that others read: kept, though nothing here looks at it.
+    KeptText(&'static str),
+    /// A CEL rule and what it says.
+    Rule(&'static str, &'static str),
+}
+
+type Limits = &'static [(&'static str, Limit)];
+
+use Limit::{
+    AtLeast, AtMostOne, FreeObject, Items, KeptText, NotEmpty, OneOf, Pattern, Range, Required, Rule,
+};
+
+const MANY: u32 = u32::MAX;
+const PORT: Limit = Range(1, 65_535);
+const PERCENT: Limit = Range(0, 100);
+/// A port, or 0 where none is meant.
+const PORT_OR_NONE: Limit = Range(0, 65_535);
+
+const TARGET: Limit = Required(&["kind", "name"]);
+
+/// An object that means nothing without its `spec`.
+const SPEC: Limits = &[("", Required(&["spec"]))];
+
+/// A policy that is for a selection of workloads, or for objects that it names.
+const TARGETS: Limits = &[
+    ("spec", AtMostOne(&["selector", "targetRef", "targetRefs"])),
+    ("**.targetRef", TARGET),
+    ("**.targetRefs[]", TARGET),
+    ("spec.targetRefs", Items(0, 16)),
+];
+
+const DESTINATIONS: Limits = &[
+    ("**.destination", Required(&["host"])),
+    ("**.destination.host", NotEmpty),
+    ("**.destination.port", Required(&["number"])),
+    ("**.destination.port.number", PORT),
+];
+
+const VIRTUAL_SERVICE: Limits = &[
+    ("**.mirror", Required(&["host"])),
+    ("**.mirror.host", NotEmpty),
+    ("**.mirrors[]", Required(&["destination"])),
+    ("**.route[]", Required(&["destination"])),
+    ("**.route[].weight", AtLeast(0)),
+    ("spec.http[].delegate", Required(&["name"])),
+    ("spec.http[].delegate.name", NotEmpty),
+    ("spec.http[].redirect", AtMostOne(&["port", "derivePort"])),
+    ("spec.http[].redirect.port", PORT),
+    ("spec.http[].redirect.scheme", OneOf(&["", "http", "https"])),
+    ("spec.http[].directResponse", Required(&["status"])),
+    ("spec.http[].directResponse.status", Range(200, 599)),
+    ("spec.http[].directResponse.body", AtMostOne(&["string", "bytes"])),
+    ("spec.http[].rewrite.uriRegexRewrite", Required(&["match"])),
+    ("spec.http[].rewrite.uriRegexRewrite.match", NotEmpty),
+    ("spec.http[].retries.attempts", AtLeast(0)),
+    ("spec.http[].mirrorPercent", PERCENT),
+    ("**.percentage.value", PERCENT),
+    ("**.mirrorPercentage.value", PERCENT),
+    ("**.fault.*.percent", PERCENT),
+    ("spec.http[].fault.abort", AtMostOne(&["httpStatus", "grpcStatus", "http2Error"])),
+    ("spec.http[].fault.abort.httpStatus", Range(200, 599)),
+];
+
+const DESTINATION_RULE: Limits = &[
+    ("spec", Required(&["host"])),
+    ("spec.host", NotEmpty),
+    ("spec.subsets[]", Required(&["name"])),
+    ("spec.subsets[].name", NotEmpty),
+    ("**.portLevelSettings[]", Required(&["port"])),
+    ("**.portLevelSettings[].port", Required(&["number"])),
+    ("**.portLevelSettings[].port.number", PORT),
+    ("**.loadBalancer", AtMostOne(&["simple", "consistentHash"])),
+    (
+        "**.consistentHash",
+        AtMostOne(&["httpHeaderName", "httpCookie", "useSourceIp", "httpQueryParameterName"]),
+    ),
+    ("**.httpCookie", Required(&["name"])),
+    ("**.httpCookie.name", NotEmpty),
+    ("**.httpCookie.attributes[]", Required(&["name"])),
+    ("**.warmup", Required(&["duration"])),
+    ("**.warmup.minimumPercent", PERCENT),
+    ("**.warmup.aggression", AtLeast(1)),
+    ("**.retryBudget.percent", PERCENT),
+    ("**.maxEjectionPercent", PERCENT),
+    ("**.minHealthPercent", PERCENT),
+    ("**.tcp.maxConnections", AtLeast(0)),
+    ("**.http.http1MaxPendingRequests", AtLeast(0)),
+    ("**.http.http2MaxRequests", AtLeast(0)),
+    ("**.http.maxRequestsPerConnection", AtLeast(0)),
+    ("**.http.maxRetries", AtLeast(0)),
+    ("**.http.maxConcurrentStreams", AtLeast(0)),
+    ("**.tunnel", Required(&["targetHost", "targetPort"])),
+    ("**.tunnel.protocol", OneOf(&["", "CONNECT", "POST"])),
+    ("**.tunnel.targetPort", PORT),
+    ("**.maglev.tableSize", Range(0, 5_000_010)),
+];
+
+const GATEWAY: Limits = &[
+    ("spec", Required(&["servers"])),
+    ("spec.servers", Items(1, MANY)),
+    ("spec.servers[]", Required(&["hosts", "port"])),
+    ("spec.servers[].hosts", Items(1, MANY)),
+    ("spec.servers[].port", Required(&["name", "protocol"])),
+    ("spec.servers[].port.name", NotEmpty),
+    ("spec.servers[].port.number", PORT_OR_NONE),
+    ("spec.servers[].tls.credentialNames", Items(0, 2)),
+    ("spec.servers[].tls.tlsCertificates", Items(0, 2)),
+];
+
+const SERVICE_ENTRY: Limits = &[
+    ("spec", Required(&["hosts"])),
+    ("spec.hosts", Items(1, MANY)),
+    ("spec.ports[]", Required(&["name", "number"])),
+    ("spec.ports[].number", PORT),
+    ("spec.ports[].targetPort", PORT_OR_NONE),
+    ("spec.endpoints[].ports{}", PORT),
+];
+
+const WORKLOAD_GROUP: Limits = &[
+    ("spec", Required(&["template"])),
+    ("spec.template.ports{}", PORT),
+    ("spec.probe", AtMostOne(&["httpGet", "tcpSocket", "exec", "grpc"])),
+    ("spec.probe.initialDelaySeconds", AtLeast(0)),
+    ("spec.probe.timeoutSeconds", AtLeast(0)),
+    ("spec.probe.periodSeconds", AtLeast(0)),
+    ("spec.probe.successThreshold", AtLeast(0)),
+    ("spec.probe.failureThreshold", AtLeast(0)),
+    ("spec.probe.httpGet", Required(&["port"])),
+    ("spec.probe.httpGet.port", PORT),
+    ("spec.probe.httpGet.scheme", OneOf(&["", "HTTP", "HTTPS"])),
+    ("spec.probe.tcpSocket", Required(&["port"])),
+    ("spec.probe.tcpSocket.port", PORT),
+    ("spec.probe.grpc", Required(&["port"])),
+    ("spec.probe.grpc.port", PORT),
+    ("spec.probe.exec", Required(&["command"])),
+    ("spec.probe.exec.command", Items(1, MANY)),
+];
+
+const AUTHORIZATION_POLICY: Limits =
+    &[("spec.rules[].from[]", Required(&["source"])), ("spec.rules[].to[]", Required(&["operation"]))];
+
+const PEER_AUTHENTICATION: Limits = &[(
+    "spec.portLevelMtls",
+    Rule("self.all(port, 0 < int(port) && int(port) <= 65535)", "a key is a port, 1 to 65535"),
+)];
+
+const REQUEST_AUTHENTICATION: Limits = &[
+    ("spec.jwtRules[]", Required(&["issuer"])),
+    ("spec.jwtRules[].issuer", NotEmpty),
+    ("spec.jwtRules[].fromHeaders[]", Required(&["name"])),
+    ("spec.jwtRules[].fromHeaders[].name", NotEmpty),
+    ("spec.jwtRules[].outputClaimToHeaders[]", Required(&["claim", "header"])),
+    ("spec.jwtRules[].outputClaimToHeaders[].claim", NotEmpty),
+];
+
+const TELEMETRY: Limits = &[
+    ("**.providers[]", Required(&["name"])),
+    ("**.providers[].name", NotEmpty),
+    ("spec.tracing[].randomSamplingPercentage", PERCENT),
+    ("spec.metrics[].overrides[].match", AtMostOne(&["metric", "customMetric"])),
+];
+
+const WASM_PLUGIN: Limits = &[
+    ("spec", Required(&["url"])),
+    ("spec.url", NotEmpty),
+    ("spec.sha256", Pattern("^([a-f0-9]{64})?$")),
+    ("spec.match[].ports[].number", PORT),
+    ("spec.vmConfig.env", Items(0, 256)),
+    ("spec.vmConfig.env[]", Required(&["name"])),
+    ("spec.vmConfig.env[].name", NotEmpty),
+];
+
+const KUBERNETES_GATEWAY: Limits = &[
+    ("spec", Required(&["gatewayClassName", "listeners"])),
+    ("spec.gatewayClassName", NotEmpty),
+    ("spec.listeners", Items(1, 64)),
+    ("spec.listeners[]", Required(&["name", "port", "protocol"])),
+    ("spec.listeners[].name", NotEmpty),
+    ("spec.listeners[].protocol", NotEmpty),
+    ("spec.listeners[].port", PORT),
+    ("spec.listeners[].tls.certificateRefs[]", Required(&["name"])),
+    ("spec.listeners[].tls.certificateRefs[].name", NotEmpty),
+];
+
+const WORKLOAD_ENTRY: Limits = &[("spec.ports{}", PORT)];
+
+const SIDECAR: Limits = &[
+    ("spec.ingress[]", Required(&["port"])),
+    ("spec.ingress[].port", Required(&["number"])),
+    ("spec.ingress[].port.number", PORT),
+];
+
+const ENVOY_FILTER: Limits = &[("**.patch.value", FreeObject), ("spec.targetRefs[]", TARGET)];
+
+const PROXY_CONFIG: Limits = &[("spec.concurrency", AtLeast(0))];
+
+const GATEWAY_CLASS: Limits = &[("spec", Required(&["controllerName"])), ("spec", KeptText("description"))];
+
+const SERVICE_IMPORT: Limits = &[
+    ("spec.ports[]", Required(&["port"])),
+    ("spec.ports[].port", PORT),
+    ("spec", KeptText("sessionAffinity")),
+];
+
+const ROUTES: Limits = &[
+    ("spec.parentRefs", Items(0, 32)),
+    ("spec.parentRefs[]", Required(&["name"])),
+    ("spec.parentRefs[].name", NotEmpty),
+    ("spec.parentRefs[].port", PORT),
+    ("**.backendRefs[]", Required(&["name"])),
+    ("**.backendRefs[].port", PORT),
+    ("**.backendRefs[].weight", Range(0, 1_000_000)),
+];
+const FILTERS: Limits = &[
+    ("**.filters[]", Required(&["type"])),
+    ("**.filters[].externalAuth", FreeObject),
+    ("**.requestMirror", AtMostOne(&["percent", "fraction"])),
+    ("**.requestMirror.percent", PERCENT),
+    ("**.requestMirror.backendRef", Required(&["name"])),
+    ("**.requestRedirect.scheme", OneOf(&["http", "https"])),
+    ("**.requestRedirect.port", PORT),
+    ("**.sessionPersistence", FreeObject),
+    ("**.fraction.denominator", AtLeast(1)),
+];
+
+const HTTP_ROUTE: Limits = &[
+    (
+        "**.matches[].method",
+        OneOf(&["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]),
+    ),
+    ("**.matches[].headers[]", Required(&["name"])),
+    ("**.matches[].queryParams[]", Required(&["name"])),
+    ("**.retry.attempts", AtLeast(0)),
+    ("**.retry.codes[]", Range(400, 599)),
+];
+
+const GRPC_ROUTE: Limits = &[("**.matches[].headers[]", Required(&["name"]))];
+
+const REFERENCE_GRANT: Limits = &[
+    ("spec", Required(&["from", "to"])),
+    ("spec.from", Items(1, MANY)),
+    ("spec.to", Items(1, MANY)),
+    ("spec.from[]", Required(&["kind", "namespace"])),
+    ("spec.from[].kind", NotEmpty),
+    ("spec.to[]", Required(&["kind"])),
+    ("spec.to[].kind", NotEmpty),
+];
+
+/// The limits on a kind's fields, by path: what it shares with other kinds, and its own.
+fn limits_of(kind: Kind) -> &'static [Limits] {
+    match kind {
+        Kind::VirtualService => &[DESTINATIONS, VIRTUAL_SERVICE],
+        Kind::DestinationRule => &[SPEC, DESTINATION_RULE],
+        Kind::Gateway => &[SPEC, GATEWAY],
+        Kind::ServiceEntry => &[SPEC, SERVICE_ENTRY],
+        Kind::WorkloadEntry => &[SPEC, WORKLOAD_ENTRY],
+        Kind::WorkloadGroup => &[SPEC, WORKLOAD_GROUP],
+        Kind::Sidecar => &[SIDECAR],
+        Kind::EnvoyFilter => &[ENVOY_FILTER],
+        Kind::ProxyConfig => &[PROXY_CONFIG],
+        Kind::AuthorizationPolicy => &[TARGETS, AUTHORIZATION_POLICY],
+        Kind::PeerAuthentication => &[PEER_AUTHENTICATION],
+        Kind::RequestAuthentication => &[TARGETS, REQUEST_AUTHENTICATION],
+        Kind::Telemetry => &[TARGETS, TELEMETRY],
+        Kind::WasmPlugin => &[SPEC, TARGETS, WASM_PLUGIN],
+        Kind::GatewayClass => &[SPEC, GATEWAY_CLASS],
+        Kind::KubernetesGateway => &[SPEC, KUBERNETES_GATEWAY],
+        Kind::HttpRoute => &[ROUTES, FILTERS, HTTP_ROUTE],
+        Kind::GrpcRoute => &[ROUTES, FILTERS, GRPC_ROUTE],
+        Kind::TcpRoute | Kind::TlsRoute => &[ROUTES],
+        Kind::ReferenceGrant => &[SPEC, REFERENCE_GRANT],
+        Kind::ServiceImport => &[SERVICE_IMPORT],
+        _ => &[],
+    }
+}
+
+/// Writes the limits on a kind's fields into its schema.
+///
+/// # Errors
+/// With the path of a limit at which there is no field.
+pub(super) fn apply(kind: Kind, schema: &mut Value) -> Result<(), &'static str> {
+    for (path, limit) in limits_of(kind).iter().copied().flatten() {
+        if !limit.apply(path, schema) {
+            return Err(path);
+        }
+    }
+    Ok(())
+}
+
+impl Limit {
+    /// Writes the limit to every field at `path`; whether there is one.
+    fn apply(self, path: &str, schema: &mut Value) -> bool {
+        let steps = steps(path);
+        match steps.split_first() {
+            Some((&"**", rest)) => self.anywhere(rest, schema),
+            _ => self.at(&steps, schema),
+        }
+    }
+
+    fn at(self, steps: &[&str], schema: &mut Value) -> bool {
+        match steps.split_first() {
+            None => {
+                self.write(schema);
+                true
+            }
+            Some((&"[]", rest)) => schema.get_mut("items").is_some_and(|items| self.at(rest, items)),
+            Some((&"{}", rest)) => {
+                schema.get_mut("additionalProperties").is_some_and(|values| self.at(rest, values))
+            }
+            Some((&"*", rest)) => {
+                let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+                // Not `any`: every field is visited.
+                fields.is_some_and(|fields| {
+                    fields.values_mut().filter_map(|field| self.at(rest, field).then_some(())).count() > 0
+                })
+            }
+            Some((name, rest)) => {
+                let field = schema.get_mut("properties").and_then(|fields| fields.get_mut(*name));
+                field.is_some_and(|field| self.at(rest, field))
+            }
+        }
+    }
+
+    fn anywhere(self, steps: &[&str], schema: &mut Value) -> bool {
+        let mut found = self.at(steps, schema);
+        if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            for field in fields.values_mut() {
+                found |= self.anywhere(steps, field);
+            }
+        }
+        for inner in ["items", "additionalProperties"] {
+            if let Some(inner) = schema.get_mut(inner) {
+                found |= self.anywhere(steps, inner);
+            }
+        }
+        found
+    }
+
+    fn write(self, schema: &mut Value) {
+        match self {
+            Required(fields) => schema["required"] = json!(fields),
+            AtMostOne(fields) => {
+                let pairs = fields.iter().enumerate().flat_map(|(index, first)| {
+                    let others = fields.iter().skip(index + 1);
+                    others.map(move |second| [*first, *second])
+                });
+                let pairs: Vec<_> = pairs.map(|pair| both(pair, schema)).collect();
+                schema["not"] = json!({"anyOf": pairs});
+            }
+            Range(least, most) => {
+                schema["minimum"] = least.into();
+                schema["maximum"] = most.into();
+            }
+            AtLeast(least) => schema["minimum"] = least.into(),
+            Items(least, most) => {
+                if least > 0 {
+                    schema["minItems"] = least.into();
+                }
+                if most != MANY {
+                    schema["maxItems"] = most.into();
+                }
+            }
+            NotEmpty => schema["minLength"] = 1.into(),
+            Pattern(pattern) => schema["pattern"] = pattern.into(),
+            OneOf(names) => schema["enum"] = json!(names),
+            FreeObject => schema["type"] = "object".into(),
+            KeptText(field) => schema["properties"][field] = json!({"type": "string"}),
+            Rule(rule, message) => {
+                schema["x-kubernetes-validations"] = json!([{"rule": rule, "message": message}]);
+            }
+        }
+    }
+}
+
+/// Says that both fields are set; an empty list is not set.
+fn both(pair: [&str; 2], schema: &Value) -> Value {
+    let lists = pair.into_iter().filter(|field| schema["properties"][field]["type"] == "array");
+    let lists: Map<_, _> = lists.map(|field| (field.to_owned(), json!({"minItems": 1}))).collect();
+    match lists.is_empty() {
+        true => json!({"required": pair}),
+        false => json!({"required": pair, "properties": lists}),
+    }
+}
+
+/// `a.b[].c{}` as `a`, `b`, `[]`, `c`, `{}`.
+fn steps(path: &str) -> Vec<&str> {
+    let mut steps = Vec::new();
+    for part in path.split('.').filter(|part| !part.is_empty()) {
+        let end = part.find(['[', '{']).unwrap_or(part.len());
+        let (name, marks) = part.split_at(end);
+        steps.push(name);
+        let mut marks = marks;
+        while let Some((mark, rest)) = marks.split_at_checked(2) {
+            steps.push(mark);
+            marks = rest;
+        }
+    }
+    steps
+}
