@@ -1,7 +1,7 @@
 //! What a response says, and its encoded form.
 
-use crate::Resource;
-use crate::group::Entries;
+use crate::entries::Entries;
+use crate::source::Resource;
 use crate::wire::Frame;
 use imbl::ordmap::DiffItem;
 use pilotfish_proto::ResourceType;

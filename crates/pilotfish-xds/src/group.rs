@@ -1,19 +1,14 @@
 //! A group: one type, one view, one subscription, shared by every stream that asked for exactly that.
 
 use crate::body::{Body, Contents};
-use crate::fanout::Mark;
-use crate::{Resource, Snapshot, ViewId};
-use imbl::{OrdMap, OrdSet};
+use crate::entries::{Entries, NameSet, entry_hash};
+use crate::mark::Mark;
+use crate::source::{Resource, Snapshot, ViewId};
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-
-/// Resources by name. Clones share everything that did not change since.
-pub(crate) type Entries = OrdMap<Arc<str>, Arc<Resource>>;
-/// Names, shared in the same way.
-pub(crate) type NameSet = OrdSet<Arc<str>>;
 
 /// What identifies a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,16 +54,6 @@ fn name_hash(name: &str) -> u128 {
     static SEED: OnceLock<u64> = OnceLock::new();
     let seed = *SEED.get_or_init(|| RandomState::new().hash_one(0));
     xxhash_rust::xxh3::xxh3_128_with_seed(name.as_bytes(), seed)
-}
-
-/// One entry's share of a set's hash: the same in every replica.
-fn entry_hash(resource: &Resource) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(resource.name.as_bytes(), resource.version)
-}
-
-/// The version of a whole set.
-pub(crate) fn set_version(entries: &Entries) -> u64 {
-    entries.values().fold(0, |sum: u64, resource| sum.wrapping_add(entry_hash(resource)))
 }
 
 /// See the module.

@@ -18,8 +18,11 @@
 //! the deadlines of the make-before-break order. Locks are taken in the order source snapshot, topology, group.
 
 mod body;
+mod entries;
 mod fanout;
 mod group;
+mod mark;
+mod protocol;
 mod recorder;
 pub mod server;
 mod source;
@@ -27,7 +30,9 @@ mod status;
 mod stream;
 mod wire;
 
-pub use fanout::{Fanout, Mark};
+pub use fanout::Fanout;
+pub use mark::Mark;
+pub use protocol::{Protocol, StreamLimits};
 pub use recorder::{Handshake, NoRecorder, Push, Recorder};
 pub use server::{Bound, Server, ServerConfig, ServerError};
 pub use source::{
@@ -35,4 +40,4 @@ pub use source::{
     ViewId,
 };
 pub use status::{ConnectionStatus, Names, Rejection, TypeStatus};
-pub use stream::{Protocol, Response, Stream, StreamError, StreamLimits};
+pub use stream::{Response, Stream, StreamError};

@@ -1,6 +1,7 @@
 //! What connected clients look like, for debug pages.
 
-use crate::{ClientId, PeerInfo, Protocol};
+use crate::protocol::Protocol;
+use crate::source::{ClientId, PeerInfo};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::collections::BTreeMap;

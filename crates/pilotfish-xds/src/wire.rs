@@ -4,7 +4,7 @@
 //! not change (state-of-the-world repeats all names in every ACK) costs one pass over its bytes. Responses are put together from resources that
 //! are encoded already.
 
-use crate::Resource;
+use crate::source::Resource;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
 

@@ -2,9 +2,10 @@
 
 use super::watch::{Asked, Watch};
 use super::{Stream, StreamError};
-use crate::group::{Entries, GroupKey, InterestKey};
+use crate::entries::Entries;
+use crate::group::{GroupKey, InterestKey};
+use crate::source::{Resource, ResourceSource};
 use crate::wire::{Request, unhex};
-use crate::{Resource, ResourceSource};
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;

@@ -4,17 +4,21 @@
 //! the stream's [`Mark`] was set, a message came in or [`Stream::deadline`] passed, and the connection can take more.
 
 mod delta;
+mod error;
 mod order;
 mod push;
 mod sotw;
 mod watch;
 
-use crate::fanout::{Fanout, Types};
+use crate::fanout::Fanout;
+use crate::mark::{Mark, Types};
+use crate::protocol::Protocol;
+use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Rejection};
-use crate::wire::{Request, WireError, error_text};
-use crate::{ClientId, ConnectError, Mark, PeerInfo, ResourceSource, Snapshot, ViewId};
+use crate::wire::{Request, error_text};
 use bytes::Bytes;
 use enum_map::EnumMap;
+pub use error::StreamError;
 use order::Order;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -23,122 +27,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use watch::{Acknowledged, Watch};
 
-/// The two forms of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// `DeltaAggregatedResources`.
-    Delta,
-    /// `StreamAggregatedResources`: state of the world.
-    Sotw,
-}
-
-/// What one stream may ask for, and how long it is waited for.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamLimits {
-    /// Names subscribed to, all types together.
-    pub subscriptions: usize,
-    /// Bytes of those names.
-    pub subscription_bytes: usize,
-    /// How long listeners and routes wait for new clusters to be acknowledged and to have their endpoints.
-    pub warming: Duration,
-    /// How long removed clusters are kept for listeners and routes to be acknowledged.
-    pub draining: Duration,
-    /// How long a client that resumed may take to acknowledge its clusters before its endpoints are sent once more: Envoy
-    /// holds that ACK back while a cluster waits for endpoints.
-    pub resume_probe: Duration,
-}
-
-impl Default for StreamLimits {
-    fn default() -> Self {
-        Self {
-            subscriptions: 100_000,
-            subscription_bytes: 16 << 20,
-            warming: Duration::from_secs(5),
-            draining: Duration::from_secs(5),
-            resume_probe: Duration::from_secs(2),
-        }
-    }
-}
-
 /// The type of requests by which Istio's agent says how its workload is.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
-
-/// Why a stream ends. The text reaches the client.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StreamError {
-    /// A message or a node that cannot be understood.
-    #[error("{0}")]
-    InvalidArgument(String),
-    /// The client does not prove who it is, where it has to.
-    #[error("{0}")]
-    Unauthenticated(String),
-    /// The client may not be who it says it is.
-    #[error("{0}")]
-    PermissionDenied(String),
-    /// Something that the client names is not there yet.
-    #[error("{0}")]
-    FailedPrecondition(String),
-    /// A limit.
-    #[error("{0}")]
-    ResourceExhausted(String),
-    /// Not ready, or shutting down: to be tried again.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Something that this server does not do.
-    #[error("{0}")]
-    Unimplemented(String),
-    /// The client took too long.
-    #[error("{0}")]
-    DeadlineExceeded(String),
-}
-
-impl StreamError {
-    /// The gRPC status code.
-    #[must_use]
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::InvalidArgument(_) => 3,
-            Self::PermissionDenied(_) => 7,
-            Self::Unauthenticated(_) => 16,
-            Self::FailedPrecondition(_) => 9,
-            Self::ResourceExhausted(_) => 8,
-            Self::DeadlineExceeded(_) => 4,
-            Self::Unimplemented(_) => 12,
-            Self::Unavailable(_) => 14,
-        }
-    }
-
-    /// The name of the gRPC status code.
-    #[must_use]
-    pub fn code_name(&self) -> &'static str {
-        match self {
-            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
-            Self::PermissionDenied(_) => "PERMISSION_DENIED",
-            Self::Unauthenticated(_) => "UNAUTHENTICATED",
-            Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
-            Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
-            Self::DeadlineExceeded(_) => "DEADLINE_EXCEEDED",
-            Self::Unimplemented(_) => "UNIMPLEMENTED",
-            Self::Unavailable(_) => "UNAVAILABLE",
-        }
-    }
-}
-
-impl From<WireError> for StreamError {
-    fn from(error: WireError) -> Self {
-        Self::InvalidArgument(format!("malformed request: {error}"))
-    }
-}
-
-impl From<ConnectError> for StreamError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::InvalidArgument(text) => Self::InvalidArgument(text),
-            ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
-            ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
-        }
-    }
-}
 
 /// One framed response: the chunks go out one after the other.
 #[derive(Clone, Debug)]

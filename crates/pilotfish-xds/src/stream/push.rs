@@ -2,12 +2,14 @@
 
 use super::order::{Breaking, Probe, Warming};
 use super::watch::Asked;
-use super::{Protocol, Response, Stream};
+use super::{Response, Stream};
 use crate::body::{Body, Contents, next_nonce};
-use crate::group::{Entries, From, GroupState, set_version};
+use crate::entries::{Entries, set_version};
+use crate::group::{From, GroupState};
+use crate::protocol::Protocol;
 use crate::recorder::Push;
+use crate::source::{Resource, ResourceSource};
 use crate::wire::eds_name;
-use crate::{Resource, ResourceSource};
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;

@@ -2,8 +2,8 @@
 
 use super::watch::{Acknowledged, Asked, Watch};
 use super::{Stream, StreamError};
-use crate::ResourceSource;
 use crate::group::{GroupKey, InterestKey};
+use crate::source::ResourceSource;
 use crate::wire::Request;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;

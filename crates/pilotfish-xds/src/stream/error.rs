@@ -1,0 +1,81 @@
+//! Why a stream ends, as gRPC says it.
+
+use crate::source::ConnectError;
+use crate::wire::WireError;
+
+/// Why a stream ends. The text reaches the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// A message or a node that cannot be understood.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// The client does not prove who it is, where it has to.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The client may not be who it says it is.
+    #[error("{0}")]
+    PermissionDenied(String),
+    /// Something that the client names is not there yet.
+    #[error("{0}")]
+    FailedPrecondition(String),
+    /// A limit.
+    #[error("{0}")]
+    ResourceExhausted(String),
+    /// Not ready, or shutting down: to be tried again.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Something that this server does not do.
+    #[error("{0}")]
+    Unimplemented(String),
+    /// The client took too long.
+    #[error("{0}")]
+    DeadlineExceeded(String),
+}
+
+impl StreamError {
+    /// The gRPC status code.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::InvalidArgument(_) => 3,
+            Self::PermissionDenied(_) => 7,
+            Self::Unauthenticated(_) => 16,
+            Self::FailedPrecondition(_) => 9,
+            Self::ResourceExhausted(_) => 8,
+            Self::DeadlineExceeded(_) => 4,
+            Self::Unimplemented(_) => 12,
+            Self::Unavailable(_) => 14,
+        }
+    }
+
+    /// The name of the gRPC status code.
+    #[must_use]
+    pub fn code_name(&self) -> &'static str {
+        match self {
+            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
+            Self::PermissionDenied(_) => "PERMISSION_DENIED",
+            Self::Unauthenticated(_) => "UNAUTHENTICATED",
+            Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
+            Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
+            Self::DeadlineExceeded(_) => "DEADLINE_EXCEEDED",
+            Self::Unimplemented(_) => "UNIMPLEMENTED",
+            Self::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+}
+
+impl From<WireError> for StreamError {
+    fn from(error: WireError) -> Self {
+        Self::InvalidArgument(format!("malformed request: {error}"))
+    }
+}
+
+impl From<ConnectError> for StreamError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::InvalidArgument(text) => Self::InvalidArgument(text),
+            ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
+            ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
+        }
+    }
+}
