@@ -3,13 +3,12 @@
 use crate::entries::NameSet;
 use crate::group::{Group, GroupKey, InterestKey};
 use crate::mark::{MOVED, Mark};
-use crate::protocol::{Protocol, StreamLimits};
+use crate::protocol::StreamLimits;
 use crate::recorder::Recorder;
 use crate::source::{
-    Change, ChangeKind, ClientId, PeerInfo, Publication, Resource, ResourceSource, Snapshot, ViewId,
+    Change, ChangeKind, ClientId, Publication, Resource, ResourceSource, Snapshot, ViewId,
 };
-use crate::status::ConnectionStatus;
-use crate::stream::Stream;
+use crate::status::{ConnectionStatus, ReportStatus};
 use enum_map::Enum;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_proto::ResourceType;
@@ -99,7 +98,8 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) limits: StreamLimits,
     pub(crate) started: Instant,
     topology: RwLock<Topology>,
-    streams: Mutex<Slab<Weak<Mutex<Stream<S>>>>>,
+    /// For debug pages only. A stream removes itself when it is dropped.
+    streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
     next_connection: AtomicU64,
 }
 
@@ -120,16 +120,6 @@ impl<S: ResourceSource> Fanout<S> {
     /// Where the resources come from.
     pub fn source(&self) -> &Arc<S> {
         &self.source
-    }
-
-    /// Opens a stream.
-    pub fn open(self: &Arc<Self>, protocol: Protocol, peer: PeerInfo) -> Arc<Mutex<Stream<S>>> {
-        let mut streams = self.streams.lock();
-        let entry = streams.vacant_entry();
-        let stream = Stream::new(Arc::clone(self), protocol, peer, entry.key());
-        let stream = Arc::new(Mutex::new(stream));
-        entry.insert(Arc::downgrade(&stream));
-        stream
     }
 
     /// Takes a new state of the source to the streams that it concerns. To be called after each new state, by one caller.
@@ -186,6 +176,16 @@ impl<S: ResourceSource> Fanout<S> {
                 topology.clients.remove(&client);
             }
         }
+    }
+
+    /// Enters a stream into the list of connections; `make` is given its slot there.
+    pub(crate) fn enter<T: ReportStatus + 'static>(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
+        let mut streams = self.streams.lock();
+        let entry = streams.vacant_entry();
+        let stream = make(entry.key());
+        let weak: Weak<T> = Arc::downgrade(&stream);
+        entry.insert(weak);
+        stream
     }
 
     pub(crate) fn closed(&self, slot: usize) {
@@ -255,7 +255,7 @@ impl<S: ResourceSource> Fanout<S> {
     /// All connected clients, by connection id. For debug pages: looks at every stream.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
-        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.lock().status()).collect();
+        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
     }

@@ -8,6 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// A stream as the list of connections sees it.
+pub(crate) trait ReportStatus: Send + Sync {
+    /// What it is now; `None` before the first request.
+    fn report(&self) -> Option<ConnectionStatus>;
+}
+
 /// One connected client.
 #[derive(Clone, Debug)]
 pub struct ConnectionStatus {

@@ -14,12 +14,13 @@ use crate::fanout::Fanout;
 use crate::mark::{Mark, Types};
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
-use crate::status::{ConnectionStatus, Rejection};
+use crate::status::{ConnectionStatus, Rejection, ReportStatus};
 use crate::wire::{Request, error_text};
 use bytes::Bytes;
 use enum_map::EnumMap;
 pub use error::StreamError;
 use order::Order;
+use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use prost::Message;
@@ -68,8 +69,21 @@ pub struct Stream<S: ResourceSource> {
     publishing: Option<Duration>,
 }
 
+impl<S: ResourceSource> Fanout<S> {
+    /// Opens a stream.
+    pub fn open(self: &Arc<Self>, protocol: Protocol, peer: PeerInfo) -> Arc<Mutex<Stream<S>>> {
+        self.enter(|slot| Arc::new(Mutex::new(Stream::new(Arc::clone(self), protocol, peer, slot))))
+    }
+}
+
+impl<S: ResourceSource> ReportStatus for Mutex<Stream<S>> {
+    fn report(&self) -> Option<ConnectionStatus> {
+        self.lock().status()
+    }
+}
+
 impl<S: ResourceSource> Stream<S> {
-    pub(crate) fn new(fanout: Arc<Fanout<S>>, protocol: Protocol, peer: PeerInfo, slot: usize) -> Self {
+    fn new(fanout: Arc<Fanout<S>>, protocol: Protocol, peer: PeerInfo, slot: usize) -> Self {
         Self {
             fanout,
             slot,
