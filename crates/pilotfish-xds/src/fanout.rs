@@ -2,14 +2,13 @@
 
 use crate::entries::NameSet;
 use crate::group::{Group, GroupKey, InterestKey};
-use crate::mark::{MOVED, Mark};
+use crate::mark::Mark;
 use crate::protocol::StreamLimits;
 use crate::recorder::Recorder;
 use crate::source::{
     Change, ChangeKind, ClientId, Publication, Resource, ResourceSource, Snapshot, ViewId,
 };
 use crate::status::{ConnectionStatus, ReportStatus};
-use enum_map::Enum;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
@@ -131,13 +130,13 @@ impl<S: ResourceSource> Fanout<S> {
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
             topology.apply(&publication.changes, &snapshot, &fetched, &mut |mark, ty| {
-                if mark.set(1 << ty.into_usize(), since) {
+                if mark.set_changed(ty, since) {
                     marks.push(Arc::clone(mark));
                 }
             });
             for client in &publication.moved {
                 for mark in topology.clients.get(client).into_iter().flatten() {
-                    if mark.set(MOVED, since) {
+                    if mark.set_moved(since) {
                         marks.push(Arc::clone(mark));
                     }
                 }

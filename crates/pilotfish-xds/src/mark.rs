@@ -3,13 +3,20 @@
 use enum_map::Enum;
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Resource types as bits.
+/// One bit for each resource type, at the place that the type has in push order.
+type Bits = u32;
+
+/// The bit of a mark behind those of the types: the client's views have to be looked up again.
+const MOVED: Bits = 1 << ResourceType::LENGTH;
+const _: () = assert!(ResourceType::LENGTH < Bits::BITS as usize, "all types and one more bit fit into a mark");
+
+/// A set of resource types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Types(u8);
+pub(crate) struct Types(Bits);
 
 impl Types {
     pub(crate) fn add(&mut self, ty: ResourceType) {
@@ -33,23 +40,19 @@ impl Types {
     }
 }
 
-/// Tells a stream that something it subscribed to changed, and of which types. Setting it twice is setting it once, so a
-/// slow stream has at most one pending push: the newest state.
+/// A stream's flag for "something that you subscribe to changed", with the types. Setting it twice is setting it once, so a
+/// slow stream has at most one pending push: of the newest state.
 #[derive(Debug, Default)]
 pub struct Mark {
     /// The types that changed, and [`MOVED`].
-    set: AtomicU8,
+    set: AtomicU32,
     /// Nanoseconds from the fan-out's start to the publication that set the mark first.
     since: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
 
-/// The bit of a mark that says that the client's views have to be looked up again.
-pub(crate) const MOVED: u8 = 1 << 7;
-const _: () = assert!(ResourceType::LENGTH <= 7, "types and one more bit fit into a mark");
-
 impl Mark {
-    /// Whom to wake when the mark is set.
+    /// Sets the waker of the task that polls the stream. It is woken by every publication that sets the mark.
     pub fn wake_with(&self, waker: Waker) {
         *self.waker.lock() = Some(waker);
     }
@@ -60,7 +63,7 @@ impl Mark {
         self.set.load(Ordering::Acquire) != 0
     }
 
-    /// Clears the mark; returns what it said.
+    /// Clears the mark and returns what was set.
     pub(crate) fn take(&self) -> Option<Marked> {
         if !self.is_set() {
             return None;
@@ -70,8 +73,17 @@ impl Mark {
         Some(Marked { types: Types(set & !MOVED), moved: set & MOVED != 0, since })
     }
 
-    /// Returns whether it was not set before.
-    pub(crate) fn set(&self, bits: u8, since: Duration) -> bool {
+    /// Marks a change of resources of that type. Returns whether the mark was clear before, so that the stream has to be woken.
+    pub(crate) fn set_changed(&self, ty: ResourceType, since: Duration) -> bool {
+        self.set(1 << ty.into_usize(), since)
+    }
+
+    /// Marks that a view of the client is another one now. Returns as [`Self::set_changed`] does.
+    pub(crate) fn set_moved(&self, since: Duration) -> bool {
+        self.set(MOVED, since)
+    }
+
+    fn set(&self, bits: Bits, since: Duration) -> bool {
         if !self.is_set() {
             self.since.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
@@ -85,9 +97,33 @@ impl Mark {
     }
 }
 
-/// What a mark said.
+/// What was set in a mark.
 pub(crate) struct Marked {
     pub(crate) types: Types,
+    /// Whether views have to be looked up again.
     pub(crate) moved: bool,
+    /// From the fan-out's start to the first publication that set the mark.
     pub(crate) since: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_and_a_move_have_a_bit_of_their_own() {
+        for ty in ResourceType::ALL {
+            let mark = Mark::default();
+            assert!(mark.set_changed(ty, Duration::ZERO));
+            let marked = mark.take().unwrap();
+            let set: Vec<_> = ResourceType::ALL.into_iter().filter(|ty| marked.types.contains(*ty)).collect();
+            assert_eq!((set, marked.moved), (vec![ty], false));
+        }
+        let mark = Mark::default();
+        assert!(mark.set_moved(Duration::ZERO));
+        assert!(!mark.set_moved(Duration::ZERO), "it is set already");
+        let marked = mark.take().unwrap();
+        assert!(marked.moved && marked.types.is_empty());
+        assert!(!mark.is_set());
+    }
 }
