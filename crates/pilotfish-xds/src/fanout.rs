@@ -1,7 +1,7 @@
 //! From a change to the streams that subscribed to it.
 
 use crate::entries::NameSet;
-use crate::group::{Group, GroupKey, InterestKey};
+use crate::group::{Group, GroupKey, SubscriptionKey};
 use crate::mark::Mark;
 use crate::protocol::StreamLimits;
 use crate::recorder::Recorder;
@@ -212,11 +212,11 @@ impl<S: ResourceSource> Fanout<S> {
         &self,
         mark: &Arc<Mark>,
         old: &Membership,
-        interest: InterestKey,
+        subscription: SubscriptionKey,
         added: &[&str],
         removed: &[&str],
     ) -> Membership {
-        let membership = self.topology.write().resubscribe(mark, old, interest, added, removed);
+        let membership = self.topology.write().resubscribe(mark, old, subscription, added, removed);
         self.fill(&membership);
         membership
     }
@@ -319,7 +319,7 @@ impl Topology {
             None => {
                 let topic = self.topics.entry((key.ty, key.view)).or_default();
                 let names: NameSet = names.map(|name| topic.intern(name.as_ref())).collect();
-                self.insert(key, Group::new(key.ty, key.interest.wildcard, names))
+                self.insert(key, Group::new(key.ty, key.subscription.wildcard, names))
             }
         };
         let slot = group.join(mark);
@@ -332,7 +332,7 @@ impl Topology {
         self.next_group += 1;
         let names = group.lock().names.clone();
         let topic = self.topics.entry((key.ty, key.view)).or_default();
-        topic.add(id, &group, key.interest.wildcard, &names);
+        topic.add(id, &group, key.subscription.wildcard, &names);
         self.groups.insert(key, (id, Arc::clone(&group)));
         group
     }
@@ -341,11 +341,11 @@ impl Topology {
         &mut self,
         mark: &Arc<Mark>,
         old: &Membership,
-        interest: InterestKey,
+        subscription: SubscriptionKey,
         added: &[&str],
         removed: &[&str],
     ) -> Membership {
-        let key = GroupKey { interest, ..old.key };
+        let key = GroupKey { subscription, ..old.key };
         if !self.groups.contains_key(&key) {
             let topic = self.topics.entry((key.ty, key.view)).or_default();
             let added: Vec<Arc<str>> = added.iter().map(|name| topic.intern(name)).collect();
@@ -353,7 +353,7 @@ impl Topology {
             if old.group.member_count() == 1 && self.amend(old, key, &added, removed) {
                 return Membership { group: Arc::clone(&old.group), key, slot: old.slot };
             }
-            let group = old.group.derive(&added, removed, interest.wildcard);
+            let group = old.group.derive(&added, removed, subscription.wildcard);
             self.insert(key, group);
         }
         let joined = self.subscribe(mark, key, std::iter::empty::<&str>());
@@ -370,12 +370,12 @@ impl Topology {
         for name in added {
             topic.names.entry(Arc::clone(name)).or_default().insert(id, &group);
         }
-        if key.interest.wildcard {
+        if key.subscription.wildcard {
             topic.wildcard.insert(id, Arc::clone(&group));
         } else {
             topic.wildcard.remove(&id);
         }
-        group.amend(added, removed, key.interest.wildcard);
+        group.amend(added, removed, key.subscription.wildcard);
         self.groups.insert(key, (id, group));
         true
     }

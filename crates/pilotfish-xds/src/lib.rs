@@ -17,13 +17,13 @@
 //! Invariants: what a stream remembers as sent is exactly what it sent. Nothing in a stream's state depends on time except
 //! the deadlines of the make-before-break order. Locks are taken in the order source snapshot, topology, group.
 
-mod body;
 mod entries;
 mod fanout;
 mod group;
 mod mark;
 mod protocol;
 mod recorder;
+mod response;
 pub mod server;
 mod source;
 mod status;

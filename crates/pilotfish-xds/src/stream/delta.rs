@@ -1,9 +1,9 @@
 //! Delta requests.
 
-use super::watch::{Asked, Watch};
+use super::watch::{Requested, Watch};
 use super::{Stream, StreamError};
 use crate::entries::Entries;
-use crate::group::{GroupKey, InterestKey};
+use crate::group::{GroupKey, SubscriptionKey};
 use crate::source::{Resource, ResourceSource};
 use crate::wire::{Request, unhex};
 use bytes::Bytes;
@@ -38,10 +38,10 @@ impl<S: ResourceSource> Stream<S> {
             subscribe.into_iter().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
         names.sort_unstable();
         names.dedup();
-        let mut interest = InterestKey::new(wildcard && !star(&unsubscribe));
-        names.iter().for_each(|name| interest.add(name));
-        self.check_limits(ty, interest.count, interest.bytes)?;
-        let key = GroupKey { ty, view: self.view(ty), interest };
+        let mut subscription = SubscriptionKey::new(wildcard && !star(&unsubscribe));
+        names.iter().for_each(|name| subscription.add(name));
+        self.check_limits(ty, subscription.count, subscription.bytes)?;
+        let key = GroupKey { ty, view: self.view(ty), subscription };
         let membership = self.fanout.subscribe(&self.mark, key, names.iter());
         let mut watch = Watch::new(membership);
         if ty == ResourceType::Cluster {
@@ -75,38 +75,38 @@ impl<S: ResourceSource> Stream<S> {
         let subscribe = request.names.read()?;
         let unsubscribe = request.unsubscribe.read()?;
         let Some(watch) = &self.watches[ty] else { return Ok(()) };
-        let mut interest = watch.membership.key.interest;
+        let mut subscription = watch.membership.key.subscription;
         let state = watch.membership.group.lock();
-        let mut asked: Vec<&str> =
+        let mut requested: Vec<&str> =
             subscribe.iter().copied().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        let added: Vec<&str> = asked.iter().copied().filter(|name| !state.names.contains(*name)).collect();
+        requested.sort_unstable();
+        requested.dedup();
+        let added: Vec<&str> = requested.iter().copied().filter(|name| !state.names.contains(*name)).collect();
         let mut removed: Vec<&str> =
             unsubscribe.iter().copied().filter(|name| state.names.contains(*name)).collect();
         removed.sort_unstable();
         removed.dedup();
         drop(state);
-        added.iter().for_each(|name| interest.add(name));
-        removed.iter().for_each(|name| interest.remove(name));
-        let was_wildcard = interest.wildcard;
-        interest.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains(&"*");
-        self.check_limits(ty, interest.count, interest.bytes)?;
+        added.iter().for_each(|name| subscription.add(name));
+        removed.iter().for_each(|name| subscription.remove(name));
+        let was_wildcard = subscription.wildcard;
+        subscription.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains(&"*");
+        self.check_limits(ty, subscription.count, subscription.bytes)?;
         self.dirty.add(ty);
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
-        if interest != watch.membership.key.interest {
+        if subscription != watch.membership.key.subscription {
             watch.membership =
-                self.fanout.resubscribe(&self.mark, &watch.membership, interest, &added, &removed);
+                self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
             watch.in_step = None;
         }
-        watch.forget(&removed, was_wildcard && !interest.wildcard);
+        watch.forget(&removed, was_wildcard && !subscription.wildcard);
         // What is asked for is sent, also if the client had it: it may have dropped it in between.
-        if !asked.is_empty() || interest.wildcard != was_wildcard && interest.wildcard {
-            for name in &asked {
+        if !requested.is_empty() || subscription.wildcard != was_wildcard && subscription.wildcard {
+            for name in &requested {
                 watch.sent.remove(*name);
             }
             watch.in_step = None;
-            watch.asked.add(asked.iter().map(|name| Arc::from(*name)));
+            watch.requested.add(requested.iter().map(|name| Arc::from(*name)));
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Watch {
         let known: Entries = known.collect();
         drop(state);
         self.sent = known;
-        self.asked = Asked::All;
+        self.requested = Requested::All;
     }
 
     /// Drops what the client gave up.

@@ -238,8 +238,8 @@ impl<S: ResourceSource> Stream<S> {
             self.watches.iter().filter(|(other, _)| *other != ty).filter_map(|(_, watch)| watch.as_ref());
         let (mut all, mut all_bytes) = (count, bytes);
         for watch in others {
-            all += watch.membership.key.interest.count;
-            all_bytes += watch.membership.key.interest.bytes;
+            all += watch.membership.key.subscription.count;
+            all_bytes += watch.membership.key.subscription.bytes;
         }
         if all > limits.subscriptions {
             let limit = limits.subscriptions;

@@ -1,6 +1,6 @@
 //! One type of one stream: what it subscribes to, what it was sent and what it said to that.
 
-use crate::body::{Body, Contents};
+use crate::response::{Contents, EncodedResponse};
 use crate::entries::Entries;
 use crate::fanout::Membership;
 use crate::status::{Names, Rejection, TypeStatus};
@@ -14,9 +14,9 @@ use std::time::{Instant, SystemTime};
 /// a later refusal.
 const IN_FLIGHT: usize = 16;
 
-/// What was asked and has to be answered, even with nothing.
+/// What was requested and has to be answered, even with nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Requested {
     /// Nothing is to be answered.
     #[default]
     Nothing,
@@ -26,7 +26,7 @@ pub(super) enum Asked {
     All,
 }
 
-impl Asked {
+impl Requested {
     pub(super) fn is_some(&self) -> bool {
         *self != Self::Nothing
     }
@@ -47,8 +47,8 @@ pub(super) struct InFlight {
     pub(super) sent: Instant,
     /// What changed by it.
     pub(super) contents: Arc<Contents>,
-    /// A long body lives as long as some stream waits for its ACK, so that late-comers share it.
-    _body: Arc<Body>,
+    /// A long response lives as long as some stream waits for its ACK, so that late-comers share it.
+    _response: Arc<EncodedResponse>,
     /// A second attempt at what was refused together with something else.
     pub(super) retry: bool,
 }
@@ -87,7 +87,7 @@ pub(super) struct Watch {
     pub(super) sent: Entries,
     /// The state of the group that `sent` is equal to.
     pub(super) in_step: Option<u64>,
-    pub(super) asked: Asked,
+    pub(super) requested: Requested,
     /// State of the world: the next request with the last nonce is answered as a whole, whatever it looks like.
     pub(super) always_respond: bool,
     /// State of the world: fingerprint of the last request's names.
@@ -109,7 +109,7 @@ impl Watch {
             membership,
             sent: Entries::new(),
             in_step: None,
-            asked: Asked::All,
+            requested: Requested::All,
             always_respond: false,
             fingerprint: 0,
             named: false,
@@ -131,18 +131,18 @@ impl Watch {
         &mut self,
         nonce: u64,
         contents: &Arc<Contents>,
-        body: &Arc<Body>,
+        response: &Arc<EncodedResponse>,
         now: Instant,
     ) {
         if self.in_flight.len() == IN_FLIGHT {
             self.in_flight.pop_front();
         }
         let retry = std::mem::take(&mut self.retry);
-        let (contents, body) = (Arc::clone(contents), Arc::clone(body));
-        self.in_flight.push_back(InFlight { nonce, sent: now, contents, _body: body, retry });
+        let (contents, response) = (Arc::clone(contents), Arc::clone(response));
+        self.in_flight.push_back(InFlight { nonce, sent: now, contents, _response: response, retry });
         self.last_sent = Some(nonce);
         self.sent_at = Some(SystemTime::now());
-        self.asked = Asked::Nothing;
+        self.requested = Requested::Nothing;
     }
 
     /// Finds the response that a nonce answers.

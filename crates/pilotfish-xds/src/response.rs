@@ -59,14 +59,14 @@ impl Contents {
 
 /// An encoded response that any number of streams can send.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(crate) struct EncodedResponse {
     pub(crate) contents: Arc<Contents>,
     /// The nonce inside the frame.
     pub(crate) nonce: u64,
     pub(crate) frame: Frame,
 }
 
-impl Body {
+impl EncodedResponse {
     pub(crate) fn delta(ty: ResourceType, version: u64, contents: Contents) -> Self {
         let nonce = next_nonce();
         let frame = Frame::delta(ty.type_url(), version, &contents.upserts, &contents.removed, nonce);
