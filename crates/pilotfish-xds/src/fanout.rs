@@ -1,10 +1,12 @@
 //! From a change to the streams that subscribed to it.
 
 use crate::entries::NameSet;
-use crate::group::{Group, GroupKey, SubscriptionKey};
+use crate::environment::{Clock, Environment};
+use crate::group::{Group, GroupKey, NameHasher, SubscriptionKey};
 use crate::mark::Mark;
 use crate::protocol::StreamLimits;
 use crate::recorder::Recorder;
+use crate::response::Nonces;
 use crate::source::{
     Change, ChangeKind, ClientId, Publication, Resource, ResourceSource, Snapshot, ViewId,
 };
@@ -95,7 +97,10 @@ pub struct Fanout<S: ResourceSource> {
     pub(crate) source: Arc<S>,
     pub(crate) recorder: Arc<dyn Recorder>,
     pub(crate) limits: StreamLimits,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
+    pub(crate) hasher: NameHasher,
+    pub(crate) nonces: Nonces,
     topology: RwLock<Topology>,
     /// For debug pages only. A stream removes itself when it is dropped.
     streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
@@ -105,11 +110,25 @@ pub struct Fanout<S: ResourceSource> {
 impl<S: ResourceSource> Fanout<S> {
     /// A fan-out of that source's resources, without streams.
     pub fn new(source: Arc<S>, recorder: Arc<dyn Recorder>, limits: StreamLimits) -> Arc<Self> {
+        Self::with_environment(source, recorder, limits, Environment::default())
+    }
+
+    /// A fan-out that takes time and chance from that environment.
+    pub fn with_environment(
+        source: Arc<S>,
+        recorder: Arc<dyn Recorder>,
+        limits: StreamLimits,
+        environment: Environment,
+    ) -> Arc<Self> {
+        let Environment { clock, hash_seed, first_nonce } = environment;
         Arc::new(Self {
             source,
             recorder,
             limits,
-            started: Instant::now(),
+            started: clock.now(),
+            clock,
+            hasher: NameHasher::new(hash_seed),
+            nonces: Nonces::new(first_nonce),
             topology: RwLock::default(),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
@@ -123,7 +142,7 @@ impl<S: ResourceSource> Fanout<S> {
 
     /// Takes a new state of the source to the streams that it concerns. To be called after each new state, by one caller.
     pub fn publish(&self, publication: &Publication) {
-        let since = self.started.elapsed();
+        let since = self.clock.now().saturating_duration_since(self.started);
         let marks = {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);

@@ -1,6 +1,6 @@
 //! A group: one type, one view, one subscription, shared by every stream that asked for exactly that.
 
-use crate::response::{Contents, EncodedResponse};
+use crate::response::{Contents, EncodedResponse, Nonces};
 use crate::entries::{Entries, NameSet, entry_hash};
 use crate::mark::Mark;
 use crate::source::{Resource, Snapshot, ViewId};
@@ -34,26 +34,33 @@ impl SubscriptionKey {
         Self { wildcard, ..Self::default() }
     }
 
-    pub(crate) fn add(&mut self, name: &str) {
-        self.sum = self.sum.wrapping_add(name_hash(name));
+    pub(crate) fn add(&mut self, hasher: NameHasher, name: &str) {
+        self.sum = self.sum.wrapping_add(hasher.hash(name));
         self.count += 1;
         self.bytes += name.len();
     }
 
-    pub(crate) fn remove(&mut self, name: &str) {
-        self.sum = self.sum.wrapping_sub(name_hash(name));
+    pub(crate) fn remove(&mut self, hasher: NameHasher, name: &str) {
+        self.sum = self.sum.wrapping_sub(hasher.hash(name));
         self.count -= 1;
         self.bytes -= name.len();
     }
 }
 
-/// Keyed by a number of this process, so that nobody outside can make two subscriptions collide.
-fn name_hash(name: &str) -> u128 {
-    use std::hash::{BuildHasher, RandomState};
-    use std::sync::OnceLock;
-    static SEED: OnceLock<u64> = OnceLock::new();
-    let seed = *SEED.get_or_init(|| RandomState::new().hash_one(0));
-    xxhash_rust::xxh3::xxh3_128_with_seed(name.as_bytes(), seed)
+/// Hashes names of subscriptions, keyed so that nobody outside can make two subscriptions collide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NameHasher {
+    seed: u64,
+}
+
+impl NameHasher {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    fn hash(self, name: &str) -> u128 {
+        xxhash_rust::xxh3::xxh3_128_with_seed(name.as_bytes(), self.seed)
+    }
 }
 
 /// The newest resources of one subscription, and the marks of the streams that have it.
@@ -331,7 +338,13 @@ impl GroupState {
     }
 
     /// The response that leads from a state to the newest. Streams in step share it. `sent` is what a stream in that state has.
-    pub(crate) fn response(&mut self, ty: ResourceType, baseline: Baseline, sent: &Entries) -> Arc<EncodedResponse> {
+    pub(crate) fn response(
+        &mut self,
+        ty: ResourceType,
+        baseline: Baseline,
+        sent: &Entries,
+        nonces: &Nonces,
+    ) -> Arc<EncodedResponse> {
         let cached = self.responses.iter().find(|(key, _)| *key == baseline).and_then(|(_, cached)| match cached {
             Cached::Strong(response) => Some(Arc::clone(response)),
             Cached::Weak(response) => response.upgrade(),
@@ -339,7 +352,7 @@ impl GroupState {
         if let Some(response) = cached {
             return response;
         }
-        let response = Arc::new(self.build(ty, baseline, sent));
+        let response = Arc::new(self.build(ty, baseline, sent, nonces.next()));
         self.responses.retain(|(key, _)| *key != baseline);
         let keep = response.frame.len() <= KEPT_RESPONSE;
         let cached = if keep { Cached::Strong(Arc::clone(&response)) } else { Cached::Weak(Arc::downgrade(&response)) };
@@ -347,18 +360,23 @@ impl GroupState {
         response
     }
 
-    fn build(&self, ty: ResourceType, baseline: Baseline, sent: &Entries) -> EncodedResponse {
+    fn build(&self, ty: ResourceType, baseline: Baseline, sent: &Entries, nonce: u64) -> EncodedResponse {
         match baseline {
             Baseline::DeltaAll => {
                 let mut contents = Contents::difference(&Entries::new(), &self.entries);
                 contents.removed = self.absent();
-                EncodedResponse::delta(ty, self.version, contents)
+                EncodedResponse::delta(ty, self.version, contents, nonce)
             }
-            Baseline::Delta(_) => EncodedResponse::delta(ty, self.version, Contents::difference(sent, &self.entries)),
+            Baseline::Delta(_) => {
+                EncodedResponse::delta(ty, self.version, Contents::difference(sent, &self.entries), nonce)
+            }
             Baseline::SotwAll => {
-                EncodedResponse::sotw(ty, self.version, Contents::difference(&Entries::new(), &self.entries))
+                let contents = Contents::difference(&Entries::new(), &self.entries);
+                EncodedResponse::sotw(ty, self.version, contents, nonce)
             }
-            Baseline::Sotw(_) => EncodedResponse::sotw(ty, self.version, Contents::difference(sent, &self.entries)),
+            Baseline::Sotw(_) => {
+                EncodedResponse::sotw(ty, self.version, Contents::difference(sent, &self.entries), nonce)
+            }
         }
     }
 }

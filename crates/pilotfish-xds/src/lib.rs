@@ -18,6 +18,7 @@
 //! the deadlines of the make-before-break order. Locks are taken in the order source snapshot, topology, group.
 
 mod entries;
+mod environment;
 mod fanout;
 mod group;
 mod mark;
@@ -30,6 +31,7 @@ mod status;
 mod stream;
 mod wire;
 
+pub use environment::{Clock, Environment, SystemClock};
 pub use fanout::Fanout;
 pub use mark::Mark;
 pub use protocol::{Protocol, StreamLimits};

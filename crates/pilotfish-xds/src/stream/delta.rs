@@ -39,7 +39,7 @@ impl<S: ResourceSource> Stream<S> {
         names.sort_unstable();
         names.dedup();
         let mut subscription = SubscriptionKey::new(wildcard && !star(&unsubscribe));
-        names.iter().for_each(|name| subscription.add(name));
+        names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
         self.check_limits(ty, subscription.count, subscription.bytes)?;
         let key = GroupKey { ty, view: self.view(ty), subscription };
         let membership = self.fanout.subscribe(&self.mark, key, names.iter());
@@ -87,8 +87,8 @@ impl<S: ResourceSource> Stream<S> {
         removed.sort_unstable();
         removed.dedup();
         drop(state);
-        added.iter().for_each(|name| subscription.add(name));
-        removed.iter().for_each(|name| subscription.remove(name));
+        added.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
+        removed.iter().for_each(|name| subscription.remove(self.fanout.hasher, name));
         let was_wildcard = subscription.wildcard;
         subscription.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains(&"*");
         self.check_limits(ty, subscription.count, subscription.bytes)?;

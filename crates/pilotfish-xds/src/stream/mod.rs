@@ -174,7 +174,7 @@ impl<S: ResourceSource> Stream<S> {
         self.fanout.register(number, &self.mark);
         self.fanout.recorder.connected();
         self.connected =
-            Some(Connected { id, client, number, node: Arc::new(node), at: SystemTime::now(), grpc });
+            Some(Connected { id, client, number, node: Arc::new(node), at: self.fanout.clock.wall_time(), grpc });
         Ok(())
     }
 
@@ -214,7 +214,7 @@ impl<S: ResourceSource> Stream<S> {
         let count = outcome.count();
         if let Some(error) = request.error {
             let error = error_text(error);
-            let resources = watch.reject(outcome, &error, now);
+            let resources = watch.reject(outcome, &error, now, self.fanout.clock.wall_time());
             self.dirty.add(ty);
             let (id, node) = self.connected.as_ref().map_or(("", ""), |c| (&c.id, &c.node.id));
             recorder.rejected(ty, node, &error);

@@ -3,7 +3,7 @@
 use super::order::{Breaking, Probe, Warming};
 use super::watch::Requested;
 use super::{Response, Stream};
-use crate::response::{Contents, EncodedResponse, next_nonce};
+use crate::response::{Contents, EncodedResponse};
 use crate::entries::{Entries, set_version};
 use crate::group::{Baseline, GroupState};
 use crate::protocol::Protocol;
@@ -89,24 +89,13 @@ impl<S: ResourceSource> Stream<S> {
         let settled = ty != ResourceType::Cluster || self.settled();
         let mut state = group.lock();
         let plan = self.plan(ty, &mut state, settled, now)?;
-        let said = if self.whole(ty) || self.protocol == Protocol::Delta {
+        let differs = if self.whole(ty) || self.protocol == Protocol::Delta {
             !plan.contents.is_empty()
         } else {
             !plan.contents.upserts.is_empty()
         };
+        let response = if differs || answer { self.encode(ty, &plan, &mut state) } else { None };
         let watch = self.watches[ty].as_mut()?;
-        let response = if said || answer {
-            Some(Self::encode(
-                ty,
-                watch,
-                &plan,
-                &mut state,
-                self.protocol,
-                self.connected.as_ref().is_some_and(|c| c.grpc),
-            ))
-        } else {
-            None
-        };
         let before = if plan.held {
             let mut after = watch.sent.clone();
             plan.contents.apply(&mut after);
@@ -146,7 +135,7 @@ impl<S: ResourceSource> Stream<S> {
                 _ => None,
             };
             if let Some(start) = start {
-                let response = state.response(ty, start, &watch.sent);
+                let response = state.response(ty, start, &watch.sent, &self.fanout.nonces);
                 let breaks = ty == ResourceType::Cluster && !response.contents.removed.is_empty();
                 if !breaks || start == Baseline::DeltaAll {
                     return Some(Plan {
@@ -225,39 +214,43 @@ impl<S: ResourceSource> Stream<S> {
         })
     }
 
+    /// The encoded form of a plan, shared with other streams where their plan is the same.
     fn encode(
+        &self,
         ty: ResourceType,
-        watch: &super::watch::Watch,
         plan: &Plan,
         state: &mut GroupState,
-        protocol: Protocol,
-        grpc: bool,
-    ) -> Arc<EncodedResponse> {
+    ) -> Option<Arc<EncodedResponse>> {
         if let Some(response) = &plan.response {
-            return Arc::clone(response);
+            return Some(Arc::clone(response));
         }
-        if protocol == Protocol::Delta {
-            return Arc::new(EncodedResponse::delta(
-                ty,
-                state.version,
-                with_absent(ty, &plan.contents, &watch.requested, state),
-            ));
+        let watch = self.watches[ty].as_ref()?;
+        let nonces = &self.fanout.nonces;
+        if self.protocol == Protocol::Delta {
+            let contents = with_absent(ty, &plan.contents, &watch.requested, state);
+            return Some(Arc::new(EncodedResponse::delta(ty, state.version, contents, nonces.next())));
         }
-        if is_whole(ty, grpc) {
+        if self.whole(ty) {
             if !plan.held {
-                return state.response(ty, Baseline::SotwAll, &watch.sent);
+                return Some(state.response(ty, Baseline::SotwAll, &watch.sent, nonces));
             }
             let mut all = watch.sent.clone();
             plan.contents.apply(&mut all);
-            return Arc::new(EncodedResponse::sotw(ty, set_version(&all), Contents::difference(&Entries::new(), &all)));
+            let contents = Contents::difference(&Entries::new(), &all);
+            return Some(Arc::new(EncodedResponse::sotw(ty, set_version(&all), contents, nonces.next())));
         }
-        match (&watch.requested, watch.in_step) {
-            (Requested::All, _) if watch.sent.is_empty() && !plan.held => {
-                state.response(ty, Baseline::SotwAll, &watch.sent)
+        let baseline = match (&watch.requested, watch.in_step) {
+            (Requested::All, _) if watch.sent.is_empty() && !plan.held => Some(Baseline::SotwAll),
+            (Requested::Nothing, Some(seq)) if !plan.held => Some(Baseline::Sotw(seq)),
+            _ => None,
+        };
+        Some(match baseline {
+            Some(baseline) => state.response(ty, baseline, &watch.sent, nonces),
+            None => {
+                let contents = Contents::clone(&plan.contents);
+                Arc::new(EncodedResponse::sotw(ty, state.version, contents, nonces.next()))
             }
-            (Requested::Nothing, Some(seq)) if !plan.held => state.response(ty, Baseline::Sotw(seq), &watch.sent),
-            _ => Arc::new(EncodedResponse::sotw(ty, state.version, Contents::clone(&plan.contents))),
-        }
+        })
     }
 
     fn respond(
@@ -278,10 +271,10 @@ impl<S: ResourceSource> Stream<S> {
         let (mut head, mut tail) = (response.frame.whole(), Bytes::new());
         if let Some(watch) = &mut self.watches[ty] {
             if watch.knows_nonce(nonce) {
-                nonce = next_nonce();
+                nonce = self.fanout.nonces.next();
                 (head, tail) = response.frame.with_nonce(nonce);
             }
-            watch.sent_response(nonce, changed, response, now);
+            watch.sent_response(nonce, changed, response, now, self.fanout.clock.wall_time());
         }
         self.fanout.recorder.pushed(push);
         if ty == ResourceType::Cluster {

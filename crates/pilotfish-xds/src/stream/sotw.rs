@@ -2,7 +2,7 @@
 
 use super::watch::{Acknowledged, Requested, Watch};
 use super::{Stream, StreamError};
-use crate::group::{GroupKey, SubscriptionKey};
+use crate::group::{GroupKey, NameHasher, SubscriptionKey};
 use crate::source::ResourceSource;
 use crate::wire::Request;
 use pilotfish_proto::ResourceType;
@@ -39,7 +39,7 @@ impl<S: ResourceSource> Stream<S> {
 
     fn first_sotw(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
         let named = self.watches[ty].as_ref().is_some_and(|watch| watch.named);
-        let (subscription, names) = sotw_subscription(ty, request, named)?;
+        let (subscription, names) = sotw_subscription(ty, request, named, self.fanout.hasher)?;
         self.check_limits(ty, subscription.count, subscription.bytes)?;
         if let Some(old) = self.watches[ty].take() {
             self.fanout.leave(&old.membership);
@@ -69,7 +69,7 @@ impl<S: ResourceSource> Stream<S> {
         if fingerprint == watch.fingerprint {
             return Ok(());
         }
-        let (subscription, names) = sotw_subscription(ty, request, watch.named)?;
+        let (subscription, names) = sotw_subscription(ty, request, watch.named, self.fanout.hasher)?;
         self.check_limits(ty, subscription.count, subscription.bytes)?;
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.fingerprint = fingerprint;
@@ -101,6 +101,7 @@ fn sotw_subscription<'a>(
     ty: ResourceType,
     request: &Request<'a>,
     named: bool,
+    hasher: NameHasher,
 ) -> Result<(SubscriptionKey, Vec<&'a str>), StreamError> {
     let mut names = request.names.read()?;
     names.sort_unstable();
@@ -110,6 +111,6 @@ fn sotw_subscription<'a>(
     // No names at all mean everything, unless the client once gave some.
     let wildcard = star || (names.is_empty() && ty.is_wildcard() && !named);
     let mut subscription = SubscriptionKey::new(wildcard);
-    names.iter().for_each(|name| subscription.add(name));
+    names.iter().for_each(|name| subscription.add(hasher, name));
     Ok((subscription, names))
 }

@@ -133,6 +133,7 @@ impl Watch {
         contents: &Arc<Contents>,
         response: &Arc<EncodedResponse>,
         now: Instant,
+        wall_time: SystemTime,
     ) {
         if self.in_flight.len() == IN_FLIGHT {
             self.in_flight.pop_front();
@@ -141,7 +142,7 @@ impl Watch {
         let (contents, response) = (Arc::clone(contents), Arc::clone(response));
         self.in_flight.push_back(InFlight { nonce, sent: now, contents, _response: response, retry });
         self.last_sent = Some(nonce);
-        self.sent_at = Some(SystemTime::now());
+        self.sent_at = Some(wall_time);
         self.requested = Requested::Nothing;
     }
 
@@ -172,7 +173,13 @@ impl Watch {
     ///
     /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is
     /// sent a second time without it, once.
-    pub(super) fn reject(&mut self, outcome: Acknowledged, error: &str, now: Instant) -> usize {
+    pub(super) fn reject(
+        &mut self,
+        outcome: Acknowledged,
+        error: &str,
+        now: Instant,
+        wall_time: SystemTime,
+    ) -> usize {
         let refused = self.in_flight.get(outcome.count().wrapping_sub(1));
         let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
         let names: Vec<_> = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
@@ -194,7 +201,7 @@ impl Watch {
             }
         }
         let count = names.len();
-        self.rejection = Some((now, Rejection { error: error.to_owned(), names, at: SystemTime::now() }));
+        self.rejection = Some((now, Rejection { error: error.to_owned(), names, at: wall_time }));
         count
     }
 
