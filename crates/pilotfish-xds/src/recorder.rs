@@ -1,5 +1,6 @@
 //! What happens, told to whoever counts.
 
+use crate::nack::Nack;
 use pilotfish_proto::ResourceType;
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ pub trait Recorder: Send + Sync + 'static {
     fn send_time(&self, ty: ResourceType, waited: Duration) {}
     /// A client acknowledged a response, that long after it was sent.
     fn acknowledged(&self, ty: ResourceType, after: Duration) {}
-    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...).
-    fn rejected(&self, ty: ResourceType, node: &str, error: &str) {}
+    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). Nobody else logs it.
+    fn rejected(&self, nack: &Nack<'_>) {}
     /// A request carried the nonce of an older response (`pilot_xds_expired_nonce{type}`).
     fn expired_nonce(&self, ty: ResourceType) {}
     /// From a publication to the stream's task taking it up (`pilot_proxy_queue_time`).

@@ -4,6 +4,7 @@
 //! not change (state-of-the-world repeats all names in every ACK) costs one pass over its bytes. Responses are put together from resources that
 //! are encoded already.
 
+use crate::nack::CUT;
 use crate::source::Resource;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
@@ -221,7 +222,7 @@ pub(crate) fn error_text(status: &[u8]) -> String {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             let parts = (bytes.get(..HEAD), bytes.get(bytes.len().saturating_sub(LIMIT - HEAD)..));
             return match parts {
-                (Some(head), Some(tail)) if bytes.len() > LIMIT => text(head) + " ... " + &text(tail),
+                (Some(head), Some(tail)) if bytes.len() > LIMIT => text(head) + CUT + &text(tail),
                 _ => text(bytes),
             };
         }

@@ -12,6 +12,7 @@ mod watch;
 
 use crate::fanout::Fanout;
 use crate::mark::{Mark, Types};
+use crate::nack::Nack;
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Rejection, ReportStatus};
@@ -214,11 +215,10 @@ impl<S: ResourceSource> Stream<S> {
         let count = outcome.count();
         if let Some(error) = request.error {
             let error = error_text(error);
-            let resources = watch.reject(outcome, &error, now, self.fanout.clock.wall_time());
+            let rejection = watch.reject(outcome, &error, now, self.fanout.clock.wall_time());
+            let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
+            recorder.rejected(&Nack::new(ty, connection, &rejection.names, &error));
             self.dirty.add(ty);
-            let (id, node) = self.connected.as_ref().map_or(("", ""), |c| (&c.id, &c.node.id));
-            recorder.rejected(ty, node, &error);
-            tracing::warn!(connection = id, ty = ty.short(), resources, error, "rejected");
         } else if let Some(response) = watch.in_flight.get(count.wrapping_sub(1)) {
             recorder.acknowledged(ty, now.saturating_duration_since(response.sent));
             watch.accept(count);

@@ -169,7 +169,7 @@ impl Watch {
         }
     }
 
-    /// Remembers a refusal; returns how many resources were in the refused response.
+    /// Remembers a refusal.
     ///
     /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is
     /// sent a second time without it, once.
@@ -179,7 +179,7 @@ impl Watch {
         error: &str,
         now: Instant,
         wall_time: SystemTime,
-    ) -> usize {
+    ) -> &Rejection {
         let refused = self.in_flight.get(outcome.count().wrapping_sub(1));
         let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
         let names: Vec<_> = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
@@ -200,9 +200,8 @@ impl Watch {
                 }
             }
         }
-        let count = names.len();
-        self.rejection = Some((now, Rejection { error: error.to_owned(), names, at: wall_time }));
-        count
+        let rejection = Rejection { error: error.to_owned(), names, at: wall_time };
+        &self.rejection.insert((now, rejection)).1
     }
 
     pub(super) fn status(&self) -> TypeStatus {
