@@ -81,8 +81,14 @@ const RULES: &[Rule] = &[
         never_named: &["tokio", "notify"],
     },
     Rule {
+        name: "pilotfish-identity",
+        may: &[],
+        never: &["tonic", "prost", "kube", "hyper", "h2", "axum", "notify", "serde-saphyr"],
+        never_named: &[],
+    },
+    Rule {
         name: "pilotfish-xds",
-        may: &["pilotfish-proto"],
+        may: &["pilotfish-identity", "pilotfish-proto"],
         never: &["kube", "k8s-openapi", "notify", "serde-saphyr"],
         never_named: &["axum"],
     },
@@ -104,6 +110,7 @@ const RULES: &[Rule] = &[
             "pilotfish-admin",
             "pilotfish-api",
             "pilotfish-config",
+            "pilotfish-identity",
             "pilotfish-kube",
             "pilotfish-model",
             "pilotfish-proto",

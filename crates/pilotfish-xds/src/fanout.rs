@@ -7,9 +7,7 @@ use crate::mark::Mark;
 use crate::protocol::StreamLimits;
 use crate::recorder::Recorder;
 use crate::response::Nonces;
-use crate::source::{
-    Change, ChangeKind, ClientId, Publication, Resource, ResourceSource, Snapshot, ViewId,
-};
+use crate::source::{Change, ChangeKind, ClientId, Publication, Resource, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, ReportStatus};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_proto::ResourceType;

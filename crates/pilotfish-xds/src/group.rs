@@ -1,14 +1,14 @@
 //! A group: one type, one view, one subscription, shared by every stream that asked for exactly that.
 
-use crate::response::{Contents, EncodedResponse, Nonces};
 use crate::entries::{Entries, NameSet, entry_hash};
 use crate::mark::Mark;
+use crate::response::{Contents, EncodedResponse, Nonces};
 use crate::source::{Resource, Snapshot, ViewId};
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Identifies a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -345,17 +345,22 @@ impl GroupState {
         sent: &Entries,
         nonces: &Nonces,
     ) -> Arc<EncodedResponse> {
-        let cached = self.responses.iter().find(|(key, _)| *key == baseline).and_then(|(_, cached)| match cached {
-            Cached::Strong(response) => Some(Arc::clone(response)),
-            Cached::Weak(response) => response.upgrade(),
-        });
+        let cached =
+            self.responses.iter().find(|(key, _)| *key == baseline).and_then(|(_, cached)| match cached {
+                Cached::Strong(response) => Some(Arc::clone(response)),
+                Cached::Weak(response) => response.upgrade(),
+            });
         if let Some(response) = cached {
             return response;
         }
         let response = Arc::new(self.build(ty, baseline, sent, nonces.next()));
         self.responses.retain(|(key, _)| *key != baseline);
         let keep = response.frame.len() <= KEPT_RESPONSE;
-        let cached = if keep { Cached::Strong(Arc::clone(&response)) } else { Cached::Weak(Arc::downgrade(&response)) };
+        let cached = if keep {
+            Cached::Strong(Arc::clone(&response))
+        } else {
+            Cached::Weak(Arc::downgrade(&response))
+        };
         self.responses.push((baseline, cached));
         response
     }

@@ -12,7 +12,7 @@
 //!   persistent map. A [`Stream`] keeps a pointer to the map that it last sent, so "what does this proxy lack" is the
 //!   difference of two maps that share almost everything, and streams in step share even the encoded response.
 //! - [`Fanout::publish`] changes the groups that subscribe to a changed resource and wakes their streams, nobody else.
-//! - The [`server`] accepts connections and moves bytes between sockets and streams.
+//! - The [`Server`] accepts connections and moves bytes between sockets and streams.
 //!
 //! Invariants: what a stream remembers as sent is exactly what it sent. Nothing in a stream's state depends on time except
 //! the deadlines of the make-before-break order. Locks are taken in the order source snapshot, topology, group.
@@ -26,7 +26,7 @@ mod nack;
 mod protocol;
 mod recorder;
 mod response;
-pub mod server;
+mod server;
 mod source;
 mod status;
 mod stream;
@@ -37,8 +37,8 @@ pub use fanout::Fanout;
 pub use mark::Mark;
 pub use nack::Nack;
 pub use protocol::{Protocol, StreamLimits};
-pub use recorder::{Handshake, NoRecorder, Push, Recorder};
-pub use server::{Bound, Server, ServerConfig, ServerError};
+pub use recorder::{HandshakeResult, NoRecorder, Push, Recorder};
+pub use server::{ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig};
 pub use source::{
     Change, ChangeKind, ClientId, ConnectError, PeerInfo, Publication, Resource, ResourceSource, Snapshot,
     ViewId,

@@ -12,7 +12,8 @@ type Bits = u32;
 
 /// The bit of a mark behind those of the types: the client's views have to be looked up again.
 const MOVED: Bits = 1 << ResourceType::LENGTH;
-const _: () = assert!(ResourceType::LENGTH < Bits::BITS as usize, "all types and one more bit fit into a mark");
+const _: () =
+    assert!(ResourceType::LENGTH < Bits::BITS as usize, "all types and one more bit fit into a mark");
 
 /// A set of resource types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

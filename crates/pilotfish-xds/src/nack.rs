@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn the_reason_stands_without_the_refused_message() {
-        let dump = "name: \"a\"\nload_assignment {\n  endpoints {\n    lb_endpoints {\n    }\n  }\n}\ntype: EDS\n";
+        let dump =
+            "name: \"a\"\nload_assignment {\n  endpoints {\n    lb_endpoints {\n    }\n  }\n}\ntype: EDS\n";
         for (error, expected) in [
             ("no such filter 'x'".to_owned(), "no such filter 'x'"),
             ("regex 'a{2,1}' is bad".to_owned(), "regex 'a{2,1}' is bad"),

@@ -2,7 +2,7 @@
 
 use pilotfish_admin::Metrics;
 use pilotfish_proto::ResourceType;
-use pilotfish_xds::{Handshake, Nack, Push, Recorder};
+use pilotfish_xds::{HandshakeResult, Nack, Push, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ impl Recorder for Counted {
         self.0.clients.dec();
     }
 
-    fn handshake(&self, how: Handshake) {
-        self.0.secure.handshakes.with_label_values(&[how.word()]).inc();
+    fn handshake(&self, result: HandshakeResult) {
+        self.0.secure.handshakes.with_label_values(&[result.as_str()]).inc();
     }
 
-    fn authenticated(&self, by: &'static str) {
-        self.0.secure.authenticated.with_label_values(&[by]).inc();
+    fn authenticated(&self, method: &'static str) {
+        self.0.secure.authenticated.with_label_values(&[method]).inc();
     }
 
     fn pushed(&self, push: Push) {

@@ -81,7 +81,8 @@ impl<S: ResourceSource> Stream<S> {
             subscribe.iter().copied().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
         requested.sort_unstable();
         requested.dedup();
-        let added: Vec<&str> = requested.iter().copied().filter(|name| !state.names.contains(*name)).collect();
+        let added: Vec<&str> =
+            requested.iter().copied().filter(|name| !state.names.contains(*name)).collect();
         let mut removed: Vec<&str> =
             unsubscribe.iter().copied().filter(|name| state.names.contains(*name)).collect();
         removed.sort_unstable();

@@ -2,6 +2,8 @@
 
 use crate::source::ConnectError;
 use crate::wire::WireError;
+use pilotfish_identity::Unauthenticated;
+use tonic::Code;
 
 /// Why a stream ends. The text reaches the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,20 +37,20 @@ pub enum StreamError {
 impl StreamError {
     /// The gRPC status code.
     #[must_use]
-    pub fn code(&self) -> u8 {
+    pub fn code(&self) -> Code {
         match self {
-            Self::InvalidArgument(_) => 3,
-            Self::PermissionDenied(_) => 7,
-            Self::Unauthenticated(_) => 16,
-            Self::FailedPrecondition(_) => 9,
-            Self::ResourceExhausted(_) => 8,
-            Self::DeadlineExceeded(_) => 4,
-            Self::Unimplemented(_) => 12,
-            Self::Unavailable(_) => 14,
+            Self::InvalidArgument(_) => Code::InvalidArgument,
+            Self::PermissionDenied(_) => Code::PermissionDenied,
+            Self::Unauthenticated(_) => Code::Unauthenticated,
+            Self::FailedPrecondition(_) => Code::FailedPrecondition,
+            Self::ResourceExhausted(_) => Code::ResourceExhausted,
+            Self::DeadlineExceeded(_) => Code::DeadlineExceeded,
+            Self::Unimplemented(_) => Code::Unimplemented,
+            Self::Unavailable(_) => Code::Unavailable,
         }
     }
 
-    /// The name of the gRPC status code.
+    /// The name of the gRPC status code as in gRPC's documents, which `tonic::Code` does not have: `INVALID_ARGUMENT`.
     #[must_use]
     pub fn code_name(&self) -> &'static str {
         match self {
@@ -67,6 +69,12 @@ impl StreamError {
 impl From<WireError> for StreamError {
     fn from(error: WireError) -> Self {
         Self::InvalidArgument(format!("malformed request: {error}"))
+    }
+}
+
+impl From<Unauthenticated> for StreamError {
+    fn from(error: Unauthenticated) -> Self {
+        Self::Unauthenticated(error.to_string())
     }
 }
 

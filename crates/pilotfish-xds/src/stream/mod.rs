@@ -174,8 +174,14 @@ impl<S: ResourceSource> Stream<S> {
         // Before the first view is looked up: a move that is published in between must not be missed.
         self.fanout.register(number, &self.mark);
         self.fanout.recorder.connected();
-        self.connected =
-            Some(Connected { id, client, number, node: Arc::new(node), at: self.fanout.clock.wall_time(), grpc });
+        self.connected = Some(Connected {
+            id,
+            client,
+            number,
+            node: Arc::new(node),
+            at: self.fanout.clock.wall_time(),
+            grpc,
+        });
         Ok(())
     }
 

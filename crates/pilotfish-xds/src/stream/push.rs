@@ -3,11 +3,11 @@
 use super::order::{Breaking, Probe, Warming};
 use super::watch::Requested;
 use super::{Response, Stream};
-use crate::response::{Contents, EncodedResponse};
 use crate::entries::{Entries, set_version};
 use crate::group::{Baseline, GroupState};
 use crate::protocol::Protocol;
 use crate::recorder::Push;
+use crate::response::{Contents, EncodedResponse};
 use crate::source::{Resource, ResourceSource};
 use crate::wire::eds_name;
 use bytes::Bytes;
@@ -215,12 +215,7 @@ impl<S: ResourceSource> Stream<S> {
     }
 
     /// The encoded form of a plan, shared with other streams where their plan is the same.
-    fn encode(
-        &self,
-        ty: ResourceType,
-        plan: &Plan,
-        state: &mut GroupState,
-    ) -> Option<Arc<EncodedResponse>> {
+    fn encode(&self, ty: ResourceType, plan: &Plan, state: &mut GroupState) -> Option<Arc<EncodedResponse>> {
         if let Some(response) = &plan.response {
             return Some(Arc::clone(response));
         }

@@ -83,7 +83,8 @@ impl<S: ResourceSource> Stream<S> {
         let removed: Vec<Arc<str>> =
             old.iter().filter(|name| names.binary_search(&&***name).is_err()).cloned().collect();
         let removed: Vec<&str> = removed.iter().map(|name| &**name).collect();
-        watch.membership = self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
+        watch.membership =
+            self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
         watch.in_step = None;
         if !subscription.wildcard {
             removed.iter().for_each(|name| drop(watch.sent.remove(*name)));

@@ -1,8 +1,8 @@
 //! One type of one stream: what it subscribes to, what it was sent and what it said to that.
 
-use crate::response::{Contents, EncodedResponse};
 use crate::entries::Entries;
 use crate::fanout::Membership;
+use crate::response::{Contents, EncodedResponse};
 use crate::status::{Names, Rejection, TypeStatus};
 use crate::wire::{hex, unhex};
 use pilotfish_proto::ResourceType;

@@ -4,12 +4,11 @@ use crate::support::Memory;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::HeaderMap;
+use pilotfish_identity::{Authenticated, Authenticator, Authorities, Call, Pem, ServerCertificate, Tls};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use pilotfish_xds::server::tls::{Authorities, Pem, ServerCertificate, Tls};
-use pilotfish_xds::server::{Authenticated, Authenticator, Call, Secure};
-use pilotfish_xds::{Fanout, Server, ServerConfig};
+use pilotfish_xds::{ALPN, Fanout, Server, ServerConfig, TlsListenerConfig};
 use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -76,9 +75,9 @@ fn start(config: ServerConfig) -> Running {
     let certificate =
         ServerCertificate::from_pem(pem("chain", chain.as_bytes()), pem("key", key.as_bytes())).unwrap();
     let authorities = Authorities::from_pem(&[pem("roots", roots.as_bytes())]).unwrap();
-    let tls = Arc::new(Tls::new(certificate, authorities).unwrap());
+    let tls = Arc::new(Tls::new(certificate, authorities, ALPN).unwrap());
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let secure = Secure { address: any, tls, authenticators: vec![Arc::new(Passwords)] };
+    let secure = TlsListenerConfig { address: any, tls, authenticators: vec![Arc::new(Passwords)] };
     let fanout = crate::support::fanout();
     let bound = Server::new(Arc::clone(&fanout), config).with_secure(Some(secure)).bind(any).unwrap();
     let (address, secure) = (bound.local_addr(), bound.secure_addr().unwrap());
