@@ -38,7 +38,7 @@ fn service(service: &Service) -> api::Service {
     let port = |port: &pilotfish_model::Port| api::Port {
         name: port.name.to_string(),
         port: port.number,
-        protocol: format!("{:?}", port.protocol),
+        protocol: port.protocol.as_str().to_owned(),
     };
     let export_to = match &service.export_to {
         ExportTo::Unset => vec![],
@@ -64,7 +64,7 @@ fn service(service: &Service) -> api::Service {
             .map(|(cluster, list)| (cluster.to_string(), texts(list)))
             .collect(),
         default_address: service.default_address.to_string(),
-        resolution: format!("{:?}", service.resolution),
+        resolution: service.resolution.as_str().to_owned(),
         mesh_external: service.mesh_external,
         provenance: provenance(&service.provenance),
     }
@@ -107,7 +107,7 @@ fn endpoint(endpoint: &Endpoint) -> api::Endpoint {
         network: endpoint.network.to_string(),
         lb_weight: endpoint.weight,
         service_account: endpoint.service_account.to_string(),
-        health_status: format!("{:?}", endpoint.health),
+        health_status: endpoint.health.as_str().to_owned(),
         tls_mode: match endpoint.tls_mode {
             TlsMode::Istio => "istio".to_owned(),
             TlsMode::Disabled => "disabled".to_owned(),
