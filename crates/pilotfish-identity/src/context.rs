@@ -23,7 +23,7 @@ impl TlsContext {
         Self { tls, authentication: Arc::new(authentication), handshakes: Semaphore::new(max_handshakes) }
     }
 
-    /// Whom to ask about clients without a certificate.
+    /// The authenticators for clients without a certificate.
     #[must_use]
     pub fn authentication(&self) -> &Arc<Authentication> {
         &self.authentication

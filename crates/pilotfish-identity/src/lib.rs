@@ -8,8 +8,8 @@
 //!
 //! - [`Tls`] holds the server's certificate and the authorities of clients' certificates. Both can be replaced while
 //!   connections go on.
-//! - A client with a verified certificate is who its SPIFFE identities say. Any other is whoever the first [`Authenticator`]
-//!   that succeeds says, by the metadata of its request.
+//! - The identities of a client with a verified certificate are the certificate's SPIFFE ids. For any other client they are those
+//!   of the first [`Authenticator`] that accepts the metadata of its request.
 //!
 //! The crate knows neither what is served behind the handshake nor how tokens are checked: both are its callers' business.
 

@@ -30,10 +30,10 @@ impl Clock for SystemClock {
     }
 }
 
-/// See the module. The default is what a server needs.
+/// Time and chance of one fan-out. The default is what a server needs.
 #[derive(Clone)]
 pub struct Environment {
-    /// The time.
+    /// Read by publications and for times on debug pages.
     pub clock: Arc<dyn Clock>,
     /// Keys the hashes by which subscriptions are compared. By default it is random, so that no client can make two
     /// subscriptions collide.

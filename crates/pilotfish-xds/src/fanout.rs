@@ -25,7 +25,7 @@ pub(crate) struct Membership {
     slot: usize,
 }
 
-/// Who subscribes to what of one view.
+/// The groups of one type and view, by what they subscribe to.
 #[derive(Debug, Default)]
 struct Topic {
     wildcard: BTreeMap<u64, Arc<Group>>,
@@ -133,12 +133,13 @@ impl<S: ResourceSource> Fanout<S> {
         })
     }
 
-    /// Where the resources come from.
+    /// The source of the resources.
     pub fn source(&self) -> &Arc<S> {
         &self.source
     }
 
-    /// Takes a new state of the source to the streams that it concerns. To be called after each new state, by one caller.
+    /// Applies a new state of the source to the groups that it changes and wakes their streams. To be called after each new state,
+    /// by one caller.
     pub fn publish(&self, publication: &Publication) {
         let since = self.clock.now().saturating_duration_since(self.started);
         let marks = {
@@ -268,7 +269,7 @@ impl<S: ResourceSource> Fanout<S> {
         self.topology.read().groups.len()
     }
 
-    /// All connected clients, by connection id. For debug pages: looks at every stream.
+    /// All connected clients, by connection id. For debug pages: locks every stream in turn.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
         let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
@@ -277,13 +278,13 @@ impl<S: ResourceSource> Fanout<S> {
     }
 }
 
-/// By the index of the change: what `get` said; `None` where nobody had subscribed.
+/// By the index of the change: the result of `get`; `None` where no stream had subscribed.
 type Fetched = Vec<Option<Option<Arc<Resource>>>>;
 /// A group and the changes that concern it.
 type Affected<'a> = BTreeMap<u64, (&'a Arc<Group>, Vec<(&'a Arc<str>, Option<&'a Arc<Resource>>)>)>;
 
 impl Topology {
-    /// Whether the changed resource has to be read for somebody.
+    /// Whether some group subscribes to the changed resource, so that it has to be read.
     fn wants(&self, change: &Change) -> bool {
         self.topics.get(&(change.ty, change.view)).is_some_and(|topic| {
             let listed = change.kind == ChangeKind::Upsert && !topic.wildcard.is_empty();
@@ -298,7 +299,7 @@ impl Topology {
         fetched: &Fetched,
         mark: &mut dyn FnMut(&Arc<Mark>, ResourceType),
     ) {
-        // Somebody may have subscribed since the prefetch: read the few that are missing.
+        // Streams may have subscribed since the prefetch: read the few that are missing.
         let mut late: HashMap<usize, Option<Arc<Resource>>> = HashMap::new();
         for (i, change) in changes.iter().enumerate() {
             if fetched.get(i).is_none_or(Option::is_none) && self.wants(change) {

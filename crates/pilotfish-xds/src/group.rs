@@ -1,4 +1,4 @@
-//! A group: one type, one view, one subscription, shared by every stream that asked for exactly that.
+//! A group: one type, one view, one subscription, shared by every stream that has exactly that subscription.
 
 use crate::entries::{Entries, NameSet, entry_hash};
 use crate::mark::Mark;
@@ -296,7 +296,7 @@ impl GroupState {
             }
         }
         if self.wildcard && !wildcard {
-            // What only the wildcard had goes.
+            // Resources that only the wildcard subscribed to are removed.
             let names = &self.names;
             let gone: Vec<_> = self.entries.keys().filter(|name| !names.contains(*name)).cloned().collect();
             for name in gone {

@@ -1,17 +1,17 @@
 //! xDS protocol state, subscriptions, fan-out and the ADS server.
 //!
 //! ```text
-//!   source ── Snapshot ──▶ Group (one set of resources, shared by all streams that asked for the same)
+//!   source ── Snapshot ──▶ Group (one set of resources, shared by all streams with the same subscription)
 //!     │                      │ marks
 //!     └── Publication ──▶ Fanout ──▶ Stream (state machine without IO) ──▶ server (moves bytes)
 //! ```
 //!
-//! - A [`ResourceSource`] says what a client sees: per resource type a *view*, and in a view resources by name. This crate
+//! - A [`ResourceSource`] gives each client a *view* of each resource type, and in a view resources by name. This crate
 //!   knows neither the model nor how resources are made.
 //! - A *group* is what several streams have in common: type, view and subscription. It holds the newest resources as a
 //!   persistent map. A [`Stream`] keeps a pointer to the map that it last sent, so "what does this proxy lack" is the
 //!   difference of two maps that share almost everything, and streams in step share even the encoded response.
-//! - [`Fanout::publish`] changes the groups that subscribe to a changed resource and wakes their streams, nobody else.
+//! - [`Fanout::publish`] changes the groups that subscribe to a changed resource and wakes their streams, and no others.
 //! - The [`Server`] accepts connections and moves bytes between sockets and streams.
 //!
 //! Invariants: what a stream remembers as sent is exactly what it sent. Nothing in a stream's state depends on time except

@@ -1,4 +1,4 @@
-//! The two forms of xDS, and what one stream of either may ask for.
+//! The two forms of xDS, and the limits of a stream of either.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum Protocol {
     Sotw,
 }
 
-/// What one stream may ask for, and how long it is waited for.
+/// How much one stream may subscribe to, and how long it waits for its client's ACKs.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamLimits {
     /// Names subscribed to, all types together.

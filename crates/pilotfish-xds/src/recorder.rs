@@ -63,7 +63,7 @@ pub trait Recorder: Send + Sync + 'static {
     fn send_time(&self, ty: ResourceType, waited: Duration) {}
     /// A client acknowledged a response, that long after it was sent.
     fn acknowledged(&self, ty: ResourceType, after: Duration) {}
-    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). Nobody else logs it.
+    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). This crate does not log it.
     fn rejected(&self, nack: &Nack<'_>) {}
     /// A request carried the nonce of an older response (`pilot_xds_expired_nonce{type}`).
     fn expired_nonce(&self, ty: ResourceType) {}

@@ -61,7 +61,7 @@ pub enum ServerError {
     /// The address of the plaintext listener is in use or not one of this machine.
     #[error("cannot listen on {address} for xDS")]
     Bind {
-        /// The address.
+        /// The address as configured.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -69,7 +69,7 @@ pub enum ServerError {
     /// The address of the secure listener is in use or not one of this machine.
     #[error("cannot listen on {address} for xDS over TLS")]
     BindSecure {
-        /// The address.
+        /// The address as configured.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,

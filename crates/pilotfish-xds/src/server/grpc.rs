@@ -15,7 +15,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes in a chunk of the body and hands out the messages that are complete now.
+    /// Adds a chunk of the body and calls `each` with every message that is complete now.
     ///
     /// # Errors
     /// When a message is longer than `limit` or compressed, or when `each` fails.

@@ -62,7 +62,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// Whether what the client says that it has may be left out.
+    /// Whether resources may be left out because the request lists them as known.
     ///
     /// A cluster that Envoy is just replacing waits for endpoints that Envoy has already, and it does not ask for them. It
     /// does hold back its request for clusters meanwhile. So only a client that has resumed its clusters on this stream is known to have
@@ -101,7 +101,7 @@ impl<S: ResourceSource> Stream<S> {
             watch.in_step = None;
         }
         watch.forget(&removed, was_wildcard && !subscription.wildcard);
-        // What is asked for is sent, also if the client had it: it may have dropped it in between.
+        // What is requested is sent even if the client had it: it may have dropped it in between.
         if !requested.is_empty() || subscription.wildcard != was_wildcard && subscription.wildcard {
             for name in &requested {
                 watch.sent.remove(*name);
@@ -114,7 +114,7 @@ impl<S: ResourceSource> Stream<S> {
 }
 
 impl Watch {
-    /// Takes over what the client says that it has.
+    /// Counts the resources as sent that the request lists as known.
     fn resume(&mut self, request: &Request<'_>) {
         let state = self.membership.group.lock();
         let version = |text: &str| unhex(text).unwrap_or(0);
@@ -144,10 +144,10 @@ impl Watch {
         self.requested = Requested::All;
     }
 
-    /// Drops what the client gave up.
-    fn forget(&mut self, removed: &[&str], not_all_any_more: bool) {
+    /// Forgets resources that the client unsubscribed from.
+    fn forget(&mut self, removed: &[&str], wildcard_ended: bool) {
         let state = self.membership.group.lock();
-        if not_all_any_more {
+        if wildcard_ended {
             let gone: Vec<_> =
                 self.sent.keys().filter(|name| !state.names.contains(*name)).cloned().collect();
             gone.iter().for_each(|name| drop(self.sent.remove(name)));

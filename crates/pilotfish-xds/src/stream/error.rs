@@ -1,4 +1,4 @@
-//! Why a stream ends, as gRPC says it.
+//! Why a stream ends, with its gRPC status.
 
 use crate::source::ConnectError;
 use crate::wire::WireError;
@@ -8,28 +8,28 @@ use tonic::Code;
 /// Why a stream ends. The text reaches the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// A message or a node that cannot be understood.
+    /// A malformed message or node.
     #[error("{0}")]
     InvalidArgument(String),
-    /// The client does not prove who it is, where it has to.
+    /// The client proves no identity on a listener that demands one.
     #[error("{0}")]
     Unauthenticated(String),
-    /// The client may not be who it says it is.
+    /// The client's identity does not allow what its node claims.
     #[error("{0}")]
     PermissionDenied(String),
-    /// Something that the client names is not there yet.
+    /// An object that the client's node names does not exist yet.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// A limit.
+    /// The client exceeds a limit.
     #[error("{0}")]
     ResourceExhausted(String),
-    /// Not ready, or shutting down: to be tried again.
+    /// The server is not ready or shutting down: a retry helps.
     #[error("{0}")]
     Unavailable(String),
-    /// Something that this server does not do.
+    /// A method or encoding that this server does not have.
     #[error("{0}")]
     Unimplemented(String),
-    /// The client took too long.
+    /// The client sent no request in time.
     #[error("{0}")]
     DeadlineExceeded(String),
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use watch::{Acknowledged, Watch};
 
-/// The type of requests by which Istio's agent says how its workload is.
+/// The type of requests by which Istio's agent reports the health of its workload.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 
 /// One framed response: the chunks go out one after the other.
@@ -43,7 +43,7 @@ pub struct Response {
     pub tail: Bytes,
 }
 
-/// What is known after the first request.
+/// The client, known from the first request on.
 struct Connected<C> {
     id: String,
     client: C,
@@ -54,7 +54,7 @@ struct Connected<C> {
     grpc: bool,
 }
 
-/// See the module.
+/// The state of one ADS stream.
 pub struct Stream<S: ResourceSource> {
     fanout: Arc<Fanout<S>>,
     slot: usize,
@@ -63,7 +63,7 @@ pub struct Stream<S: ResourceSource> {
     mark: Arc<Mark>,
     connected: Option<Connected<S::Client>>,
     watches: EnumMap<ResourceType, Option<Watch>>,
-    /// The types of which there may be something to send. The others are not even looked at.
+    /// The types of which there may be something to send; the others cost nothing.
     dirty: Types,
     order: Order,
     /// The first publication that is not sent completely yet.
@@ -99,7 +99,7 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// The stream's mark.
+    /// Set by publications that concern the stream.
     pub fn mark(&self) -> &Arc<Mark> {
         &self.mark
     }
@@ -109,7 +109,7 @@ impl<S: ResourceSource> Stream<S> {
         self.connected.as_ref().map(|connected| connected.id.as_str())
     }
 
-    /// Takes in one request. Returns whether there may be something to send now; after most ACKs there is not.
+    /// Handles one request. Returns whether there may be something to send now; after most ACKs there is not.
     ///
     /// # Errors
     /// The stream has to end with that status.
@@ -143,7 +143,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(self.has_pending())
     }
 
-    /// An agent says how its workload is: an error detail says what is wrong.
+    /// Passes an agent's health report on: an error detail has the problem.
     fn report_health(&self, request: &Request<'_>) {
         let Some(connected) = &self.connected else { return };
         let problem = request.error.map(error_text);
@@ -213,7 +213,7 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// Does what a nonce and an error detail ask for.
+    /// Handles a request's nonce and error detail: ACK, NACK or neither.
     fn acknowledge(&mut self, ty: ResourceType, request: &Request<'_>, now: Instant) -> Acknowledged {
         let Some(watch) = &mut self.watches[ty] else { return Acknowledged::Nothing };
         let recorder = &self.fanout.recorder;

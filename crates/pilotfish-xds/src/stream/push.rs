@@ -1,4 +1,4 @@
-//! What a stream sends next.
+//! Choosing what a stream sends next.
 
 use super::order::{Breaking, Probe, Warming};
 use super::watch::Requested;
@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is to be sent of a type.
+/// The next response of a type.
 struct Plan {
     contents: Arc<Contents>,
-    /// An encoded form that others share.
+    /// The encoded form where other streams share it.
     response: Option<Arc<EncodedResponse>>,
     /// Something has to wait, so the client will not have everything.
     held: bool,
@@ -186,7 +186,7 @@ impl<S: ResourceSource> Stream<S> {
         true
     }
 
-    /// Whether listeners and routes are as they shall be, and the client said so.
+    /// Whether the client has acknowledged the newest listeners and routes.
     fn settled(&mut self) -> bool {
         let since = self.order.breaking.as_ref().map(|breaking| breaking.since);
         [ResourceType::Listener, ResourceType::Route].into_iter().all(|ty| {

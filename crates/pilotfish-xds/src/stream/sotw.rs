@@ -32,7 +32,7 @@ impl<S: ResourceSource> Stream<S> {
         }
         match self.acknowledge(ty, request, now) {
             Acknowledged::Current(_) | Acknowledged::Again => self.change_sotw(ty, request),
-            // What it says about names is older than what the client is about to say.
+            // The request answers an older response; one for the last, with newer names, is on its way.
             _ => Ok(()),
         }
     }
@@ -89,7 +89,7 @@ impl<S: ResourceSource> Stream<S> {
         if !subscription.wildcard {
             removed.iter().for_each(|name| drop(watch.sent.remove(*name)));
         }
-        // A type that is sent as a whole tells by what is in it what is gone: every change is answered.
+        // What a response of all resources lacks is gone, so for such types every change is answered.
         if !added.is_empty() || ty.is_wildcard() {
             watch.requested.add(added.iter().map(|name| Arc::from(*name)));
         }

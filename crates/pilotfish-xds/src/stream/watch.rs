@@ -1,4 +1,4 @@
-//! One type of one stream: what it subscribes to, what it was sent and what it said to that.
+//! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
 use crate::entries::Entries;
 use crate::fanout::Membership;
@@ -14,10 +14,10 @@ use std::time::{Instant, SystemTime};
 /// a later refusal.
 const IN_FLIGHT: usize = 16;
 
-/// What was requested and has to be answered, even with nothing.
+/// Names that have to be answered, even if there is nothing to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Requested {
-    /// Nothing is to be answered.
+    /// No answer is due.
     #[default]
     Nothing,
     /// Those names.
@@ -40,12 +40,12 @@ impl Requested {
     }
 }
 
-/// A response without an answer yet.
+/// A response that is neither acknowledged nor refused yet.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) nonce: u64,
     pub(super) sent: Instant,
-    /// What changed by it.
+    /// What it changed for the client.
     pub(super) contents: Arc<Contents>,
     /// A long response lives as long as some stream waits for its ACK, so that late-comers share it.
     _response: Arc<EncodedResponse>,
@@ -59,7 +59,7 @@ pub(super) struct InFlight {
 pub(super) enum Acknowledged {
     /// The request has no nonce, or nothing was sent.
     Nothing,
-    /// The last response.
+    /// The request answers the last response.
     Current(usize),
     /// An earlier response, after which another one was sent.
     Older(usize),
@@ -79,16 +79,16 @@ impl Acknowledged {
     }
 }
 
-/// See the module.
+/// A stream's subscription to one type.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) membership: Membership,
-    /// What the client was sent and not told to remove. After a refusal too: the same content is not sent again.
+    /// Resources that were sent and not removed since. They stay after a refusal: the same content is not sent again.
     pub(super) sent: Entries,
     /// The state of the group that `sent` is equal to.
     pub(super) in_step: Option<u64>,
     pub(super) requested: Requested,
-    /// State of the world: the next request with the last nonce is answered as a whole, whatever it looks like.
+    /// State of the world: the next request with the last nonce is answered with all resources, even if it looks like an ACK.
     pub(super) always_respond: bool,
     /// State of the world: fingerprint of the last request's names.
     pub(super) fingerprint: u64,
