@@ -469,7 +469,7 @@ fn health_before_the_first_request_and_unknown_types_are_passed_over() {
 }
 
 #[test]
-fn connections_tell_what_debug_pages_show() {
+fn connections_have_what_debug_pages_show() {
     let fanout = fanout();
     let mut peer = Peer::delta(&fanout);
     peer.ask(Cluster, &[]);

@@ -142,7 +142,7 @@ impl Call {
 }
 
 #[tokio::test]
-async fn a_client_subscribes_and_hears_of_changes() {
+async fn a_client_subscribes_and_is_sent_changes() {
     let server = start(ServerConfig::default());
     server.fanout.source().set(0, Cluster, "a", "1");
     let client = connect(server.address, 65_535).await;
@@ -312,7 +312,7 @@ fn has_goaway(mut frames: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_is_ended() {
+async fn a_stream_without_a_request_ends_with_deadline_exceeded() {
     let first_request_timeout = Duration::from_millis(20);
     let server = start(ServerConfig { first_request_timeout, ..ServerConfig::default() });
     let client = connect(server.address, 65_535).await;
