@@ -30,6 +30,7 @@ mod server;
 mod source;
 mod status;
 mod stream;
+mod topology;
 mod wire;
 
 pub use environment::{Clock, Environment, SystemClock};

@@ -1,9 +1,9 @@
 //! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
 use crate::entries::Entries;
-use crate::fanout::Membership;
 use crate::response::{Contents, EncodedResponse};
 use crate::status::{Names, Rejection, TypeStatus};
+use crate::topology::Membership;
 use crate::wire::{hex, unhex};
 use pilotfish_proto::ResourceType;
 use std::collections::VecDeque;
