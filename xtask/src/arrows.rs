@@ -88,8 +88,14 @@ const RULES: &[Rule] = &[
         never_named: &["tokio", "notify"],
     },
     Rule {
+        name: "pilotfish-identity",
+        may: &[],
+        never: &["tonic", "prost", "kube", "hyper", "h2", "axum", "notify", "serde-saphyr"],
+        never_named: &[],
+    },
+    Rule {
         name: "pilotfish-xds",
-        may: &["pilotfish-proto"],
+        may: &["pilotfish-identity", "pilotfish-proto"],
         never: &["kube", "k8s-openapi", "notify", "serde-saphyr"],
         never_named: &["axum"],
     },
@@ -112,6 +118,7 @@ const RULES: &[Rule] = &[
             "pilotfish-api",
             "pilotfish-config",
             "pilotfish-crd",
+            "pilotfish-identity",
             "pilotfish-kube",
             "pilotfish-model",
             "pilotfish-proto",

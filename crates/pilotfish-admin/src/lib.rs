@@ -1,4 +1,4 @@
-//! The admin API: health, metrics and what an operator asks at night, over plain HTTP.
+//! The admin API over plain HTTP: health, metrics and debug pages.
 //!
 //! The server knows nothing of registries, translation or xDS: it is served from a [`ControlPlane`], which the binary
 //! implements. Paths and field names follow istiod's.

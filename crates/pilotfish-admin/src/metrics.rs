@@ -45,9 +45,9 @@ pub struct Metrics {
     pub config_size: HistogramVec,
     /// Time of writing a response.
     pub send: Histogram,
-    /// Why worlds are published.
+    /// Worlds published, by what changed.
     pub push_triggers: IntCounterVec,
-    /// What sources said.
+    /// Changes received from sources, by kind.
     pub inbound_updates: IntCounterVec,
     /// From the first change to the published world.
     pub debounce: Histogram,
@@ -55,9 +55,9 @@ pub struct Metrics {
     pub publish: Histogram,
     /// Objects refused by validation, now.
     pub rejected_configs: IntGauge,
-    /// Of live clusters.
+    /// The metrics of live clusters.
     pub kube: KubeMetrics,
-    /// Of xDS over TLS.
+    /// The metrics of xDS over TLS.
     pub secure: SecureMetrics,
     /// Reviews of webhooks, by webhook and result: `allowed`, `refused`, `error`.
     pub webhook_reviews: IntCounterVec,
@@ -71,7 +71,7 @@ pub struct Metrics {
 
 /// The metrics of live clusters.
 pub struct KubeMetrics {
-    /// What happened to watches, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`, `slow`.
+    /// Events of watches, by cluster, kind and event: `listed`, `resumed`, `expired`, `failed`, `slow`.
     pub watches: IntCounterVec,
     /// Remote clusters that are read.
     pub remote_clusters: IntGauge,
@@ -81,11 +81,11 @@ pub struct KubeMetrics {
     pub status_writes: IntCounterVec,
     /// 1 while this replica writes status.
     pub status_leader: IntGauge,
-    /// What became of WorkloadEntries of workloads that connect.
+    /// Writes of WorkloadEntries for workloads that connect, by result.
     pub registrations: RegistrationMetrics,
 }
 
-/// What became of WorkloadEntries of workloads that connect.
+/// Writes of WorkloadEntries for workloads that connect, by result.
 pub struct RegistrationMetrics {
     /// Entries made.
     pub registered: IntCounter,
@@ -95,7 +95,7 @@ pub struct RegistrationMetrics {
     pub unregistered: IntCounter,
     /// Entries deleted.
     pub deleted: IntCounter,
-    /// What could not be written, each time that it was tried.
+    /// Failed tries to write one.
     pub failed: IntCounter,
 }
 
@@ -145,7 +145,7 @@ impl KubeMetrics {
                 metric.get_label().iter().find(|label| label.name() == name).map_or("", LabelPair::value)
             };
             if label("cluster") == cluster {
-                // An error says that somebody else has forgotten it already.
+                // It fails when the value is gone already.
                 let _ = self.watches.remove_label_values(&[cluster, label("kind"), label("event")]);
             }
         }
@@ -157,7 +157,7 @@ impl KubeMetrics {
 pub struct SecureMetrics {
     /// TLS handshakes, by result: `completed`, `failed`, `timed_out`.
     pub handshakes: IntCounterVec,
-    /// Streams whose client proved who it is, by how: `certificate`, `token`.
+    /// Streams whose client proved an identity, by method: `certificate`, `token`.
     pub authenticated: IntCounterVec,
     /// 1 while the files with certificates cannot be used and older ones are in force.
     pub files_refused: IntGauge,
@@ -256,7 +256,7 @@ impl Metrics {
         })
     }
 
-    /// Takes in how registries are. One that is gone has no value any more.
+    /// Sets which registries fail. A registry that is gone has no value any more.
     pub fn set_registries(&self, registries: &[api::Registry]) {
         self.failing.reset();
         for registry in registries {
@@ -370,7 +370,7 @@ fn info(registry: &Registry, version: &str) -> Result<(), prometheus::Error> {
     Ok(())
 }
 
-/// What the process uses; zero where the system does not tell.
+/// Memory in bytes and CPU time in seconds of the process; zero where `/proc` is missing.
 #[derive(Default)]
 struct Usage {
     resident: i64,

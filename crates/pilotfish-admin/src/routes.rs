@@ -9,16 +9,16 @@ use axum::{Json, Router};
 use pilotfish_api as api;
 use pilotfish_model::{Kind, Object, World};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What the admin API is served from.
+/// The state that the admin API shows; the binary implements it.
 pub trait ControlPlane: Send + Sync + 'static {
     /// Whether proxies are served, and what is missing.
     fn readiness(&self) -> api::Readiness;
-    /// The registries.
+    /// How registries are, by name.
     fn registries(&self) -> Vec<api::Registry>;
-    /// The newest world.
+    /// The world as published last.
     fn world(&self) -> Arc<World>;
     /// An object's content as JSON, with defaults applied.
     fn spec(&self, object: &Object) -> serde_json::Value;
@@ -35,9 +35,9 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value>;
 }
 
-/// Every path below `/debug`, with what it shows.
+/// Every path below `/debug` with its description.
 pub const ENDPOINTS: &[(&str, &str)] = &[
-    ("adsz", "Connected proxies, what they asked for and what they acknowledged"),
+    ("adsz", "Connected proxies, what they subscribe to and what they acknowledged"),
     ("config_dump", "Everything that one proxy gets: ?proxyID=NAME.NAMESPACE [&include_eds=true]"),
     ("configz", "Configuration objects in force: [?kind=VirtualService] [&namespace=shop]"),
     ("endpointShardz", "The same as endpointz"),
@@ -58,7 +58,7 @@ struct Admin<C> {
 
 type Shared<C> = State<Arc<Admin<C>>>;
 
-/// The whole admin API.
+/// All paths of the admin API.
 pub fn router<C: ControlPlane>(plane: Arc<C>, metrics: Arc<Metrics>, version: &'static str) -> Router {
     Router::new()
         .route("/ready", get(ready::<C>))
@@ -66,7 +66,9 @@ pub fn router<C: ControlPlane>(plane: Arc<C>, metrics: Arc<Metrics>, version: &'
         .route("/healthz/ready", get(ready::<C>))
         .route("/metrics", get(metrics_text::<C>))
         .route("/version", get(version_text::<C>))
+        .route("/", get(index))
         .route("/debug", get(index))
+        .route("/debug/", get(index))
         .route("/debug/list", get(list))
         .route("/debug/registryz", get(registryz::<C>))
         .route("/debug/endpointz", get(endpointz::<C>))
@@ -152,16 +154,37 @@ struct ConfigzQuery {
 }
 
 async fn configz<C: ControlPlane>(State(admin): Shared<C>, Query(query): Query<ConfigzQuery>) -> Response {
+    let is_named = |name: &str, kind: Kind| name.eq_ignore_ascii_case(kind.name());
+    if let Some(name) = &query.kind
+        && !shown_kinds().any(|kind| is_named(name, kind))
+    {
+        return unknown_kind(name);
+    }
     let world = admin.plane.world();
     let wanted = |object: &&Object| {
-        // Secrets never leave through this door.
-        object.key().kind != Kind::Secret
-            && query.kind.as_ref().is_none_or(|kind| kind.eq_ignore_ascii_case(object.key().kind.name()))
+        is_shown(object.key().kind)
+            && query.kind.as_ref().is_none_or(|name| is_named(name, object.key().kind))
             && query.namespace.as_ref().is_none_or(|namespace| object.key().namespace == **namespace)
     };
     let objects = world.all_objects().filter(wanted);
     let list: Vec<_> = objects.map(|object| views::object(object, admin.plane.spec(object))).collect();
     Json(list).into_response()
+}
+
+/// Secrets are never shown.
+fn is_shown(kind: Kind) -> bool {
+    kind != Kind::Secret
+}
+
+fn shown_kinds() -> impl Iterator<Item = Kind> {
+    Kind::ALL.iter().copied().filter(|kind| is_shown(*kind))
+}
+
+fn unknown_kind(name: &str) -> Response {
+    let names: BTreeSet<&str> = shown_kinds().map(Kind::name).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    (StatusCode::BAD_REQUEST, format!("\"{name}\" is no kind that is shown here. Known kinds: {names}\n"))
+        .into_response()
 }
 
 async fn problemz<C: ControlPlane>(State(admin): Shared<C>) -> Json<Vec<api::Problem>> {
@@ -203,7 +226,7 @@ struct ConfigDumpQuery {
     include_eds: bool,
 }
 
-/// istioctl looks for these words to try the next replica.
+/// istioctl searches replies for these words to try the next replica.
 const NOT_CONNECTED: &str =
     "Proxy not connected to this Pilot instance. It may be connected to another instance.\n";
 

@@ -9,12 +9,12 @@ use tokio::net::TcpListener;
 /// Why the server cannot be started or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is taken or not ours.
+    /// The address is in use or not one of this machine.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address asked for.
+        /// The address as configured.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Accepting failed for good.
@@ -22,17 +22,17 @@ pub enum ServerError {
     Serve(#[source] io::Error),
 }
 
-/// A server that has its address but does not answer yet.
+/// A server that listens and does not serve yet.
 pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
 }
 
 impl Bound {
-    /// Takes the address.
+    /// Binds the address, so that a port conflict is an error at start.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When it cannot be bound.
     pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
         let bind = |source| ServerError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(bind)?;
@@ -40,13 +40,13 @@ impl Bound {
         Ok(Self { listener, address })
     }
 
-    /// The address that it really has: with port 0 asked for, a free one.
+    /// The bound address, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop` is done and open requests are answered.
+    /// Serves until `stop` resolves and open requests are answered.
     ///
     /// # Errors
     /// When accepting fails for good.

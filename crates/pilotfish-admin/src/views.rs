@@ -47,7 +47,7 @@ fn service(service: &Service) -> api::Service {
     let port = |port: &pilotfish_model::Port| api::Port {
         name: port.name.to_string(),
         port: port.number,
-        protocol: format!("{:?}", port.protocol),
+        protocol: port.protocol.as_str().to_owned(),
     };
     let export_to = match &service.export_to {
         ExportTo::Unset => vec![],
@@ -73,7 +73,7 @@ fn service(service: &Service) -> api::Service {
             .map(|(cluster, list)| (cluster.to_string(), texts(list)))
             .collect(),
         default_address: service.default_address.to_string(),
-        resolution: format!("{:?}", service.resolution),
+        resolution: service.resolution.as_str().to_owned(),
         mesh_external: service.mesh_external,
         provenance: provenance(&service.provenance),
     }
@@ -116,7 +116,7 @@ fn endpoint(endpoint: &Endpoint) -> api::Endpoint {
         network: endpoint.attributes.network.to_string(),
         lb_weight: endpoint.attributes.weight,
         service_account: endpoint.attributes.identity.as_ref().map(ToString::to_string).unwrap_or_default(),
-        health_status: format!("{:?}", endpoint.health),
+        health_status: endpoint.health.as_str().to_owned(),
         tls_mode: match endpoint.attributes.tls_mode {
             TlsMode::Istio => "istio".to_owned(),
             TlsMode::Disabled => "disabled".to_owned(),

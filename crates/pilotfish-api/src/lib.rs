@@ -24,9 +24,9 @@ pub struct Readiness {
 pub struct Registry {
     /// `Kubernetes/Kubernetes`: the kind of the registry and its cluster.
     pub name: String,
-    /// Whether its first complete list was taken in.
+    /// Whether its first complete list was read.
     pub synced: bool,
-    /// Why it cannot be read now; what it said before stays in force.
+    /// Why it cannot be read now; what was read before stays in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Since when it cannot be read, RFC 3339.
@@ -54,11 +54,11 @@ fn is_false(value: &bool) -> bool {
 /// One port of a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
-    /// The name.
+    /// The name, by which endpoints belong to the port.
     pub name: String,
-    /// The number.
+    /// The number that clients connect to.
     pub port: u32,
-    /// The protocol, as Istio names it.
+    /// The application protocol: `Http`, `Grpc`, `Tcp`, ...; `Unsupported` where none is declared.
     pub protocol: String,
 }
 
@@ -69,11 +69,11 @@ pub struct Service {
     /// What belongs to the service rather than to its host name.
     #[serde(rename = "Attributes")]
     pub attributes: ServiceAttributes,
-    /// The ports.
+    /// Its ports in the order written.
     pub ports: Vec<Port>,
-    /// RFC 3339.
+    /// When its object was created, RFC 3339; empty where not known.
     pub creation_time: String,
-    /// The host name.
+    /// The full host name, as `web.shop.svc.cluster.local`.
     pub hostname: String,
     /// Virtual addresses by cluster.
     #[serde(rename = "clusterVIPs")]
@@ -94,11 +94,11 @@ pub struct Service {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ServiceAttributes {
-    /// The kind of its registry.
+    /// The kind of its registry: `Kubernetes`, `External`, ...
     pub service_registry: String,
-    /// The short name.
+    /// The short name, as `web`; of a ServiceEntry, the host.
     pub name: String,
-    /// The namespace.
+    /// The namespace that defines it.
     pub namespace: String,
     /// Labels of the object.
     pub labels: BTreeMap<String, String>,
@@ -112,13 +112,13 @@ pub struct ServiceAttributes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Provenance {
-    /// The kind of the object; empty for what a registry without objects has.
+    /// The object's kind, as in YAML.
     pub kind: String,
-    /// The object's namespace.
+    /// The object's namespace; empty for cluster-scoped kinds.
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// The cluster.
+    /// The cluster that it was read from.
     pub cluster: String,
     /// The registry, for what a registry without objects has.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -142,32 +142,32 @@ pub struct EndpointShards {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Endpoint {
-    /// Its addresses.
+    /// IP addresses, one host name, or the path of a Unix socket.
     pub addresses: Vec<String>,
-    /// Its port.
+    /// The port number; 0 with a Unix socket.
     pub endpoint_port: u32,
-    /// The service port that it belongs to.
+    /// The name of the service port that it belongs to.
     pub service_port_name: String,
     /// Labels of the workload.
     pub labels: BTreeMap<String, String>,
     /// `region/zone/sub_zone`.
     pub locality: String,
-    /// The network.
+    /// The network that it is reached in; empty for the default one.
     pub network: String,
     /// The weight; 0 for none.
     pub lb_weight: u32,
-    /// The identity.
+    /// The workload's SPIFFE id; empty without one.
     pub service_account: String,
     /// `Healthy`, `Unhealthy`, `Draining`, `Terminating` or `Unknown`.
     pub health_status: String,
     /// `istio` or `disabled`.
     #[serde(rename = "TLSMode")]
     pub tls_mode: String,
-    /// The node.
+    /// The node that it runs on; empty where not known.
     pub node_name: String,
-    /// The workload.
+    /// The name of its Deployment or other workload, for telemetry.
     pub workload_name: String,
-    /// The namespace.
+    /// The workload's namespace.
     pub namespace: String,
     /// The object that made it.
     pub provenance: Provenance,
@@ -177,13 +177,13 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigObject {
-    /// The kind.
+    /// The kind, as in YAML.
     pub kind: String,
     /// The API group; empty for Kubernetes' core group.
     pub group: String,
     /// Name, namespace, labels and so on.
     pub metadata: ConfigMetadata,
-    /// The content, with defaults applied.
+    /// The `spec` in force, with defaults applied.
     pub spec: serde_json::Value,
 }
 
@@ -191,17 +191,17 @@ pub struct ConfigObject {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMetadata {
-    /// The name.
+    /// `metadata.name`.
     pub name: String,
-    /// The namespace.
+    /// `metadata.namespace`; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// The labels.
+    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// The annotations.
+    /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// RFC 3339.
+    /// When its object was created, RFC 3339; empty where not known.
     pub creation_timestamp: String,
-    /// Where it was read: file and line, or cluster.
+    /// File and line, or the cluster that it was read from.
     pub origin: String,
 }
 
@@ -211,15 +211,15 @@ pub struct ConfigMetadata {
 pub struct Problem {
     /// `error` or `warning`.
     pub severity: String,
-    /// File and line.
+    /// File and line, `shop.yaml:12`.
     pub place: String,
     /// `VirtualService shop/catalog`; empty where no object could be read.
     pub object: String,
-    /// The field.
+    /// The path of the field, `spec.http[0].route`.
     pub path: String,
     /// What is wrong.
     pub message: String,
-    /// What is likely meant.
+    /// A correction, where one is likely; else empty.
     pub hint: String,
     /// What is in force now: `last-good`, `dropped` or `newest`.
     pub in_force: String,
@@ -231,7 +231,7 @@ pub struct Problem {
 pub struct Ads {
     /// How many proxies are connected.
     pub total_clients: usize,
-    /// The proxies.
+    /// The proxies by connection id.
     pub clients: Vec<AdsClient>,
 }
 
@@ -243,7 +243,7 @@ pub struct AdsClient {
     pub connection_id: String,
     /// RFC 3339.
     pub connected_at: String,
-    /// The address that it connected from.
+    /// The address that it connects from.
     pub address: String,
     /// `delta` or `sotw`.
     pub protocol: String,
@@ -251,25 +251,25 @@ pub struct AdsClient {
     pub watches: BTreeMap<String, Watch>,
 }
 
-/// What a proxy asked for and got of one resource type.
+/// What a proxy subscribes to and was sent of one resource type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Watch {
-    /// Whether it asked for all.
+    /// Whether it subscribes to all resources of the type.
     pub wildcard: bool,
-    /// How many names it asked for.
+    /// How many names it subscribes to.
     pub subscribed: usize,
-    /// The names, up to a limit.
+    /// Those names in order, at most 100 of them.
     pub names: Vec<String>,
-    /// Nonce of the newest response.
+    /// Nonce of the newest response; empty before the first.
     pub nonce_sent: String,
-    /// Nonce that it acknowledged last.
+    /// Nonce of the last response that it acknowledged; empty before the first.
     pub nonce_acked: String,
     /// `SYNCED`, `STALE` (sent, not yet acknowledged), `NOT_SENT` or `ERROR` (refused).
     pub status: String,
     /// RFC 3339; empty before the first response.
     pub last_sent: String,
-    /// The proxy's words of the newest refusal.
+    /// The proxy's message of its newest NACK, until it acknowledges a later response.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub last_error: String,
 }

@@ -81,7 +81,7 @@ pub struct Change {
     pub cpu_mean: Duration,
     /// CPU time of the load client for each change.
     pub client_cpu: Duration,
-    /// From the publication of the change until it was sent, the mean of all streams, where the server tells it: the
+    /// From the publication of the change until it was sent, the mean of all streams, where the server measures it: the
     /// rest of the time went into the file, its source and the registries before, and into the client after.
     pub push: Option<Duration>,
     /// Bytes to each stream for each change.

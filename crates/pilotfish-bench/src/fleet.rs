@@ -46,12 +46,12 @@ struct Round {
     done: Notify,
 }
 
-/// How the initial sync went.
+/// The figures of the initial sync.
 #[derive(Clone, Copy, Debug)]
 pub struct Synced {
     /// From the first connection to the last stream that has everything.
     pub wall: Duration,
-    /// What all streams received.
+    /// Messages and bytes that all streams received.
     pub bytes: u64,
 }
 
@@ -62,7 +62,7 @@ pub struct Reached {
     pub last: Duration,
     /// The same to each stream.
     pub all: Vec<Duration>,
-    /// What all streams received meanwhile.
+    /// Messages and bytes that all streams received meanwhile.
     pub bytes: u64,
 }
 
@@ -119,7 +119,7 @@ impl Fleet {
                     Err(error) => format!("{error:#}"),
                 };
                 *shared.ended.lock().entry(end).or_default() += 1;
-                // Whoever waits looks at the errors.
+                // Waiters check the errors.
                 shared.all_synced.notify_one();
                 if let Some(round) = shared.round.read().as_ref() {
                     round.done.notify_one();
@@ -129,7 +129,7 @@ impl Fleet {
         Self { shared, began, _streams: streams }
     }
 
-    /// Waits until every stream has everything that it asked for.
+    /// Waits until every stream has all resources that it subscribes to.
     ///
     /// # Errors
     /// When a stream ended, or the limit passed first; the message says how many are missing.

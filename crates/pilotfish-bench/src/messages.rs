@@ -54,7 +54,7 @@ pub struct Struct {
 /// `google.protobuf.Value`, without lists.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    /// What it is.
+    /// Its kind and content.
     #[prost(oneof = "Kind", tags = "3, 5")]
     pub kind: Option<Kind>,
 }
@@ -79,7 +79,7 @@ pub struct Node {
     /// The service of the proxy.
     #[prost(string, tag = "2")]
     pub cluster: String,
-    /// What Istio's agent tells about the proxy.
+    /// The metadata that Istio's agent sends of the proxy.
     #[prost(message, optional, tag = "3")]
     pub metadata: Option<Struct>,
     /// The name of the client.
@@ -90,19 +90,19 @@ pub struct Node {
 /// `envoy.service.discovery.v3.DeltaDiscoveryRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct DeltaRequest {
-    /// Who asks; in the first request only.
+    /// The proxy; in the first request only.
     #[prost(message, optional, tag = "1")]
     pub node: Option<Node>,
-    /// The type that is asked for.
+    /// The type URL of the resources.
     #[prost(string, tag = "2")]
     pub type_url: String,
-    /// Names to add.
+    /// Names to subscribe to.
     #[prost(string, repeated, tag = "3")]
     pub subscribe: Vec<String>,
-    /// Names to take away.
+    /// Names to unsubscribe from.
     #[prost(string, repeated, tag = "4")]
     pub unsubscribe: Vec<String>,
-    /// The response that this one answers.
+    /// The nonce of the response that is acknowledged or refused.
     #[prost(string, tag = "6")]
     pub response_nonce: String,
     /// Why the response was refused.
@@ -116,7 +116,7 @@ pub struct Resource {
     /// The version of this resource.
     #[prost(string, tag = "1")]
     pub version: String,
-    /// The resource.
+    /// Its content.
     #[prost(message, optional, tag = "2")]
     pub resource: Option<Any>,
     /// Its name.
@@ -127,7 +127,7 @@ pub struct Resource {
 /// `envoy.service.discovery.v3.DeltaDiscoveryResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub struct DeltaResponse {
-    /// For people.
+    /// The version of the whole set, for people.
     #[prost(string, tag = "1")]
     pub system_version_info: String,
     /// New and changed resources.
@@ -136,7 +136,7 @@ pub struct DeltaResponse {
     /// Their type.
     #[prost(string, tag = "4")]
     pub type_url: String,
-    /// What the ACK names.
+    /// Repeated by the ACK.
     #[prost(string, tag = "5")]
     pub nonce: String,
     /// Names of resources that are gone.
@@ -153,10 +153,10 @@ pub struct Cluster {
     /// The discovery type; [`Cluster::EDS`] is the one that matters.
     #[prost(int32, tag = "2")]
     pub discovery: i32,
-    /// Where its endpoints come from.
+    /// The configuration of EDS, for clusters of that type.
     #[prost(message, optional, tag = "3")]
     pub eds: Option<EdsConfig>,
-    /// How long connecting may take.
+    /// The time for connecting to an endpoint.
     #[prost(message, optional, tag = "4")]
     pub connect_timeout: Option<Seconds>,
 }

@@ -16,14 +16,14 @@ use tokio::process::{Child, Command};
 use crate::broadcast::Kind;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How often a server that is not ready is asked again.
+/// The time between two checks of a server that is not ready.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A running server. Dropping it kills the process.
 pub struct Server {
     child: Child,
     pid: u32,
-    /// Where it serves ADS.
+    /// The address of ADS.
     pub xds: SocketAddr,
     /// From the start of the process until it was ready.
     pub start: Duration,
@@ -53,7 +53,7 @@ impl CpuTimes {
         let tasks = std::fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
         let mut times = BTreeMap::new();
         for task in tasks.flatten() {
-            // A thread that ends between the two looks has no file any more.
+            // A thread that ended since the folder was listed has no file any more.
             let Ok(text) = std::fs::read_to_string(task.path().join("schedstat")) else { continue };
             let thread = task.file_name().to_string_lossy().parse();
             let used = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -145,7 +145,7 @@ impl Server {
     /// Starts a broadcast server: `bench` is the executable of this crate.
     ///
     /// # Errors
-    /// When it cannot be started or does not say where it listens.
+    /// When it cannot be started or does not print where it listens.
     pub async fn broadcast(bench: &Path, kind: Kind, clusters: usize, endpoints: usize) -> Result<Self> {
         let kind = match kind {
             Kind::Tonic => "tonic",
@@ -161,12 +161,12 @@ impl Server {
             .spawn()
             .context("cannot start the broadcast server")?;
         let stdout = child.stdout.take().context("its output was not captured")?;
-        let said = tokio::time::timeout(START_LIMIT, BufReader::new(stdout).lines().next_line())
+        let line = tokio::time::timeout(START_LIMIT, BufReader::new(stdout).lines().next_line())
             .await
-            .map_err(|_| anyhow!("the broadcast server says nothing"))??
+            .map_err(|_| anyhow!("the broadcast server printed nothing"))??
             .context("the broadcast server ended")?;
-        let mut words = said.split(' ').filter_map(|word| word.parse::<SocketAddr>().ok());
-        let (Some(xds), Some(control)) = (words.next(), words.next()) else { bail!("unexpected: {said}") };
+        let mut words = line.split(' ').filter_map(|word| word.parse::<SocketAddr>().ok());
+        let (Some(xds), Some(control)) = (words.next(), words.next()) else { bail!("unexpected: {line}") };
         let connection = TcpStream::connect(control).await.context("cannot reach the control port")?;
         connection.set_nodelay(true)?;
         let (reader, writer) = connection.into_split();
@@ -175,10 +175,10 @@ impl Server {
         Ok(Self { child, pid, xds, start: began.elapsed(), control, admin: None })
     }
 
-    /// Tells a broadcast server to give its one endpoint another address.
+    /// Makes a broadcast server give its one endpoint another address.
     ///
     /// # Errors
-    /// When the server does not take it.
+    /// When the server does not answer 200.
     pub async fn change(&mut self, address: &str) -> Result<()> {
         let control = self.control.as_mut().context("not a broadcast server")?;
         control.writer.write_all(format!("{address}\n").as_bytes()).await?;

@@ -27,7 +27,7 @@ static NAMES: LazyLock<RwLock<Names>> = LazyLock::new(Default::default);
 /// What a resource refers to, by the hash of its bytes: a thousand streams get the same ones, and the client's time is
 /// not what the bench measures.
 static REFERENCES: LazyLock<RwLock<HashMap<u64, Arc<[Name]>>>> = LazyLock::new(Default::default);
-/// Encoded lists of names by field number, shared between streams that ask for the same.
+/// Encoded lists of names by field number, shared between streams with the same subscription.
 static ENCODED: LazyLock<RwLock<Encoded>> = LazyLock::new(Default::default);
 
 type Encoded = HashMap<(u32, Vec<Name>), Bytes>;
@@ -85,7 +85,7 @@ pub struct Session {
     routes: Subscription,
 }
 
-/// What a response held.
+/// The size of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Resources that were sent.
@@ -95,7 +95,7 @@ pub struct Seen {
 }
 
 impl Session {
-    /// A proxy that knows nothing yet.
+    /// A proxy without any resource.
     #[must_use]
     pub fn new(node: Node) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Session {
         vec![clusters.encode_to_vec().into(), listeners.encode_to_vec().into()]
     }
 
-    /// Whether everything that was asked for has arrived.
+    /// Whether all subscribed resources have arrived.
     #[must_use]
     pub fn synced(&self) -> bool {
         let named = [&self.loads, &self.routes];
@@ -307,7 +307,7 @@ mod tests {
         give(&mut session, response(EDS, "3", &[("a", vec![]), ("b-eds", vec![])], &[]));
         assert_eq!(session.pending(), 1);
         give(&mut session, response(RDS, "4", &[], &["r"]));
-        assert!(session.synced(), "what is said not to exist is not waited for");
+        assert!(session.synced(), "resources that do not exist are not waited for");
     }
 
     #[test]

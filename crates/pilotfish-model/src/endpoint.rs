@@ -19,6 +19,20 @@ pub enum HealthStatus {
     Unknown,
 }
 
+impl HealthStatus {
+    /// The name in JSON views, which tools read: it stays when a variant is renamed.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "Healthy",
+            Self::Unhealthy => "Unhealthy",
+            Self::Draining => "Draining",
+            Self::Terminating => "Terminating",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
 /// Whether an endpoint accepts the mesh's mutual TLS (label `security.istio.io/tlsMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
 pub enum TlsMode {

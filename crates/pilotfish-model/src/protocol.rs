@@ -35,6 +35,27 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// The protocol's name in JSON views, which tools read: it stays when a variant is renamed.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Grpc => "Grpc",
+            Self::GrpcWeb => "GrpcWeb",
+            Self::Http => "Http",
+            Self::HttpProxy => "HttpProxy",
+            Self::Http2 => "Http2",
+            Self::Https => "Https",
+            Self::Tcp => "Tcp",
+            Self::Tls => "Tls",
+            Self::Udp => "Udp",
+            Self::Mongo => "Mongo",
+            Self::Redis => "Redis",
+            Self::Mysql => "Mysql",
+            Self::Hbone => "Hbone",
+            Self::Unsupported => "Unsupported",
+        }
+    }
+
     /// Reads a protocol's name in any case, as in ServiceEntry and Gateway ports; unknown names are `Unsupported`.
     #[must_use]
     pub fn parse(text: &str) -> Self {

@@ -21,6 +21,21 @@ pub enum Resolution {
     DynamicDns,
 }
 
+impl Resolution {
+    /// The name in JSON views, which tools read: it stays when a variant is renamed.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientSideLB => "ClientSideLB",
+            Self::DNSLB => "DNSLB",
+            Self::DNSRoundRobin => "DNSRoundRobin",
+            Self::Passthrough => "Passthrough",
+            Self::Alias => "Alias",
+            Self::DynamicDns => "DynamicDns",
+        }
+    }
+}
+
 /// The port of a workload that a service port leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TargetPort {

@@ -3,7 +3,7 @@
 use crate::{Any, Struct};
 use prost::{Message, Name};
 
-/// What stands before a message's full name in a type URL.
+/// The part of a type URL before a message's full name.
 pub const PREFIX: &str = "type.googleapis.com/";
 
 /// The message as an `Any`.

@@ -63,7 +63,7 @@ pub enum JsonError {
     Malformed {
         /// The message's full name.
         type_name: String,
-        /// What the decoder says.
+        /// The decoder's error.
         source: prost::DecodeError,
     },
 }

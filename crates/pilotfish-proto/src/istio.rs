@@ -75,7 +75,7 @@ pub struct MetricConfig {
     /// Tags to leave out.
     #[prost(string, repeated, tag = "3")]
     pub tags_to_remove: Vec<String>,
-    /// A condition, which Envoy does not look at.
+    /// A condition; Envoy ignores it.
     #[prost(string, tag = "4")]
     pub r#match: String,
     /// The metric is not reported.
@@ -83,7 +83,7 @@ pub struct MetricConfig {
     pub drop: bool,
 }
 
-/// A new metric.
+/// A metric beside Istio's own.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MetricDefinition {
     /// Its name.
@@ -103,7 +103,7 @@ pub struct MetricDefinition {
 pub enum MetricType {
     /// Counts up.
     Counter = 0,
-    /// Goes up and down.
+    /// A gauge: goes up and down.
     Gauge = 1,
     /// Distributes.
     Histogram = 2,
@@ -113,7 +113,7 @@ pub enum MetricType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Reporter {
-    /// As the listener's direction says.
+    /// By the direction of the listener.
     Unspecified = 0,
     /// The server side, as waypoints do.
     ServerGateway = 1,

@@ -20,8 +20,8 @@ pub enum ResourceType {
 }
 
 impl ResourceType {
-    /// All types in push order.
-    pub const ALL: [Self; 7] = [
+    /// All types in push order. Its length is that of the enum, so a variant that is missing here does not compile.
+    pub const ALL: [Self; <Self as enum_map::Enum>::LENGTH] = [
         Self::Cluster,
         Self::Endpoint,
         Self::Listener,
@@ -81,6 +81,6 @@ mod tests {
         for ty in ResourceType::ALL {
             assert_eq!(ResourceType::from_type_url(ty.type_url()), Some(ty));
         }
-        assert!(ResourceType::ALL.is_sorted());
+        assert!(ResourceType::ALL.is_sorted_by(|a, b| a < b), "push order, each type once");
     }
 }

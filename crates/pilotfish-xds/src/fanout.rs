@@ -1,236 +1,86 @@
 //! From a change to the streams that subscribed to it.
 
-use crate::group::{Group, GroupKey, InterestKey, NameSet};
+use crate::environment::{Clock, Environment};
+use crate::group::{GroupKey, NameHasher, SubscriptionKey};
+use crate::mark::Mark;
+use crate::protocol::StreamLimits;
 use crate::recorder::Recorder;
-use crate::status::ConnectionStatus;
-use crate::stream::{Protocol, Stream, StreamLimits};
-use crate::{
-    Change, ChangeKind, ClientId, PeerInfo, Publication, Resource, ResourceSource, Snapshot, ViewId,
-};
-use enum_map::Enum;
+use crate::response::Nonces;
+use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
+use crate::status::{ConnectionStatus, ReportStatus};
+use crate::topology::{Fetched, Membership, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Waker;
-use std::time::{Duration, Instant};
-
-/// Resource types as bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Types(u8);
-
-impl Types {
-    pub(crate) fn add(&mut self, ty: ResourceType) {
-        self.0 |= 1 << ty.into_usize();
-    }
-
-    pub(crate) fn remove(&mut self, ty: ResourceType) {
-        self.0 &= !(1 << ty.into_usize());
-    }
-
-    pub(crate) fn contains(self, ty: ResourceType) -> bool {
-        self.0 & (1 << ty.into_usize()) != 0
-    }
-
-    pub(crate) fn extend(&mut self, others: Self) {
-        self.0 |= others.0;
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-/// Tells a stream that something it subscribed to changed, and of which types. Setting it twice is setting it once, so a
-/// slow stream has at most one pending push: the newest state.
-#[derive(Debug, Default)]
-pub struct Mark {
-    /// The types that changed, and [`MOVED`].
-    set: AtomicU8,
-    /// Nanoseconds from the fan-out's start to the publication that set the mark first.
-    since: AtomicU64,
-    waker: Mutex<Option<Waker>>,
-}
-
-/// The bit of a mark that says that the client's views have to be looked up again.
-const MOVED: u8 = 1 << 7;
-const _: () = assert!(ResourceType::LENGTH <= 7, "types and one more bit fit into a mark");
-
-impl Mark {
-    /// Whom to wake when the mark is set.
-    pub fn wake_with(&self, waker: Waker) {
-        *self.waker.lock() = Some(waker);
-    }
-
-    /// Whether the mark is set.
-    #[must_use]
-    pub fn is_set(&self) -> bool {
-        self.set.load(Ordering::Acquire) != 0
-    }
-
-    /// Clears the mark; returns what it said.
-    pub(crate) fn take(&self) -> Option<Marked> {
-        if !self.is_set() {
-            return None;
-        }
-        let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
-        let set = self.set.swap(0, Ordering::AcqRel);
-        Some(Marked { types: Types(set & !MOVED), moved: set & MOVED != 0, since })
-    }
-
-    /// Returns whether it was not set before.
-    fn set(&self, bits: u8, since: Duration) -> bool {
-        if !self.is_set() {
-            self.since.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
-        self.set.fetch_or(bits, Ordering::AcqRel) == 0
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = &*self.waker.lock() {
-            waker.wake_by_ref();
-        }
-    }
-}
-
-/// What a mark said.
-pub(crate) struct Marked {
-    pub(crate) types: Types,
-    pub(crate) moved: bool,
-    pub(crate) since: Duration,
-}
-
-/// A stream's place in a group.
-#[derive(Debug)]
-pub(crate) struct Membership {
-    pub(crate) group: Arc<Group>,
-    pub(crate) key: GroupKey,
-    slot: usize,
-}
-
-/// Who subscribes to what of one view.
-#[derive(Debug, Default)]
-struct Topic {
-    wildcard: BTreeMap<u64, Arc<Group>>,
-    names: HashMap<Arc<str>, Groups>,
-}
-
-/// Groups by id. Most names are in one or a few groups, for which a sorted list needs far less memory than a map; new groups
-/// have the highest ids and go to its end.
-#[derive(Debug, Default)]
-struct Groups(Vec<(u64, Arc<Group>)>);
-
-impl Groups {
-    fn insert(&mut self, id: u64, group: &Arc<Group>) {
-        if let Err(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
-            if self.0.is_empty() {
-                self.0.reserve_exact(1);
-            }
-            self.0.insert(place, (id, Arc::clone(group)));
-        }
-    }
-
-    fn remove(&mut self, id: u64) {
-        if let Ok(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
-            self.0.remove(place);
-        }
-    }
-}
-
-impl Topic {
-    fn add(&mut self, id: u64, group: &Arc<Group>, wildcard: bool, names: &NameSet) {
-        if wildcard {
-            self.wildcard.insert(id, Arc::clone(group));
-        }
-        for name in names {
-            self.names.entry(Arc::clone(name)).or_default().insert(id, group);
-        }
-    }
-
-    fn remove_name(&mut self, id: u64, name: &str) {
-        if let Some(groups) = self.names.get_mut(name) {
-            groups.remove(id);
-            if groups.0.is_empty() {
-                self.names.remove(name);
-            }
-        }
-    }
-
-    fn intern(&self, name: &str) -> Arc<str> {
-        self.names.get_key_value(name).map_or_else(|| Arc::from(name), |(name, _)| Arc::clone(name))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.wildcard.is_empty() && self.names.is_empty()
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Topology {
-    groups: HashMap<GroupKey, (u64, Arc<Group>)>,
-    next_group: u64,
-    topics: HashMap<(ResourceType, ViewId), Topic>,
-    clients: HashMap<ClientId, Vec<Arc<Mark>>>,
-}
+use std::time::Instant;
 
 /// Everything that streams share: groups, the index from resource names to them, and the list of connections.
 pub struct Fanout<S: ResourceSource> {
     pub(crate) source: Arc<S>,
     pub(crate) recorder: Arc<dyn Recorder>,
     pub(crate) limits: StreamLimits,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
+    pub(crate) hasher: NameHasher,
+    pub(crate) nonces: Nonces,
     topology: RwLock<Topology>,
-    streams: Mutex<Slab<Weak<Mutex<Stream<S>>>>>,
+    /// For debug pages only. A stream removes itself when it is dropped.
+    streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
     next_connection: AtomicU64,
 }
 
 impl<S: ResourceSource> Fanout<S> {
     /// A fan-out of that source's resources, without streams.
     pub fn new(source: Arc<S>, recorder: Arc<dyn Recorder>, limits: StreamLimits) -> Arc<Self> {
+        Self::with_environment(source, recorder, limits, Environment::default())
+    }
+
+    /// A fan-out that takes time and chance from that environment.
+    pub fn with_environment(
+        source: Arc<S>,
+        recorder: Arc<dyn Recorder>,
+        limits: StreamLimits,
+        environment: Environment,
+    ) -> Arc<Self> {
+        let Environment { clock, hash_seed, first_nonce } = environment;
         Arc::new(Self {
             source,
             recorder,
             limits,
-            started: Instant::now(),
+            started: clock.now(),
+            clock,
+            hasher: NameHasher::new(hash_seed),
+            nonces: Nonces::new(first_nonce),
             topology: RwLock::default(),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
         })
     }
 
-    /// Where the resources come from.
+    /// The source of the resources.
     pub fn source(&self) -> &Arc<S> {
         &self.source
     }
 
-    /// Opens a stream.
-    pub fn open(self: &Arc<Self>, protocol: Protocol, peer: PeerInfo) -> Arc<Mutex<Stream<S>>> {
-        let mut streams = self.streams.lock();
-        let entry = streams.vacant_entry();
-        let stream = Stream::new(Arc::clone(self), protocol, peer, entry.key());
-        let stream = Arc::new(Mutex::new(stream));
-        entry.insert(Arc::downgrade(&stream));
-        stream
-    }
-
-    /// Takes a new state of the source to the streams that it concerns. To be called after each new state, by one caller.
+    /// Applies a new state of the source to the groups that it changes and wakes their streams. To be called after each new state,
+    /// by one caller.
     pub fn publish(&self, publication: &Publication) {
-        let since = self.started.elapsed();
+        let since = self.clock.now().saturating_duration_since(self.started);
         let marks = {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);
             let mut topology = self.topology.write();
             let mut marks = Vec::new();
             topology.apply(&publication.changes, &snapshot, &fetched, &mut |mark, ty| {
-                if mark.set(1 << ty.into_usize(), since) {
+                if mark.set_changed(ty, since) {
                     marks.push(Arc::clone(mark));
                 }
             });
             for client in &publication.moved {
-                for mark in topology.clients.get(client).into_iter().flatten() {
-                    if mark.set(MOVED, since) {
+                for mark in topology.marks_of(*client) {
+                    if mark.set_moved(since) {
                         marks.push(Arc::clone(mark));
                     }
                 }
@@ -258,17 +108,21 @@ impl<S: ResourceSource> Fanout<S> {
     }
 
     pub(crate) fn register(&self, client: ClientId, mark: &Arc<Mark>) {
-        self.topology.write().clients.entry(client).or_default().push(Arc::clone(mark));
+        self.topology.write().register(client, mark);
     }
 
     pub(crate) fn unregister(&self, client: ClientId, mark: &Arc<Mark>) {
-        let mut topology = self.topology.write();
-        if let Some(marks) = topology.clients.get_mut(&client) {
-            marks.retain(|other| !Arc::ptr_eq(other, mark));
-            if marks.is_empty() {
-                topology.clients.remove(&client);
-            }
-        }
+        self.topology.write().unregister(client, mark);
+    }
+
+    /// Enters a stream into the list of connections; `make` is given its slot there.
+    pub(crate) fn enter<T: ReportStatus + 'static>(&self, make: impl FnOnce(usize) -> Arc<T>) -> Arc<T> {
+        let mut streams = self.streams.lock();
+        let entry = streams.vacant_entry();
+        let stream = make(entry.key());
+        let weak: Weak<T> = Arc::downgrade(&stream);
+        entry.insert(weak);
+        stream
     }
 
     pub(crate) fn closed(&self, slot: usize) {
@@ -296,11 +150,11 @@ impl<S: ResourceSource> Fanout<S> {
         &self,
         mark: &Arc<Mark>,
         old: &Membership,
-        interest: InterestKey,
+        subscription: SubscriptionKey,
         added: &[&str],
         removed: &[&str],
     ) -> Membership {
-        let membership = self.topology.write().resubscribe(mark, old, interest, added, removed);
+        let membership = self.topology.write().resubscribe(mark, old, subscription, added, removed);
         self.fill(&membership);
         membership
     }
@@ -322,7 +176,7 @@ impl<S: ResourceSource> Fanout<S> {
 
     /// Whether some stream subscribes to a resource of a view by its name.
     pub fn is_subscribed(&self, view: ViewId, ty: ResourceType, name: &str) -> bool {
-        self.topology.read().topics.get(&(ty, view)).is_some_and(|topic| topic.names.contains_key(name))
+        self.topology.read().is_subscribed(view, ty, name)
     }
 
     /// How many streams are open.
@@ -332,153 +186,14 @@ impl<S: ResourceSource> Fanout<S> {
 
     /// How many different subscriptions exist.
     pub fn group_count(&self) -> usize {
-        self.topology.read().groups.len()
+        self.topology.read().group_count()
     }
 
-    /// All connected clients, by connection id. For debug pages: looks at every stream.
+    /// All connected clients, by connection id. For debug pages: locks every stream in turn.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let streams: Vec<_> = self.streams.lock().iter().filter_map(|(_, stream)| stream.upgrade()).collect();
-        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.lock().status()).collect();
+        let mut all: Vec<_> = streams.iter().filter_map(|stream| stream.report()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
-    }
-}
-
-/// By the index of the change: what `get` said; `None` where nobody had subscribed.
-type Fetched = Vec<Option<Option<Arc<Resource>>>>;
-/// A group and the changes that concern it.
-type Affected<'a> = BTreeMap<u64, (&'a Arc<Group>, Vec<(&'a Arc<str>, Option<&'a Arc<Resource>>)>)>;
-
-impl Topology {
-    /// Whether the changed resource has to be read for somebody.
-    fn wants(&self, change: &Change) -> bool {
-        self.topics.get(&(change.ty, change.view)).is_some_and(|topic| {
-            let listed = change.kind == ChangeKind::Upsert && !topic.wildcard.is_empty();
-            listed || topic.names.contains_key(&change.name)
-        })
-    }
-
-    fn apply<C>(
-        &mut self,
-        changes: &[Change],
-        snapshot: &impl Snapshot<C>,
-        fetched: &Fetched,
-        mark: &mut dyn FnMut(&Arc<Mark>, ResourceType),
-    ) {
-        // Somebody may have subscribed since the prefetch: read the few that are missing.
-        let mut late: HashMap<usize, Option<Arc<Resource>>> = HashMap::new();
-        for (i, change) in changes.iter().enumerate() {
-            if fetched.get(i).is_none_or(Option::is_none) && self.wants(change) {
-                late.insert(i, snapshot.get(change.view, &change.name).map(Arc::new));
-            }
-        }
-        let mut affected: Affected<'_> = BTreeMap::new();
-        for (i, change) in changes.iter().enumerate() {
-            let Some(topic) = self.topics.get(&(change.ty, change.view)) else { continue };
-            let now = fetched.get(i).and_then(Option::as_ref).or_else(|| late.get(&i));
-            let now = now.and_then(Option::as_ref);
-            let listed = if change.kind == ChangeKind::Remove { None } else { now };
-            for (id, group) in &topic.wildcard {
-                affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, listed));
-            }
-            for (id, group) in topic.names.get(&change.name).into_iter().flat_map(|groups| &groups.0) {
-                affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, now));
-            }
-        }
-        for (group, changes) in affected.values() {
-            if group.publish(snapshot.revision(), changes) {
-                group.each_member(|member| mark(member, group.ty));
-            }
-        }
-    }
-
-    fn subscribe(
-        &mut self,
-        mark: &Arc<Mark>,
-        key: GroupKey,
-        names: impl Iterator<Item = impl AsRef<str>>,
-    ) -> Membership {
-        let group = match self.groups.get(&key) {
-            Some((_, group)) => Arc::clone(group),
-            None => {
-                let topic = self.topics.entry((key.ty, key.view)).or_default();
-                let names: NameSet = names.map(|name| topic.intern(name.as_ref())).collect();
-                self.insert(key, Group::new(key.ty, key.interest.wildcard, names))
-            }
-        };
-        let slot = group.join(mark);
-        Membership { group, key, slot }
-    }
-
-    fn insert(&mut self, key: GroupKey, group: Group) -> Arc<Group> {
-        let group = Arc::new(group);
-        let id = self.next_group;
-        self.next_group += 1;
-        let names = group.lock().names.clone();
-        let topic = self.topics.entry((key.ty, key.view)).or_default();
-        topic.add(id, &group, key.interest.wildcard, &names);
-        self.groups.insert(key, (id, Arc::clone(&group)));
-        group
-    }
-
-    fn resubscribe(
-        &mut self,
-        mark: &Arc<Mark>,
-        old: &Membership,
-        interest: InterestKey,
-        added: &[&str],
-        removed: &[&str],
-    ) -> Membership {
-        let key = GroupKey { interest, ..old.key };
-        if !self.groups.contains_key(&key) {
-            let topic = self.topics.entry((key.ty, key.view)).or_default();
-            let added: Vec<Arc<str>> = added.iter().map(|name| topic.intern(name)).collect();
-            // Alone in its group, a stream takes the group along: the cost follows the change and not the subscription.
-            if old.group.member_count() == 1 && self.amend(old, key, &added, removed) {
-                return Membership { group: Arc::clone(&old.group), key, slot: old.slot };
-            }
-            let group = old.group.derive(&added, removed, interest.wildcard);
-            self.insert(key, group);
-        }
-        let joined = self.subscribe(mark, key, std::iter::empty::<&str>());
-        self.leave(old);
-        joined
-    }
-
-    fn amend(&mut self, old: &Membership, key: GroupKey, added: &[Arc<str>], removed: &[&str]) -> bool {
-        let Some((id, group)) = self.groups.remove(&old.key) else { return false };
-        let topic = self.topics.entry((key.ty, key.view)).or_default();
-        for name in removed {
-            topic.remove_name(id, name);
-        }
-        for name in added {
-            topic.names.entry(Arc::clone(name)).or_default().insert(id, &group);
-        }
-        if key.interest.wildcard {
-            topic.wildcard.insert(id, Arc::clone(&group));
-        } else {
-            topic.wildcard.remove(&id);
-        }
-        group.amend(added, removed, key.interest.wildcard);
-        self.groups.insert(key, (id, group));
-        true
-    }
-
-    fn leave(&mut self, membership: &Membership) {
-        if !membership.group.leave(membership.slot) {
-            return;
-        }
-        let Some((id, group)) = self.groups.remove(&membership.key) else { return };
-        let at = (membership.key.ty, membership.key.view);
-        if let Some(topic) = self.topics.get_mut(&at) {
-            topic.wildcard.remove(&id);
-            let names = group.lock().names.clone();
-            for name in &names {
-                topic.remove_name(id, name);
-            }
-            if topic.is_empty() {
-                self.topics.remove(&at);
-            }
-        }
     }
 }

@@ -1,31 +1,26 @@
-//! A group: one type, one view, one subscription, shared by every stream that asked for exactly that.
+//! A group: one type, one view, one subscription, shared by every stream that has exactly that subscription.
 
-use crate::body::{Body, Contents};
-use crate::fanout::Mark;
-use crate::{Resource, Snapshot, ViewId};
-use imbl::{OrdMap, OrdSet};
+use crate::entries::{Entries, NameSet, entry_hash};
+use crate::mark::Mark;
+use crate::response::{Contents, EncodedResponse, Nonces};
+use crate::source::{Resource, Snapshot, ViewId};
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
-/// Resources by name. Clones share everything that did not change since.
-pub(crate) type Entries = OrdMap<Arc<str>, Arc<Resource>>;
-/// Names, shared in the same way.
-pub(crate) type NameSet = OrdSet<Arc<str>>;
-
-/// What identifies a group.
+/// Identifies a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupKey {
     pub(crate) ty: ResourceType,
     pub(crate) view: ViewId,
-    pub(crate) interest: InterestKey,
+    pub(crate) subscription: SubscriptionKey,
 }
 
 /// A subscription by its hash: the sum of the hashes of its names, so that it follows additions and removals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct InterestKey {
+pub(crate) struct SubscriptionKey {
     pub(crate) wildcard: bool,
     sum: u128,
     pub(crate) count: usize,
@@ -33,49 +28,46 @@ pub(crate) struct InterestKey {
     pub(crate) bytes: usize,
 }
 
-impl InterestKey {
-    /// Without names.
+impl SubscriptionKey {
+    /// A subscription without names.
     pub(crate) fn new(wildcard: bool) -> Self {
         Self { wildcard, ..Self::default() }
     }
 
-    pub(crate) fn add(&mut self, name: &str) {
-        self.sum = self.sum.wrapping_add(name_hash(name));
+    pub(crate) fn add(&mut self, hasher: NameHasher, name: &str) {
+        self.sum = self.sum.wrapping_add(hasher.hash(name));
         self.count += 1;
         self.bytes += name.len();
     }
 
-    pub(crate) fn remove(&mut self, name: &str) {
-        self.sum = self.sum.wrapping_sub(name_hash(name));
+    pub(crate) fn remove(&mut self, hasher: NameHasher, name: &str) {
+        self.sum = self.sum.wrapping_sub(hasher.hash(name));
         self.count -= 1;
         self.bytes -= name.len();
     }
 }
 
-/// Keyed by a number of this process, so that nobody outside can make two subscriptions collide.
-fn name_hash(name: &str) -> u128 {
-    use std::hash::{BuildHasher, RandomState};
-    use std::sync::OnceLock;
-    static SEED: OnceLock<u64> = OnceLock::new();
-    let seed = *SEED.get_or_init(|| RandomState::new().hash_one(0));
-    xxhash_rust::xxh3::xxh3_128_with_seed(name.as_bytes(), seed)
+/// Hashes names of subscriptions, keyed so that nobody outside can make two subscriptions collide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NameHasher {
+    seed: u64,
 }
 
-/// One entry's share of a set's hash: the same in every replica.
-fn entry_hash(resource: &Resource) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(resource.name.as_bytes(), resource.version)
+impl NameHasher {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    fn hash(self, name: &str) -> u128 {
+        xxhash_rust::xxh3::xxh3_128_with_seed(name.as_bytes(), self.seed)
+    }
 }
 
-/// The version of a whole set.
-pub(crate) fn set_version(entries: &Entries) -> u64 {
-    entries.values().fold(0, |sum: u64, resource| sum.wrapping_add(entry_hash(resource)))
-}
-
-/// See the module.
+/// The newest resources of one subscription, and the marks of the streams that have it.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) ty: ResourceType,
-    /// Counts the states of `entries`.
+    /// A copy of [`GroupState::seq`] that is read without the lock.
     seq: AtomicU64,
     state: Mutex<GroupState>,
     /// Held while resources are read from the source, so that one stream does it for all.
@@ -83,7 +75,7 @@ pub(crate) struct Group {
     members: Mutex<Slab<Arc<Mark>>>,
 }
 
-/// What may change of a group.
+/// The part of a group behind its lock.
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
     pub(crate) names: NameSet,
@@ -98,10 +90,10 @@ pub(crate) struct GroupState {
     min_revision: u64,
     /// The revision of the newest publication or snapshot in `entries`.
     revision: u64,
-    bodies: Vec<(From, Cached)>,
+    responses: Vec<(Baseline, Cached)>,
 }
 
-/// What of a group is not read yet.
+/// The part of a subscription that is not read from the source yet.
 #[derive(Clone, Debug, Default)]
 struct Pending {
     wildcard: bool,
@@ -114,30 +106,30 @@ impl Pending {
     }
 }
 
-/// Where a response starts from.
+/// What a client has before a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
-    /// Delta, from nothing; with the names that do not exist.
+pub(crate) enum Baseline {
+    /// Delta: nothing. The response also names what was requested and does not exist.
     DeltaAll,
-    /// Delta, from that state of the group.
+    /// Delta: that state of the group.
     Delta(u64),
-    /// State of the world: everything.
+    /// State of the world: the response has everything, whatever the client has.
     SotwAll,
-    /// State of the world for types of which a part may be sent: what changed since that state.
+    /// State of the world, for types of which a part may be sent: that state of the group.
     Sotw(u64),
 }
 
-/// Bodies up to this length stay until the group changes; longer ones only while some stream waits for their ACK.
-const KEPT_BODY: usize = 16 << 10;
+/// Responses up to this length stay until the group changes; longer ones only while some stream waits for their ACK.
+const KEPT_RESPONSE: usize = 16 << 10;
 
 #[derive(Debug)]
 enum Cached {
-    Kept(Arc<Body>),
-    Lent(Weak<Body>),
+    Strong(Arc<EncodedResponse>),
+    Weak(std::sync::Weak<EncodedResponse>),
 }
 
 impl Group {
-    /// An empty group that has all of its interest to read.
+    /// A group without resources: all of its subscription is pending.
     pub(crate) fn new(ty: ResourceType, wildcard: bool, names: NameSet) -> Self {
         let pending = Pending { wildcard, names: names.iter().cloned().collect() };
         Self::with_state(ty, GroupState { names, wildcard, pending, ..GroupState::default() })
@@ -166,18 +158,18 @@ impl Group {
             revision: old.revision,
             ..GroupState::default()
         };
-        state.reinterest(added, removed, wildcard);
+        state.change_names(added, removed, wildcard);
         Self::with_state(self.ty, state)
     }
 
-    /// The same in place, for a group that has one member.
+    /// Changes the subscription in place, for a group that has one member.
     pub(crate) fn amend(&self, added: &[Arc<str>], removed: &[&str], wildcard: bool) {
         let mut state = self.state.lock();
-        state.reinterest(added, removed, wildcard);
+        state.change_names(added, removed, wildcard);
         self.advance(&mut state);
     }
 
-    /// Which state `entries` is in.
+    /// The number of the state of `entries`; equal numbers are equal contents.
     pub(crate) fn seq(&self) -> u64 {
         self.seq.load(Ordering::Acquire)
     }
@@ -188,7 +180,7 @@ impl Group {
 
     fn advance(&self, state: &mut GroupState) {
         state.seq += 1;
-        state.bodies.clear();
+        state.responses.clear();
         self.seq.store(state.seq, Ordering::Release);
     }
 
@@ -212,7 +204,7 @@ impl Group {
             let mut done = false;
             install(&mut || {
                 let mut state = self.state.lock();
-                // A publication that came in between is not in what was read: once more.
+                // What was read lacks a publication that came in between: read again.
                 if revision >= state.min_revision {
                     let empty = state.entries.is_empty();
                     for resource in &found {
@@ -230,7 +222,7 @@ impl Group {
         }
     }
 
-    /// Takes over one published change. Returns whether it made a difference.
+    /// Applies one publication's changes. Returns whether a resource differs now.
     pub(crate) fn publish(&self, revision: u64, changes: &[(&Arc<str>, Option<&Arc<Resource>>)]) -> bool {
         let mut state = self.state.lock();
         if state.revision > revision {
@@ -289,7 +281,7 @@ fn read_pending<C>(
 }
 
 impl GroupState {
-    fn reinterest(&mut self, added: &[Arc<str>], removed: &[&str], wildcard: bool) {
+    fn change_names(&mut self, added: &[Arc<str>], removed: &[&str], wildcard: bool) {
         if wildcard && !self.wildcard {
             self.pending.wildcard = true;
         }
@@ -304,7 +296,7 @@ impl GroupState {
             }
         }
         if self.wildcard && !wildcard {
-            // What only the wildcard had goes.
+            // Resources that only the wildcard subscribed to are removed.
             let names = &self.names;
             let gone: Vec<_> = self.entries.keys().filter(|name| !names.contains(*name)).cloned().collect();
             for name in gone {
@@ -337,7 +329,7 @@ impl GroupState {
         true
     }
 
-    /// The names that were asked for and do not exist.
+    /// The subscribed names that do not exist.
     pub(crate) fn absent(&self) -> Vec<Arc<str>> {
         if self.names.len() <= self.entries.len() && !self.wildcard {
             return Vec::new();
@@ -346,34 +338,50 @@ impl GroupState {
     }
 
     /// The response that leads from a state to the newest. Streams in step share it. `sent` is what a stream in that state has.
-    pub(crate) fn body(&mut self, ty: ResourceType, from: From, sent: &Entries) -> Arc<Body> {
-        let cached = self.bodies.iter().find(|(key, _)| *key == from).and_then(|(_, cached)| match cached {
-            Cached::Kept(body) => Some(Arc::clone(body)),
-            Cached::Lent(body) => body.upgrade(),
-        });
-        if let Some(body) = cached {
-            return body;
+    pub(crate) fn response(
+        &mut self,
+        ty: ResourceType,
+        baseline: Baseline,
+        sent: &Entries,
+        nonces: &Nonces,
+    ) -> Arc<EncodedResponse> {
+        let cached =
+            self.responses.iter().find(|(key, _)| *key == baseline).and_then(|(_, cached)| match cached {
+                Cached::Strong(response) => Some(Arc::clone(response)),
+                Cached::Weak(response) => response.upgrade(),
+            });
+        if let Some(response) = cached {
+            return response;
         }
-        let body = Arc::new(self.build(ty, from, sent));
-        self.bodies.retain(|(key, _)| *key != from);
-        let keep = body.frame.len() <= KEPT_BODY;
-        let cached = if keep { Cached::Kept(Arc::clone(&body)) } else { Cached::Lent(Arc::downgrade(&body)) };
-        self.bodies.push((from, cached));
-        body
+        let response = Arc::new(self.build(ty, baseline, sent, nonces.next()));
+        self.responses.retain(|(key, _)| *key != baseline);
+        let keep = response.frame.len() <= KEPT_RESPONSE;
+        let cached = if keep {
+            Cached::Strong(Arc::clone(&response))
+        } else {
+            Cached::Weak(Arc::downgrade(&response))
+        };
+        self.responses.push((baseline, cached));
+        response
     }
 
-    fn build(&self, ty: ResourceType, from: From, sent: &Entries) -> Body {
-        match from {
-            From::DeltaAll => {
+    fn build(&self, ty: ResourceType, baseline: Baseline, sent: &Entries, nonce: u64) -> EncodedResponse {
+        match baseline {
+            Baseline::DeltaAll => {
                 let mut contents = Contents::difference(&Entries::new(), &self.entries);
                 contents.removed = self.absent();
-                Body::delta(ty, self.version, contents)
+                EncodedResponse::delta(ty, self.version, contents, nonce)
             }
-            From::Delta(_) => Body::delta(ty, self.version, Contents::difference(sent, &self.entries)),
-            From::SotwAll => {
-                Body::sotw(ty, self.version, Contents::difference(&Entries::new(), &self.entries))
+            Baseline::Delta(_) => {
+                EncodedResponse::delta(ty, self.version, Contents::difference(sent, &self.entries), nonce)
             }
-            From::Sotw(_) => Body::sotw(ty, self.version, Contents::difference(sent, &self.entries)),
+            Baseline::SotwAll => {
+                let contents = Contents::difference(&Entries::new(), &self.entries);
+                EncodedResponse::sotw(ty, self.version, contents, nonce)
+            }
+            Baseline::Sotw(_) => {
+                EncodedResponse::sotw(ty, self.version, Contents::difference(sent, &self.entries), nonce)
+            }
         }
     }
 }

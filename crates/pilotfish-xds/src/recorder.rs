@@ -1,5 +1,6 @@
-//! What happens, told to whoever counts.
+//! Events of streams and connections, for metrics and logs.
 
+use crate::nack::Nack;
 use pilotfish_proto::ResourceType;
 use std::time::Duration;
 
@@ -18,19 +19,19 @@ pub struct Push {
 
 /// How a TLS handshake ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handshake {
-    /// Well.
+pub enum HandshakeResult {
+    /// The connection is encrypted, and the client's certificate, if it presented one, is verified.
     Completed,
-    /// The client's certificate or its TLS is not taken, or it does not take ours.
+    /// One side did not accept the other's certificate or TLS, or the client left.
     Failed,
-    /// Not in time.
+    /// It took longer than [`ServerConfig::handshake_timeout`](crate::ServerConfig::handshake_timeout).
     TimedOut,
 }
 
-impl Handshake {
-    /// The word for metrics.
+impl HandshakeResult {
+    /// The value of the label `result` in metrics.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Failed => "failed",
@@ -39,34 +40,34 @@ impl Handshake {
     }
 }
 
-/// Hears of events; a metrics registry implements it. Every method does nothing by default. Called from the streams' tasks:
-/// implementations are quick and never block.
+/// Is called for events; the binary counts them. Every method does nothing by default. Called from the streams' tasks, so
+/// implementations must not block.
 #[allow(unused_variables)]
 pub trait Recorder: Send + Sync + 'static {
-    /// A client was taken in (`pilot_xds` counts up).
+    /// A client sent its first request and was accepted (`pilot_xds` counts up).
     fn connected(&self) {}
-    /// A client that had been taken in is gone (`pilot_xds` counts down).
+    /// A client that had been accepted is gone (`pilot_xds` counts down).
     fn disconnected(&self) {}
     /// A stream was refused or ended with an error: the gRPC status code's name.
     fn stream_error(&self, code: &'static str) {}
     /// A TLS handshake of the secure listener ended.
-    fn handshake(&self, how: Handshake) {}
-    /// A client of the secure listener proved who it is, by what the authenticator of that name checks. Those that do not are
-    /// counted by [`Self::stream_error`] as `UNAUTHENTICATED`.
-    fn authenticated(&self, by: &'static str) {}
+    fn handshake(&self, result: HandshakeResult) {}
+    /// A client of the secure listener proved an identity, by a certificate or to the authenticator of that name. Those that do
+    /// not are counted by [`Self::stream_error`] as `UNAUTHENTICATED`.
+    fn authenticated(&self, method: &'static str) {}
     /// A request came in (`pilot_xds_recv_max` is the largest).
     fn received(&self, bytes: usize) {}
     /// A response was handed to the connection (`pilot_xds_pushes{type}`, `pilot_xds_config_size_bytes{type}`).
     fn pushed(&self, push: Push) {}
-    /// How long the connection took to take a response that it could not take at once (`pilot_xds_send_time`).
+    /// How long a response waited for a client whose window was full (`pilot_xds_send_time`).
     fn send_time(&self, ty: ResourceType, waited: Duration) {}
     /// A client acknowledged a response, that long after it was sent.
     fn acknowledged(&self, ty: ResourceType, after: Duration) {}
-    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...).
-    fn rejected(&self, ty: ResourceType, node: &str, error: &str) {}
+    /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). This crate does not log it.
+    fn rejected(&self, nack: &Nack<'_>) {}
     /// A request carried the nonce of an older response (`pilot_xds_expired_nonce{type}`).
     fn expired_nonce(&self, ty: ResourceType) {}
-    /// From a publication to the stream's task taking it up (`pilot_proxy_queue_time`).
+    /// From a publication to the moment in which the stream's task handles it (`pilot_proxy_queue_time`).
     fn queue_time(&self, waited: Duration) {}
     /// From a publication to all of its types being sent on a stream (`pilot_proxy_convergence_time`).
     fn converged(&self, after: Duration) {}
@@ -74,7 +75,7 @@ pub trait Recorder: Send + Sync + 'static {
     fn unknown_type(&self, type_url: &str) {}
 }
 
-/// Counts nothing.
+/// Ignores all events, for tests and measurements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecorder;
 

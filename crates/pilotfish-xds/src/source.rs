@@ -1,4 +1,4 @@
-//! What the server is served from: the contract between this crate and whoever makes resources.
+//! The contract between this crate and the source of its resources.
 
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
@@ -41,10 +41,10 @@ impl PartialEq for Resource {
 
 impl Eq for Resource {}
 
-/// Where a client comes from.
+/// A client's address, metadata and identities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Its address as text, `ip:port`, or the path of a Unix socket.
+    /// `ip:port`, or the path of a Unix socket.
     pub address: String,
     /// The request's metadata (header names in lower case) that is text.
     pub metadata: Vec<(String, String)>,
@@ -55,20 +55,20 @@ pub struct PeerInfo {
 /// Why a client is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// What it says of itself cannot be understood: answered with `INVALID_ARGUMENT`. A retry does not help.
+    /// Its node is malformed: answered with `INVALID_ARGUMENT`. A retry does not help.
     #[error("{0}")]
     InvalidArgument(String),
-    /// It may not be who it says it is: answered with `PERMISSION_DENIED`.
+    /// Its identity does not allow its node: answered with `PERMISSION_DENIED`.
     #[error("{0}")]
     PermissionDenied(String),
-    /// Something that it names is not there yet: answered with `FAILED_PRECONDITION`.
+    /// An object that its node names does not exist yet: answered with `FAILED_PRECONDITION`.
     #[error("{0}")]
     FailedPrecondition(String),
 }
 
-/// Where resources come from. The binary implements it over the translator.
+/// The source of resources. The binary implements it over the translator.
 pub trait ResourceSource: Send + Sync + 'static {
-    /// The source's handle of a connected client; dropping it says that the client is gone.
+    /// The source's handle of a connected client. It is dropped when the client is gone.
     type Client: Send + Sync + 'static;
     /// One consistent state of all resources.
     type Snapshot<'a>: Snapshot<Self::Client>
@@ -78,7 +78,7 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// Whether everything has been synced. Until then streams are answered with `UNAVAILABLE`.
     fn ready(&self) -> bool;
 
-    /// Takes in a client by the node of its first request.
+    /// Accepts or refuses a client by the node of its first request.
     ///
     /// # Errors
     /// When the node is refused; the text reaches the client.
@@ -87,7 +87,7 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// The number that [`Publication::moved`] uses for the client.
     fn client_id(&self, client: &Self::Client) -> ClientId;
 
-    /// A client says how its workload is: `Some` with what is wrong, `None` when all is well.
+    /// A client reports the health of its workload: `Some` with the problem, `None` when it is healthy.
     fn reported_health(&self, _client: &Self::Client, _problem: Option<&str>) {}
 
     /// The newest state. It may hold a lock of the source: it never lives across an await, and nothing of this crate is
@@ -97,10 +97,10 @@ pub trait ResourceSource: Send + Sync + 'static {
 
 /// One consistent state of all resources. Reading may compute.
 pub trait Snapshot<C> {
-    /// Grows with every state.
+    /// Counts up with every state.
     fn revision(&self) -> u64;
 
-    /// What the client sees of a type; `None` when the type is not served to it.
+    /// The client's view of a type; `None` when the type is not served to it.
     fn view(&self, client: &C, ty: ResourceType) -> Option<ViewId>;
 
     /// The names of all resources of a wildcard subscription.
@@ -116,7 +116,7 @@ pub trait Snapshot<C> {
 pub struct Publication {
     /// The revision of the new state.
     pub revision: u64,
-    /// What changed in views that somebody uses. Mentioning what did not really change is harmless.
+    /// What changed in views in use. It may name resources that did not really change.
     pub changes: Vec<Change>,
     /// The clients of which some type's view is another one now.
     pub moved: Vec<ClientId>,

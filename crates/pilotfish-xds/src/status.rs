@@ -1,11 +1,18 @@
-//! What connected clients look like, for debug pages.
+//! Connected clients as debug pages show them.
 
-use crate::{ClientId, PeerInfo, Protocol};
+use crate::protocol::Protocol;
+use crate::source::{ClientId, PeerInfo};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
+
+/// A stream as the list of connections sees it.
+pub(crate) trait ReportStatus: Send + Sync {
+    /// What it is now; `None` before the first request.
+    fn report(&self) -> Option<ConnectionStatus>;
+}
 
 /// One connected client.
 #[derive(Clone, Debug)]
@@ -14,11 +21,11 @@ pub struct ConnectionStatus {
     pub id: String,
     /// The source's number of the client.
     pub client: ClientId,
-    /// What the client says of itself.
+    /// The node of its first request.
     pub node: Arc<Node>,
-    /// Where it comes from.
+    /// Its address, metadata and identities.
     pub peer: PeerInfo,
-    /// When it was taken in.
+    /// When its first request was accepted.
     pub connected_at: SystemTime,
     /// Delta or state of the world.
     pub protocol: Protocol,
@@ -26,7 +33,7 @@ pub struct ConnectionStatus {
     pub types: BTreeMap<ResourceType, TypeStatus>,
 }
 
-/// One type of one client.
+/// What a client subscribed to and was sent of one type.
 #[derive(Clone, Debug)]
 pub struct TypeStatus {
     /// What it subscribes to.
@@ -37,7 +44,7 @@ pub struct TypeStatus {
     pub acked_nonce: Option<String>,
     /// When the last response was sent.
     pub sent_at: Option<SystemTime>,
-    /// How many resources the client was sent and not told to remove.
+    /// How many resources were sent and not removed since.
     pub resources: usize,
     /// Whether the client has everything as it is now.
     pub in_sync: bool,
@@ -45,7 +52,7 @@ pub struct TypeStatus {
     pub rejection: Option<Rejection>,
 }
 
-/// A subscription.
+/// The names of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Names {
     /// Everything.
@@ -57,10 +64,10 @@ pub enum Names {
 /// A refused response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The client's words.
+    /// The client's message.
     pub error: String,
     /// The resources of the refused response.
     pub names: Vec<Arc<str>>,
-    /// When.
+    /// When the refusal came in.
     pub at: SystemTime,
 }

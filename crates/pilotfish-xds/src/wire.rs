@@ -4,7 +4,8 @@
 //! not change (state-of-the-world repeats all names in every ACK) costs one pass over its bytes. Responses are put together from resources that
 //! are encoded already.
 
-use crate::Resource;
+use crate::nack::CUT;
+use crate::source::Resource;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
 
@@ -155,7 +156,7 @@ impl<'a> Request<'a> {
             let start = message.len() - fields.rest.len();
             let Some((number, field)) = fields.next()? else { break };
             let end = message.len() - fields.rest.len();
-            // Unknown fields and numbers are skipped: a newer client may have more to say.
+            // Unknown fields and numbers are skipped: newer clients may send more.
             let Field::Bytes(bytes) = field else { continue };
             match number {
                 n if n == numbers.names => names.add(start, end),
@@ -213,7 +214,7 @@ fn map_entry(number: u64, bytes: &[u8]) -> Result<(&str, &str), WireError> {
 /// The message of a `google.rpc.Status`, at most 4 KiB of it.
 pub(crate) fn error_text(status: &[u8]) -> String {
     const LIMIT: usize = 4096;
-    /// Envoy first shows the refused message and then says what is wrong with it.
+    /// Envoy's text may begin with the refused message and end with the reason.
     const HEAD: usize = 1024;
     let mut fields = Fields { rest: status };
     while let Ok(Some((number, field))) = fields.next() {
@@ -221,7 +222,7 @@ pub(crate) fn error_text(status: &[u8]) -> String {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             let parts = (bytes.get(..HEAD), bytes.get(bytes.len().saturating_sub(LIMIT - HEAD)..));
             return match parts {
-                (Some(head), Some(tail)) if bytes.len() > LIMIT => text(head) + " ... " + &text(tail),
+                (Some(head), Some(tail)) if bytes.len() > LIMIT => text(head) + CUT + &text(tail),
                 _ => text(bytes),
             };
         }
@@ -229,7 +230,7 @@ pub(crate) fn error_text(status: &[u8]) -> String {
     String::new()
 }
 
-/// The name under which a cluster's endpoints are asked for, of an encoded `Any` of a `Cluster`; `None` when it does not
+/// The name by which a cluster's endpoints are subscribed to, of an encoded `Any` of a `Cluster`; `None` when it does not
 /// take them from EDS.
 pub(crate) fn eds_name(any: &[u8]) -> Option<&str> {
     const EDS: u64 = 3;
@@ -258,7 +259,7 @@ fn sub_message(message: &[u8], wanted: u64) -> Option<&[u8]> {
     None
 }
 
-/// A nonce or version as it goes over the wire: 16 hexadecimal digits.
+/// A nonce or version as text: 16 hexadecimal digits.
 pub(crate) fn hex(value: u64) -> [u8; 16] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     std::array::from_fn(|i| DIGITS[((value >> (60 - 4 * i)) & 0xf) as usize])
@@ -359,7 +360,7 @@ impl Frame {
         Self { bytes: out.freeze() }
     }
 
-    /// The frame as it is.
+    /// The whole frame with its own nonce.
     pub(crate) fn whole(&self) -> Bytes {
         self.bytes.clone()
     }

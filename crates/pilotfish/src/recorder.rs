@@ -2,7 +2,7 @@
 
 use pilotfish_admin::Metrics;
 use pilotfish_proto::ResourceType;
-use pilotfish_xds::{Handshake, Push, Recorder};
+use pilotfish_xds::{HandshakeResult, Nack, Push, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ impl Recorder for Counted {
         self.0.clients.dec();
     }
 
-    fn handshake(&self, how: Handshake) {
-        self.0.secure.handshakes.with_label_values(&[how.word()]).inc();
+    fn handshake(&self, result: HandshakeResult) {
+        self.0.secure.handshakes.with_label_values(&[result.as_str()]).inc();
     }
 
-    fn authenticated(&self, by: &'static str) {
-        self.0.secure.authenticated.with_label_values(&[by]).inc();
+    fn authenticated(&self, method: &'static str) {
+        self.0.secure.authenticated.with_label_values(&[method]).inc();
     }
 
     fn pushed(&self, push: Push) {
@@ -38,13 +38,15 @@ impl Recorder for Counted {
         self.0.send.observe(waited.as_secs_f64());
     }
 
-    fn rejected(&self, ty: ResourceType, node: &str, error: &str) {
-        self.0.reject(ty.short());
+    fn rejected(&self, nack: &Nack<'_>) {
+        let ty = nack.ty.short();
+        self.0.reject(ty);
         tracing::warn!(
-            node,
-            r#type = ty.short(),
-            error,
-            "a proxy refused a response; what it had before serves on"
+            reason = nack.reason(),
+            resources = nack.resources(),
+            r#type = ty,
+            connection = nack.connection,
+            "a proxy refused a response; what it had before stays in force"
         );
     }
 

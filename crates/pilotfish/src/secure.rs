@@ -11,10 +11,10 @@ use files::{Files, State, Told};
 use pilotfish_admin::Metrics;
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;
+use pilotfish_identity::{Authenticated, Authenticator, Call, ServerCertificate, Tls};
 use pilotfish_kube::token_review::TokenReviewer;
 use pilotfish_model::World;
-use pilotfish_xds::server::tls::{ServerCertificate, Tls};
-use pilotfish_xds::server::{Authenticated, Authenticator, Call, Secure};
+use pilotfish_xds::TlsListenerConfig;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,23 +43,23 @@ pub(crate) fn open(
     webhooks: Option<&Webhooks>,
     shared: &Arc<Shared>,
     metrics: &Arc<Metrics>,
-) -> Result<Option<(Secure, Renewal)>> {
+) -> Result<Option<(TlsListenerConfig, Renewal)>> {
     let Some(secure) = &settings.secure else { return Ok(None) };
     let kept = match &secure.certificate {
         CertificateSource::Files { .. } => None,
         CertificateSource::Webhooks => {
             let webhooks = webhooks.context("--secure-xds-address: no webhooks that keep a certificate")?;
-            Some(ServerCertificate::kept(webhooks.certificates()))
+            Some(ServerCertificate::resolved_by(webhooks.certificates()))
         }
     };
     let files = Files::of(secure);
     let texts = files.read()?;
     let (certificate, authorities) = texts.material(kept.as_ref())?;
-    let tls = Arc::new(Tls::new(certificate, authorities)?);
+    let tls = Arc::new(Tls::new(certificate, authorities, pilotfish_xds::ALPN)?);
     let authenticators = authenticators(secure, settings, sources, shared);
     let state = State::new(texts);
     let renewal = Renewal { files, state, tls: tls.clone(), metrics: metrics.clone(), kept };
-    Ok(Some((Secure { address: secure.address, tls, authenticators }, renewal)))
+    Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators }, renewal)))
 }
 
 fn authenticators(

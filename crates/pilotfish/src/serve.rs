@@ -21,8 +21,7 @@ use pilotfish_kube::auto_registration::Registrations;
 use pilotfish_model::WorldWriter;
 use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistryTable};
 use pilotfish_translate::{Domain, Translator};
-use pilotfish_xds::server::{Secure, Server, ServerConfig};
-use pilotfish_xds::{Fanout, StreamLimits};
+use pilotfish_xds::{Fanout, Server, ServerConfig, StreamLimits, TlsListenerConfig};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ pub struct Bound {
     plane: Arc<Plane>,
     control: Control,
     sources: Sources,
-    xds: pilotfish_xds::server::Bound<Resources>,
+    xds: pilotfish_xds::Bound<Resources>,
     renewal: Option<Renewal>,
     admin: pilotfish_admin::Bound,
     metrics: Arc<Metrics>,
@@ -226,8 +225,8 @@ async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
 fn server(
     settings: &Settings,
     fanout: Arc<Fanout<Resources>>,
-    secure: Option<Secure>,
-) -> Result<pilotfish_xds::server::Bound<Resources>> {
+    secure: Option<TlsListenerConfig>,
+) -> Result<pilotfish_xds::Bound<Resources>> {
     let config = ServerConfig {
         max_message: settings.max_request_bytes,
         max_connections: settings.max_streams,

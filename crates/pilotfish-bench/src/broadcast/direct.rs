@@ -97,7 +97,7 @@ impl Stream {
                 continue;
             }
             self.quiet.polling.store(false, Ordering::SeqCst);
-            // Woken between the look and the line above.
+            // A wake-up may have come since the check above.
             if !self.quiet.again.load(Ordering::SeqCst) {
                 return Poll::Pending;
             }

@@ -212,7 +212,7 @@ impl Hub {
         }
         let first = !peer.asked.iter().any(|asked| asked == url);
         if !first && added.is_empty() && removed.is_empty() {
-            // An acknowledgement costs this look, and nothing that grows with the subscription.
+            // An ACK costs this look-up, and nothing that grows with the subscription.
             return None;
         }
         if first {

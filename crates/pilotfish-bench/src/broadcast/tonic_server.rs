@@ -63,7 +63,7 @@ fn respond(hub: Arc<Hub>, request: http::Request<Body>) -> http::Response<Body> 
     let (answers, queue) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
         if let Err(status) = exchange(&hub, requests, &answers).await {
-            // The stream may be gone already; then nobody is left to tell.
+            // It fails when the stream is gone already.
             drop(answers.send(Err(status)).await);
         }
     });

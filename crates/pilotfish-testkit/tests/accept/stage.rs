@@ -12,7 +12,7 @@ use pilotfish_proto::envoy::extensions::filters::network::wasm::v3::Wasm as Netw
 use pilotfish_proto::envoy::extensions::wasm::v3::{PluginConfig, plugin_config::Vm};
 use pilotfish_proto::{Any, ResourceType, any};
 use pilotfish_xds::{
-    ClientId, ConnectError, PeerInfo, Push, Recorder, Resource, ResourceSource, Snapshot, ViewId,
+    ClientId, ConnectError, Nack, PeerInfo, Push, Recorder, Resource, ResourceSource, Snapshot, ViewId,
 };
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,9 +231,9 @@ impl Recorder for Journal {
         *self.0.lock().open.entry(ty).or_default() -= 1;
     }
 
-    fn rejected(&self, ty: ResourceType, _: &str, error: &str) {
+    fn rejected(&self, nack: &Nack<'_>) {
         let mut notes = self.0.lock();
-        *notes.open.entry(ty).or_default() -= 1;
-        notes.refusals.push(Refusal { ty, error: error.to_owned() });
+        *notes.open.entry(nack.ty).or_default() -= 1;
+        notes.refusals.push(Refusal { ty: nack.ty, error: nack.error.to_owned() });
     }
 }

@@ -1,19 +1,20 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
 use super::Shared;
-use super::authentication::{CERTIFICATE, Call};
-use super::gate::Gate;
 use super::grpc::{self, Decoder};
-use super::others::{self, ADS};
-use super::secure::Client;
-use crate::fanout::Mark;
+use super::services::{self, ADS};
+use super::tls_listener::TlsClient;
+use super::waker::ConnectionWaker;
+use crate::mark::Mark;
+use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
-use crate::stream::{Protocol, Stream, StreamError};
+use crate::stream::{Stream, StreamError};
 use bytes::Bytes;
 use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream, SendStream};
 use http::{Method, Request};
 use parking_lot::Mutex;
+use pilotfish_identity::{CERTIFICATE, Call};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::future::Future;
@@ -25,8 +26,9 @@ use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
+use tonic::Code;
 
-/// Rounds without a pause for other tasks.
+/// Rounds of one poll, before other tasks have their turn.
 const ROUNDS: usize = 32;
 
 /// Why a connection ends early.
@@ -48,44 +50,45 @@ struct AdsStream<S: ResourceSource> {
     stream: Arc<Mutex<Stream<S>>>,
     mark: Arc<Mark>,
     opened: Instant,
-    /// A request came in, so there may be an answer.
-    asked: bool,
-    /// The client takes nothing more: since when, and what was sent last.
+    /// A request came in, so there may be a response.
+    requested: bool,
+    /// The client's window is full: since when, and the type that was sent last.
     blocked: Option<(Instant, ResourceType)>,
     last: ResourceType,
     deadline: Option<Instant>,
     started: bool,
 }
 
-/// A stream that a client asked for.
-struct Asked {
+/// A client's request for an ADS stream.
+struct StreamRequest {
     protocol: Protocol,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 }
 
-/// See the module.
+/// One connection's task: a future that ends with the connection.
 pub(super) struct Connection<S: ResourceSource, I> {
     shared: Arc<Shared<S>>,
     h2: H2<I, Bytes>,
     peer: PeerInfo,
-    /// On the secure listener: what is known of the client.
-    client: Option<Client>,
-    /// Streams of which nobody knows yet who wants them.
-    strangers: JoinSet<(Asked, Result<Vec<String>, StreamError>)>,
+    /// On the secure listener: what the handshake proved of the client.
+    client: Option<TlsClient>,
+    /// Streams whose clients are being authenticated.
+    pending_auth: JoinSet<(StreamRequest, Result<Vec<String>, StreamError>)>,
     streams: Slab<AdsStream<S>>,
-    /// Health and reflection.
-    others: JoinSet<()>,
+    /// Calls of the services beside ADS.
+    calls: JoinSet<()>,
     ping: Option<PingPong>,
     next_ping: Instant,
     ping_until: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     timer_at: Instant,
-    /// The timer knows whom to wake.
+    /// The timer was polled since it was set, so it wakes this task.
     timer_armed: bool,
     idle_since: Option<Instant>,
     draining: bool,
-    gate: Option<(Arc<Gate>, Waker)>,
+    /// Made by the first poll; the second is the first as the runtime's type.
+    waker: Option<(Arc<ConnectionWaker>, Waker)>,
     task: Option<usize>,
 }
 
@@ -94,7 +97,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         shared: Arc<Shared<S>>,
         mut h2: H2<I, Bytes>,
         peer: PeerInfo,
-        client: Option<Client>,
+        client: Option<TlsClient>,
     ) -> Self {
         let now = Instant::now();
         let next_ping = now + shared.config.keepalive_interval;
@@ -104,9 +107,9 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             h2,
             peer,
             client,
-            strangers: JoinSet::new(),
+            pending_auth: JoinSet::new(),
             streams: Slab::new(),
-            others: JoinSet::new(),
+            calls: JoinSet::new(),
             next_ping,
             ping_until: None,
             timer: Box::pin(tokio::time::sleep_until(next_ping.into())),
@@ -114,32 +117,32 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             timer_armed: false,
             idle_since: Some(now),
             draining: false,
-            gate: None,
+            waker: None,
             task: None,
         }
     }
 
-    fn rounds(&mut self, gate: &Gate, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    fn rounds(&mut self, waker: &ConnectionWaker, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         for _ in 0..ROUNDS {
-            gate.begin();
-            if let Poll::Ready(end) = self.round(gate, cx) {
+            waker.begin();
+            if let Poll::Ready(end) = self.round(waker, cx) {
                 return Poll::Ready(end);
             }
-            if !self.is_busy() && gate.end() {
+            if !self.is_busy() && waker.end() {
                 return Poll::Pending;
             }
         }
-        gate.pause();
+        waker.pause();
         Poll::Pending
     }
 
-    /// One round: what is to be sent is sent, then the socket is written and read, then requests are taken in.
-    fn round(&mut self, gate: &Gate, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    /// One round: responses are queued, then the socket is written and read, then requests are handled.
+    fn round(&mut self, waker: &ConnectionWaker, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let now = Instant::now();
         self.drain_if_asked();
         self.each_stream(|stream, shared| stream.push(shared, cx, now));
-        // What was sent woke the gate; the connection is polled next anyway. Marks are looked at again below.
-        gate.begin();
+        // Sending woke the connection, which is polled next anyway. Marks are read again below.
+        waker.begin();
         while let Poll::Ready(accepted) = self.h2.poll_accept(cx) {
             match accepted {
                 Some(Ok((request, respond))) => self.open(request, respond, cx, now),
@@ -147,8 +150,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 None => return Poll::Ready(Ok(())),
             }
         }
-        if !self.strangers.is_empty() {
-            self.meet_strangers(cx, now);
+        if !self.pending_auth.is_empty() {
+            self.admit_authenticated(cx, now);
         }
         self.each_stream(|stream, shared| {
             stream.receive(shared, now)?;
@@ -158,14 +161,14 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         Poll::Pending
     }
 
-    /// Whether some stream has something to do that no wake-up will tell of.
+    /// Whether some stream has something to do that no wake-up will come for.
     fn is_busy(&self) -> bool {
         self.streams
             .iter()
-            .any(|(_, stream)| stream.asked || (stream.mark.is_set() && stream.blocked.is_none()))
+            .any(|(_, stream)| stream.requested || (stream.mark.is_set() && stream.blocked.is_none()))
     }
 
-    /// Lets every stream do something; those that end are removed.
+    /// Calls `act` on every stream; those that end are removed.
     fn each_stream(&mut self, mut act: impl FnMut(&mut AdsStream<S>, &Shared<S>) -> Result<(), End>) {
         let shared = &self.shared;
         let before = self.streams.len();
@@ -198,25 +201,25 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return;
         }
         let Some(protocol) = protocol else { return self.open_other(request, respond) };
-        let asked = Asked { protocol, request, respond };
+        let opened = StreamRequest { protocol, request, respond };
         match &self.client {
-            None => self.admit(asked, Vec::new(), cx, now),
-            Some(Client { certificate: Ok(identities), .. }) => {
+            None => self.admit(opened, Vec::new(), cx, now),
+            Some(TlsClient { certificate: Ok(identities), .. }) => {
                 let identities = identities.clone();
                 self.shared.fanout.recorder.authenticated(CERTIFICATE);
-                self.admit(asked, identities, cx, now);
+                self.admit(opened, identities, cx, now);
             }
-            Some(Client { certificate: Err(why), authentication }) => {
-                let (why, authentication) = (why.clone(), authentication.clone());
+            Some(TlsClient { certificate: Err(reason), authentication }) => {
+                let (reason, authentication) = (reason.clone(), authentication.clone());
                 let recorder = self.shared.fanout.recorder.clone();
-                let call = Call::new(self.peer.address.clone(), metadata(&asked.request));
-                self.strangers.spawn(async move {
-                    let who = authentication.run(&why, &call).await;
-                    match &who {
+                let call = Call::new(self.peer.address.clone(), metadata(&opened.request));
+                self.pending_auth.spawn(async move {
+                    let result = authentication.run(&reason, &call).await;
+                    match &result {
                         Ok((name, _)) => recorder.authenticated(name),
-                        Err(error) => authentication.tell(&call.address, error),
+                        Err(error) => authentication.log_refusal(&call.address, error),
                     }
-                    (asked, who.map(|(_, identities)| identities))
+                    (opened, result.map(|(_, identities)| identities).map_err(StreamError::from))
                 });
             }
         }
@@ -224,31 +227,31 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
         self.shared.fanout.recorder.stream_error(refusal.code_name());
-        // The client may be gone already; then nobody wants to know.
+        // It fails when the client is gone, and then nobody waits for it.
         let _ = respond.send_response(grpc::refusal(refusal), true);
     }
 
-    /// Takes in those of whom it is known by now who they are.
-    fn meet_strangers(&mut self, cx: &mut Context<'_>, now: Instant) {
-        while let Poll::Ready(Some(met)) = self.strangers.poll_join_next(cx) {
-            match met {
-                Ok((asked, Ok(identities))) => self.admit(asked, identities, cx, now),
-                Ok((asked, Err(refusal))) => self.refuse(&refusal, asked.respond),
-                // Its stream is reset, as nobody holds it any more.
-                Err(error) if error.is_panic() => tracing::error!(%error, "an authenticator broke down"),
+    /// Opens or refuses the streams whose authentication is done.
+    fn admit_authenticated(&mut self, cx: &mut Context<'_>, now: Instant) {
+        while let Poll::Ready(Some(done)) = self.pending_auth.poll_join_next(cx) {
+            match done {
+                Ok((opened, Ok(identities))) => self.admit(opened, identities, cx, now),
+                Ok((opened, Err(refusal))) => self.refuse(&refusal, opened.respond),
+                // The request was dropped with the task, which resets its stream.
+                Err(error) if error.is_panic() => tracing::error!(%error, "an authenticator panicked"),
                 Err(_) => {}
             }
         }
     }
 
     /// Opens the stream of a client with these identities.
-    fn admit(&mut self, asked: Asked, identities: Vec<String>, cx: &Context<'_>, now: Instant) {
-        let Asked { protocol, request, mut respond } = asked;
+    fn admit(&mut self, opened: StreamRequest, identities: Vec<String>, cx: &Context<'_>, now: Instant) {
+        let StreamRequest { protocol, request, mut respond } = opened;
         let Ok(mut responses) = respond.send_response(grpc::head(), false) else { return };
-        // One byte of capacity is always asked for: without any, the client takes nothing more.
+        // One byte of capacity is always reserved, so that no capacity means that the client's window is full.
         responses.reserve_capacity(1);
         let mut metadata = metadata(&request);
-        // It has been looked at, or nobody needs it.
+        // Credentials are checked by now, or not needed: they are not kept.
         metadata.retain(|(name, _)| name != http::header::AUTHORIZATION.as_str());
         let peer = PeerInfo { metadata, identities, ..self.peer.clone() };
         let stream = self.shared.fanout.open(protocol, peer);
@@ -262,7 +265,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             stream,
             mark,
             opened: now,
-            asked: false,
+            requested: false,
             blocked: None,
             last: ResourceType::Cluster,
             deadline: None,
@@ -286,19 +289,19 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     }
 
     fn open_other(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
-        while self.others.try_join_next().is_some() {}
+        while self.calls.try_join_next().is_some() {}
         let path = request.uri().path().to_owned();
-        let Some(answer) = self.shared.others.answer(request) else {
+        let Some(answer) = self.shared.services.answer(request) else {
             let unknown = StreamError::Unimplemented(format!("no such method: {path}"));
             let _ = respond.send_response(grpc::refusal(&unknown), true);
             return;
         };
-        self.others.spawn(async move {
+        self.calls.spawn(async move {
             let (head, body) = answer.await.into_parts();
             let out = respond.send_response(http::Response::from_parts(head, ()), false);
-            // A client that hung up is told nothing.
+            // Both fail when the client is gone.
             if let Ok(out) = out {
-                let _ = others::send(body, out).await;
+                let _ = services::send(body, out).await;
             }
         });
     }
@@ -308,13 +311,13 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return;
         }
         self.draining = true;
-        self.others.abort_all();
-        self.strangers.abort_all();
+        self.calls.abort_all();
+        self.pending_auth.abort_all();
         self.each_stream(|_, _| Err(StreamError::Unavailable("the server is shutting down".into()).into()));
         self.h2.graceful_shutdown();
     }
 
-    /// Pings, timeouts and the timer for the next of them.
+    /// Sends keepalive pings, checks timeouts, and sets the timer for the next of them.
     fn watch_time(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), ConnectionError> {
         let config = &self.shared.config;
         if let (Some(ping), Some(until)) = (&mut self.ping, self.ping_until) {
@@ -334,7 +337,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
         let idle = self
             .idle_since
-            .filter(|_| self.others.is_empty() && self.strangers.is_empty())
+            .filter(|_| self.calls.is_empty() && self.pending_auth.is_empty())
             .map(|since| since + config.idle_timeout);
         if idle.is_some_and(|until| now >= until) {
             return Err(ConnectionError::Idle);
@@ -346,7 +349,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             .flat_map(|(_, stream)| [stream.deadline, (!stream.started).then(|| stream.opened + first)]);
         let next = streams.chain([Some(self.next_ping), self.ping_until, idle]).flatten().min();
         let next = next.unwrap_or(self.next_ping).max(now);
-        // The timer is only set anew when it would be late, or has fired.
+        // The timer is set only when it would be late or has fired: most changes of a deadline make it later.
         if next < self.timer_at || now >= self.timer_at {
             self.timer_at = next;
             self.timer.as_mut().reset(next.into());
@@ -365,15 +368,15 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Future for Connection
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let (gate, waker) = this.gate.take().unwrap_or_else(|| {
-            let gate = Gate::new(cx.waker().clone());
-            (Arc::clone(&gate), Waker::from(gate))
+        let (connection, waker) = this.waker.take().unwrap_or_else(|| {
+            let connection = ConnectionWaker::new(cx.waker().clone());
+            (Arc::clone(&connection), Waker::from(connection))
         });
         if this.task.is_none() {
             this.task = Some(this.shared.tasks.lock().insert(cx.waker().clone()));
         }
-        let end = this.rounds(&gate, &mut Context::from_waker(&waker));
-        this.gate = Some((gate, waker));
+        let end = this.rounds(&connection, &mut Context::from_waker(&waker));
+        this.waker = Some((connection, waker));
         end
     }
 }
@@ -388,11 +391,11 @@ impl<S: ResourceSource, I> Drop for Connection<S, I> {
 
 /// Why a stream ends.
 enum End {
-    /// The client said so.
+    /// The client closed its side.
     Client,
     /// The client or its connection is gone.
     Gone,
-    /// With that status.
+    /// The server ends it with that status.
     Status(StreamError),
 }
 
@@ -403,13 +406,13 @@ impl From<StreamError> for End {
 }
 
 impl<S: ResourceSource> AdsStream<S> {
-    /// Sends what there is to send and the client takes.
+    /// Sends responses as long as there are any and the client's window has room.
     fn push(&mut self, shared: &Shared<S>, cx: &mut Context<'_>, now: Instant) -> Result<(), End> {
         let due = self.deadline.is_some_and(|deadline| now >= deadline);
-        if !(self.asked || due || self.blocked.is_some() || self.mark.is_set()) {
+        if !(self.requested || due || self.blocked.is_some() || self.mark.is_set()) {
             return Ok(());
         }
-        self.asked = false;
+        self.requested = false;
         let mut stream = self.stream.lock();
         loop {
             if !has_room(&mut self.responses, cx)? {
@@ -434,7 +437,7 @@ impl<S: ResourceSource> AdsStream<S> {
         Ok(())
     }
 
-    /// Takes in the requests that have arrived. Data arrives only while the connection is polled, which is in the same
+    /// Handles the requests that have arrived. Data arrives only while the connection is polled, which happens in the same
     /// task, so no waker is needed.
     fn receive(&mut self, shared: &Shared<S>, now: Instant) -> Result<(), End> {
         while let Poll::Ready(data) = self.requests.poll_data(&mut Context::from_waker(Waker::noop())) {
@@ -448,7 +451,7 @@ impl<S: ResourceSource> AdsStream<S> {
             };
             self.decoder.push(data, shared.config.max_message, &mut each)?;
             self.started |= stream.id().is_some();
-            self.asked |= pending;
+            self.requested |= pending;
             self.deadline = stream.deadline();
         }
         if !self.started && now >= self.opened + shared.config.first_request_timeout {
@@ -460,7 +463,7 @@ impl<S: ResourceSource> AdsStream<S> {
     fn end(&mut self, shared: &Shared<S>, end: End) {
         let trailers = match end {
             End::Gone => return,
-            End::Client => grpc::status(0, ""),
+            End::Client => grpc::status(Code::Ok, ""),
             End::Status(error) => {
                 shared.fanout.recorder.stream_error(error.code_name());
                 let stream = self.stream.lock();
@@ -468,7 +471,7 @@ impl<S: ResourceSource> AdsStream<S> {
                 grpc::status(error.code(), &error.to_string())
             }
         };
-        // A client that hung up is told nothing.
+        // It fails when the client is gone.
         let _ = self.responses.send_trailers(trailers);
     }
 }
@@ -481,7 +484,7 @@ fn metadata(request: &Request<RecvStream>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Whether the client took enough of what it was sent to be sent more.
+/// Whether the client's window has room for more.
 fn has_room(responses: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Result<bool, End> {
     responses.reserve_capacity(1);
     while responses.capacity() == 0 {

@@ -3,7 +3,9 @@
 use crate::stream::StreamError;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use tonic::Code;
 
+/// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
 /// Cuts a request body into messages.
@@ -13,10 +15,10 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes in a chunk of the body and hands out the messages that are complete now.
+    /// Adds a chunk of the body and calls `each` with every message that is complete now.
     ///
     /// # Errors
-    /// When a message is longer than `limit` or compressed, or what `each` says.
+    /// When a message is longer than `limit` or compressed, or when `each` fails.
     pub(super) fn push(
         &mut self,
         mut chunk: Bytes,
@@ -64,7 +66,7 @@ fn complete(bytes: &[u8], limit: usize) -> Result<Option<usize>, StreamError> {
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// The head of an answer whose status comes later.
+/// The headers of a response whose status comes in its trailers.
 pub(super) fn head() -> Response<()> {
     let mut response = Response::new(());
     let headers = response.headers_mut();
@@ -73,7 +75,7 @@ pub(super) fn head() -> Response<()> {
     response
 }
 
-/// An answer that is a status and nothing else.
+/// A response that is a status and nothing else.
 pub(super) fn refusal(error: &StreamError) -> Response<()> {
     let mut response = Response::new(());
     *response.headers_mut() = status(error.code(), &error.to_string());
@@ -82,16 +84,16 @@ pub(super) fn refusal(error: &StreamError) -> Response<()> {
 }
 
 /// A status as trailers.
-pub(super) fn status(code: u8, message: &str) -> HeaderMap {
+pub(super) fn status(code: Code, message: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from(u16::from(code)));
+    headers.insert(HeaderName::from_static("grpc-status"), HeaderValue::from(i32::from(code)));
     if let Ok(message) = HeaderValue::from_str(&percent_encoded(message)) {
         headers.insert(HeaderName::from_static("grpc-message"), message);
     }
     headers
 }
 
-/// As gRPC wants its messages: printable ASCII except `%` stays.
+/// Encodes a `grpc-message`: printable ASCII except `%` stays.
 fn percent_encoded(text: &str) -> String {
     use std::fmt::Write;
     let mut encoded = String::with_capacity(text.len());
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn status_messages_survive_as_headers() {
-        let headers = status(3, "line\nä 100%");
+        let headers = status(Code::InvalidArgument, "line\nä 100%");
         assert_eq!(headers["grpc-status"], "3");
         assert_eq!(headers["grpc-message"], "line%0A%C3%A4 100%25");
     }

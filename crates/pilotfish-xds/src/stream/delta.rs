@@ -1,10 +1,11 @@
 //! Delta requests.
 
-use super::watch::{Asked, Watch};
+use super::watch::{Requested, Watch};
 use super::{Stream, StreamError};
-use crate::group::{Entries, GroupKey, InterestKey};
+use crate::entries::Entries;
+use crate::group::{GroupKey, SubscriptionKey};
+use crate::source::{Resource, ResourceSource};
 use crate::wire::{Request, unhex};
-use crate::{Resource, ResourceSource};
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
@@ -37,10 +38,10 @@ impl<S: ResourceSource> Stream<S> {
             subscribe.into_iter().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
         names.sort_unstable();
         names.dedup();
-        let mut interest = InterestKey::new(wildcard && !star(&unsubscribe));
-        names.iter().for_each(|name| interest.add(name));
-        self.check_limits(ty, interest.count, interest.bytes)?;
-        let key = GroupKey { ty, view: self.view(ty), interest };
+        let mut subscription = SubscriptionKey::new(wildcard && !star(&unsubscribe));
+        names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
+        self.check_limits(ty, subscription.count, subscription.bytes)?;
+        let key = GroupKey { ty, view: self.view(ty), subscription };
         let membership = self.fanout.subscribe(&self.mark, key, names.iter());
         let mut watch = Watch::new(membership);
         if ty == ResourceType::Cluster {
@@ -61,7 +62,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// Whether what the client says that it has may be left out.
+    /// Whether resources may be left out because the request lists them as known.
     ///
     /// A cluster that Envoy is just replacing waits for endpoints that Envoy has already, and it does not ask for them. It
     /// does hold back its request for clusters meanwhile. So only a client that has resumed its clusters on this stream is known to have
@@ -74,45 +75,46 @@ impl<S: ResourceSource> Stream<S> {
         let subscribe = request.names.read()?;
         let unsubscribe = request.unsubscribe.read()?;
         let Some(watch) = &self.watches[ty] else { return Ok(()) };
-        let mut interest = watch.membership.key.interest;
+        let mut subscription = watch.membership.key.subscription;
         let state = watch.membership.group.lock();
-        let mut asked: Vec<&str> =
+        let mut requested: Vec<&str> =
             subscribe.iter().copied().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        let added: Vec<&str> = asked.iter().copied().filter(|name| !state.names.contains(*name)).collect();
+        requested.sort_unstable();
+        requested.dedup();
+        let added: Vec<&str> =
+            requested.iter().copied().filter(|name| !state.names.contains(*name)).collect();
         let mut removed: Vec<&str> =
             unsubscribe.iter().copied().filter(|name| state.names.contains(*name)).collect();
         removed.sort_unstable();
         removed.dedup();
         drop(state);
-        added.iter().for_each(|name| interest.add(name));
-        removed.iter().for_each(|name| interest.remove(name));
-        let was_wildcard = interest.wildcard;
-        interest.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains(&"*");
-        self.check_limits(ty, interest.count, interest.bytes)?;
+        added.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
+        removed.iter().for_each(|name| subscription.remove(self.fanout.hasher, name));
+        let was_wildcard = subscription.wildcard;
+        subscription.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains(&"*");
+        self.check_limits(ty, subscription.count, subscription.bytes)?;
         self.dirty.add(ty);
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
-        if interest != watch.membership.key.interest {
+        if subscription != watch.membership.key.subscription {
             watch.membership =
-                self.fanout.resubscribe(&self.mark, &watch.membership, interest, &added, &removed);
+                self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
             watch.in_step = None;
         }
-        watch.forget(&removed, was_wildcard && !interest.wildcard);
-        // What is asked for is sent, also if the client had it: it may have dropped it in between.
-        if !asked.is_empty() || interest.wildcard != was_wildcard && interest.wildcard {
-            for name in &asked {
+        watch.forget(&removed, was_wildcard && !subscription.wildcard);
+        // What is requested is sent even if the client had it: it may have dropped it in between.
+        if !requested.is_empty() || subscription.wildcard != was_wildcard && subscription.wildcard {
+            for name in &requested {
                 watch.sent.remove(*name);
             }
             watch.in_step = None;
-            watch.asked.add(asked.iter().map(|name| Arc::from(*name)));
+            watch.requested.add(requested.iter().map(|name| Arc::from(*name)));
         }
         Ok(())
     }
 }
 
 impl Watch {
-    /// Takes over what the client says that it has.
+    /// Counts the resources as sent that the request lists as known.
     fn resume(&mut self, request: &Request<'_>) {
         let state = self.membership.group.lock();
         let version = |text: &str| unhex(text).unwrap_or(0);
@@ -139,13 +141,13 @@ impl Watch {
         let known: Entries = known.collect();
         drop(state);
         self.sent = known;
-        self.asked = Asked::All;
+        self.requested = Requested::All;
     }
 
-    /// Drops what the client gave up.
-    fn forget(&mut self, removed: &[&str], not_all_any_more: bool) {
+    /// Forgets resources that the client unsubscribed from.
+    fn forget(&mut self, removed: &[&str], wildcard_ended: bool) {
         let state = self.membership.group.lock();
-        if not_all_any_more {
+        if wildcard_ended {
             let gone: Vec<_> =
                 self.sent.keys().filter(|name| !state.names.contains(*name)).cloned().collect();
             gone.iter().for_each(|name| drop(self.sent.remove(name)));

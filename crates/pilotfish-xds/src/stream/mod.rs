@@ -4,18 +4,24 @@
 //! the stream's [`Mark`] was set, a message came in or [`Stream::deadline`] passed, and the connection can take more.
 
 mod delta;
+mod error;
 mod order;
 mod push;
 mod sotw;
 mod watch;
 
-use crate::fanout::{Fanout, Types};
-use crate::status::{ConnectionStatus, Rejection};
-use crate::wire::{Request, WireError, error_text};
-use crate::{ClientId, ConnectError, Mark, PeerInfo, ResourceSource, Snapshot, ViewId};
+use crate::fanout::Fanout;
+use crate::mark::{Mark, Types};
+use crate::nack::Nack;
+use crate::protocol::Protocol;
+use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
+use crate::status::{ConnectionStatus, Rejection, ReportStatus};
+use crate::wire::{Request, error_text};
 use bytes::Bytes;
 use enum_map::EnumMap;
+pub use error::StreamError;
 use order::Order;
+use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use prost::Message;
@@ -23,122 +29,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use watch::{Acknowledged, Watch};
 
-/// The two forms of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// `DeltaAggregatedResources`.
-    Delta,
-    /// `StreamAggregatedResources`: state of the world.
-    Sotw,
-}
-
-/// What one stream may ask for, and how long it is waited for.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamLimits {
-    /// Names subscribed to, all types together.
-    pub subscriptions: usize,
-    /// Bytes of those names.
-    pub subscription_bytes: usize,
-    /// How long listeners and routes wait for new clusters to be acknowledged and to have their endpoints.
-    pub warming: Duration,
-    /// How long removed clusters are kept for listeners and routes to be acknowledged.
-    pub draining: Duration,
-    /// How long a client that resumed may take to acknowledge its clusters before its endpoints are sent once more: Envoy
-    /// holds that ACK back while a cluster waits for endpoints.
-    pub resume_probe: Duration,
-}
-
-impl Default for StreamLimits {
-    fn default() -> Self {
-        Self {
-            subscriptions: 100_000,
-            subscription_bytes: 16 << 20,
-            warming: Duration::from_secs(5),
-            draining: Duration::from_secs(5),
-            resume_probe: Duration::from_secs(2),
-        }
-    }
-}
-
-/// The type of requests by which Istio's agent says how its workload is.
+/// The type of requests by which Istio's agent reports the health of its workload.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
-
-/// Why a stream ends. The text reaches the client.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StreamError {
-    /// A message or a node that cannot be understood.
-    #[error("{0}")]
-    InvalidArgument(String),
-    /// The client does not prove who it is, where it has to.
-    #[error("{0}")]
-    Unauthenticated(String),
-    /// The client may not be who it says it is.
-    #[error("{0}")]
-    PermissionDenied(String),
-    /// Something that the client names is not there yet.
-    #[error("{0}")]
-    FailedPrecondition(String),
-    /// A limit.
-    #[error("{0}")]
-    ResourceExhausted(String),
-    /// Not ready, or shutting down: to be tried again.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Something that this server does not do.
-    #[error("{0}")]
-    Unimplemented(String),
-    /// The client took too long.
-    #[error("{0}")]
-    DeadlineExceeded(String),
-}
-
-impl StreamError {
-    /// The gRPC status code.
-    #[must_use]
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::InvalidArgument(_) => 3,
-            Self::PermissionDenied(_) => 7,
-            Self::Unauthenticated(_) => 16,
-            Self::FailedPrecondition(_) => 9,
-            Self::ResourceExhausted(_) => 8,
-            Self::DeadlineExceeded(_) => 4,
-            Self::Unimplemented(_) => 12,
-            Self::Unavailable(_) => 14,
-        }
-    }
-
-    /// The name of the gRPC status code.
-    #[must_use]
-    pub fn code_name(&self) -> &'static str {
-        match self {
-            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
-            Self::PermissionDenied(_) => "PERMISSION_DENIED",
-            Self::Unauthenticated(_) => "UNAUTHENTICATED",
-            Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
-            Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
-            Self::DeadlineExceeded(_) => "DEADLINE_EXCEEDED",
-            Self::Unimplemented(_) => "UNIMPLEMENTED",
-            Self::Unavailable(_) => "UNAVAILABLE",
-        }
-    }
-}
-
-impl From<WireError> for StreamError {
-    fn from(error: WireError) -> Self {
-        Self::InvalidArgument(format!("malformed request: {error}"))
-    }
-}
-
-impl From<ConnectError> for StreamError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::InvalidArgument(text) => Self::InvalidArgument(text),
-            ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
-            ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
-        }
-    }
-}
 
 /// One framed response: the chunks go out one after the other.
 #[derive(Clone, Debug)]
@@ -151,7 +43,7 @@ pub struct Response {
     pub tail: Bytes,
 }
 
-/// What is known after the first request.
+/// The client, known from the first request on.
 struct Connected<C> {
     id: String,
     client: C,
@@ -162,7 +54,7 @@ struct Connected<C> {
     grpc: bool,
 }
 
-/// See the module.
+/// The state of one ADS stream.
 pub struct Stream<S: ResourceSource> {
     fanout: Arc<Fanout<S>>,
     slot: usize,
@@ -171,15 +63,28 @@ pub struct Stream<S: ResourceSource> {
     mark: Arc<Mark>,
     connected: Option<Connected<S::Client>>,
     watches: EnumMap<ResourceType, Option<Watch>>,
-    /// The types of which there may be something to send. The others are not even looked at.
+    /// The types of which there may be something to send; the others cost nothing.
     dirty: Types,
     order: Order,
     /// The first publication that is not sent completely yet.
     publishing: Option<Duration>,
 }
 
+impl<S: ResourceSource> Fanout<S> {
+    /// Opens a stream.
+    pub fn open(self: &Arc<Self>, protocol: Protocol, peer: PeerInfo) -> Arc<Mutex<Stream<S>>> {
+        self.enter(|slot| Arc::new(Mutex::new(Stream::new(Arc::clone(self), protocol, peer, slot))))
+    }
+}
+
+impl<S: ResourceSource> ReportStatus for Mutex<Stream<S>> {
+    fn report(&self) -> Option<ConnectionStatus> {
+        self.lock().status()
+    }
+}
+
 impl<S: ResourceSource> Stream<S> {
-    pub(crate) fn new(fanout: Arc<Fanout<S>>, protocol: Protocol, peer: PeerInfo, slot: usize) -> Self {
+    fn new(fanout: Arc<Fanout<S>>, protocol: Protocol, peer: PeerInfo, slot: usize) -> Self {
         Self {
             fanout,
             slot,
@@ -194,7 +99,7 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// The stream's mark.
+    /// Set by publications that concern the stream.
     pub fn mark(&self) -> &Arc<Mark> {
         &self.mark
     }
@@ -204,7 +109,7 @@ impl<S: ResourceSource> Stream<S> {
         self.connected.as_ref().map(|connected| connected.id.as_str())
     }
 
-    /// Takes in one request. Returns whether there may be something to send now; after most ACKs there is not.
+    /// Handles one request. Returns whether there may be something to send now; after most ACKs there is not.
     ///
     /// # Errors
     /// The stream has to end with that status.
@@ -238,7 +143,7 @@ impl<S: ResourceSource> Stream<S> {
         Ok(self.has_pending())
     }
 
-    /// An agent says how its workload is: an error detail says what is wrong.
+    /// Passes an agent's health report on: an error detail has the problem.
     fn report_health(&self, request: &Request<'_>) {
         let Some(connected) = &self.connected else { return };
         let problem = request.error.map(error_text);
@@ -269,8 +174,14 @@ impl<S: ResourceSource> Stream<S> {
         // Before the first view is looked up: a move that is published in between must not be missed.
         self.fanout.register(number, &self.mark);
         self.fanout.recorder.connected();
-        self.connected =
-            Some(Connected { id, client, number, node: Arc::new(node), at: SystemTime::now(), grpc });
+        self.connected = Some(Connected {
+            id,
+            client,
+            number,
+            node: Arc::new(node),
+            at: self.fanout.clock.wall_time(),
+            grpc,
+        });
         Ok(())
     }
 
@@ -302,7 +213,7 @@ impl<S: ResourceSource> Stream<S> {
         }
     }
 
-    /// Does what a nonce and an error detail ask for.
+    /// Handles a request's nonce and error detail: ACK, NACK or neither.
     fn acknowledge(&mut self, ty: ResourceType, request: &Request<'_>, now: Instant) -> Acknowledged {
         let Some(watch) = &mut self.watches[ty] else { return Acknowledged::Nothing };
         let recorder = &self.fanout.recorder;
@@ -310,11 +221,10 @@ impl<S: ResourceSource> Stream<S> {
         let count = outcome.count();
         if let Some(error) = request.error {
             let error = error_text(error);
-            let resources = watch.reject(outcome, &error, now);
+            let rejection = watch.reject(outcome, &error, now, self.fanout.clock.wall_time());
+            let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
+            recorder.rejected(&Nack::new(ty, connection, &rejection.names, &error));
             self.dirty.add(ty);
-            let (id, node) = self.connected.as_ref().map_or(("", ""), |c| (&c.id, &c.node.id));
-            recorder.rejected(ty, node, &error);
-            tracing::warn!(connection = id, ty = ty.short(), resources, error, "rejected");
         } else if let Some(response) = watch.in_flight.get(count.wrapping_sub(1)) {
             recorder.acknowledged(ty, now.saturating_duration_since(response.sent));
             watch.accept(count);
@@ -334,8 +244,8 @@ impl<S: ResourceSource> Stream<S> {
             self.watches.iter().filter(|(other, _)| *other != ty).filter_map(|(_, watch)| watch.as_ref());
         let (mut all, mut all_bytes) = (count, bytes);
         for watch in others {
-            all += watch.membership.key.interest.count;
-            all_bytes += watch.membership.key.interest.bytes;
+            all += watch.membership.key.subscription.count;
+            all_bytes += watch.membership.key.subscription.bytes;
         }
         if all > limits.subscriptions {
             let limit = limits.subscriptions;

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a stream waits for.
+/// What a stream waits for before it sends more.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// New clusters, for which listeners and routes wait.
@@ -21,11 +21,11 @@ pub(super) struct Order {
     pub(super) breaking: Option<Breaking>,
     /// A resumed client that may have a cluster waiting for endpoints.
     pub(super) probe: Option<Probe>,
-    /// The client gave the clusters that it has on this stream.
+    /// The client's first request for clusters listed those that it has.
     pub(super) resumed: bool,
     /// The probe was started: only the first response after a resume is one.
     pub(super) probed: bool,
-    /// Clusters (by the name of their endpoints) that were sent anew before the client asked for endpoints.
+    /// Clusters (by the name of their endpoints) that were sent again before the client subscribed to endpoints.
     pub(super) reannounced: BTreeSet<Arc<str>>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Warming {
     /// The response that announced the newest of them.
     pub(super) nonce: u64,
     pub(super) answered: bool,
-    /// The endpoints that were not asked for or not answered yet.
+    /// Endpoints that the client has not subscribed to or not acknowledged yet.
     pub(super) endpoints: BTreeSet<Arc<str>>,
     pub(super) until: Instant,
 }
@@ -43,9 +43,9 @@ pub(super) struct Warming {
 pub(super) struct Breaking {
     pub(super) since: Instant,
     pub(super) until: Instant,
-    /// The time is up: removals are not held any more.
+    /// The deadline has passed: removals are not held any more.
     pub(super) over: bool,
-    /// The clusters.
+    /// The removed clusters that are held.
     pub(super) clusters: BTreeSet<Arc<str>>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Probe {
 }
 
 impl Order {
-    /// Takes in that responses were accepted or refused.
+    /// Responses were acknowledged or refused.
     pub(super) fn answered<'a>(&mut self, ty: ResourceType, responses: impl Iterator<Item = &'a InFlight>) {
         match ty {
             ResourceType::Cluster => {
@@ -85,7 +85,7 @@ impl Order {
         }
     }
 
-    /// Lets go of what time has run out for. Returns whether a resumed client's endpoints are to be sent once more.
+    /// Ends what has reached its deadline. Returns whether a resumed client's endpoints are to be sent once more.
     ///
     /// Removals have their time after what they wait for went out: listeners and routes get `draining` from then on.
     pub(super) fn expire(&mut self, now: Instant, draining: Duration) -> bool {

@@ -1,24 +1,26 @@
-//! What a stream sends next.
+//! Choosing what a stream sends next.
 
 use super::order::{Breaking, Probe, Warming};
-use super::watch::Asked;
-use super::{Protocol, Response, Stream};
-use crate::body::{Body, Contents, next_nonce};
-use crate::group::{Entries, From, GroupState, set_version};
+use super::watch::Requested;
+use super::{Response, Stream};
+use crate::entries::{Entries, set_version};
+use crate::group::{Baseline, GroupState};
+use crate::protocol::Protocol;
 use crate::recorder::Push;
+use crate::response::{Contents, EncodedResponse};
+use crate::source::{Resource, ResourceSource};
 use crate::wire::eds_name;
-use crate::{Resource, ResourceSource};
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is to be sent of a type.
+/// The next response of a type.
 struct Plan {
     contents: Arc<Contents>,
-    /// An encoded form that others share.
-    body: Option<Arc<Body>>,
+    /// The encoded form where other streams share it.
+    response: Option<Arc<EncodedResponse>>,
     /// Something has to wait, so the client will not have everything.
     held: bool,
 }
@@ -75,7 +77,7 @@ impl<S: ResourceSource> Stream<S> {
             self.dirty.remove(ty);
             return None;
         };
-        let answer = watch.asked.is_some();
+        let answer = watch.requested.is_some();
         if !answer && watch.in_step == Some(watch.membership.group.seq()) {
             self.dirty.remove(ty);
             return None;
@@ -87,24 +89,13 @@ impl<S: ResourceSource> Stream<S> {
         let settled = ty != ResourceType::Cluster || self.settled();
         let mut state = group.lock();
         let plan = self.plan(ty, &mut state, settled, now)?;
-        let said = if self.whole(ty) || self.protocol == Protocol::Delta {
+        let differs = if self.whole(ty) || self.protocol == Protocol::Delta {
             !plan.contents.is_empty()
         } else {
             !plan.contents.upserts.is_empty()
         };
+        let response = if differs || answer { self.encode(ty, &plan, &mut state) } else { None };
         let watch = self.watches[ty].as_mut()?;
-        let body = if said || answer {
-            Some(Self::encode(
-                ty,
-                watch,
-                &plan,
-                &mut state,
-                self.protocol,
-                self.connected.as_ref().is_some_and(|c| c.grpc),
-            ))
-        } else {
-            None
-        };
         let before = if plan.held {
             let mut after = watch.sent.clone();
             plan.contents.apply(&mut after);
@@ -116,8 +107,8 @@ impl<S: ResourceSource> Stream<S> {
             std::mem::replace(&mut watch.sent, state.entries.clone())
         };
         drop(state);
-        let body = body?;
-        Some(self.respond(ty, &body, &plan.contents, &before, now))
+        let response = response?;
+        Some(self.respond(ty, &response, &plan.contents, &before, now))
     }
 
     /// Whether a type is sent as a whole or not at all.
@@ -138,18 +129,18 @@ impl<S: ResourceSource> Stream<S> {
         let keeps = self.order.breaking.as_ref().is_some_and(|breaking| !breaking.clusters.is_empty());
         let filtered = ty == ResourceType::ExtensionConfig || (ty == ResourceType::Endpoint && keeps);
         if self.protocol == Protocol::Delta && !filtered {
-            let start = match (&watch.asked, watch.in_step) {
-                (Asked::All, _) if watch.sent.is_empty() => Some(From::DeltaAll),
-                (Asked::Nothing, Some(seq)) => Some(From::Delta(seq)),
+            let start = match (&watch.requested, watch.in_step) {
+                (Requested::All, _) if watch.sent.is_empty() => Some(Baseline::DeltaAll),
+                (Requested::Nothing, Some(seq)) => Some(Baseline::Delta(seq)),
                 _ => None,
             };
             if let Some(start) = start {
-                let body = state.body(ty, start, &watch.sent);
-                let breaks = ty == ResourceType::Cluster && !body.contents.removed.is_empty();
-                if !breaks || start == From::DeltaAll {
+                let response = state.response(ty, start, &watch.sent, &self.fanout.nonces);
+                let breaks = ty == ResourceType::Cluster && !response.contents.removed.is_empty();
+                if !breaks || start == Baseline::DeltaAll {
                     return Some(Plan {
-                        contents: Arc::clone(&body.contents),
-                        body: Some(body),
+                        contents: Arc::clone(&response.contents),
+                        response: Some(response),
                         held: false,
                     });
                 }
@@ -171,7 +162,7 @@ impl<S: ResourceSource> Stream<S> {
             ResourceType::ExtensionConfig => contents.removed.clear(),
             _ => {}
         }
-        Some(Plan { contents: Arc::new(contents), body: None, held })
+        Some(Plan { contents: Arc::new(contents), response: None, held })
     }
 
     /// Takes removed clusters out of a response while listeners or routes may refer to them.
@@ -195,7 +186,7 @@ impl<S: ResourceSource> Stream<S> {
         true
     }
 
-    /// Whether listeners and routes are as they shall be, and the client said so.
+    /// Whether the client has acknowledged the newest listeners and routes.
     fn settled(&mut self) -> bool {
         let since = self.order.breaking.as_ref().map(|breaking| breaking.since);
         [ResourceType::Listener, ResourceType::Route].into_iter().all(|ty| {
@@ -205,7 +196,7 @@ impl<S: ResourceSource> Stream<S> {
                 (Some((at, _)), Some(since)) => *at >= since,
                 _ => false,
             };
-            if watch.asked.is_some() || !watch.in_flight.is_empty() || refused {
+            if watch.requested.is_some() || !watch.in_flight.is_empty() || refused {
                 return false;
             }
             let group = Arc::clone(&watch.membership.group);
@@ -223,63 +214,62 @@ impl<S: ResourceSource> Stream<S> {
         })
     }
 
-    fn encode(
-        ty: ResourceType,
-        watch: &super::watch::Watch,
-        plan: &Plan,
-        state: &mut GroupState,
-        protocol: Protocol,
-        grpc: bool,
-    ) -> Arc<Body> {
-        if let Some(body) = &plan.body {
-            return Arc::clone(body);
+    /// The encoded form of a plan, shared with other streams where their plan is the same.
+    fn encode(&self, ty: ResourceType, plan: &Plan, state: &mut GroupState) -> Option<Arc<EncodedResponse>> {
+        if let Some(response) = &plan.response {
+            return Some(Arc::clone(response));
         }
-        if protocol == Protocol::Delta {
-            return Arc::new(Body::delta(
-                ty,
-                state.version,
-                with_absent(ty, &plan.contents, &watch.asked, state),
-            ));
+        let watch = self.watches[ty].as_ref()?;
+        let nonces = &self.fanout.nonces;
+        if self.protocol == Protocol::Delta {
+            let contents = with_absent(ty, &plan.contents, &watch.requested, state);
+            return Some(Arc::new(EncodedResponse::delta(ty, state.version, contents, nonces.next())));
         }
-        if is_whole(ty, grpc) {
+        if self.whole(ty) {
             if !plan.held {
-                return state.body(ty, From::SotwAll, &watch.sent);
+                return Some(state.response(ty, Baseline::SotwAll, &watch.sent, nonces));
             }
             let mut all = watch.sent.clone();
             plan.contents.apply(&mut all);
-            return Arc::new(Body::sotw(ty, set_version(&all), Contents::difference(&Entries::new(), &all)));
+            let contents = Contents::difference(&Entries::new(), &all);
+            return Some(Arc::new(EncodedResponse::sotw(ty, set_version(&all), contents, nonces.next())));
         }
-        match (&watch.asked, watch.in_step) {
-            (Asked::All, _) if watch.sent.is_empty() && !plan.held => {
-                state.body(ty, From::SotwAll, &watch.sent)
+        let baseline = match (&watch.requested, watch.in_step) {
+            (Requested::All, _) if watch.sent.is_empty() && !plan.held => Some(Baseline::SotwAll),
+            (Requested::Nothing, Some(seq)) if !plan.held => Some(Baseline::Sotw(seq)),
+            _ => None,
+        };
+        Some(match baseline {
+            Some(baseline) => state.response(ty, baseline, &watch.sent, nonces),
+            None => {
+                let contents = Contents::clone(&plan.contents);
+                Arc::new(EncodedResponse::sotw(ty, state.version, contents, nonces.next()))
             }
-            (Asked::Nothing, Some(seq)) if !plan.held => state.body(ty, From::Sotw(seq), &watch.sent),
-            _ => Arc::new(Body::sotw(ty, state.version, Contents::clone(&plan.contents))),
-        }
+        })
     }
 
     fn respond(
         &mut self,
         ty: ResourceType,
-        body: &Arc<Body>,
+        response: &Arc<EncodedResponse>,
         changed: &Arc<Contents>,
         before: &Entries,
         now: Instant,
     ) -> Response {
         let push = Push {
             ty,
-            bytes: body.frame.len(),
-            resources: body.contents.upserts.len(),
-            removed: body.contents.removed.len(),
+            bytes: response.frame.len(),
+            resources: response.contents.upserts.len(),
+            removed: response.contents.removed.len(),
         };
-        let mut nonce = body.nonce;
-        let (mut head, mut tail) = (body.frame.whole(), Bytes::new());
+        let mut nonce = response.nonce;
+        let (mut head, mut tail) = (response.frame.whole(), Bytes::new());
         if let Some(watch) = &mut self.watches[ty] {
             if watch.knows_nonce(nonce) {
-                nonce = next_nonce();
-                (head, tail) = body.frame.with_nonce(nonce);
+                nonce = self.fanout.nonces.next();
+                (head, tail) = response.frame.with_nonce(nonce);
             }
-            watch.sent_response(nonce, changed, body, now);
+            watch.sent_response(nonce, changed, response, now, self.fanout.clock.wall_time());
         }
         self.fanout.recorder.pushed(push);
         if ty == ResourceType::Cluster {
@@ -350,15 +340,15 @@ fn is_whole(ty: ResourceType, grpc: bool) -> bool {
     ty.is_wildcard() || grpc
 }
 
-/// The contents with those of the asked names that do not exist.
-fn with_absent(ty: ResourceType, contents: &Contents, asked: &Asked, state: &GroupState) -> Contents {
+/// The contents with those of the requested names that do not exist.
+fn with_absent(ty: ResourceType, contents: &Contents, requested: &Requested, state: &GroupState) -> Contents {
     let mut contents = contents.clone();
-    let absent: Vec<Arc<str>> = match asked {
-        Asked::Nothing => return contents,
+    let absent: Vec<Arc<str>> = match requested {
+        Requested::Nothing => return contents,
         // Envoy takes the removal of a filter's configuration for an error.
         _ if ty == ResourceType::ExtensionConfig => return contents,
-        Asked::All => state.absent(),
-        Asked::Names(names) => {
+        Requested::All => state.absent(),
+        Requested::Names(names) => {
             names.iter().filter(|name| !state.entries.contains_key(*name)).cloned().collect()
         }
     };

@@ -1,9 +1,9 @@
 //! State-of-the-world requests.
 
-use super::watch::{Acknowledged, Asked, Watch};
+use super::watch::{Acknowledged, Requested, Watch};
 use super::{Stream, StreamError};
-use crate::ResourceSource;
-use crate::group::{GroupKey, InterestKey};
+use crate::group::{GroupKey, NameHasher, SubscriptionKey};
+use crate::source::ResourceSource;
 use crate::wire::Request;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
@@ -32,19 +32,19 @@ impl<S: ResourceSource> Stream<S> {
         }
         match self.acknowledge(ty, request, now) {
             Acknowledged::Current(_) | Acknowledged::Again => self.change_sotw(ty, request),
-            // What it says about names is older than what the client is about to say.
+            // The request answers an older response; one for the last, with newer names, is on its way.
             _ => Ok(()),
         }
     }
 
     fn first_sotw(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
         let named = self.watches[ty].as_ref().is_some_and(|watch| watch.named);
-        let (interest, names) = sotw_interest(ty, request, named)?;
-        self.check_limits(ty, interest.count, interest.bytes)?;
+        let (subscription, names) = sotw_subscription(ty, request, named, self.fanout.hasher)?;
+        self.check_limits(ty, subscription.count, subscription.bytes)?;
         if let Some(old) = self.watches[ty].take() {
             self.fanout.leave(&old.membership);
         }
-        let key = GroupKey { ty, view: self.view(ty), interest };
+        let key = GroupKey { ty, view: self.view(ty), subscription };
         let mut watch = Watch::new(self.fanout.subscribe(&self.mark, key, names.iter()));
         watch.fingerprint = request.names.fingerprint();
         watch.named = named || !names.is_empty();
@@ -62,19 +62,19 @@ impl<S: ResourceSource> Stream<S> {
         if std::mem::take(&mut watch.always_respond) {
             watch.sent.clear();
             watch.in_step = None;
-            watch.asked = Asked::All;
+            watch.requested = Requested::All;
             self.dirty.add(ty);
         }
         let fingerprint = request.names.fingerprint();
         if fingerprint == watch.fingerprint {
             return Ok(());
         }
-        let (interest, names) = sotw_interest(ty, request, watch.named)?;
-        self.check_limits(ty, interest.count, interest.bytes)?;
+        let (subscription, names) = sotw_subscription(ty, request, watch.named, self.fanout.hasher)?;
+        self.check_limits(ty, subscription.count, subscription.bytes)?;
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.fingerprint = fingerprint;
         watch.named |= !names.is_empty();
-        if interest == watch.membership.key.interest {
+        if subscription == watch.membership.key.subscription {
             return Ok(());
         }
         self.dirty.add(ty);
@@ -83,25 +83,27 @@ impl<S: ResourceSource> Stream<S> {
         let removed: Vec<Arc<str>> =
             old.iter().filter(|name| names.binary_search(&&***name).is_err()).cloned().collect();
         let removed: Vec<&str> = removed.iter().map(|name| &**name).collect();
-        watch.membership = self.fanout.resubscribe(&self.mark, &watch.membership, interest, &added, &removed);
+        watch.membership =
+            self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
         watch.in_step = None;
-        if !interest.wildcard {
+        if !subscription.wildcard {
             removed.iter().for_each(|name| drop(watch.sent.remove(*name)));
         }
-        // A type that is sent as a whole tells by what is in it what is gone: every change is answered.
+        // What a response of all resources lacks is gone, so for such types every change is answered.
         if !added.is_empty() || ty.is_wildcard() {
-            watch.asked.add(added.iter().map(|name| Arc::from(*name)));
+            watch.requested.add(added.iter().map(|name| Arc::from(*name)));
         }
         Ok(())
     }
 }
 
 /// The subscription of a request, and its names in order.
-fn sotw_interest<'a>(
+fn sotw_subscription<'a>(
     ty: ResourceType,
     request: &Request<'a>,
     named: bool,
-) -> Result<(InterestKey, Vec<&'a str>), StreamError> {
+    hasher: NameHasher,
+) -> Result<(SubscriptionKey, Vec<&'a str>), StreamError> {
     let mut names = request.names.read()?;
     names.sort_unstable();
     names.dedup();
@@ -109,7 +111,7 @@ fn sotw_interest<'a>(
     names.retain(|name| *name != "*");
     // No names at all mean everything, unless the client once gave some.
     let wildcard = star || (names.is_empty() && ty.is_wildcard() && !named);
-    let mut interest = InterestKey::new(wildcard);
-    names.iter().for_each(|name| interest.add(name));
-    Ok((interest, names))
+    let mut subscription = SubscriptionKey::new(wildcard);
+    names.iter().for_each(|name| subscription.add(hasher, name));
+    Ok((subscription, names))
 }

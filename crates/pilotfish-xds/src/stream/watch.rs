@@ -1,9 +1,9 @@
-//! One type of one stream: what it subscribes to, what it was sent and what it said to that.
+//! One type of one stream: its subscription, what was sent, and what was acknowledged or refused.
 
-use crate::body::{Body, Contents};
-use crate::fanout::Membership;
-use crate::group::Entries;
+use crate::entries::Entries;
+use crate::response::{Contents, EncodedResponse};
 use crate::status::{Names, Rejection, TypeStatus};
+use crate::topology::Membership;
 use crate::wire::{hex, unhex};
 use pilotfish_proto::ResourceType;
 use std::collections::VecDeque;
@@ -14,10 +14,10 @@ use std::time::{Instant, SystemTime};
 /// a later refusal.
 const IN_FLIGHT: usize = 16;
 
-/// What was asked and has to be answered, even with nothing.
+/// Names that have to be answered, even if there is nothing to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// Nothing is to be answered.
+pub(super) enum Requested {
+    /// No answer is due.
     #[default]
     Nothing,
     /// Those names.
@@ -26,7 +26,7 @@ pub(super) enum Asked {
     All,
 }
 
-impl Asked {
+impl Requested {
     pub(super) fn is_some(&self) -> bool {
         *self != Self::Nothing
     }
@@ -40,15 +40,15 @@ impl Asked {
     }
 }
 
-/// A response without an answer yet.
+/// A response that is neither acknowledged nor refused yet.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) nonce: u64,
     pub(super) sent: Instant,
-    /// What changed by it.
+    /// What it changed for the client.
     pub(super) contents: Arc<Contents>,
-    /// A long body lives as long as some stream waits for its ACK, so that late-comers share it.
-    _body: Arc<Body>,
+    /// A long response lives as long as some stream waits for its ACK, so that late-comers share it.
+    _response: Arc<EncodedResponse>,
     /// A second attempt at what was refused together with something else.
     pub(super) retry: bool,
 }
@@ -59,7 +59,7 @@ pub(super) struct InFlight {
 pub(super) enum Acknowledged {
     /// The request has no nonce, or nothing was sent.
     Nothing,
-    /// The last response.
+    /// The request answers the last response.
     Current(usize),
     /// An earlier response, after which another one was sent.
     Older(usize),
@@ -79,16 +79,16 @@ impl Acknowledged {
     }
 }
 
-/// See the module.
+/// A stream's subscription to one type.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) membership: Membership,
-    /// What the client was sent and not told to remove. After a refusal too: the same content is not sent again.
+    /// Resources that were sent and not removed since. They stay after a refusal: the same content is not sent again.
     pub(super) sent: Entries,
     /// The state of the group that `sent` is equal to.
     pub(super) in_step: Option<u64>,
-    pub(super) asked: Asked,
-    /// State of the world: the next request with the last nonce is answered as a whole, whatever it looks like.
+    pub(super) requested: Requested,
+    /// State of the world: the next request with the last nonce is answered with all resources, even if it looks like an ACK.
     pub(super) always_respond: bool,
     /// State of the world: fingerprint of the last request's names.
     pub(super) fingerprint: u64,
@@ -109,7 +109,7 @@ impl Watch {
             membership,
             sent: Entries::new(),
             in_step: None,
-            asked: Asked::All,
+            requested: Requested::All,
             always_respond: false,
             fingerprint: 0,
             named: false,
@@ -131,18 +131,19 @@ impl Watch {
         &mut self,
         nonce: u64,
         contents: &Arc<Contents>,
-        body: &Arc<Body>,
+        response: &Arc<EncodedResponse>,
         now: Instant,
+        wall_time: SystemTime,
     ) {
         if self.in_flight.len() == IN_FLIGHT {
             self.in_flight.pop_front();
         }
         let retry = std::mem::take(&mut self.retry);
-        let (contents, body) = (Arc::clone(contents), Arc::clone(body));
-        self.in_flight.push_back(InFlight { nonce, sent: now, contents, _body: body, retry });
+        let (contents, response) = (Arc::clone(contents), Arc::clone(response));
+        self.in_flight.push_back(InFlight { nonce, sent: now, contents, _response: response, retry });
         self.last_sent = Some(nonce);
-        self.sent_at = Some(SystemTime::now());
-        self.asked = Asked::Nothing;
+        self.sent_at = Some(wall_time);
+        self.requested = Requested::Nothing;
     }
 
     /// Finds the response that a nonce answers.
@@ -168,11 +169,17 @@ impl Watch {
         }
     }
 
-    /// Remembers a refusal; returns how many resources were in the refused response.
+    /// Remembers a refusal.
     ///
     /// Nothing is sent again, with one exception: Envoy stops at the first bad resource of a response. What came with the one that it names is
     /// sent a second time without it, once.
-    pub(super) fn reject(&mut self, outcome: Acknowledged, error: &str, now: Instant) -> usize {
+    pub(super) fn reject(
+        &mut self,
+        outcome: Acknowledged,
+        error: &str,
+        now: Instant,
+        wall_time: SystemTime,
+    ) -> &Rejection {
         let refused = self.in_flight.get(outcome.count().wrapping_sub(1));
         let upserts = refused.map(|response| &response.contents.upserts[..]).unwrap_or_default();
         let names: Vec<_> = upserts.iter().map(|resource| Arc::clone(&resource.name)).collect();
@@ -193,9 +200,8 @@ impl Watch {
                 }
             }
         }
-        let count = names.len();
-        self.rejection = Some((now, Rejection { error: error.to_owned(), names, at: SystemTime::now() }));
-        count
+        let rejection = Rejection { error: error.to_owned(), names, at: wall_time };
+        &self.rejection.insert((now, rejection)).1
     }
 
     pub(super) fn status(&self) -> TypeStatus {

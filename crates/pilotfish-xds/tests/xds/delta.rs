@@ -3,7 +3,7 @@
 use crate::support::{Got, Peer, fanout, fanout_with};
 use pilotfish_proto::ResourceType::{Cluster, Endpoint, ExtensionConfig, Listener, NameTable, Route, Secret};
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use pilotfish_xds::{ClientId, Fanout, Names, NoRecorder, Recorder, StreamError, StreamLimits};
+use pilotfish_xds::{ClientId, Fanout, Nack, Names, NoRecorder, Recorder, StreamError, StreamLimits};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -151,8 +151,9 @@ struct Count {
 }
 
 impl Recorder for Count {
-    fn rejected(&self, _: pilotfish_proto::ResourceType, node: &str, error: &str) {
-        assert!(node.starts_with("sidecar~") && !error.is_empty());
+    fn rejected(&self, nack: &Nack<'_>) {
+        assert!(nack.connection.starts_with("sidecar~"));
+        assert_eq!((nack.resources().as_str(), nack.reason().as_str()), ("bad", "unknown filter"));
         self.rejected.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -468,7 +469,7 @@ fn health_before_the_first_request_and_unknown_types_are_passed_over() {
 }
 
 #[test]
-fn connections_tell_what_debug_pages_show() {
+fn connections_have_what_debug_pages_show() {
     let fanout = fanout();
     let mut peer = Peer::delta(&fanout);
     peer.ask(Cluster, &[]);

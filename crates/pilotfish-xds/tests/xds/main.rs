@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod delta;
+mod environment;
 mod order;
 mod properties;
 mod secure;

@@ -193,7 +193,7 @@ impl Model {
     fn finish(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..8 {
             while self.poll(false, true)? {}
-            // State of the world: what was asked for with an old nonce is said again.
+            // State of the world: what was requested with an old nonce is requested again.
             if !self.is_delta() {
                 for ty in [Endpoint, Route] {
                     self.ask(ty, &[], true);

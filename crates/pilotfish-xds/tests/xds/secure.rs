@@ -4,12 +4,11 @@ use crate::support::Memory;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::HeaderMap;
+use pilotfish_identity::{Authenticated, Authenticator, Authorities, Call, Pem, ServerCertificate, Tls};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use pilotfish_xds::server::tls::{Authorities, Pem, ServerCertificate, Tls};
-use pilotfish_xds::server::{Authenticated, Authenticator, Call, Secure};
-use pilotfish_xds::{Fanout, Server, ServerConfig};
+use pilotfish_xds::{ALPN, Fanout, Server, ServerConfig, TlsListenerConfig};
 use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -76,9 +75,9 @@ fn start(config: ServerConfig) -> Running {
     let certificate =
         ServerCertificate::from_pem(pem("chain", chain.as_bytes()), pem("key", key.as_bytes())).unwrap();
     let authorities = Authorities::from_pem(&[pem("roots", roots.as_bytes())]).unwrap();
-    let tls = Arc::new(Tls::new(certificate, authorities).unwrap());
+    let tls = Arc::new(Tls::new(certificate, authorities, ALPN).unwrap());
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    let secure = Secure { address: any, tls, authenticators: vec![Arc::new(Passwords)] };
+    let secure = TlsListenerConfig { address: any, tls, authenticators: vec![Arc::new(Passwords)] };
     let fanout = crate::support::fanout();
     let bound = Server::new(Arc::clone(&fanout), config).with_secure(Some(secure)).bind(any).unwrap();
     let (address, secure) = (bound.local_addr(), bound.secure_addr().unwrap());
@@ -157,7 +156,7 @@ fn status(headers: &HeaderMap) -> (&str, &str) {
 }
 
 #[tokio::test]
-async fn a_certificate_or_else_an_authenticator_says_who_a_client_is() {
+async fn a_client_is_identified_by_its_certificate_or_else_by_an_authenticator() {
     let server = start(ServerConfig::default());
     let identities =
         || server.fanout.connections().iter().map(|c| c.peer.identities.clone()).collect::<Vec<_>>();
@@ -174,8 +173,8 @@ async fn a_certificate_or_else_an_authenticator_says_who_a_client_is() {
 
     let none = "the client proves no identity: certificate: none was presented; password: there is none";
     assert_eq!(status(&ask(&plain, None).await), ("16", none));
-    let (code, told) = (ask(&plain, Some("x")).await, "password: it is wrong");
-    assert!(status(&code).1.ends_with(told), "{code:?}");
+    let (code, reason) = (ask(&plain, Some("x")).await, "password: it is wrong");
+    assert!(status(&code).1.ends_with(reason), "{code:?}");
     let nameless = server.client(Some("https://web.test")).await;
     let refused = ask(&nameless, None).await;
     assert!(status(&refused).1.contains("certificate: it has no SPIFFE identity"), "{refused:?}");
@@ -193,7 +192,7 @@ async fn an_authenticator_that_is_silent_costs_one_stream_its_time() {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_nobody_who_is_unknown() {
+async fn a_shutdown_does_not_wait_for_pending_authentication() {
     let server = start(ServerConfig::default());
     let client = server.client(None).await;
     let waiting = tokio::spawn(async move {
@@ -214,7 +213,7 @@ async fn a_shutdown_waits_for_nobody_who_is_unknown() {
 }
 
 #[tokio::test]
-async fn clients_that_say_nothing_keep_nobody_waiting() {
+async fn clients_that_send_nothing_keep_nobody_waiting() {
     let server = start(ServerConfig {
         max_handshakes: 1,
         handshake_timeout: Duration::from_secs(15),

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -142,7 +142,7 @@ impl Call {
 }
 
 #[tokio::test]
-async fn a_client_subscribes_and_hears_of_changes() {
+async fn a_client_subscribes_and_is_sent_changes() {
     let server = start(ServerConfig::default());
     server.fanout.source().set(0, Cluster, "a", "1");
     let client = connect(server.address, 65_535).await;
@@ -275,19 +275,44 @@ async fn a_shutdown_ends_streams_with_a_status_and_then_the_server() {
 
 #[tokio::test]
 async fn a_client_that_stays_is_cut_off_after_the_deadline() {
-    let server = start(ServerConfig { drain_timeout: Duration::from_millis(50), ..ServerConfig::default() });
+    let drain_timeout = Duration::from_millis(200);
+    let server = start(ServerConfig { drain_timeout, ..ServerConfig::default() });
     let mut idle = tokio::net::TcpStream::connect(server.address).await.unwrap();
     idle.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let mut first = [0; 9];
     soon(idle.read_exact(&mut first)).await.unwrap();
+    let mut settings = vec![0; usize::from(u16::from_be_bytes([first[1], first[2]]))];
+    soon(idle.read_exact(&mut settings)).await.unwrap();
+    let stopped = Instant::now();
     server.stop.send(()).unwrap();
+    // The client reads on and answers nothing. A reset is an end as well as a close.
+    let reading = tokio::spawn(async move {
+        let mut rest = Vec::new();
+        let _ = idle.read_to_end(&mut rest).await;
+        (rest, stopped.elapsed())
+    });
     soon(server.task).await.unwrap();
-    let mut rest = Vec::new();
-    let _ = soon(idle.read_to_end(&mut rest)).await;
+    let (rest, waited) = soon(reading).await.unwrap();
+    assert!(has_goaway(&rest), "the client is asked to leave first: {rest:?}");
+    assert!(waited >= drain_timeout, "it was cut off after {waited:?}");
+    // Without the deadline, keepalive would end the connection after 40 s.
+    assert!(waited < Duration::from_secs(15), "it was cut off after {waited:?}");
+}
+
+/// Whether one of these HTTP/2 frames is a GOAWAY.
+fn has_goaway(mut frames: &[u8]) -> bool {
+    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
+        if *kind == 7 {
+            return true;
+        }
+        let len = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        frames = rest.get(len..).unwrap_or_default();
+    }
+    false
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_is_ended() {
+async fn a_stream_without_a_request_ends_with_deadline_exceeded() {
     let first_request_timeout = Duration::from_millis(20);
     let server = start(ServerConfig { first_request_timeout, ..ServerConfig::default() });
     let client = connect(server.address, 65_535).await;

@@ -78,7 +78,7 @@ fn no_names_of_a_named_type_end_the_watch() {
 }
 
 #[test]
-fn an_old_nonce_says_nothing_and_an_unknown_stream_state_starts_anew() {
+fn an_old_nonce_changes_nothing_and_no_nonce_starts_again() {
     let fanout = fanout();
     let mut peer = Peer::sotw(&fanout);
     // A nonce of an earlier stream.
@@ -91,7 +91,7 @@ fn an_old_nonce_says_nothing_and_an_unknown_stream_state_starts_anew() {
     assert!(peer.next().is_none(), "the names of an old request are old");
     peer.answer(Endpoint, &["a", "b"], &second.nonce);
     assert_eq!(one(peer.drain()).names(), ["b"]);
-    // No nonce: the client starts anew.
+    // No nonce: the client starts again.
     peer.ask(Endpoint, &["a"]);
     assert_eq!(one(peer.drain()).names(), ["a"]);
 }
@@ -113,7 +113,7 @@ fn a_refusal_is_silent_and_the_old_names_stay() {
 }
 
 #[test]
-fn after_new_clusters_the_next_request_for_endpoints_is_answered_whatever_it_looks_like() {
+fn after_new_clusters_the_next_request_for_endpoints_is_answered_even_if_it_looks_like_an_ack() {
     let fanout = fanout();
     fanout.source().set(0, Cluster, "a", "1");
     let mut peer = Peer::sotw(&fanout);

@@ -32,7 +32,7 @@ pub(crate) struct Memory {
     pending: Mutex<Publication>,
     clients: AtomicU64,
     pub(crate) not_ready: AtomicBool,
-    /// What clients said of their health.
+    /// Health that clients reported.
     pub(crate) reported: Mutex<Vec<Option<String>>>,
     pub(crate) gone: Arc<Mutex<Vec<ClientId>>>,
 }

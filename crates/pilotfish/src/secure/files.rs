@@ -2,7 +2,7 @@
 
 use crate::settings::{CertificateSource, SecureSettings};
 use anyhow::{Context, Result, ensure};
-use pilotfish_xds::server::tls::{Authorities, Pem, ServerCertificate};
+use pilotfish_identity::{Authorities, Pem, ServerCertificate};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! TLS of the secure listener: the certificate that is shown, and the authorities that clients' certificates are held against.
-//! Both can be replaced while connections go on; every handshake uses what is in force when it begins.
+//! TLS of a listener: the server's certificate, and the authorities that clients' certificates are verified against.
+//! Both can be replaced while connections go on; every handshake uses those that are in force when it begins.
 
 use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
@@ -12,48 +12,48 @@ use std::sync::Arc;
 /// Why TLS material cannot be used. No message holds a part of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// There is no certificate in the text.
+    /// A text without any certificate.
     #[error("{0}: no certificate in PEM")]
     NoCertificate(String),
-    /// A certificate is broken.
+    /// A certificate that cannot be read or used.
     #[error("{origin}: {reason}")]
     Certificate {
-        /// Where it comes from.
+        /// The file or other place that it was read from.
         origin: String,
-        /// What is wrong.
+        /// Why not.
         reason: String,
     },
-    /// The key cannot be read or used.
+    /// A key that cannot be read or used.
     #[error("{origin}: no private key that can be used: {reason}")]
     Key {
-        /// Where it comes from.
+        /// The file or other place that it was read from.
         origin: String,
-        /// What is wrong.
+        /// Why not.
         reason: String,
     },
-    /// Certificate and key are each good.
+    /// A certificate and a key, each good, of which one is not the other's.
     #[error("{certificate} and {key} do not belong together")]
     Mismatch {
-        /// Where the certificate comes from.
+        /// The place that the certificate was read from.
         certificate: String,
-        /// Where the key comes from.
+        /// The place that the key was read from.
         key: String,
     },
-    /// What the TLS library says of the whole.
+    /// Certificates that the TLS library does not accept together.
     #[error("these TLS settings cannot be used: {0}")]
     Settings(String),
 }
 
-/// A PEM text, and where it comes from: the path that messages name.
+/// A PEM text with the place that it was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Pem<'a> {
-    /// Where it comes from.
+    /// The path that error messages name.
     pub origin: &'a str,
-    /// The text.
+    /// Certificates or a key; anything else in it is passed over.
     pub text: &'a [u8],
 }
 
-/// Where the server's certificate comes from.
+/// The server's certificate and its key.
 #[derive(Clone, Debug)]
 pub struct ServerCertificate(Arc<dyn ResolvesServerCert>);
 
@@ -78,14 +78,15 @@ impl ServerCertificate {
         Ok(Self(Arc::new(SingleCertAndKey::from(certified))))
     }
 
-    /// From somebody who keeps it: asked at every handshake.
+    /// The certificate that a resolver gives at each handshake, for one that is renewed elsewhere.
     #[must_use]
-    pub fn kept(by: Arc<dyn ResolvesServerCert>) -> Self {
-        Self(by)
+    pub fn resolved_by(resolver: Arc<dyn ResolvesServerCert>) -> Self {
+        Self(resolver)
     }
 }
 
-/// The authorities of clients' certificates. Without any, clients are not asked for certificates.
+/// The authorities of clients' certificates. A client without a certificate is let through the handshake; without any authority, none is
+/// requested.
 #[derive(Clone, Debug)]
 pub struct Authorities(RootCertStore);
 
@@ -124,35 +125,46 @@ fn certificates(pem: Pem<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError> 
     Ok(found)
 }
 
-/// What is in force.
+/// The TLS configuration in force.
 #[derive(Debug)]
-pub struct Tls(RwLock<Arc<ServerConfig>>);
+pub struct Tls {
+    config: RwLock<Arc<ServerConfig>>,
+    alpn: &'static [&'static str],
+}
 
 impl Tls {
-    /// TLS with that certificate and those authorities.
+    /// TLS with that certificate and those authorities, for the protocols of these ALPN names.
     ///
     /// # Errors
     /// When they cannot be used.
-    pub fn new(certificate: ServerCertificate, authorities: Authorities) -> Result<Self, TlsError> {
-        Ok(Self(RwLock::new(config(certificate, authorities)?)))
+    pub fn new(
+        certificate: ServerCertificate,
+        authorities: Authorities,
+        alpn: &'static [&'static str],
+    ) -> Result<Self, TlsError> {
+        Ok(Self { config: RwLock::new(config(certificate, authorities, alpn)?), alpn })
     }
 
-    /// From now on handshakes use these; connections that stand are left alone.
+    /// Puts these in force for handshakes from now on; open connections are left alone.
     ///
     /// # Errors
-    /// When they cannot be used: what was in force stays so.
+    /// When they cannot be used: those before stay in force.
     pub fn replace(&self, certificate: ServerCertificate, authorities: Authorities) -> Result<(), TlsError> {
-        let config = config(certificate, authorities)?;
-        *self.0.write() = config;
+        let config = config(certificate, authorities, self.alpn)?;
+        *self.config.write() = config;
         Ok(())
     }
 
-    pub(super) fn config(&self) -> Arc<ServerConfig> {
-        self.0.read().clone()
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.config.read().clone()
     }
 }
 
-fn config(certificate: ServerCertificate, authorities: Authorities) -> Result<Arc<ServerConfig>, TlsError> {
+fn config(
+    certificate: ServerCertificate,
+    authorities: Authorities,
+    alpn: &[&str],
+) -> Result<Arc<ServerConfig>, TlsError> {
     let fail = |error: String| TlsError::Settings(error);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -168,7 +180,7 @@ fn config(certificate: ServerCertificate, authorities: Authorities) -> Result<Ar
         builder.with_client_cert_verifier(verifier)
     };
     let mut config = builder.with_cert_resolver(certificate.0);
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     // A resumed session would carry a client's certificate past its end, and past the authority's.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -191,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_file_and_without_the_key() {
+    fn errors_name_the_file_and_show_no_key() {
         let ((chain, key), (_, other)) = (pair(), pair());
         let broken = chain.replace("MII", "AAA");
-        for (chain, key, told) in [
+        for (chain, key, expected) in [
             ("", key.as_str(), "c.pem: no certificate in PEM"),
             (key.as_str(), key.as_str(), "c.pem: no certificate in PEM"),
             (broken.as_str(), key.as_str(), "c.pem: "),
@@ -203,7 +215,7 @@ mod tests {
             (chain.as_str(), other.as_str(), "c.pem and k.pem do not belong together"),
         ] {
             let error = ServerCertificate::from_pem(pem("c.pem", chain), pem("k.pem", key)).unwrap_err();
-            assert!(error.to_string().starts_with(told), "{error}");
+            assert!(error.to_string().starts_with(expected), "{error}");
             assert!(!error.to_string().contains(other.lines().nth(1).unwrap()), "{error}");
         }
         assert!(ServerCertificate::from_pem(pem("c.pem", &chain), pem("k.pem", &key)).is_ok());
@@ -223,7 +235,7 @@ mod tests {
     fn what_cannot_be_used_replaces_nothing() {
         let (chain, key) = pair();
         let good = ServerCertificate::from_pem(pem("c", &chain), pem("k", &key)).unwrap();
-        let tls = Tls::new(good.clone(), Authorities::default()).unwrap();
+        let tls = Tls::new(good.clone(), Authorities::default(), &["h2"]).unwrap();
         let before = tls.config();
         tls.replace(good, Authorities::from_pem(&[pem("a", &chain)]).unwrap()).unwrap();
         assert!(!Arc::ptr_eq(&before, &tls.config()), "handshakes use the new one");

@@ -1,6 +1,5 @@
 //! gRPC health and reflection, beside ADS on the same port: tonic's services behind a small bridge.
 
-use super::ServerError;
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::{Request, Response};
@@ -24,11 +23,11 @@ pub(super) const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryServ
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Handler = Box<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
 
-/// See the module.
-pub(super) struct Others {
+/// The services beside ADS.
+pub(super) struct Services {
     reporter: HealthReporter,
     health: (String, Handler),
-    /// Made when first asked for: the descriptors take some megabytes.
+    /// Made by the first request: the descriptors take some megabytes.
     reflection: OnceLock<Vec<(String, Handler)>>,
 }
 
@@ -45,14 +44,14 @@ where
     (format!("/{}/", T::NAME), Box::new(call))
 }
 
-impl Others {
-    pub(super) fn new() -> Result<Self, ServerError> {
+impl Services {
+    pub(super) fn new() -> Self {
         let (reporter, service) = tonic_health::server::health_reporter();
-        Ok(Self { reporter, health: handler(service), reflection: OnceLock::new() })
+        Self { reporter, health: handler(service), reflection: OnceLock::new() }
     }
 
     /// Sets the health of the server and of ADS.
-    pub(super) async fn report(&self, ready: bool) {
+    pub(super) async fn set_ready(&self, ready: bool) {
         let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
         for service in ["", ADS] {
             self.reporter.set_service_status(service, status).await;
@@ -99,7 +98,7 @@ fn ads_descriptors() -> FileDescriptorSet {
     FileDescriptorSet { file: files.into_values().collect() }
 }
 
-/// A request body from h2.
+/// A request body of h2, as tonic's services take it.
 struct Incoming {
     body: RecvStream,
 }
@@ -128,7 +127,7 @@ impl http_body::Body for Incoming {
 /// Sends an answer's body.
 pub(super) async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(), h2::Error> {
     while let Some(frame) = body.frame().await {
-        // A service of this process whose body breaks has nothing more to say.
+        // Services of this process: their bodies do not fail.
         let Ok(frame) = frame else { break };
         match frame.into_data() {
             Ok(mut data) => {

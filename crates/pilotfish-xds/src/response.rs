@@ -1,20 +1,28 @@
-//! What a response says, and its encoded form.
+//! The contents of a response, its encoded form and its nonce.
 
-use crate::Resource;
-use crate::group::Entries;
+use crate::entries::Entries;
+use crate::source::Resource;
 use crate::wire::Frame;
 use imbl::ordmap::DiffItem;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The next nonce: unique in this process, so also in each stream.
-pub(crate) fn next_nonce() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+/// Counts nonces. Streams share responses, so a nonce is unique among all streams of a fan-out.
+#[derive(Debug)]
+pub(crate) struct Nonces(AtomicU64);
+
+impl Nonces {
+    pub(crate) fn new(first: u64) -> Self {
+        Self(AtomicU64::new(first))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
-/// What changes for a client.
+/// What changes for a client by a response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     /// New resources and new content.
@@ -24,7 +32,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// What a client that has `old` lacks of `new`.
+    /// What leads a client from `old` to `new`.
     pub(crate) fn difference(old: &Entries, new: &Entries) -> Self {
         let mut contents = Self::default();
         if old.is_empty() {
@@ -59,22 +67,20 @@ impl Contents {
 
 /// An encoded response that any number of streams can send.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(crate) struct EncodedResponse {
     pub(crate) contents: Arc<Contents>,
     /// The nonce inside the frame.
     pub(crate) nonce: u64,
     pub(crate) frame: Frame,
 }
 
-impl Body {
-    pub(crate) fn delta(ty: ResourceType, version: u64, contents: Contents) -> Self {
-        let nonce = next_nonce();
+impl EncodedResponse {
+    pub(crate) fn delta(ty: ResourceType, version: u64, contents: Contents, nonce: u64) -> Self {
         let frame = Frame::delta(ty.type_url(), version, &contents.upserts, &contents.removed, nonce);
         Self { contents: Arc::new(contents), nonce, frame }
     }
 
-    pub(crate) fn sotw(ty: ResourceType, version: u64, contents: Contents) -> Self {
-        let nonce = next_nonce();
+    pub(crate) fn sotw(ty: ResourceType, version: u64, contents: Contents, nonce: u64) -> Self {
         let frame = Frame::sotw(ty.type_url(), version, &contents.upserts, nonce);
         Self { contents: Arc::new(contents), nonce, frame }
     }

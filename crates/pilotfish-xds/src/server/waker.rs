@@ -7,46 +7,49 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Wake, Waker};
 
+/// The task sleeps: a wake-up goes to the runtime.
 const IDLE: u8 = 0;
+/// The task runs: a wake-up is noted as [`WOKEN`].
 const RUNNING: u8 = 1;
-const AGAIN: u8 = 2;
+/// The task runs and was woken meanwhile.
+const WOKEN: u8 = 2;
 
-/// See the module.
+/// The waker of a connection's task, in one of three states.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct ConnectionWaker {
     task: Waker,
     state: AtomicU8,
 }
 
-impl Gate {
+impl ConnectionWaker {
     pub(super) fn new(task: Waker) -> Arc<Self> {
         Arc::new(Self { task, state: AtomicU8::new(IDLE) })
     }
 
-    /// The task runs now, or goes round again: wake-ups so far are taken care of by what follows.
+    /// The task runs, from now on or for another round: what follows handles all wake-ups so far.
     pub(super) fn begin(&self) {
         self.state.swap(RUNNING, Ordering::AcqRel);
     }
 
-    /// The task is about to sleep. Returns false if it was woken meanwhile and has to go round again.
+    /// The task is about to sleep. Returns false if it was woken meanwhile and has to run another round.
     pub(super) fn end(&self) -> bool {
         self.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Leaves the rest to another turn, so that other tasks come in.
+    /// The task yields to others and is woken at once.
     pub(super) fn pause(&self) {
         self.state.swap(IDLE, Ordering::AcqRel);
         self.task.wake_by_ref();
     }
 }
 
-impl Wake for Gate {
+impl Wake for ConnectionWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let seen = self.state.compare_exchange(RUNNING, AGAIN, Ordering::AcqRel, Ordering::Acquire);
+        let seen = self.state.compare_exchange(RUNNING, WOKEN, Ordering::AcqRel, Ordering::Acquire);
         if seen == Err(IDLE) {
             self.task.wake_by_ref();
         }
@@ -68,15 +71,15 @@ mod tests {
     }
 
     #[test]
-    fn a_running_task_is_not_woken_but_told_to_go_round() {
+    fn a_running_task_is_not_woken_but_runs_another_round() {
         let count = Arc::new(Count::default());
-        let gate = Gate::new(Waker::from(Arc::clone(&count)));
-        let waker = Waker::from(Arc::clone(&gate));
-        gate.begin();
+        let connection = ConnectionWaker::new(Waker::from(Arc::clone(&count)));
+        let waker = Waker::from(Arc::clone(&connection));
+        connection.begin();
         waker.wake_by_ref();
-        assert!(!gate.end());
-        gate.begin();
-        assert!(gate.end());
+        assert!(!connection.end());
+        connection.begin();
+        assert!(connection.end());
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
         waker.wake_by_ref();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);

@@ -1,4 +1,4 @@
-//! Lines of the log that a stranger can cause are not as many as he likes.
+//! A limit on log lines that a client can cause without proving who it is.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 const LINES: u32 = 10;
 const SPAN: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Allows [`LINES`] lines in each [`SPAN`] and counts the others.
 #[derive(Debug, Default)]
-pub(super) struct LogLimit(Mutex<State>);
+pub(crate) struct LogLimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -19,8 +19,8 @@ struct State {
 }
 
 impl LogLimit {
-    /// Whether a line may be written now: with how many were left out since the last one.
-    pub(super) fn allow(&self, now: Instant) -> Option<u64> {
+    /// How many lines were left out since the last one, if a line may be written now.
+    pub(crate) fn allow(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         if state.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
             state.since = Some(now);
@@ -45,7 +45,7 @@ mod tests {
         let start = Instant::now();
         let allowed: Vec<_> = (0..LINES + 3).map(|_| limit.allow(start)).collect();
         assert_eq!(allowed.iter().flatten().count(), LINES as usize);
-        assert_eq!(limit.allow(start + SPAN), Some(3), "the next one tells how many were left out");
+        assert_eq!(limit.allow(start + SPAN), Some(3), "the next line has the number of those left out");
         assert_eq!(limit.allow(start + SPAN), Some(0));
     }
 }

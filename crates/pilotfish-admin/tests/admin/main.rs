@@ -1,0 +1,247 @@
+//! Every path of the admin API over a small mesh, compared with golden replies: tools read them.
+//!
+//! `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish-admin --test admin` writes the replies anew; review the difference.
+// `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode, header};
+use pilotfish_admin::{ControlPlane, ENDPOINTS, Metrics, router};
+use pilotfish_api as api;
+use pilotfish_model::{Kind, Object, World};
+use pilotfish_registry::testing::world_from_yaml;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use tower::ServiceExt;
+
+const MESH: &str = include_str!("mesh.yaml");
+const NETWORKS: &str = include_str!("networks.yaml");
+const TIME: &str = "2023-11-14T22:13:20Z";
+
+/// A control plane with one proxy.
+struct Fixture {
+    world: Arc<World>,
+    ready: bool,
+    injects: bool,
+}
+
+impl ControlPlane for Fixture {
+    fn readiness(&self) -> api::Readiness {
+        let waiting_for = if self.ready { vec![] } else { vec!["Kubernetes/east".to_owned()] };
+        let problems = vec!["shop.yaml:3: VirtualService shop/web: spec.hosts: must not be empty".to_owned()];
+        api::Readiness { ready: self.ready, waiting_for, problems }
+    }
+
+    fn registries(&self) -> Vec<api::Registry> {
+        let known = api::Registry {
+            name: "Kubernetes/Kubernetes".into(),
+            synced: true,
+            services: 1,
+            endpoints: 1,
+            workloads: 1,
+            ..api::Registry::default()
+        };
+        let failing = api::Registry {
+            name: "Kubernetes/east".into(),
+            failure: Some("connection refused".into()),
+            failing_since: Some(TIME.into()),
+            given_up: true,
+            replacing: true,
+            ..api::Registry::default()
+        };
+        vec![known, failing]
+    }
+
+    fn world(&self) -> Arc<World> {
+        self.world.clone()
+    }
+
+    fn spec(&self, object: &Object) -> serde_json::Value {
+        pilotfish_config::spec_json(object)
+    }
+
+    fn problems(&self) -> Vec<api::Problem> {
+        vec![api::Problem {
+            severity: "error".into(),
+            place: "shop.yaml:3".into(),
+            object: "VirtualService shop/web".into(),
+            path: "spec.hosts".into(),
+            message: "must not be empty".into(),
+            hint: "name a host".into(),
+            in_force: "last-good".into(),
+        }]
+    }
+
+    fn injection_templates(&self) -> Option<BTreeMap<String, String>> {
+        self.injects.then(|| BTreeMap::from([("sidecar".to_owned(), "spec:\n  containers: []\n".to_owned())]))
+    }
+
+    fn ads(&self) -> api::Ads {
+        let clusters = api::Watch {
+            wildcard: true,
+            nonce_sent: "0000000000000002".into(),
+            nonce_acked: "0000000000000001".into(),
+            status: "ERROR".into(),
+            last_sent: TIME.into(),
+            last_error: "no such filter".into(),
+            ..api::Watch::default()
+        };
+        let endpoints = api::Watch {
+            subscribed: 1,
+            names: vec!["outbound|80||web.shop.svc.cluster.local".into()],
+            status: "NOT_SENT".into(),
+            ..api::Watch::default()
+        };
+        let client = api::AdsClient {
+            connection_id: "sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local-1".into(),
+            connected_at: TIME.into(),
+            address: "10.0.0.1:5000".into(),
+            protocol: "delta".into(),
+            watches: [("type/Cluster".to_owned(), clusters), ("type/Endpoint".to_owned(), endpoints)].into(),
+        };
+        api::Ads { total_clients: 1, clients: vec![client] }
+    }
+
+    fn sync_status(&self) -> Vec<api::SyncStatus> {
+        vec![api::SyncStatus {
+            cluster_id: "Kubernetes".into(),
+            proxy: "web-0.shop".into(),
+            proxy_type: "sidecar".into(),
+            istio_version: "1.29.1".into(),
+            nonces: [("cluster_sent", "2"), ("cluster_acked", "1")]
+                .map(|(name, nonce)| (name.to_owned(), nonce.to_owned()))
+                .into(),
+        }]
+    }
+
+    fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value> {
+        (proxy_id == "web-0.shop").then(|| serde_json::json!({"configs": [{"include_eds": include_eds}]}))
+    }
+}
+
+fn fixture() -> Fixture {
+    Fixture { world: world_from_yaml(MESH, None, Some(NETWORKS)).unwrap(), ready: true, injects: true }
+}
+
+/// Status, content type and body of a reply.
+async fn get(fixture: Fixture, path: &str) -> (StatusCode, String, String) {
+    let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
+    let router = router(Arc::new(fixture), metrics, "1.2.3");
+    let reply = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+    let kind = reply.headers().get(header::CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap()).to_owned();
+    let status = reply.status();
+    let body = to_bytes(reply.into_body(), 1 << 20).await.unwrap();
+    (status, kind, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn check(name: &str, found: &str) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/admin/golden").join(name);
+    if std::env::var_os("PILOTFISH_WRITE_GOLDEN").is_some() {
+        std::fs::write(&golden, found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    assert!(found == expected, "the reply differs from {}:\n{found}", golden.display());
+}
+
+/// Compares a JSON reply with its golden file, both with one field to a line.
+async fn check_json(fixture: Fixture, path: &str, status: StatusCode, name: &str) {
+    let (found, kind, body) = get(fixture, path).await;
+    assert_eq!((found, kind.as_str()), (status, "application/json"), "{path}: {body}");
+    let json: serde_json::Value = serde_json::from_str(&body).unwrap();
+    check(name, &(serde_json::to_string_pretty(&json).unwrap() + "\n"));
+}
+
+/// What is compared: path and golden file.
+const JSON: &[(&str, &str)] = &[
+    ("/debug/adsz", "adsz.json"),
+    ("/debug/config_dump?proxyID=web-0.shop", "config_dump.json"),
+    ("/debug/config_dump?proxyID=web-0.shop&include_eds=true", "config_dump_eds.json"),
+    ("/debug/configz", "configz.json"),
+    ("/debug/configz?kind=virtualservice", "configz_kind.json"),
+    ("/debug/configz?namespace=nobody", "configz_empty.json"),
+    ("/debug/endpointShardz", "endpointz.json"),
+    ("/debug/endpointz", "endpointz.json"),
+    ("/debug/endpointz?host=db.test", "endpointz_host.json"),
+    ("/debug/inject", "inject.json"),
+    ("/debug/list", "list.json"),
+    ("/debug/networkz", "networkz.json"),
+    ("/debug/problemz", "problemz.json"),
+    ("/debug/registryz", "registryz.json"),
+    ("/debug/registryz?registries=true", "registryz_registries.json"),
+    ("/debug/syncz", "syncz.json"),
+    ("/healthz/ready", "ready.json"),
+    ("/ready", "ready.json"),
+];
+
+#[tokio::test]
+async fn replies_are_those_of_the_golden_files() {
+    for (path, name) in JSON {
+        check_json(fixture(), path, StatusCode::OK, name).await;
+    }
+    let requested: BTreeSet<&str> =
+        JSON.iter().filter_map(|(path, _)| path.strip_prefix("/debug/")?.split('?').next()).collect();
+    let listed: BTreeSet<&str> = ENDPOINTS.iter().map(|(path, _)| *path).collect();
+    assert_eq!(requested, listed, "every path below /debug is compared");
+}
+
+#[tokio::test]
+async fn a_control_plane_that_is_not_ready_says_what_it_waits_for() {
+    let waiting = || Fixture { ready: false, ..fixture() };
+    check_json(waiting(), "/ready", StatusCode::SERVICE_UNAVAILABLE, "not_ready.json").await;
+}
+
+#[tokio::test]
+async fn pages_and_texts_are_served() {
+    for path in ["/", "/debug", "/debug/"] {
+        let (status, kind, page) = get(fixture(), path).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/html; charset=utf-8"), "{path}");
+        for (endpoint, _) in ENDPOINTS {
+            assert!(page.contains(&format!("href=\"/debug/{endpoint}\"")), "{path}: {endpoint}");
+        }
+    }
+    let (status, _, text) = get(fixture(), "/healthz").await;
+    assert_eq!((status, text.as_str()), (StatusCode::OK, "ok\n"));
+    assert_eq!(get(fixture(), "/version").await.2, "1.2.3\n");
+    let (status, kind, metrics) = get(fixture(), "/metrics").await;
+    assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/plain; version=0.0.4"));
+    assert!(metrics.contains("pilotfish_registry_failing{registry=\"Kubernetes/east\"} 1"), "{metrics}");
+    assert!(metrics.contains("pilot_services 2"), "{metrics}");
+}
+
+#[tokio::test]
+async fn requests_for_what_does_not_exist_are_errors_with_a_reason() {
+    let off = Fixture { injects: false, ..fixture() };
+    let (status, _, text) = get(off, "/debug/inject").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(text.contains("--webhook-address"), "{text}");
+    let (status, _, text) = get(fixture(), "/debug/config_dump").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(text.contains("proxyID"), "{text}");
+    let (status, _, text) = get(fixture(), "/debug/config_dump?proxyID=other").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(text.starts_with("Proxy not connected to this Pilot instance"), "{text}");
+    assert_eq!(get(fixture(), "/debug/nonsense").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_unknown_kind_is_an_error_that_lists_the_known_ones() {
+    for kind in ["Nonsense", "Secret"] {
+        let (status, _, text) = get(fixture(), &format!("/debug/configz?kind={kind}")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{kind}");
+        assert!(text.starts_with(&format!("\"{kind}\" is no kind that is shown here")), "{text}");
+        assert!(text.contains(" DestinationRule,") && text.contains(" VirtualService,"), "{text}");
+        assert!(!text.contains("Secret,"), "{text}");
+        assert_eq!(text.matches(" Gateway,").count(), 1, "a name of two groups is listed once: {text}");
+    }
+    let (status, _, text) = get(fixture(), "/debug/configz?kind=Sidecar").await;
+    assert_eq!((status, text.as_str()), (StatusCode::OK, "[]"), "a known kind without objects");
+}
+
+#[tokio::test]
+async fn secrets_are_never_shown() {
+    let fixture = fixture();
+    assert_eq!(fixture.world.objects(Kind::Secret).count(), 1);
+    let (_, _, all) = get(fixture, "/debug/configz").await;
+    assert!(!all.contains("password") && !all.contains("\"Secret\""), "{all}");
+}

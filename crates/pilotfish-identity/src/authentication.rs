@@ -1,0 +1,155 @@
+//! Authenticators: who a client is that presents no certificate with an identity.
+
+use crate::certificate::CERTIFICATE;
+use crate::log_limit::LogLimit;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a client presents with a request.
+pub struct Call {
+    /// The client's address, `ip:port`.
+    pub address: String,
+    metadata: Vec<(String, String)>,
+}
+
+impl Call {
+    /// A call with that metadata (or headers), names in lower case.
+    #[must_use]
+    pub fn new(address: String, metadata: Vec<(String, String)>) -> Self {
+        Self { address, metadata }
+    }
+
+    /// The first value of a name in lower case.
+    #[must_use]
+    pub fn metadata(&self, name: &str) -> Option<&str> {
+        self.metadata.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Leaves out the metadata: credentials are in it.
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// The identities of a client (SPIFFE ids), or why there are none. The reason reaches the client and the log: it never holds
+/// credentials.
+pub type Authenticated = Result<Vec<String>, String>;
+
+/// Finds out who a client is by what it presents with a request, such as a token.
+pub trait Authenticator: Send + Sync + 'static {
+    /// The method's name, in messages and as a label of metrics.
+    fn name(&self) -> &'static str;
+
+    /// The identities of the client. Dropped when it takes too long or the client is gone.
+    fn authenticate<'a>(&'a self, call: &'a Call)
+    -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>>;
+}
+
+/// A client proved no identity. The text names every method with its reason; it may reach the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client proves no identity: {0}")]
+pub struct Unauthenticated(String);
+
+/// The authenticators of one listener, in the order in which they are asked.
+pub struct Authentication {
+    listener: &'static str,
+    authenticators: Vec<Arc<dyn Authenticator>>,
+    timeout: Duration,
+    log: LogLimit,
+}
+
+impl Authentication {
+    /// Authenticators that together may take so long for one client. `listener` is the protocol, for logs.
+    #[must_use]
+    pub fn new(
+        listener: &'static str,
+        authenticators: Vec<Arc<dyn Authenticator>>,
+        timeout: Duration,
+    ) -> Self {
+        Self { listener, authenticators, timeout, log: LogLimit::default() }
+    }
+
+    /// Asks one after the other; the first that succeeds wins, and its name comes with the identities. `certificate` is the reason
+    /// why the client's certificate proves nothing.
+    ///
+    /// # Errors
+    /// With the reasons of all.
+    pub async fn run(
+        &self,
+        certificate: &str,
+        call: &Call,
+    ) -> Result<(&'static str, Vec<String>), Unauthenticated> {
+        let mut reasons = vec![format!("{CERTIFICATE}: {certificate}")];
+        let until = tokio::time::Instant::now() + self.timeout;
+        for authenticator in &self.authenticators {
+            let name = authenticator.name();
+            match tokio::time::timeout_at(until, authenticator.authenticate(call)).await {
+                Ok(Ok(identities)) => return Ok((name, identities)),
+                Ok(Err(reason)) => reasons.push(format!("{name}: {reason}")),
+                Err(_) => reasons.push(format!("{name}: no answer in time")),
+            }
+        }
+        Err(Unauthenticated(reasons.join("; ")))
+    }
+
+    /// Logs who was refused and why: at most ten lines in ten seconds, as clients can cause any number of them.
+    pub fn log_refusal(&self, peer: &str, error: &dyn fmt::Display) {
+        if let Some(left_out) = self.log.allow(Instant::now()) {
+            let listener = self.listener;
+            tracing::warn!(peer, %error, left_out, "a client of the secure {listener} address was refused");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(&'static str, Option<Authenticated>);
+
+    impl Authenticator for Fixed {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn authenticate<'a>(
+            &'a self,
+            _: &'a Call,
+        ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
+            Box::pin(async move {
+                match &self.1 {
+                    Some(answer) => answer.clone(),
+                    None => std::future::pending().await,
+                }
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_that_succeeds_wins_and_otherwise_the_error_has_all_reasons() {
+        let no = |name| Arc::new(Fixed(name, Some(Err("no".into())))) as Arc<dyn Authenticator>;
+        let yes = |name| Arc::new(Fixed(name, Some(Ok(vec![name.into()])))) as Arc<dyn Authenticator>;
+        let silent = |name| Arc::new(Fixed(name, None)) as Arc<dyn Authenticator>;
+        let run = async |authenticators| {
+            let all = Authentication::new("xDS", authenticators, Duration::from_secs(5));
+            all.run("none", &Call::new(String::new(), Vec::new())).await.map_err(|error| error.to_string())
+        };
+        assert_eq!(run(vec![no("a"), yes("b"), yes("c")]).await, Ok(("b", vec!["b".to_owned()])));
+        let none = "the client proves no identity: certificate: none";
+        assert_eq!(run(vec![]).await, Err(none.to_owned()));
+        let all = run(vec![no("a"), silent("b"), silent("c")]).await;
+        assert_eq!(all, Err(format!("{none}; a: no; b: no answer in time; c: no answer in time")));
+    }
+
+    #[test]
+    fn metadata_is_not_shown() {
+        let call = Call::new("192.0.2.1:5".into(), vec![("authorization".into(), "Bearer x".into())]);
+        assert_eq!(call.metadata("authorization"), Some("Bearer x"));
+        assert!(!format!("{call:?}").contains("Bearer"));
+    }
+}

@@ -1,0 +1,25 @@
+//! Who a client is, for listeners on which clients have to prove it.
+//!
+//! ```text
+//!   socket ── TlsContext::handshake ──▶ certificate ── spiffe_ids ──▶ identities
+//!                                            │ none
+//!                                            └──▶ Authentication::run ── Authenticator ──▶ identities, or a refusal
+//! ```
+//!
+//! - [`Tls`] holds the server's certificate and the authorities of clients' certificates. Both can be replaced while
+//!   connections go on.
+//! - The identities of a client with a verified certificate are the certificate's SPIFFE ids. For any other client they are those
+//!   of the first [`Authenticator`] that accepts the metadata of its request.
+//!
+//! The crate knows neither what is served behind the handshake nor how tokens are checked: both are its callers' business.
+
+mod authentication;
+mod certificate;
+mod context;
+mod log_limit;
+mod tls;
+
+pub use authentication::{Authenticated, Authentication, Authenticator, Call, Unauthenticated};
+pub use certificate::{CERTIFICATE, spiffe_ids};
+pub use context::TlsContext;
+pub use tls::{Authorities, Pem, ServerCertificate, Tls, TlsError};

@@ -1,0 +1,130 @@
+//! What a publication leaves for a stream: which types changed, and whom to wake.
+
+use enum_map::Enum;
+use parking_lot::Mutex;
+use pilotfish_proto::ResourceType;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+/// One bit for each resource type, at the place that the type has in push order.
+type Bits = u32;
+
+/// The bit of a mark behind those of the types: the client's views have to be looked up again.
+const MOVED: Bits = 1 << ResourceType::LENGTH;
+const _: () =
+    assert!(ResourceType::LENGTH < Bits::BITS as usize, "all types and one more bit fit into a mark");
+
+/// A set of resource types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Types(Bits);
+
+impl Types {
+    pub(crate) fn add(&mut self, ty: ResourceType) {
+        self.0 |= 1 << ty.into_usize();
+    }
+
+    pub(crate) fn remove(&mut self, ty: ResourceType) {
+        self.0 &= !(1 << ty.into_usize());
+    }
+
+    pub(crate) fn contains(self, ty: ResourceType) -> bool {
+        self.0 & (1 << ty.into_usize()) != 0
+    }
+
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A stream's flag for "something that you subscribe to changed", with the types. Setting it twice is setting it once, so a
+/// slow stream has at most one pending push: of the newest state.
+#[derive(Debug, Default)]
+pub struct Mark {
+    /// The types that changed, and [`MOVED`].
+    set: AtomicU32,
+    /// Nanoseconds from the fan-out's start to the publication that set the mark first.
+    since: AtomicU64,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Mark {
+    /// Sets the waker of the task that polls the stream. It is woken by every publication that sets the mark.
+    pub fn wake_with(&self, waker: Waker) {
+        *self.waker.lock() = Some(waker);
+    }
+
+    /// Whether the mark is set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.set.load(Ordering::Acquire) != 0
+    }
+
+    /// Clears the mark and returns what was set.
+    pub(crate) fn take(&self) -> Option<Marked> {
+        if !self.is_set() {
+            return None;
+        }
+        let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
+        let set = self.set.swap(0, Ordering::AcqRel);
+        Some(Marked { types: Types(set & !MOVED), moved: set & MOVED != 0, since })
+    }
+
+    /// Marks a change of resources of that type. Returns whether the mark was clear before, so that the stream has to be woken.
+    pub(crate) fn set_changed(&self, ty: ResourceType, since: Duration) -> bool {
+        self.set(1 << ty.into_usize(), since)
+    }
+
+    /// Marks that a view of the client is another one now. Returns as [`Self::set_changed`] does.
+    pub(crate) fn set_moved(&self, since: Duration) -> bool {
+        self.set(MOVED, since)
+    }
+
+    fn set(&self, bits: Bits, since: Duration) -> bool {
+        if !self.is_set() {
+            self.since.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        self.set.fetch_or(bits, Ordering::AcqRel) == 0
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// What was set in a mark.
+pub(crate) struct Marked {
+    pub(crate) types: Types,
+    /// Whether views have to be looked up again.
+    pub(crate) moved: bool,
+    /// From the fan-out's start to the first publication that set the mark.
+    pub(crate) since: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_and_a_move_have_a_bit_of_their_own() {
+        for ty in ResourceType::ALL {
+            let mark = Mark::default();
+            assert!(mark.set_changed(ty, Duration::ZERO));
+            let marked = mark.take().unwrap();
+            let set: Vec<_> = ResourceType::ALL.into_iter().filter(|ty| marked.types.contains(*ty)).collect();
+            assert_eq!((set, marked.moved), (vec![ty], false));
+        }
+        let mark = Mark::default();
+        assert!(mark.set_moved(Duration::ZERO));
+        assert!(!mark.set_moved(Duration::ZERO), "it is set already");
+        let marked = mark.take().unwrap();
+        assert!(marked.moved && marked.types.is_empty());
+        assert!(!mark.is_set());
+    }
+}

@@ -1,0 +1,181 @@
+//! A NACK in a few words, for logs.
+
+use pilotfish_proto::ResourceType;
+use std::sync::Arc;
+
+/// The most resources that are named.
+const MAX_RESOURCES: usize = 3;
+/// Bytes of each name, and of a connection's id.
+const MAX_NAME: usize = 256;
+/// Bytes of the beginning and of the end of a reason.
+const REASON_HEAD: usize = 400;
+const REASON_TAIL: usize = 200;
+
+/// A response that a client refused. What the client had before stays in force there.
+#[derive(Clone, Copy, Debug)]
+pub struct Nack<'a> {
+    /// The type of its resources.
+    pub ty: ResourceType,
+    /// The id of the connection, as in [`ConnectionStatus`](crate::ConnectionStatus); at most 256 bytes of it.
+    pub connection: &'a str,
+    resources: &'a [Arc<str>],
+    /// The client's words, at most some 4 KiB of them.
+    pub error: &'a str,
+}
+
+impl<'a> Nack<'a> {
+    pub(crate) fn new(
+        ty: ResourceType,
+        connection: &'a str,
+        resources: &'a [Arc<str>],
+        error: &'a str,
+    ) -> Self {
+        Self { ty, connection: prefix(connection, MAX_NAME), resources, error }
+    }
+
+    /// The names of the resources that the client's message names, comma-separated; all of the response's where it names
+    /// none. At most three of them, with how many were left out.
+    #[must_use]
+    pub fn resources(&self) -> String {
+        let named = self.resources.iter().filter(|name| self.error.contains(&***name));
+        let named: Vec<_> = named.take(MAX_RESOURCES + 1).collect();
+        let (listed, more) = match named.len() {
+            0 => {
+                let listed: Vec<_> = self.resources.iter().take(MAX_RESOURCES).collect();
+                let more = self.resources.len() - listed.len();
+                (listed, (more > 0).then(|| format!("{more} more")))
+            }
+            count => (named, (count > MAX_RESOURCES).then(|| "more".to_owned())),
+        };
+        let mut words: Vec<_> =
+            listed.iter().take(MAX_RESOURCES).map(|name| prefix(name, MAX_NAME).to_owned()).collect();
+        words.extend(more);
+        words.join(", ")
+    }
+
+    /// The client's reason on one line of some hundred bytes. Envoy's messages hold the refused resource as text, before or
+    /// behind the reason: fields that are messages are shown as `{...}`.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let text = match self.error.split_once(CUT) {
+            Some((head, tail)) => without_messages(head) + CUT + &without_messages_backwards(tail),
+            None => without_messages(self.error),
+        };
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if text.len() <= REASON_HEAD + REASON_TAIL {
+            return text;
+        }
+        let tail = text.ceil_char_boundary(text.len() - REASON_TAIL);
+        format!("{}{CUT}{}", prefix(&text, REASON_HEAD), text.get(tail..).unwrap_or_default())
+    }
+}
+
+/// Stands where the middle of a long text was left out.
+pub(crate) const CUT: &str = " ... ";
+
+/// The longest prefix of at most that many bytes.
+fn prefix(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or_default()
+}
+
+/// Leaves out what stands between braces, where the opening one follows a blank as in the text format of protobuf. A message
+/// that does not end is left out up to the end of the text.
+fn without_messages(text: &str) -> String {
+    let (mut out, mut depth, mut blank) = (String::new(), 0_usize, false);
+    for c in text.chars() {
+        match c {
+            '{' if depth > 0 => depth += 1,
+            '{' if blank => {
+                out.push_str("{...}");
+                depth = 1;
+            }
+            '}' if depth > 0 => depth -= 1,
+            _ if depth > 0 => {}
+            _ => out.push(c),
+        }
+        blank = c.is_whitespace();
+    }
+    out
+}
+
+/// The same for a text whose beginning may lie inside messages.
+fn without_messages_backwards(text: &str) -> String {
+    let (mut out, mut depth) = (Vec::new(), 0_usize);
+    for c in text.chars().rev() {
+        match c {
+            '}' => {
+                if depth == 0 {
+                    out.extend("}...{".chars());
+                }
+                depth += 1;
+            }
+            '{' if depth > 0 => depth -= 1,
+            _ if depth > 0 => {}
+            _ => out.push(c),
+        }
+    }
+    out.into_iter().rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nack<'a>(resources: &'a [Arc<str>], error: &'a str) -> Nack<'a> {
+        Nack::new(ResourceType::Cluster, "c", resources, error)
+    }
+
+    fn names(names: &[&str]) -> Vec<Arc<str>> {
+        names.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    #[test]
+    fn the_resources_are_those_that_the_message_names() {
+        for (all, error, expected) in [
+            (&["a.x", "b.x"][..], "cluster b.x: no", "b.x"),
+            (&["a.x", "b.x"], "no", "a.x, b.x"),
+            (&[], "no", ""),
+            (&["a.x", "b.x", "c.x", "d.x", "e.x"], "no", "a.x, b.x, c.x, 2 more"),
+            (&["a.x", "b.x", "c.x", "d.x", "e.x"], "d.x c.x b.x a.x", "a.x, b.x, c.x, more"),
+        ] {
+            assert_eq!(nack(&names(all), error).resources(), expected, "{error}");
+        }
+        let long = "ä".repeat(1000);
+        assert_eq!(nack(&names(&[&long]), "no").resources(), "ä".repeat(128));
+    }
+
+    #[test]
+    fn the_reason_stands_without_the_refused_message() {
+        let dump =
+            "name: \"a\"\nload_assignment {\n  endpoints {\n    lb_endpoints {\n    }\n  }\n}\ntype: EDS\n";
+        for (error, expected) in [
+            ("no such filter 'x'".to_owned(), "no such filter 'x'"),
+            ("regex 'a{2,1}' is bad".to_owned(), "regex 'a{2,1}' is bad"),
+            (format!("bad cluster: {dump}"), "bad cluster: name: \"a\" load_assignment {...} type: EDS"),
+            (format!("{dump}: is bad"), "name: \"a\" load_assignment {...} type: EDS : is bad"),
+            ("bad: a {\n b {\n c".to_owned(), "bad: a {...}"),
+            ("bad: a {\n b {\n ... c\n }\n}\nlast".to_owned(), "bad: a {...} ... {...} last"),
+            (String::new(), ""),
+        ] {
+            assert_eq!(nack(&[], &error).reason(), expected);
+        }
+    }
+
+    #[test]
+    fn a_reason_is_bounded_and_keeps_both_ends() {
+        let error = format!("begin {} end", "ä ".repeat(5_000));
+        let reason = nack(&[], &error).reason();
+        assert!(reason.starts_with("begin") && reason.ends_with("end"), "{reason}");
+        assert!(reason.len() <= REASON_HEAD + REASON_TAIL + CUT.len(), "{}", reason.len());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_shortened(error in "[a{} .\nä]{0,60}") {
+            let all = names(&["a"]);
+            let nack = nack(&all, &error);
+            assert!(nack.reason().len() <= REASON_HEAD + REASON_TAIL + CUT.len());
+            let _ = nack.resources();
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Limits and timeouts of the server, and why it cannot start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Limits and timeouts of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerConfig {
+    /// Open connections, of both listeners together; more are closed at once.
+    pub max_connections: usize,
+    /// Open streams of one connection.
+    pub max_streams: u32,
+    /// Bytes of one request message.
+    pub max_message: usize,
+    /// Bytes of the headers of one stream.
+    pub max_headers: u32,
+    /// Bytes that may wait in a stream for a slow client; no further response is made for it until they are sent.
+    pub send_buffer: usize,
+    /// The time for a TLS handshake, and then again for HTTP/2's preface.
+    pub handshake_timeout: Duration,
+    /// TLS handshakes that are computed at a time; more wait, within `handshake_timeout`.
+    pub max_handshakes: usize,
+    /// The time for all authenticators together to identify a client.
+    pub authentication_timeout: Duration,
+    /// The time until a stream's first request.
+    pub first_request_timeout: Duration,
+    /// How long a connection may stay without streams.
+    pub idle_timeout: Duration,
+    /// The time between two keepalive pings of a connection.
+    pub keepalive_interval: Duration,
+    /// The time for the answer to a keepalive ping.
+    pub keepalive_timeout: Duration,
+    /// The time for connections to end after a shutdown began; then they are cut off.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            max_connections: 50_000,
+            max_streams: 1_000,
+            max_message: 4 << 20,
+            max_headers: 32 << 10,
+            send_buffer: 1 << 20,
+            handshake_timeout: Duration::from_secs(10),
+            max_handshakes: 256,
+            authentication_timeout: Duration::from_secs(10),
+            first_request_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(300),
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address of the plaintext listener is in use or not one of this machine.
+    #[error("cannot listen on {address} for xDS")]
+    Bind {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The address of the secure listener is in use or not one of this machine.
+    #[error("cannot listen on {address} for xDS over TLS")]
+    BindSecure {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+}

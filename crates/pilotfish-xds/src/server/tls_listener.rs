@@ -1,0 +1,79 @@
+//! The secure listener: TLS, and streams only for clients that prove an identity.
+//!
+//! Until its handshake is complete, a connection costs a task and its socket; the accept loop waits for none.
+
+use super::{ServerConfig, ServerError, Shared, listen};
+use crate::recorder::HandshakeResult;
+use crate::source::{PeerInfo, ResourceSource};
+use pilotfish_identity::{Authenticated, Authentication, Authenticator, Tls, TlsContext, spiffe_ids};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+
+/// The ALPN names of the protocols that a [`Tls`] of this server has to offer: HTTP/2, as gRPC needs it.
+pub const ALPN: &[&str] = &["h2"];
+
+/// A listener on which clients have to prove an identity.
+pub struct TlsListenerConfig {
+    /// The address to listen on.
+    pub address: SocketAddr,
+    /// The server's certificate and the authorities of clients' certificates; offers [`ALPN`].
+    pub tls: Arc<Tls>,
+    /// Asked about clients without a certificate, in this order.
+    pub authenticators: Vec<Arc<dyn Authenticator>>,
+}
+
+/// A secure listener that is bound.
+pub(super) struct TlsListener {
+    pub(super) listener: TcpListener,
+    pub(super) local: SocketAddr,
+    pub(super) tls: Arc<TlsContext>,
+}
+
+/// What the TLS handshake of a connection proved of its client.
+pub(super) struct TlsClient {
+    /// To be asked where the certificate proves nothing.
+    pub(super) authentication: Arc<Authentication>,
+    /// The identities of the certificate.
+    pub(super) certificate: Authenticated,
+}
+
+impl TlsListener {
+    pub(super) fn bind(secure: TlsListenerConfig, config: &ServerConfig) -> Result<Self, ServerError> {
+        let TlsListenerConfig { address, tls, authenticators } = secure;
+        let (listener, local) =
+            listen(address).map_err(|source| ServerError::BindSecure { address, source })?;
+        let authentication = Authentication::new("xDS", authenticators, config.authentication_timeout);
+        let tls = TlsContext::new(tls, authentication, config.max_handshakes);
+        Ok(Self { listener, local, tls: Arc::new(tls) })
+    }
+}
+
+impl<S: ResourceSource> Shared<S> {
+    /// Serves one connection of the secure listener until it ends.
+    pub(super) async fn serve_tls(self: Arc<Self>, io: TcpStream, peer: PeerInfo, tls: Arc<TlsContext>) {
+        let recorder = self.fanout.recorder.clone();
+        let limit = self.config.handshake_timeout;
+        let stream = match tokio::time::timeout(limit, tls.handshake(io)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                // Probes of load balancers connect and leave.
+                if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
+                    tracing::debug!(peer = peer.address, %error, "no TLS handshake");
+                } else {
+                    tls.authentication().log_refusal(&peer.address, &format!("TLS handshake: {error}"));
+                }
+                return recorder.handshake(HandshakeResult::Failed);
+            }
+            Err(_) => {
+                tracing::debug!(peer = peer.address, "no TLS handshake in time");
+                return recorder.handshake(HandshakeResult::TimedOut);
+            }
+        };
+        recorder.handshake(HandshakeResult::Completed);
+        let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
+        let client = TlsClient { authentication: tls.authentication().clone(), certificate };
+        self.serve(stream, peer, Some(client)).await;
+    }
+}

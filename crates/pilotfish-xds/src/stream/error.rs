@@ -1,0 +1,89 @@
+//! Why a stream ends, with its gRPC status.
+
+use crate::source::ConnectError;
+use crate::wire::WireError;
+use pilotfish_identity::Unauthenticated;
+use tonic::Code;
+
+/// Why a stream ends. The text reaches the client.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// A malformed message or node.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// The client proves no identity on a listener that demands one.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The client's identity does not allow what its node claims.
+    #[error("{0}")]
+    PermissionDenied(String),
+    /// An object that the client's node names does not exist yet.
+    #[error("{0}")]
+    FailedPrecondition(String),
+    /// The client exceeds a limit.
+    #[error("{0}")]
+    ResourceExhausted(String),
+    /// The server is not ready or shutting down: a retry helps.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A method or encoding that this server does not have.
+    #[error("{0}")]
+    Unimplemented(String),
+    /// The client sent no request in time.
+    #[error("{0}")]
+    DeadlineExceeded(String),
+}
+
+impl StreamError {
+    /// The gRPC status code.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Self::InvalidArgument(_) => Code::InvalidArgument,
+            Self::PermissionDenied(_) => Code::PermissionDenied,
+            Self::Unauthenticated(_) => Code::Unauthenticated,
+            Self::FailedPrecondition(_) => Code::FailedPrecondition,
+            Self::ResourceExhausted(_) => Code::ResourceExhausted,
+            Self::DeadlineExceeded(_) => Code::DeadlineExceeded,
+            Self::Unimplemented(_) => Code::Unimplemented,
+            Self::Unavailable(_) => Code::Unavailable,
+        }
+    }
+
+    /// The name of the gRPC status code as in gRPC's documents, which `tonic::Code` does not have: `INVALID_ARGUMENT`.
+    #[must_use]
+    pub fn code_name(&self) -> &'static str {
+        match self {
+            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
+            Self::PermissionDenied(_) => "PERMISSION_DENIED",
+            Self::Unauthenticated(_) => "UNAUTHENTICATED",
+            Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
+            Self::ResourceExhausted(_) => "RESOURCE_EXHAUSTED",
+            Self::DeadlineExceeded(_) => "DEADLINE_EXCEEDED",
+            Self::Unimplemented(_) => "UNIMPLEMENTED",
+            Self::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+}
+
+impl From<WireError> for StreamError {
+    fn from(error: WireError) -> Self {
+        Self::InvalidArgument(format!("malformed request: {error}"))
+    }
+}
+
+impl From<Unauthenticated> for StreamError {
+    fn from(error: Unauthenticated) -> Self {
+        Self::Unauthenticated(error.to_string())
+    }
+}
+
+impl From<ConnectError> for StreamError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::InvalidArgument(text) => Self::InvalidArgument(text),
+            ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
+            ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
+        }
+    }
+}
