@@ -54,6 +54,13 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &["tokio", "notify"],
     },
+    // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
+    Rule {
+        name: "pilotfish-source",
+        may: &[],
+        never: &["kube", "k8s-openapi", "tonic", "prost", "hyper", "h2", "axum", "notify", "envoy-types"],
+        never_named: &[],
+    },
     Rule {
         name: "pilotfish-kube",
         may: &["pilotfish-model", "pilotfish-config", "pilotfish-registry"],
