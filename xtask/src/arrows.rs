@@ -63,13 +63,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-kube",
-        may: &["pilotfish-model", "pilotfish-config", "pilotfish-registry"],
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
         never_named: &[],
     },
     Rule {
         name: "pilotfish-webhook",
-        may: &["pilotfish-model", "pilotfish-config", "pilotfish-kube"],
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source", "pilotfish-kube"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
         never_named: &["pilotfish-registry"],
     },

@@ -14,6 +14,7 @@ pub mod auto_registration;
 pub mod client;
 pub mod lease;
 pub mod remote;
+pub mod request;
 pub mod service_exports;
 mod source;
 pub mod status;
@@ -21,4 +22,4 @@ pub mod token_review;
 mod watch;
 
 pub use source::{Broken, Kinds, KubeSource, KubeSourceSettings};
-pub use watch::{Backoff, Observer, Silent, Watched};
+pub use watch::{Observer, Silent, Watched};

@@ -100,7 +100,7 @@ impl Exporting {
         };
         let client = client.ok_or_else(|| "the cluster is not read now".to_owned())?;
         let Some(name) = object_name(key) else { return Ok(Exported::NoService) };
-        export(&client, key.namespace.as_str(), name).await
+        export(&client, key.namespace.as_str(), name).await.map_err(|error| error.to_string())
     }
 }
 

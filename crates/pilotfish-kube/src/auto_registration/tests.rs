@@ -10,7 +10,8 @@ use pilotfish_config::read_live;
 use pilotfish_model::{Kind, Object, Typed, Update, World, WorldWriter};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::new(1_700_000_000 + seconds, 0).unwrap()
