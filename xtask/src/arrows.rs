@@ -65,7 +65,13 @@ const RULES: &[Rule] = &[
         name: "pilotfish-kube",
         may: &["pilotfish-model", "pilotfish-config", "pilotfish-source"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
-        never_named: &[],
+        never_named: &["pilotfish-registry"],
+    },
+    Rule {
+        name: "pilotfish-kube-writer",
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source", "pilotfish-kube"],
+        never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
+        never_named: &["pilotfish-registry"],
     },
     Rule {
         name: "pilotfish-webhook",
@@ -112,6 +118,7 @@ const RULES: &[Rule] = &[
             "pilotfish-api",
             "pilotfish-config",
             "pilotfish-kube",
+            "pilotfish-kube-writer",
             "pilotfish-model",
             "pilotfish-proto",
             "pilotfish-registry",

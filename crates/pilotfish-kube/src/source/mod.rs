@@ -6,8 +6,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use kinds::Kinds;
-pub(crate) use kinds::{has_status, resources_of};
+pub use kinds::{Kinds, has_status, resources_of};
 
 use crate::request::{BACKOFF, RequestError, within};
 use crate::watch::{News, Observer, Place, Resource, Silent, Watch};

@@ -7,8 +7,8 @@ mod tests;
 #[cfg(test)]
 mod turn_tests;
 
-pub(crate) use reflector::{Change, Reader, Stored};
-pub(crate) use request::Resource;
+pub use reflector::{Change, Reader, Stored};
+pub use request::Resource;
 
 use crate::request::{BACKOFF, RequestError, within};
 use kube::Client;
@@ -37,7 +37,7 @@ const REFUSALS: u32 = 2;
 
 /// What a watch has to say.
 #[derive(Debug)]
-pub(crate) enum News {
+pub enum News {
     /// What differs.
     Changes(Vec<Change>),
     /// The first list is complete.
@@ -93,16 +93,19 @@ impl Observer for Silent {
 
 /// Where a watch belongs.
 #[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) cluster: Arc<str>,
-    pub(crate) kind: Kind,
-    pub(crate) observer: Arc<dyn Observer>,
+pub struct Place {
+    /// The cluster's id, for messages and metrics.
+    pub cluster: Arc<str>,
+    /// What is watched.
+    pub kind: Kind,
+    /// Is told what happens to the watch.
+    pub observer: Arc<dyn Observer>,
     /// Spreads requests over time.
-    pub(crate) jitter: Jitter,
+    pub jitter: Jitter,
 }
 
 /// See the module's description.
-pub(crate) struct Watch {
+pub struct Watch {
     client: Client,
     place: Place,
     reflector: Reflector,
@@ -116,7 +119,9 @@ pub(crate) struct Watch {
 struct Over;
 
 impl Watch {
-    pub(crate) fn new(client: Client, place: Place, reader: Reader, out: mpsc::Sender<(Kind, News)>) -> Self {
+    /// A watch that says to `out` what it learns.
+    #[must_use]
+    pub fn new(client: Client, place: Place, reader: Reader, out: mpsc::Sender<(Kind, News)>) -> Self {
         let origin = format!("cluster {}", place.cluster).into();
         let reflector = Reflector::new(reader, origin);
         let backoff = Backoff::new(BACKOFF, place.jitter.fork("backoff"));
@@ -124,7 +129,7 @@ impl Watch {
     }
 
     /// Watches until nobody listens, or the kind is gone: `resource` says where it is served, `None` when nowhere any more.
-    pub(crate) async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
+    pub async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
         loop {
             let Some(now) = resource.borrow_and_update().clone() else {
                 let gone = self.reflector.vanished();

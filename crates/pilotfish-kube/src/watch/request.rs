@@ -15,13 +15,13 @@ const LONGEST_LINE: usize = 16 << 20;
 
 /// Which objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resource {
+pub struct Resource {
     /// `/api/v1/pods` or `/apis/GROUP/VERSION/namespaces/NS/PLURAL`.
-    pub(crate) path: String,
+    pub path: String,
     /// `labelSelector`; empty for all.
-    pub(crate) labels: String,
+    pub labels: String,
     /// `fieldSelector`; empty for all.
-    pub(crate) fields: String,
+    pub fields: String,
 }
 
 impl Resource {

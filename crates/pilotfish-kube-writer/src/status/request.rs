@@ -1,9 +1,9 @@
 //! One write on its way to the API server, and what its answer means.
 
 use super::book::Write;
-use crate::request::{RequestError, until};
-use crate::watch::Stored;
 use kube::Client;
+use pilotfish_kube::request::{RequestError, until};
+use pilotfish_kube::watch::Stored;
 use pilotfish_source::ErrorClass;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -21,14 +21,14 @@ mod tests;
 
 pub use entry::{Applicant, EntryName};
 
-use crate::client::Client;
-use crate::request::{RequestError, within};
 use entry::make;
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use live::{Event, Live, Outcome, Task};
 use marks::{CleanUp, Connected, Mark, Seen, Verdict, later};
 use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
+use pilotfish_kube::client::Client;
+use pilotfish_kube::request::{RequestError, within};
 use pilotfish_model::{Kind, Namespace, Object, ObjectKey, Typed, World};
 use pilotfish_source::ErrorClass;
 use serde_json::Value;

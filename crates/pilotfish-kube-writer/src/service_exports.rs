@@ -1,7 +1,7 @@
 //! Making ServiceExports (`multicluster.x-k8s.io`), each owned by its Service.
 
-use crate::client::Client;
-use crate::request::{RequestError, within};
+use pilotfish_kube::client::Client;
+use pilotfish_kube::request::{RequestError, within};
 use pilotfish_source::ErrorClass;
 use serde_json::{Value, json};
 use std::time::Duration;

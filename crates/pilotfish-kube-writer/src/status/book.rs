@@ -4,10 +4,10 @@
 //! object that is stored: then its generation is the one that was observed. Each write names the version that it stands on, so what
 //! others write meanwhile is never lost. What was written comes back as an event that asks for nothing more.
 
-use crate::watch::Stored;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::status::{HostAddress, Message, Status, merge_patch};
 use pilotfish_config::{MeshFile, takes_part};
+use pilotfish_kube::watch::Stored;
 use pilotfish_model::{Kind, Namespace, Object, ObjectKey, World};
 use pilotfish_source::{BackoffPolicy, DeadlineQueue};
 use serde_json::{Value, json};

@@ -11,12 +11,12 @@ mod tests;
 
 pub use machine::ElectionTimes;
 
-use crate::request::within;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use machine::{Claim, Machine, Step};
+use pilotfish_kube::request::within;
 use pilotfish_source::{ErrorClass, Health, Jitter};
 use record::Record;
 use std::future::Future;

@@ -1,6 +1,6 @@
 //! How fast statuses are written: a limit for good days, and rest for an API server that cannot keep up or is away.
 
-use crate::request::BACKOFF;
+use pilotfish_kube::request::BACKOFF;
 use pilotfish_source::{Backoff, Jitter, RateLimiter};
 use std::time::Duration;
 use tokio::time::Instant;
