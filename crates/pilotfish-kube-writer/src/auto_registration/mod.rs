@@ -14,6 +14,7 @@ mod entry;
 mod live;
 #[cfg(test)]
 mod live_tests;
+mod mailbox;
 mod marks;
 mod sightings;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use entry::make;
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use live::{Event, Live, Outcome, Task};
+use mailbox::{EventReceiver, EventSender, mailbox};
 use marks::{CleanUp, Connected, Mark, Seen, Verdict, later};
 use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
 use pilotfish_kube::client::Client;
@@ -38,7 +40,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -123,7 +125,7 @@ pub trait EntryObserver: Send + Sync {
 #[derive(Clone)]
 pub struct Registrar {
     wanted: Wanted,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     connections: Arc<AtomicU64>,
 }
 
@@ -131,7 +133,7 @@ pub struct Registrar {
 pub struct Registration {
     connection: u64,
     entry: EntryName,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     takes_health: bool,
 }
 
@@ -156,31 +158,26 @@ impl Registrar {
         // Later than what the entry says already, whoever's clock that was.
         let known = entry_of(&entry, world).and_then(|known| mark_of(&known.meta().annotations));
         let at = later(Timestamp::now(), known.and_then(|mark| mark.latest()));
-        registration.tell(Event::Connected { connection, entry, applicant, at });
+        registration.events.send(Event::Connected { connection, entry, applicant, at });
         Ok(Some(registration))
     }
 
     /// A WorkloadGroup appeared: its workloads that are connected are registered again.
     pub fn group_added(&self, namespace: &str, name: &str) {
-        self.tell(Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() });
+        self.events.send(Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() });
     }
 
     /// An entry changed; `None`: it is gone. Where its workload is connected here, it has to say so.
     pub fn entry_changed(&self, key: &ObjectKey, object: Option<&Object>) {
         let entry = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
         match object {
-            None => self.tell(Event::Gone { entry, at: Instant::now() }),
+            None => self.events.send(Event::Gone { entry, at: Instant::now() }),
             Some(object) => {
                 if mark_of(&object.meta.annotations).is_some_and(|mark| mark.has_left()) {
-                    self.tell(Event::Left { entry });
+                    self.events.send(Event::Left { entry });
                 }
             }
         }
-    }
-
-    fn tell(&self, event: Event) {
-        // Nobody listens any more only when the process ends.
-        let _ = self.events.send(event);
     }
 }
 
@@ -194,19 +191,14 @@ impl Registration {
         if !self.takes_health {
             return;
         }
-        self.tell(Event::Health { entry: self.entry.clone(), at: Timestamp::now(), health });
-    }
-
-    fn tell(&self, event: Event) {
-        // Nobody listens any more only when the process ends.
-        let _ = self.events.send(event);
+        self.events.send(Event::Health { entry: self.entry.clone(), at: Timestamp::now(), health });
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let (connection, entry) = (self.connection, self.entry.clone());
-        self.tell(Event::Disconnected { connection, entry, at: Timestamp::now() });
+        self.events.send(Event::Disconnected { connection, entry, at: Timestamp::now() });
     }
 }
 
@@ -274,7 +266,7 @@ fn prove(entry: &EntryName, account: &str, proof: Option<Proof<'_>>) -> Result<(
 pub struct Registrations {
     live: Live,
     sightings: Sightings,
-    events: mpsc::UnboundedReceiver<Event>,
+    events: EventReceiver,
     /// Keeps the channel open while nobody is connected.
     _registrar: Registrar,
     writer: Arc<Writer>,
@@ -313,7 +305,7 @@ pub fn registrations(
     world: WorldNow,
 ) -> (Registrar, Registrations) {
     let RegistrationSettings { me, wanted, grace, observer } = settings;
-    let (tell, events) = mpsc::unbounded_channel();
+    let (tell, events) = mailbox();
     let registrar = Registrar { wanted, events: tell, connections: Arc::default() };
     let turns = Semaphore::new(AT_A_TIME);
     let writer = Arc::new(Writer { client, me, world, observer, told: Mutex::default(), turns });
@@ -332,9 +324,7 @@ impl Registrations {
         let mut tasks: JoinSet<(EntryName, Task, Outcome)> = JoinSet::new();
         loop {
             if stopping {
-                while let Ok(event) = self.events.try_recv() {
-                    self.live.take(event);
-                }
+                self.events.take().into_iter().for_each(|event| self.live.take(event));
                 if tasks.is_empty() && !self.live.has_news() {
                     return;
                 }
@@ -350,7 +340,7 @@ impl Registrations {
                 }
             };
             tokio::select! {
-                Some(event) = self.events.recv() => self.live.take(event),
+                Some(events) = self.events.recv() => events.into_iter().for_each(|event| self.live.take(event)),
                 Some(done) = tasks.join_next() => match done {
                     Ok((name, task, outcome)) => self.live.done(&name, &task, outcome, Instant::now()),
                     Err(error) => tracing::error!(%error, "writing a WorkloadEntry broke down"),
