@@ -35,6 +35,7 @@ pub use json::spec_json;
 pub use limits::Limits;
 pub use live::{Served, read_live, served};
 pub use mesh_file::{MeshFile, default_mesh_object, read_mesh_file};
+pub use metadata::is_object_name;
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity};
 pub use reader::{ReadFile, ReadObject, Refused, read};

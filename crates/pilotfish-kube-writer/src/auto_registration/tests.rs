@@ -76,9 +76,13 @@ fn names_tell_workloads_of_a_group_apart() {
     assert_eq!(long, format!("vms/{}", "n".repeat(253)), "the end stays");
     let cut = of("10.0.0.1", &"n".repeat(252)).unwrap();
     assert_eq!(cut, format!("vms/{}", "n".repeat(252)), "no name begins with a dash");
-    for (address, network) in
-        [("", ""), ("10.0.0.1", "../secrets/x"), ("10.0.0.1", "A"), ("10.0.0.1", "n?x=1")]
-    {
+    for (address, network) in [
+        ("", ""),
+        ("10.0.0.1", "../secrets/x"),
+        ("10.0.0.1", "A"),
+        ("10.0.0.1", "n?x=1"),
+        ("10.0.0.1", "a..b"),
+    ] {
         assert_eq!(of(address, network), None, "{address} {network}");
     }
     assert_eq!(Applicant { namespace: String::new(), ..applicant() }.made_entry(), None);
