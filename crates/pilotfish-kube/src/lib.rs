@@ -10,15 +10,12 @@
 //! A source that cannot reach its API server says so and takes nothing away. When it is back, it goes on where it was; when
 //! that is no longer possible it lists anew and tells what differs, so that nobody downstream sees a gap.
 
-pub mod auto_registration;
 pub mod client;
-pub mod lease;
 pub mod remote;
-pub mod service_exports;
+pub mod request;
 mod source;
-pub mod status;
 pub mod token_review;
-mod watch;
+pub mod watch;
 
-pub use source::{Broken, Kinds, KubeSource, KubeSourceSettings};
-pub use watch::{Backoff, Observer, Silent, Watched};
+pub use source::{Broken, Kinds, KubeSource, KubeSourceSettings, has_status, resources_of};
+pub use watch::{Observer, Silent, Watched};

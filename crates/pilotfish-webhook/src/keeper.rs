@@ -12,14 +12,13 @@
 
 use crate::certificate::{Material, Need, Terms, certified, make, need};
 use crate::clock;
-use crate::pace::Pace;
+use crate::error::StepError;
 use crate::probe;
 use crate::registration::{
     INJECTOR, Policy, VALIDATOR, Wanted, Webhook, all_fail, mutating, patch, validating,
 };
 use crate::server::{Certificates, told_to_stop};
 use crate::store::{self, SECRET};
-use crate::trouble::Trouble;
 use crate::wake;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -27,14 +26,15 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
-use pilotfish_kube::Backoff;
+use pilotfish_kube::request::BACKOFF;
+use pilotfish_source::{Backoff, Jitter, RateLimiter};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How often everything is looked at without a reason.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -42,6 +42,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
 /// How long signs that something changed are gathered.
 const GATHER: Duration = Duration::from_millis(100);
+/// Writes that may come at once: all that a start, a rotation and a repair write together, several times over. So who writes the
+/// opposite of what we write, another process with other settings or a tool that puts back what it knows, is answered, but not
+/// for ever as fast as both can.
+const BURST: u32 = 20;
+/// How soon there may be another write after that.
+const PERIOD: Duration = Duration::from_secs(10);
 /// How long a round may take.
 const ROUND: Duration = Duration::from_secs(30);
 
@@ -72,8 +78,7 @@ pub struct Keeper {
     serving: Option<Material>,
     /// The trouble that was told last.
     told: Option<String>,
-    /// How fast is written.
-    pace: Pace,
+    limiter: RateLimiter,
     /// Whether it was told that somebody writes against us.
     slowed: bool,
 }
@@ -96,7 +101,7 @@ impl Keeper {
             certificates,
             serving: None,
             told: None,
-            pace: Pace::default(),
+            limiter: RateLimiter::new(BURST, PERIOD),
             slowed: false,
         }
     }
@@ -109,7 +114,7 @@ impl Keeper {
         watches.spawn(wake::watch(secrets, SECRET, wakes.clone()));
         watches.spawn(wake::watch(self.validators(), VALIDATOR, wakes.clone()));
         watches.spawn(wake::watch(self.injectors(), INJECTOR, wakes));
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(BACKOFF, Jitter::default());
         let mut at_once = 0;
         loop {
             tokio::select! {
@@ -121,14 +126,14 @@ impl Keeper {
                     at_once += 1;
                     continue;
                 }
-                Ok(Round::Again) => backoff.next(Duration::ZERO),
+                Ok(Round::Again) => backoff.wait(),
                 Ok(Round::Done) => {
                     backoff.reset();
                     LOOK_AGAIN
                 }
                 Err(trouble) => {
                     self.tell(&trouble);
-                    backoff.next(Duration::ZERO)
+                    backoff.wait()
                 }
             };
             at_once = 0;
@@ -144,7 +149,7 @@ impl Keeper {
 
     /// How long nothing is written because too much was.
     fn hold(&mut self) -> Duration {
-        let hold = self.pace.wait(Instant::now());
+        let hold = self.limiter.wait(Instant::now());
         if !hold.is_zero() && !self.slowed {
             tracing::warn!(
                 secret = SECRET,
@@ -156,7 +161,7 @@ impl Keeper {
         hold
     }
 
-    async fn round(&mut self) -> Result<Round, Trouble> {
+    async fn round(&mut self) -> Result<Round, StepError> {
         let round = async {
             let Some(material) = self.material().await? else { return Ok(Round::Again) };
             // First the API server believes the authorities, then their certificate is served.
@@ -174,11 +179,13 @@ impl Keeper {
             // Somebody else was first, so there is something new to see.
             Ok(Err(trouble)) if trouble.is_conflict() => Ok(Round::Again),
             Ok(Err(trouble)) => Err(trouble),
-            Err(_) => Err(Trouble::other("keeping webhooks", format!("no end within {} s", ROUND.as_secs()))),
+            Err(_) => {
+                Err(StepError::local("keeping webhooks", format!("no end within {} s", ROUND.as_secs())))
+            }
         }
     }
 
-    fn tell(&mut self, trouble: &Trouble) {
+    fn tell(&mut self, trouble: &StepError) {
         let text = trouble.to_string();
         if self.told.as_ref() != Some(&text) {
             tracing::warn!(reason = text, "webhooks are not as they ought to be; trying again");
@@ -201,11 +208,11 @@ impl Keeper {
     }
 
     /// What the Secret holds, when that is good; otherwise it is written.
-    async fn material(&mut self) -> Result<Option<Material>, Trouble> {
+    async fn material(&mut self) -> Result<Option<Material>, StepError> {
         let KeeperSettings { namespace, names, terms, .. } = &self.settings.clone();
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let fail = |error: &kube::Error| Trouble::new("reading Secret pilotfish-webhook-certificate", error);
-        let secret = api.get_opt(SECRET).await.map_err(|error| fail(&error))?;
+        let fail = |error| StepError::request("reading Secret pilotfish-webhook-certificate", error);
+        let secret = api.get_opt(SECRET).await.map_err(fail)?;
         let (now, before) = (self.now().await, secret.as_ref().map(store::material));
         let need = match &before {
             Some(before) => need(before, names, terms, now),
@@ -219,17 +226,18 @@ impl Keeper {
         };
         tracing::info!(what, reason = why, "making certificates of webhooks anew");
         let made = make(before.as_ref(), &need, names, terms, now);
-        let made = made.map_err(|error| Trouble::other("making certificates", error.to_string()))?;
-        self.pace.wrote(Instant::now());
+        let made = made.map_err(|error| StepError::local("making certificates", error.to_string()))?;
+        self.limiter.take(Instant::now());
         store::write(&api, secret, &made).await?;
         Ok(None)
     }
 
-    fn serve(&mut self, material: Material) -> Result<(), Trouble> {
+    fn serve(&mut self, material: Material) -> Result<(), StepError> {
         if self.serving.as_ref() == Some(&material) {
             return Ok(());
         }
-        let certified = certified(&material).map_err(|why| Trouble::other("serving the certificate", why))?;
+        let certified =
+            certified(&material).map_err(|why| StepError::local("serving the certificate", why))?;
         self.certificates.set(certified, material.authorities.clone());
         tracing::info!("a certificate of webhooks is served");
         self.serving = Some(material);
@@ -237,18 +245,19 @@ impl Keeper {
     }
 
     /// Makes the configurations as they ought to be. A configuration that does not exist is nobody's fault: it may come.
-    async fn register(&mut self, material: &Material, policy: Policy) -> Result<Round, Trouble> {
+    async fn register(&mut self, material: &Material, policy: Policy) -> Result<Round, StepError> {
         let injectors = self.injectors();
         let injector = injectors.get_opt(INJECTOR).await;
         let injector =
-            injector.map_err(|error| Trouble::new("reading pilotfish-sidecar-injector", &error))?;
+            injector.map_err(|error| StepError::request("reading pilotfish-sidecar-injector", error))?;
         if let Some(injector) = injector {
             // Whether Pods may start without a sidecar is for those to say who write the configuration.
             let wanted = (material, "/inject", Policy::Written);
             self.amend(&injectors, INJECTOR, &injector, &mutating(&injector), wanted).await?;
         }
         let validator = self.validators().get_opt(VALIDATOR).await;
-        let validator = validator.map_err(|error| Trouble::new("reading pilotfish-validator", &error))?;
+        let validator =
+            validator.map_err(|error| StepError::request("reading pilotfish-validator", error))?;
         let Some(validator) = validator else { return Ok(Round::Done) };
         let webhooks = validating(&validator);
         let (api, path) = (self.validators(), "/validate");
@@ -278,7 +287,7 @@ impl Keeper {
         configuration: &K,
         webhooks: &[Webhook<'_>],
         (material, path, policy): (&Material, &str, Policy),
-    ) -> Result<bool, Trouble>
+    ) -> Result<bool, StepError>
     where
         K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
     {
@@ -286,10 +295,10 @@ impl Keeper {
         let wanted = Wanted { authorities: &material.authorities, url: url.as_deref(), policy };
         let version = configuration.meta().resource_version.as_deref();
         let Some(patch) = patch(webhooks, version, &wanted) else { return Ok(false) };
-        self.pace.wrote(Instant::now());
+        self.limiter.take(Instant::now());
         api.patch(name, &PatchParams::default(), &Patch::Strategic(&patch))
             .await
-            .map_err(|error| Trouble::new("writing a webhook configuration", &error))?;
+            .map_err(|error| StepError::request("writing a webhook configuration", error))?;
         tracing::info!(name, "amended a webhook configuration");
         Ok(true)
     }

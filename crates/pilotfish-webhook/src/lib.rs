@@ -11,16 +11,15 @@
 
 mod certificate;
 mod clock;
+mod error;
 pub mod inject;
 mod keeper;
-mod pace;
 mod probe;
 mod registration;
 pub mod review;
 mod routes;
 mod server;
 mod store;
-mod trouble;
 mod validate;
 mod wake;
 

@@ -1,12 +1,14 @@
 //! The proof that the API server asks us: an object that only we refuse, which is never stored.
 
+use crate::error::StepError;
 use crate::registration::Webhook;
-use crate::trouble::Trouble;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use pilotfish_config::served;
+use pilotfish_kube::request::RequestError;
 use pilotfish_model::Kind;
+use pilotfish_source::ErrorClass;
 use serde_json::json;
 
 const DOING: &str = "trying whether an invalid object is refused";
@@ -20,22 +22,22 @@ pub(crate) async fn refuses(
     client: &Client,
     namespace: &str,
     webhooks: &[Webhook<'_>],
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     let kind = Kind::WorkloadEntry;
     let versions = served(kind).map_or(&[][..], |served| served.versions);
     let mut last = None;
     for version in versions {
-        match create(client, namespace, kind, version).await {
+        match create(client, namespace, kind, version).await.map_err(RequestError::from) {
             // The cluster has the kind in another version, or not at all.
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                last = Some(Trouble::other(DOING, format!("{kind} is not served: {}", status.message)));
+            Err(error) if error.class == ErrorClass::Gone => {
+                last = Some(StepError::local(DOING, format!("{kind} is not served: {}", error.message)));
             }
-            Err(kube::Error::Api(status)) if is_ours(&status.message, webhooks) => return Ok(()),
-            Err(error) => return Err(Trouble::new(DOING, &error)),
-            Ok(_) => return Err(Trouble::other(DOING, "the API server took it without asking")),
+            Err(error) if is_ours(&error.message, webhooks) => return Ok(()),
+            Err(error) => return Err(StepError::request(DOING, error)),
+            Ok(_) => return Err(StepError::local(DOING, "the API server took it without asking")),
         }
     }
-    Err(last.unwrap_or_else(|| Trouble::other(DOING, "there is no version of WorkloadEntry")))
+    Err(last.unwrap_or_else(|| StepError::local(DOING, "there is no version of WorkloadEntry")))
 }
 
 async fn create(client: &Client, namespace: &str, kind: Kind, version: &str) -> kube::Result<DynamicObject> {

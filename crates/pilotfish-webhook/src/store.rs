@@ -1,7 +1,7 @@
 //! The Secret in which replicas share the certificates.
 
 use crate::certificate::Material;
-use crate::trouble::Trouble;
+use crate::error::StepError;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -56,7 +56,7 @@ pub(crate) async fn write(
     api: &Api<Secret>,
     before: Option<Secret>,
     material: &Material,
-) -> Result<(), Trouble> {
+) -> Result<(), StepError> {
     let written = match before {
         None => {
             let labels = BTreeMap::from([("app.kubernetes.io/name".to_owned(), "pilotfish".to_owned())]);
@@ -75,7 +75,9 @@ pub(crate) async fn write(
             api.replace(SECRET, &PostParams::default(), &secret).await
         }
     };
-    written.map(|_| ()).map_err(|error| Trouble::new("writing Secret pilotfish-webhook-certificate", &error))
+    written
+        .map(|_| ())
+        .map_err(|error| StepError::request("writing Secret pilotfish-webhook-certificate", error))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use k8s_openapi::serde::de::DeserializeOwned;
 use kube::Resource;
 use kube::api::{Api, WatchEvent, WatchParams};
 use kube::core::PartialObjectMeta;
-use pilotfish_kube::Backoff;
+use pilotfish_kube::request::BACKOFF;
+use pilotfish_source::{Backoff, Jitter};
 use std::fmt::Debug;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -21,13 +22,13 @@ pub(crate) async fn watch<K>(api: Api<K>, name: &'static str, wakes: mpsc::Sende
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut backoff = Backoff::default();
+    let mut backoff = Backoff::new(BACKOFF, Jitter::default());
     while !wakes.is_closed() {
         if heard(&api, name, &wakes).await {
             backoff.reset();
         }
         tokio::select! {
-            () = sleep(backoff.next(Duration::ZERO)) => {}
+            () = sleep(backoff.wait()) => {}
             () = wakes.closed() => return,
         }
     }

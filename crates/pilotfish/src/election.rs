@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use pilotfish_kube::client::Client;
-use pilotfish_kube::lease::{Elector, Leadership, LeaseSettings};
+use pilotfish_kube_writer::lease::{Elector, Leadership, LeaseSettings};
 use std::future::Future;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;

@@ -8,9 +8,9 @@ use crate::settings::Settings;
 use crate::shared::{Follower, Shared};
 use crate::sources::Sources;
 use pilotfish_kube::client::Client;
-use pilotfish_kube::lease::{Leadership, LeaseSettings};
 use pilotfish_kube::remote::RemoteClients;
-use pilotfish_kube::service_exports::{Exported, export};
+use pilotfish_kube_writer::lease::{Leadership, LeaseSettings};
+use pilotfish_kube_writer::service_exports::{Exported, export};
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Resolution, ServiceKey, World};
 use pilotfish_translate::{ClusterLocal, Domain};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +99,7 @@ impl Exporting {
         };
         let client = client.ok_or_else(|| "the cluster is not read now".to_owned())?;
         let Some(name) = object_name(key) else { return Ok(Exported::NoService) };
-        export(&client, key.namespace.as_str(), name).await
+        export(&client, key.namespace.as_str(), name).await.map_err(|error| error.to_string())
     }
 }
 

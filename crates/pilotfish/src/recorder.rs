@@ -83,15 +83,15 @@ impl pilotfish_webhook::Observer for Counted {
     }
 }
 
-impl pilotfish_kube::status::WriteObserver for Counted {
-    fn written(&self, kind: &'static str, what: pilotfish_kube::status::Written) {
+impl pilotfish_kube_writer::status::WriteObserver for Counted {
+    fn written(&self, kind: &'static str, what: pilotfish_kube_writer::status::Written) {
         self.0.kube.status_writes.with_label_values(&[kind, what.word()]).inc();
     }
 }
 
-impl pilotfish_kube::auto_registration::EntryObserver for Counted {
-    fn entry(&self, what: pilotfish_kube::auto_registration::Written) {
-        use pilotfish_kube::auto_registration::Written;
+impl pilotfish_kube_writer::auto_registration::EntryObserver for Counted {
+    fn entry(&self, what: pilotfish_kube_writer::auto_registration::Written) {
+        use pilotfish_kube_writer::auto_registration::Written;
         let counters = &self.0.kube.registrations;
         match what {
             Written::Registered => counters.registered.inc(),

@@ -1,13 +1,13 @@
-//! Workloads that register themselves by connecting: the joint between proxies and `pilotfish_kube::auto_registration`.
+//! Workloads that register themselves by connecting: the joint between proxies and `pilotfish_kube_writer::auto_registration`.
 
 use crate::settings::Settings;
 use crate::shared::Shared;
-use pilotfish_kube::auto_registration::{
+use pilotfish_kube::client::Client;
+use pilotfish_kube_writer::auto_registration::{
     Applicant, EntryObserver, Proof, Refused, Registrar, Registration, RegistrationSettings, Registrations,
     WorldNow, registrations,
 };
-use pilotfish_kube::client::Client;
-use pilotfish_kube::lease;
+use pilotfish_kube_writer::lease;
 use pilotfish_model::{ChangeSet, Fact, Kind, World};
 use pilotfish_translate::Proxy;
 use pilotfish_xds::ConnectError;

@@ -1,7 +1,7 @@
 //! The joint between translation and xDS: the translator as the source that streams are served from.
 
 use crate::registration::Gate;
-use pilotfish_kube::auto_registration::Registration;
+use pilotfish_kube_writer::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate as translate;

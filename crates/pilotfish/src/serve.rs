@@ -17,7 +17,7 @@ use crate::status::StatusWriting;
 use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
-use pilotfish_kube::auto_registration::Registrations;
+use pilotfish_kube_writer::auto_registration::Registrations;
 use pilotfish_model::WorldWriter;
 use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistryTable};
 use pilotfish_translate::{Domain, Translator};

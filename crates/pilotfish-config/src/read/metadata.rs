@@ -142,7 +142,8 @@ pub(crate) fn is_label_name(text: &str) -> bool {
 }
 
 /// Whether the text is a DNS name in lower case, as names of objects are.
-pub(crate) fn is_object_name(text: &str) -> bool {
+#[must_use]
+pub fn is_object_name(text: &str) -> bool {
     let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     let label = |label: &str| {
         !label.is_empty() && label.bytes().all(known) && !label.starts_with('-') && !label.ends_with('-')

@@ -2,15 +2,16 @@
 //! text itself, as `istioctl create-remote-secret` writes it.
 
 use crate::client::{Client, of_config};
-use crate::watch::chain;
+use crate::request::within;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Config};
+use pilotfish_source::error_chain;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 /// How long one request may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -103,7 +104,7 @@ fn render(name: &str, server: &str, known: &Cluster, authority: &str, token: &st
 }
 
 async fn target(settings: &CredentialSettings) -> Result<Target, CredentialError> {
-    let fail = |error: &dyn std::error::Error| CredentialError::Kubeconfig(chain(error));
+    let fail = |error: &dyn std::error::Error| CredentialError::Kubeconfig(error_chain(error));
     let file = match &settings.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -166,14 +167,10 @@ async fn requested(
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(wanted.to_string().into_bytes())
         .map_err(|error| fail(error.to_string()))?;
-    match timeout(ANSWER, target.client.request::<Value>(request)).await {
-        Ok(Ok(answer)) => match answer.pointer("/status/token").and_then(Value::as_str) {
-            Some(token) => Ok(token.to_owned()),
-            None => Err(fail("the answer has none".into())),
-        },
-        Ok(Err(error)) => Err(fail(chain(&error))),
-        Err(_) => Err(fail(format!("no answer within {} s", ANSWER.as_secs()))),
-    }
+    let answer = within(ANSWER, target.client.request::<Value>(request)).await;
+    let answer = answer.map_err(|error| fail(error.to_string()))?;
+    let token = answer.pointer("/status/token").and_then(Value::as_str);
+    token.map(str::to_owned).ok_or_else(|| fail("the answer has none".into()))
 }
 
 /// The token of a Secret, and the certificate authority beside it.
@@ -190,11 +187,7 @@ async fn stored(
     let secrets: Api<Secret> = Api::namespaced(target.client.clone(), &settings.namespace);
     let began = Instant::now();
     loop {
-        let secret = match timeout(ANSWER, secrets.get(&name)).await {
-            Ok(Ok(secret)) => secret,
-            Ok(Err(error)) => return Err(fail(chain(&error))),
-            Err(_) => return Err(fail(format!("no answer within {} s", ANSWER.as_secs()))),
-        };
+        let secret = within(ANSWER, secrets.get(&name)).await.map_err(|error| fail(error.to_string()))?;
         let mut data = secret.data.unwrap_or_default();
         if let Some(ByteString(token)) = data.remove("token") {
             let token = String::from_utf8(token).map_err(|_| fail("its token is no text".into()))?;

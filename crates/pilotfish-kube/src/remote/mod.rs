@@ -31,6 +31,7 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use pilotfish_config::{SourceBatch, SourceEvent, SourceProblems};
 use pilotfish_model::Kind;
+use pilotfish_source::error_chain;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -185,8 +186,9 @@ impl Remotes {
     async fn follow_secrets(mut self) -> Result<(), Broken> {
         let (say, mut secrets) = mpsc::channel(WAITING);
         let (_tell, told) = watch::channel(Some(self.resource()));
-        let KubeSourceSettings { cluster, observer, .. } = &self.settings.source;
-        let place = Place { cluster: cluster.clone(), kind: Kind::Secret, observer: observer.clone() };
+        let KubeSourceSettings { cluster, observer, jitter, .. } = &self.settings.source;
+        let (observer, jitter) = (observer.clone(), jitter.fork("remote secrets"));
+        let place = Place { cluster: cluster.clone(), kind: Kind::Secret, observer, jitter };
         let watch = Watch::new(self.client.clone(), place, Reader::Object(Kind::Secret), say);
         let mut watch = std::pin::pin!(watch.run(told));
         let out = self.out.clone();
@@ -306,6 +308,7 @@ impl Remotes {
             cluster: reading.cluster.clone(),
             kinds: crate::Kinds::Discovery,
             settle: if follows { SETTLE } else { Duration::ZERO },
+            jitter: self.settings.source.jitter.fork(&reading.to_string()),
             ..self.settings.source.clone()
         };
         let (timeout, clients) = (self.settings.timeout, self.settings.clients.clone());
@@ -435,8 +438,8 @@ async fn connect(kubeconfig: Arc<Kubeconfig>) -> Result<Client, String> {
         runtime.block_on(async {
             let options = KubeConfigOptions::default();
             let config = Config::from_custom_kubeconfig(Kubeconfig::clone(&kubeconfig), &options).await;
-            let config = config.map_err(|error| crate::watch::chain(&error))?;
-            of_config(config).map_err(|error| crate::watch::chain(&error))
+            let config = config.map_err(|error| error_chain(&error))?;
+            of_config(config).map_err(|error| error_chain(&error))
         })
     });
     made.await.unwrap_or_else(|error| Err(format!("making a client broke down: {error}")))

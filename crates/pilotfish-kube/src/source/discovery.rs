@@ -6,7 +6,8 @@
 //! API server says no earlier than when all its paths are known (503 until then).
 
 use super::kinds::{Kinds, Wanted, paths};
-use crate::watch::{Resource, chain};
+use crate::request::within;
+use crate::watch::Resource;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -17,7 +18,7 @@ use pilotfish_model::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -84,11 +85,8 @@ impl Question {
     /// # Errors
     /// Why it cannot be told now.
     pub(super) async fn ask(mut self) -> Result<Found, String> {
-        let groups = match timeout(ANSWER, self.client.list_api_groups_aggregated()).await {
-            Ok(Ok(groups)) => groups,
-            Ok(Err(error)) => return Err(chain(&error)),
-            Err(_) => return Err(format!("no answer within {} s", ANSWER.as_secs())),
-        };
+        let groups = within(ANSWER, self.client.list_api_groups_aggregated()).await;
+        let groups = groups.map_err(|error| error.to_string())?;
         let all_secrets = match self.kinds.includes(Kind::Secret) {
             true => self.may_list("secrets", None).await,
             false => Some(false),
@@ -143,15 +141,11 @@ impl Question {
         for path in paths {
             let request = http::Request::get(format!("{path}?limit=1")).body(Vec::new());
             let request = request.map_err(|error| error.to_string())?;
-            match timeout(ANSWER, self.client.request_text(request)).await {
-                // Who may not look has only the list to go by.
-                Ok(Err(kube::Error::Api(status))) if [403, 404].contains(&status.code) => {}
-                Ok(Ok(_)) => return Err(format!("{kind} is served, and missing from the list of groups")),
-                Ok(Err(kube::Error::Api(status))) => {
-                    return Err(format!("whether there is {kind}: {}: {}", status.code, status.message));
-                }
-                Ok(Err(error)) => return Err(format!("whether there is {kind}: {}", chain(&error))),
-                Err(_) => return Err(format!("whether there is {kind}: no answer")),
+            match within(ANSWER, self.client.request_text(request)).await {
+                // Who may not look has only the list to go by. Bad credentials (401) say nothing.
+                Err(error) if matches!(error.status, Some(403 | 404)) => {}
+                Ok(_) => return Err(format!("{kind} is served, and missing from the list of groups")),
+                Err(error) => return Err(format!("whether there is {kind}: {error}")),
             }
         }
         Ok(())
@@ -171,8 +165,7 @@ impl Question {
             SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = SelfSubjectAccessReview { spec, ..Default::default() };
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let asked = timeout(ANSWER, reviews.create(&PostParams::default(), &review)).await;
-        let answer = asked.ok()?.ok()?;
+        let answer = within(ANSWER, reviews.create(&PostParams::default(), &review)).await.ok()?;
         Some(answer.status.is_some_and(|status| status.allowed))
     }
 }

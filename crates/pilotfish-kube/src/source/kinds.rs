@@ -66,7 +66,8 @@ pub(super) struct Wanted<'a> {
 }
 
 /// What the API server has of kinds that are read everywhere: where each is served.
-pub(crate) fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<Kind, Resource> {
+#[must_use]
+pub fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<Kind, Resource> {
     let wanted =
         Wanted { kinds: Kinds::All, root_namespace: "", mesh_config_map: "", all_secrets: false, mesh: true };
     kinds.iter().filter_map(|kind| Some((*kind, wanted.resource(groups, *kind)?))).collect()
@@ -122,7 +123,8 @@ impl Wanted<'_> {
 }
 
 /// Whether the status of a kind that is served there can be written.
-pub(crate) fn has_status(groups: &APIGroupDiscoveryList, kind: Kind, at: &Resource) -> bool {
+#[must_use]
+pub fn has_status(groups: &APIGroupDiscoveryList, kind: Kind, at: &Resource) -> bool {
     let version = at.path.trim_start_matches("/apis/").split('/').nth(1).unwrap_or_default();
     let subresources = discovered(groups, kind, version).map(|found| found.subresources.as_slice());
     subresources.unwrap_or_default().iter().any(|part| part.subresource.as_deref() == Some("status"))

@@ -6,22 +6,23 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use kinds::Kinds;
-pub(crate) use kinds::{has_status, resources_of};
+pub use kinds::{Kinds, has_status, resources_of};
 
-use crate::watch::{Backoff, News, Observer, Place, Resource, Silent, Watch, chain};
+use crate::request::{BACKOFF, RequestError, within};
+use crate::watch::{News, Observer, Place, Resource, Silent, Watch};
 use discovery::{Found, Question, SecretRights};
 use kinds::{MESH, reader};
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use pilotfish_model::Kind;
+use pilotfish_source::{Backoff, Jitter};
 use state::SourceState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// News that may wait until the source takes them in.
 const WAITING: usize = 1024;
@@ -54,6 +55,8 @@ pub struct KubeSourceSettings {
     pub checks: Vec<ObjectCheck>,
     /// Who is told what happens to watches.
     pub observer: Arc<dyn Observer>,
+    /// Spreads requests over time.
+    pub jitter: Jitter,
 }
 
 impl KubeSourceSettings {
@@ -68,6 +71,7 @@ impl KubeSourceSettings {
             settle: Duration::ZERO,
             checks: Vec::new(),
             observer: Arc::new(Silent),
+            jitter: Jitter::default(),
         }
     }
 }
@@ -132,7 +136,7 @@ impl KubeSource {
         let (say, mut heard) = mpsc::channel(WAITING);
         let (definitions, mut definitions_heard) = mpsc::channel(WAITING);
         self.watch_definitions(definitions);
-        let mut look = Look::default();
+        let mut look = Look::new(self.settings.jitter.fork("discovery"));
         let mut looking = JoinSet::new();
         let mut news = Vec::new();
         let mut quiet = Quiet::new(self.settings.settle);
@@ -235,26 +239,27 @@ impl KubeSource {
     fn watch_definitions(&mut self, say: mpsc::Sender<()>) {
         let client = self.client.clone();
         let cluster = self.settings.cluster.clone();
+        let mut backoff = Backoff::new(BACKOFF, self.settings.jitter.fork("definitions"));
         self.tasks.spawn(async move {
-            let mut backoff = Backoff::default();
             loop {
                 match definitions(&client, &say).await {
                     Ok(()) => backoff.reset(),
                     Err(error) => {
-                        tracing::debug!(%cluster, reason = error, "cannot watch CustomResourceDefinitions");
+                        tracing::debug!(%cluster, reason = %error, "cannot watch CustomResourceDefinitions");
                     }
                 }
                 if say.is_closed() {
                     return;
                 }
-                tokio::time::sleep(backoff.next(LOOK_SOON)).await;
+                tokio::time::sleep(backoff.wait_at_least(LOOK_SOON)).await;
             }
         });
     }
 
     fn place(&self, kind: Kind) -> Place {
-        let KubeSourceSettings { cluster, observer, .. } = &self.settings;
-        Place { cluster: cluster.clone(), kind, observer: observer.clone() }
+        let KubeSourceSettings { cluster, observer, jitter, .. } = &self.settings;
+        let jitter = jitter.fork(kind.plural());
+        Place { cluster: cluster.clone(), kind, observer: observer.clone(), jitter }
     }
 
     /// A task ended: right when its kind is gone, an error otherwise.
@@ -268,7 +273,7 @@ impl KubeSource {
 }
 
 /// One watch of CustomResourceDefinitions, of which only their metadata is asked for.
-async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), String> {
+async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), RequestError> {
     use futures::TryStreamExt;
     use kube::core::{PartialObjectMeta, WatchEvent};
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -277,20 +282,15 @@ async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), Stri
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&resourceVersion=0&timeoutSeconds=300",
     )
     .header(http::header::ACCEPT, METADATA)
-    .body(Vec::new())
-    .map_err(|error| error.to_string())?;
+    .body(Vec::new())?;
     type Definition = PartialObjectMeta<
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     >;
-    let events = client.request_events::<Definition>(request).await.map_err(|error| chain(&error))?;
+    let events = client.request_events::<Definition>(request).await?;
     let mut events = std::pin::pin!(events);
-    while let Some(event) = timeout(SILENCE, events.try_next())
-        .await
-        .map_err(|_| format!("silent for {} s", SILENCE.as_secs()))?
-        .map_err(|error| chain(&error))?
-    {
+    while let Some(event) = within(SILENCE, events.try_next()).await? {
         if let WatchEvent::Error(status) = event {
-            return Err(status.message);
+            return Err(RequestError::of_status(status.code, &status.message, 0));
         }
         if say.send(()).await.is_err() {
             return Ok(());
@@ -330,13 +330,11 @@ struct Look {
     backoff: Backoff,
 }
 
-impl Default for Look {
-    fn default() -> Self {
-        Self { at: Instant::now(), soon: None, backoff: Backoff::default() }
-    }
-}
-
 impl Look {
+    fn new(jitter: Jitter) -> Self {
+        Self { at: Instant::now(), soon: None, backoff: Backoff::new(BACKOFF, jitter) }
+    }
+
     /// There is a sign that kinds changed. They are served a moment later.
     fn soon(&mut self, now: Instant) {
         self.soon = Some(LOOK_SOON);
@@ -346,7 +344,7 @@ impl Look {
     /// It was looked.
     fn done(&mut self, found: bool, now: Instant) {
         let wait = match (found, self.soon) {
-            (false, _) => self.backoff.next(Duration::ZERO),
+            (false, _) => self.backoff.wait(),
             (true, Some(soon)) => soon,
             (true, None) => LOOK_AGAIN,
         };

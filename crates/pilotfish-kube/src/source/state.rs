@@ -189,7 +189,11 @@ impl SourceState {
             hint: problem.hint.clone(),
             in_force: if problem.severity == Severity::Error { in_force } else { InForce::Written },
         });
-        self.problems.insert(key.clone(), reports.collect());
-        self.problems_changed = true;
+        let reports: Vec<_> = reports.collect();
+        // Objects with a warning change all the time; their reports, which are sent together with all others, do not.
+        if self.problems.get(key) != Some(&reports) {
+            self.problems.insert(key.clone(), reports);
+            self.problems_changed = true;
+        }
     }
 }

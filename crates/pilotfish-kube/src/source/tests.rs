@@ -80,12 +80,14 @@ fn problems_come_and_go_with_their_objects() {
     let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"ports": 7}}"#;
     let refused = read_live(Kind::Service, &"cluster test".into(), broken).unwrap_err();
     let change = Change::Refused { key: key.clone(), problems: refused.problems, last_good: true };
-    state.take(Kind::Service, News::Changes(vec![change]));
+    state.take(Kind::Service, News::Changes(vec![change.clone()]));
     let said = batch(&mut state);
     let report = &said.problems.as_ref().unwrap().reports[0];
     assert_eq!(report.in_force, InForce::LastGood);
     assert!(report.to_string().starts_with("cluster test: Service shop/a: spec.ports: "), "{report}");
     assert!(said.events.is_empty(), "the last good version stays");
+    state.take(Kind::Service, News::Changes(vec![change]));
+    assert!(batch(&mut state).is_empty(), "equal problems are no news");
 
     state.take(Kind::Service, News::Changes(vec![Change::Delete(key)]));
     let said = batch(&mut state);

@@ -8,6 +8,7 @@ mod review;
 
 use crate::client::Client;
 use crate::remote::RemoteClients;
+use crate::request::RequestError;
 use cache::{Cache, Key, Outcome};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -120,7 +121,7 @@ impl TokenReviewer {
             let request =
                 review::request(token, &self.audiences).map_err(|error| unavailable(error.to_string()))?;
             let answer = client.request_text(request).await;
-            answer.map_err(|error| unavailable(crate::watch::chain(&error)))
+            answer.map_err(|error| unavailable(RequestError::from(error).to_string()))
         };
         let late = || unavailable(format!("no answer within {} s", LIMIT.as_secs()));
         let answer = timeout(LIMIT, ask).await.map_err(|_| late())??;

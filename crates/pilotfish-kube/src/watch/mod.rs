@@ -1,6 +1,5 @@
 //! The watch of one kind: asks, hands the answers to the [`Reflector`], and goes on after whatever goes wrong.
 
-mod backoff;
 mod reflector;
 mod request;
 #[cfg(test)]
@@ -8,13 +7,13 @@ mod tests;
 #[cfg(test)]
 mod turn_tests;
 
-pub use backoff::Backoff;
-pub(crate) use backoff::random;
-pub(crate) use reflector::{Change, Reader, Stored};
-pub(crate) use request::{Resource, chain};
+pub use reflector::{Change, Reader, Stored};
+pub use request::Resource;
 
+use crate::request::{BACKOFF, RequestError, within};
 use kube::Client;
 use pilotfish_model::Kind;
+use pilotfish_source::{Backoff, Jitter};
 use reflector::{Failure, Heard, Reflector, Step};
 use request::{Trouble, next_line};
 use std::sync::Arc;
@@ -38,7 +37,7 @@ const REFUSALS: u32 = 2;
 
 /// What a watch has to say.
 #[derive(Debug)]
-pub(crate) enum News {
+pub enum News {
     /// What differs.
     Changes(Vec<Change>),
     /// The first list is complete.
@@ -94,14 +93,19 @@ impl Observer for Silent {
 
 /// Where a watch belongs.
 #[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) cluster: Arc<str>,
-    pub(crate) kind: Kind,
-    pub(crate) observer: Arc<dyn Observer>,
+pub struct Place {
+    /// The cluster's id, for messages and metrics.
+    pub cluster: Arc<str>,
+    /// What is watched.
+    pub kind: Kind,
+    /// Is told what happens to the watch.
+    pub observer: Arc<dyn Observer>,
+    /// Spreads requests over time.
+    pub jitter: Jitter,
 }
 
 /// See the module's description.
-pub(crate) struct Watch {
+pub struct Watch {
     client: Client,
     place: Place,
     reflector: Reflector,
@@ -115,14 +119,17 @@ pub(crate) struct Watch {
 struct Over;
 
 impl Watch {
-    pub(crate) fn new(client: Client, place: Place, reader: Reader, out: mpsc::Sender<(Kind, News)>) -> Self {
+    /// A watch that says to `out` what it learns.
+    #[must_use]
+    pub fn new(client: Client, place: Place, reader: Reader, out: mpsc::Sender<(Kind, News)>) -> Self {
         let origin = format!("cluster {}", place.cluster).into();
         let reflector = Reflector::new(reader, origin);
-        Self { client, place, reflector, out, backoff: Backoff::default(), listed: false, failing: false }
+        let backoff = Backoff::new(BACKOFF, place.jitter.fork("backoff"));
+        Self { client, place, reflector, out, backoff, listed: false, failing: false }
     }
 
     /// Watches until nobody listens, or the kind is gone: `resource` says where it is served, `None` when nowhere any more.
-    pub(crate) async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
+    pub async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
         loop {
             let Some(now) = resource.borrow_and_update().clone() else {
                 let gone = self.reflector.vanished();
@@ -156,7 +163,7 @@ impl Watch {
                 self.backoff.reset();
             }
             let wait = match turn {
-                Ok(Ok(())) if watched && !lasted => self.backoff.next(Duration::ZERO).min(TOO_SHORT),
+                Ok(Ok(())) if watched && !lasted => self.backoff.wait().min(TOO_SHORT),
                 Ok(Ok(())) => continue,
                 Ok(Err(trouble)) => match self.troubled(&trouble).await {
                     Ok(wait) => wait,
@@ -170,7 +177,7 @@ impl Watch {
 
     /// Takes note of trouble; says how long to wait.
     async fn troubled(&mut self, trouble: &Trouble) -> Result<Duration, Over> {
-        let Place { cluster, kind, observer } = &self.place;
+        let Place { cluster, kind, observer, .. } = &self.place;
         self.reflector.failed(&trouble.failure);
         match trouble.failure {
             Failure::NoStreams => return Ok(Duration::ZERO),
@@ -179,7 +186,7 @@ impl Watch {
                 tracing::info!(%cluster, %kind, reason = %trouble, "listing anew");
                 // Normal once in a while, and a fault when no watch works in between.
                 if self.backoff.failures() < REFUSALS {
-                    return Ok(self.backoff.next(trouble.after));
+                    return Ok(self.backoff.wait_at_least(trouble.after));
                 }
             }
             Failure::Other => {
@@ -189,14 +196,14 @@ impl Watch {
         }
         self.failing = true;
         self.say(News::Failed(trouble.reason.clone())).await?;
-        Ok(self.backoff.next(trouble.after))
+        Ok(self.backoff.wait_at_least(trouble.after))
     }
 
     /// One request with its answer.
     async fn turn(&mut self, resource: &Resource) -> Result<Result<(), Trouble>, Over> {
         let step = self.reflector.step();
         // Ends at different times, so that watches that began together do not end together.
-        let seconds = 240 + (240.0 * backoff::random()) as u64;
+        let seconds = 240 + (240.0 * self.place.jitter.fraction()) as u64;
         let request = match resource.request(&step, seconds) {
             Ok(request) => request,
             Err(error) => return Ok(Err(Trouble::other(error))),
@@ -220,12 +227,11 @@ impl Watch {
             self.reflector.list_begins();
         }
         let began = Instant::now();
-        let answer = timeout(PAGE, self.client.request_text(request)).await;
+        let answer = within(PAGE, self.client.request_text(request)).await;
         self.answered(began);
         let text = match answer {
-            Ok(Ok(text)) => text,
-            Ok(Err(error)) => return Ok(Err(error.into())),
-            Err(_) => return Ok(Err(Trouble::other(format!("no list within {} s", PAGE.as_secs())))),
+            Ok(text) => text,
+            Err(error) => return Ok(Err(error.into())),
         };
         match self.reflector.page(&text) {
             Ok((changes, complete)) => {
@@ -244,12 +250,11 @@ impl Watch {
 
     async fn stream(&mut self, request: http::Request<Vec<u8>>) -> Result<Result<(), Trouble>, Over> {
         let began = Instant::now();
-        let answer = timeout(ANSWER, self.client.request_stream(request)).await;
+        let answer = within(ANSWER, self.client.request_stream(request)).await;
         self.answered(began);
         let mut stream = match answer {
-            Ok(Ok(stream)) => Box::pin(stream),
-            Ok(Err(error)) => return Ok(Err(error.into())),
-            Err(_) => return Ok(Err(Trouble::other(format!("no answer within {} s", ANSWER.as_secs())))),
+            Ok(stream) => Box::pin(stream),
+            Err(error) => return Ok(Err(error.into())),
         };
         // The end of a failure: what changes is heard of again. A list alone would not be that.
         self.healthy().await?;
@@ -272,14 +277,14 @@ impl Watch {
             // To ask again at once could go on for ever, a whole list each time.
             return Ok(Err(Trouble::other("the list ended before it was complete")));
         }
-        let Place { cluster, kind, observer } = &self.place;
+        let Place { cluster, kind, observer, .. } = &self.place;
         observer.watched(cluster, kind.plural(), Watched::Resumed);
         Ok(Ok(()))
     }
 
     /// There is an answer, or will be none, to what was asked at `began`.
     fn answered(&self, began: Instant) {
-        let Place { cluster, kind, observer } = &self.place;
+        let Place { cluster, kind, observer, .. } = &self.place;
         if began.elapsed() >= SLOW {
             observer.watched(cluster, kind.plural(), Watched::Slow);
         }
@@ -297,7 +302,7 @@ impl Watch {
                 }
                 Ok(Ok(()))
             }
-            Ok(Heard::Error { code, message }) => Ok(Err(Trouble::status(code, &message, None))),
+            Ok(Heard::Error { code, message }) => Ok(Err(RequestError::of_status(code, &message, 0).into())),
             Err(error) => {
                 self.reflector.start_over();
                 Ok(Err(Trouble::other(format!("not an event: {error}"))))
@@ -306,7 +311,7 @@ impl Watch {
     }
 
     async fn list_is_complete(&mut self) -> Result<(), Over> {
-        let Place { cluster, kind, observer } = &self.place;
+        let Place { cluster, kind, observer, .. } = &self.place;
         observer.watched(cluster, kind.plural(), Watched::Listed);
         tracing::debug!(%cluster, %kind, objects = self.reflector.len(), "listed");
         // This may be given up at any await when the kind moves: what was not told is told the next time.

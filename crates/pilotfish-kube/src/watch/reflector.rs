@@ -11,23 +11,32 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// One difference, in the order in which the API server told of it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Change {
+pub enum Change {
     /// The object is new or differs.
-    Apply { object: Object, warnings: Vec<Problem> },
+    Apply {
+        /// As it is now.
+        object: Object,
+        /// What is doubtful in it.
+        warnings: Vec<Problem>,
+    },
     /// The object's newest version is refused.
     Refused {
+        /// Which object.
         key: ObjectKey,
+        /// What is wrong with it.
         problems: Vec<Problem>,
         /// Whether an earlier version is in force.
         last_good: bool,
     },
     /// The object is new or differs, with its status: for [`Reader::Stored`].
     Stored {
+        /// Which object.
         key: ObjectKey,
         /// `None` when it cannot be read.
         object: Option<Object>,
         /// What is wrong with it.
         problems: Vec<Problem>,
+        /// Its version and status.
         stored: Stored,
     },
     /// The object is gone.
@@ -37,13 +46,13 @@ pub(crate) enum Change {
 /// What only writers need of an object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "StoredObject")]
-pub(crate) struct Stored {
+pub struct Stored {
     /// `metadata.resourceVersion`.
-    pub(crate) version: String,
+    pub version: String,
     /// `metadata.generation`.
-    pub(crate) generation: i64,
+    pub generation: i64,
     /// `status`.
-    pub(crate) status: serde_json::Value,
+    pub status: serde_json::Value,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +78,7 @@ impl From<StoredObject> for Stored {
 
 /// What objects are read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub enum Reader {
     /// Objects of that kind.
     Object(Kind),
     /// Objects of that kind together with their status.

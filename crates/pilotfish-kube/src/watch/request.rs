@@ -1,7 +1,9 @@
 //! Requests for lists and watches, and what went wrong with them.
 
 use super::reflector::{Failure, Step};
+use crate::request::RequestError;
 use futures::io::{AsyncBufRead, AsyncBufReadExt};
+use pilotfish_source::error_chain;
 use std::fmt;
 use std::time::Duration;
 
@@ -13,13 +15,13 @@ const LONGEST_LINE: usize = 16 << 20;
 
 /// Which objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resource {
+pub struct Resource {
     /// `/api/v1/pods` or `/apis/GROUP/VERSION/namespaces/NS/PLURAL`.
-    pub(crate) path: String,
+    pub path: String,
     /// `labelSelector`; empty for all.
-    pub(crate) labels: String,
+    pub labels: String,
     /// `fieldSelector`; empty for all.
-    pub(crate) fields: String,
+    pub fields: String,
 }
 
 impl Resource {
@@ -88,63 +90,33 @@ impl Trouble {
     pub(crate) fn other(reason: impl fmt::Display) -> Self {
         Self { failure: Failure::Other, after: Duration::ZERO, reason: reason.to_string() }
     }
+}
 
-    /// An answer of the API server, or an event of the type `ERROR`.
-    pub(crate) fn status(code: u16, message: &str, retry_after: Option<u32>) -> Self {
+impl From<RequestError> for Trouble {
+    fn from(error: RequestError) -> Self {
+        let RequestError { status, retry_after: after, message, .. } = &error;
         let too_large = message.contains("Too large resource version");
-        let failure = match code {
-            410 => Failure::Gone,
+        let failure = match status {
+            Some(410) => Failure::Gone,
             // What was there is older than what was seen: the cluster was restored from a backup.
-            504 | 500 if too_large => Failure::Gone,
+            Some(504 | 500) if too_large => Failure::Gone,
             // Older ones do not know the first, and refuse the second for watches.
-            400 | 422
+            Some(400 | 422)
                 if message.contains("sendInitialEvents") || message.contains("resourceVersionMatch") =>
             {
                 Failure::NoStreams
             }
             // The API server could, but its etcd is too old for it.
-            500 if message.contains("RequestWatchProgress") => Failure::NoStreams,
+            Some(500) if message.contains("RequestWatchProgress") => Failure::NoStreams,
             _ => Failure::Other,
         };
-        let hint = match code {
-            401 => " (hint: are the credentials still valid?)",
-            403 => " (hint: the service account needs get, list and watch; see deploy/kubernetes)",
+        let hint = match status {
+            Some(401) => " (hint: are the credentials still valid?)",
+            Some(403) => " (hint: the service account needs get, list and watch; see deploy/kubernetes)",
             _ => "",
         };
-        let after = Duration::from_secs(u64::from(retry_after.unwrap_or(0).min(60)));
-        Self { failure, after, reason: format!("{code}: {}{hint}", one_line(message)) }
+        Self { failure, after: *after, reason: format!("{error}{hint}") }
     }
-}
-
-impl From<kube::Error> for Trouble {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => {
-                let after = status.details.as_ref().map(|details| details.retry_after_seconds);
-                Self::status(status.code, &status.message, after)
-            }
-            error => Self::other(chain(&error)),
-        }
-    }
-}
-
-/// An error with its causes, in one line, without saying anything twice.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    one_line(&text)
-}
-
-fn one_line(text: &str) -> String {
-    const LONGEST: usize = 500;
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect()
 }
 
 /// Reads the next line into `line`, without its end. `false` at the end of the stream.
@@ -157,7 +129,7 @@ pub(crate) async fn next_line(
 ) -> Result<bool, Trouble> {
     line.clear();
     loop {
-        let buffer = stream.fill_buf().await.map_err(|error| Trouble::other(chain(&error)))?;
+        let buffer = stream.fill_buf().await.map_err(|error| Trouble::other(error_chain(&error)))?;
         if buffer.is_empty() {
             return Ok(!line.is_empty());
         }
@@ -197,7 +169,8 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let failure = |code, text| Trouble::status(code, text, None).failure;
+        let of = |code, text, after| Trouble::from(RequestError::of_status(code, text, after));
+        let failure = |code, text| of(code, text, 0).failure;
         assert_eq!(failure(410, "too old resource version"), Failure::Gone);
         assert_eq!(failure(504, "Too large resource version: 9, current: 3"), Failure::Gone);
         assert_eq!(failure(422, "sendInitialEvents: Forbidden"), Failure::NoStreams);
@@ -206,7 +179,7 @@ mod tests {
         let old_etcd = "the required storage feature RequestWatchProgress is disabled";
         assert_eq!(failure(500, old_etcd), Failure::NoStreams);
         assert_eq!(failure(500, "etcdserver: leader changed"), Failure::Other);
-        assert_eq!(Trouble::status(429, "busy", Some(3)).after, Duration::from_secs(3));
-        assert!(Trouble::status(403, "no", None).reason.contains("hint"));
+        assert_eq!(of(429, "busy", 3).after, Duration::from_secs(3));
+        assert!(of(403, "no", 0).reason.contains("hint"));
     }
 }

@@ -7,6 +7,7 @@ use http_body_util::StreamBody;
 use kube::Client;
 use kube::client::Body;
 use pilotfish_model::Kind;
+use pilotfish_source::Jitter;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,7 +46,8 @@ fn resource(path: &str) -> Resource {
 
 fn start(client: Client, waiting: usize) -> (watch::Sender<Option<Resource>>, mpsc::Receiver<(Kind, News)>) {
     let (out, heard) = mpsc::channel(waiting);
-    let place = Place { cluster: "test".into(), kind: Kind::Service, observer: Arc::new(Silent) };
+    let (observer, jitter) = (Arc::new(Silent), Jitter::seeded(0));
+    let place = Place { cluster: "test".into(), kind: Kind::Service, observer, jitter };
     let (tell, told) = watch::channel(Some(resource("/api/v1/services")));
     tokio::spawn(Watch::new(client, place, Reader::Object(Kind::Service), out).run(told));
     (tell, heard)

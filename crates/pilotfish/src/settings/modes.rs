@@ -1,7 +1,7 @@
 //! Settings that are one of a few words.
 
 use super::Check;
-use pilotfish_kube::auto_registration::Wanted;
+use pilotfish_kube_writer::auto_registration::Wanted;
 use pilotfish_registry::MultiClusterServices;
 
 impl Check {

@@ -2,7 +2,7 @@
 
 use super::{Check, Written};
 use pilotfish_config::status::{CONTROLLERS, Controllers};
-use pilotfish_kube::status::AddressRanges;
+use pilotfish_kube_writer::status::AddressRanges;
 
 /// Whose status is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

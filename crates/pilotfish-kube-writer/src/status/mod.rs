@@ -11,32 +11,34 @@
 
 mod addresses;
 mod book;
-mod pace;
 mod request;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 pub use addresses::AddressRanges;
 
 use crate::lease::Leadership;
-use crate::source::{has_status, resources_of};
-use crate::watch::{Backoff, Change, News, Observer, Place, Reader, Resource, Stored, Watch, chain};
 use addresses::Allocator;
 use book::{Book, Outcome, Write};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
-use pace::Pace;
 use pilotfish_config::status::{Message, Status};
 use pilotfish_config::{Problem, Severity};
+use pilotfish_kube::request::{BACKOFF, within};
+use pilotfish_kube::watch::{Change, News, Observer, Place, Reader, Resource, Stored, Watch};
+use pilotfish_kube::{has_status, resources_of};
 use pilotfish_model::{Kind, Object, ObjectKey, World};
+use pilotfish_source::{Backoff, Jitter};
 use request::{Answer, send};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use throttle::Throttle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// The field manager under which status is written.
 pub const FIELD_MANAGER: &str = "pilotfish-status";
@@ -129,16 +131,17 @@ pub struct StatusWriter {
     watches: JoinSet<()>,
     watched: BTreeMap<Kind, watch::Sender<Option<Resource>>>,
     writes: JoinSet<(Write, Answer)>,
-    pace: Pace,
+    throttle: Throttle,
     /// Kinds whose status was not written the last time, for which people have been told so.
     failing: BTreeSet<Kind>,
+    jitter: Jitter,
 }
 
 impl StatusWriter {
     /// A writer for objects in the cluster of that client.
     #[must_use]
     pub fn new(client: Client, settings: StatusSettings, leadership: Leadership) -> Self {
-        let now = Instant::now();
+        let jitter = Jitter::default();
         Self {
             client,
             leadership,
@@ -148,14 +151,23 @@ impl StatusWriter {
             resources: BTreeMap::new(),
             missed: BTreeSet::new(),
             looks: JoinSet::new(),
-            look_at: now,
-            backoff: Backoff::default(),
+            look_at: Instant::now(),
+            backoff: Backoff::new(BACKOFF, jitter.fork("discovery")),
             watches: JoinSet::new(),
             watched: BTreeMap::new(),
             writes: JoinSet::new(),
-            pace: Pace::new(now),
+            throttle: Throttle::new(jitter.fork("throttle")),
             failing: BTreeSet::new(),
+            jitter,
         }
+    }
+
+    /// With this randomness for the times between requests.
+    #[must_use]
+    pub fn with_jitter(self, jitter: Jitter) -> Self {
+        let backoff = Backoff::new(BACKOFF, jitter.fork("discovery"));
+        let throttle = Throttle::new(jitter.fork("throttle"));
+        Self { backoff, throttle, jitter, ..self }
     }
 
     /// Writes what is wanted until nobody wants anything any more, or this replica leads no longer. Writes that are under way then
@@ -189,7 +201,7 @@ impl StatusWriter {
         if self.writes.len() >= AT_A_TIME {
             return None;
         }
-        self.pace.next(Instant::now()).or_else(|| self.book.due())
+        self.throttle.ready_at(Instant::now()).or_else(|| self.book.due())
     }
 
     /// Takes in what the API server has.
@@ -202,7 +214,7 @@ impl StatusWriter {
             }
             Err(reason) => {
                 tracing::debug!(cluster = %self.settings.cluster, reason, "cannot find out which kinds there are");
-                self.backoff.next(Duration::ZERO)
+                self.backoff.wait()
             }
         };
         self.look_at = Instant::now() + wait;
@@ -250,7 +262,8 @@ impl StatusWriter {
     fn watch(&mut self, kind: Kind, resource: &Resource, say: &mpsc::Sender<(Kind, News)>) {
         let (tell, told) = watch::channel(Some(resource.clone()));
         let StatusSettings { cluster, observer, .. } = &self.settings;
-        let place = Place { cluster: cluster.clone(), kind, observer: observer.clone() };
+        let jitter = self.jitter.fork(kind.plural());
+        let place = Place { cluster: cluster.clone(), kind, observer: observer.clone(), jitter };
         let watch = Watch::new(self.client.clone(), place, Reader::Stored(kind), say.clone());
         self.watches.spawn(watch.run(told));
         self.watched.insert(kind, tell);
@@ -310,7 +323,7 @@ impl StatusWriter {
             let now = Instant::now();
             // Asked before each write: what is stored must be ours to say in this very moment.
             let Some(until) = self.leadership.until() else { return };
-            if !self.pace.allows(now) {
+            if !self.throttle.is_ready(now) {
                 return;
             }
             let Some(write) = self.book.next(now, &clock()) else { return };
@@ -318,7 +331,7 @@ impl StatusWriter {
                 self.book.ended(&write, Outcome::Failed, now);
                 continue;
             };
-            self.pace.sent();
+            self.throttle.take(now);
             let client = self.client.clone();
             let limit = until.min(now + ANSWER);
             self.writes.spawn(async move {
@@ -348,8 +361,8 @@ impl StatusWriter {
         };
         let now = Instant::now();
         match &answer {
-            Answer::Troubled(_, after) => self.pace.troubled(now, *after),
-            _ => self.pace.answered(),
+            Answer::Troubled(_, after) => self.throttle.failed(now, *after),
+            _ => self.throttle.succeeded(),
         }
         let (what, outcome) = match answer {
             Answer::Stored(stored) => {
@@ -385,11 +398,7 @@ impl StatusWriter {
 
 /// Asks the API server what it has.
 async fn groups(client: Client) -> Groups {
-    match timeout(ANSWER, client.list_api_groups_aggregated()).await {
-        Ok(Ok(groups)) => Ok(groups),
-        Ok(Err(error)) => Err(chain(&error)),
-        Err(_) => Err(format!("no answer within {} s", ANSWER.as_secs())),
-    }
+    within(ANSWER, client.list_api_groups_aggregated()).await.map_err(|error| error.to_string())
 }
 
 /// A problem, for people who look at the object.

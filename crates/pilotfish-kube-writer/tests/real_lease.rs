@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use pilotfish_kube::lease::{ElectionTimes, Elector, Leadership, LeaseSettings};
+use pilotfish_kube_writer::lease::{ElectionTimes, Elector, Leadership, LeaseSettings};
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;

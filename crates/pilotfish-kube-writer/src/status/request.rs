@@ -1,10 +1,12 @@
 //! One write on its way to the API server, and what its answer means.
 
 use super::book::Write;
-use crate::watch::{Stored, chain};
 use kube::Client;
+use pilotfish_kube::request::{RequestError, until};
+use pilotfish_kube::watch::Stored;
+use pilotfish_source::ErrorClass;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// What came of a request.
 #[derive(Debug)]
@@ -30,42 +32,27 @@ pub(super) async fn send(client: &Client, path: &str, write: &Write, limit: Inst
         Ok(request) => request,
         Err(error) => return Answer::Refused(format!("no request for this object: {error}")),
     };
-    match timeout_at(limit, client.request::<Stored>(request)).await {
-        Ok(Ok(stored)) => Answer::Stored(stored),
-        Ok(Err(error)) => answer(&error),
-        Err(_) => Answer::Troubled("no answer in time".to_owned(), Duration::ZERO),
+    match until(limit, client.request::<Stored>(request)).await {
+        Ok(stored) => Answer::Stored(stored),
+        Err(error) => answer(&error),
     }
 }
 
-fn answer(error: &kube::Error) -> Answer {
-    let kube::Error::Api(status) = error else {
-        return match error {
-            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Answer::Refused(chain(error)),
-            _ => Answer::Troubled(chain(error), Duration::ZERO),
-        };
-    };
-    let reason = format!("{}: {}", status.code, status.message);
-    match status.code {
-        409 => Answer::Conflict,
-        404 => Answer::Gone,
-        429 | 500.. => {
-            let after = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-            Answer::Troubled(reason, Duration::from_secs(after.min(60).into()))
-        }
-        _ => Answer::Refused(reason),
+fn answer(error: &RequestError) -> Answer {
+    match error.class {
+        ErrorClass::Conflict => Answer::Conflict,
+        ErrorClass::Gone => Answer::Gone,
+        ErrorClass::Rejected | ErrorClass::Denied => Answer::Refused(error.to_string()),
+        ErrorClass::Transient => Answer::Troubled(error.to_string(), error.retry_after),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::Status;
-    use kube::core::response::StatusDetails;
 
-    fn of(code: u16, retry_after_seconds: u32) -> Answer {
-        let details: StatusDetails = serde_json::from_str("{}").unwrap();
-        let details = Some(StatusDetails { retry_after_seconds, ..details });
-        answer(&kube::Error::Api(Box::new(Status { code, details, ..Status::default() })))
+    fn of(code: u16, retry_after: u32) -> Answer {
+        answer(&RequestError::of_status(code, "", retry_after))
     }
 
     #[test]

@@ -10,7 +10,8 @@ use pilotfish_config::read_live;
 use pilotfish_model::{Kind, Object, Typed, Update, World, WorldWriter};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::new(1_700_000_000 + seconds, 0).unwrap()
@@ -75,9 +76,13 @@ fn names_tell_workloads_of_a_group_apart() {
     assert_eq!(long, format!("vms/{}", "n".repeat(253)), "the end stays");
     let cut = of("10.0.0.1", &"n".repeat(252)).unwrap();
     assert_eq!(cut, format!("vms/{}", "n".repeat(252)), "no name begins with a dash");
-    for (address, network) in
-        [("", ""), ("10.0.0.1", "../secrets/x"), ("10.0.0.1", "A"), ("10.0.0.1", "n?x=1")]
-    {
+    for (address, network) in [
+        ("", ""),
+        ("10.0.0.1", "../secrets/x"),
+        ("10.0.0.1", "A"),
+        ("10.0.0.1", "n?x=1"),
+        ("10.0.0.1", "a..b"),
+    ] {
         assert_eq!(of(address, network), None, "{address} {network}");
     }
     assert_eq!(Applicant { namespace: String::new(), ..applicant() }.made_entry(), None);

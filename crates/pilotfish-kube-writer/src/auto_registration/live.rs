@@ -8,15 +8,16 @@ use super::entry::{Applicant, EntryName};
 use super::marks::{Seen, later};
 use super::sightings::Suspect;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use pilotfish_source::{BackoffPolicy, DeadlineQueue, RateLimiter};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How often something is tried that may be hopeless.
 const TRIES: u32 = 5;
-/// The pause before the second try; twice as long before each further one.
-const PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The pauses between tries.
+const RETRY: BackoffPolicy =
+    BackoffPolicy::new(Duration::from_millis(5), Duration::from_secs(15)).with_jitter(0.0);
 /// So many requests for one entry are made at once; each comes back after [`REGAIN`].
 const BURST: u32 = 5;
 /// How long a request of the burst takes to come back.
@@ -84,7 +85,7 @@ struct CleanUp {
     is_sure: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
     connections: BTreeMap<u64, (Applicant, Timestamp)>,
     /// What has to be told, the newest of each.
@@ -100,10 +101,25 @@ struct Entry {
     busy: bool,
     tries: u32,
     not_before: Option<Instant>,
-    /// When all requests of the burst will have come back.
-    rested: Option<Instant>,
-    /// Under which time it is filed; the inner `None` is at once.
-    filed: Option<Option<Instant>>,
+    limiter: RateLimiter,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self {
+            connections: BTreeMap::new(),
+            connection: None,
+            report: None,
+            health: None,
+            clean_up: None,
+            has_turn: false,
+            told: None,
+            busy: false,
+            tries: 0,
+            not_before: None,
+            limiter: RateLimiter::new(BURST, REGAIN),
+        }
+    }
 }
 
 impl Entry {
@@ -112,8 +128,7 @@ impl Entry {
         if self.busy {
             None
         } else if self.connection.is_some() || self.report.is_some() {
-            let turn = self.rested.and_then(|rested| rested.checked_sub(REGAIN * (BURST - 1)));
-            Some(self.not_before.max(turn))
+            Some(self.not_before.max(self.limiter.ready_at()))
         } else {
             self.clean_up.as_ref().map(|clean_up| Some(clean_up.at))
         }
@@ -128,11 +143,6 @@ impl Entry {
         self.connection = Some(Task::Connect { applicant, at });
         (self.clean_up, self.has_turn) = (None, false);
         (self.tries, self.not_before) = (0, None);
-    }
-
-    /// A request is made.
-    fn spend(&mut self, now: Instant) {
-        self.rested = Some(self.rested.map_or(now, |rested| rested.max(now)) + REGAIN);
     }
 
     /// A clean-up ended. While the API server could not be asked, a replica that has the workload could not say so: it gets the time.
@@ -154,7 +164,7 @@ impl Entry {
 
     /// How long to wait after so many failures.
     fn pause(&self) -> Duration {
-        PAUSE.saturating_mul(1 << (self.tries - 1).min(16)).min(LONGEST_PAUSE)
+        RETRY.wait(self.tries, 1.0)
     }
 
     fn is_idle(&self) -> bool {
@@ -171,7 +181,7 @@ pub(super) struct Live {
     grace: Duration,
     entries: BTreeMap<EntryName, Entry>,
     /// For which entries something has to be done, by time: what happens costs what it concerns, however many are connected.
-    agenda: BTreeSet<(Option<Instant>, EntryName)>,
+    agenda: DeadlineQueue<EntryName, Option<Instant>>,
     next_clean_up: Option<Instant>,
     /// Whether all of this ends soon.
     is_ending: bool,
@@ -179,7 +189,7 @@ pub(super) struct Live {
 
 impl Live {
     pub(super) fn new(grace: Duration) -> Self {
-        let (entries, agenda) = (BTreeMap::new(), BTreeSet::new());
+        let (entries, agenda) = (BTreeMap::new(), DeadlineQueue::default());
         Self { grace, entries, agenda, next_clean_up: None, is_ending: false }
     }
 
@@ -189,7 +199,8 @@ impl Live {
         let names: Vec<EntryName> = self.entries.keys().cloned().collect();
         for name in names {
             if let Some(entry) = self.entries.get_mut(&name) {
-                (entry.tries, entry.not_before, entry.rested) = (0, None, None);
+                (entry.tries, entry.not_before) = (0, None);
+                entry.limiter.reset();
             }
             self.file(&name);
         }
@@ -197,14 +208,13 @@ impl Live {
 
     /// Files an entry under the time when something has to be done for it; forgets one for which nothing is left.
     fn file(&mut self, name: &EntryName) {
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        let when = entry.when();
-        if let Some(old) = std::mem::replace(&mut entry.filed, when) {
-            self.agenda.remove(&(old, name.clone()));
+        let Some(entry) = self.entries.get(name) else { return };
+        if let Some(at) = entry.when() {
+            self.agenda.set(name.clone(), at);
+            return;
         }
-        if let Some(new) = when {
-            self.agenda.insert((new, name.clone()));
-        } else if entry.is_idle() {
+        self.agenda.remove(name);
+        if entry.is_idle() {
             self.entries.remove(name);
         }
     }
@@ -330,17 +340,11 @@ impl Live {
     /// What has to be done now. Each must be answered with [`Live::done`].
     pub(super) fn due(&mut self, now: Instant) -> Vec<(EntryName, Task)> {
         let mut tasks = Vec::new();
-        while let Some((at, name)) = self.agenda.first().cloned() {
-            if at.is_some_and(|at| at > now) {
-                break;
-            }
-            let Some(entry) = self.entries.get_mut(&name) else {
-                self.agenda.pop_first();
-                continue;
-            };
+        while let Some(name) = self.agenda.pop_due(Some(now)) {
+            let Some(entry) = self.entries.get_mut(&name) else { continue };
             if let Some(task) = entry.connection.clone().or_else(|| entry.report.clone()) {
                 entry.busy = true;
-                entry.spend(now);
+                entry.limiter.take(now);
                 tasks.push((name.clone(), task));
             } else {
                 let turn = self.next_clean_up.filter(|next| *next > now && !entry.has_turn);
@@ -367,7 +371,7 @@ impl Live {
 
     /// When [`Live::due`] has to be asked again, after it was asked, even if nothing happens until then.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.agenda.first().and_then(|(at, _)| *at)
+        self.agenda.next().flatten()
     }
 
     /// How a task ended.

@@ -14,6 +14,7 @@ mod entry;
 mod live;
 #[cfg(test)]
 mod live_tests;
+mod mailbox;
 mod marks;
 mod sightings;
 #[cfg(test)]
@@ -21,25 +22,27 @@ mod tests;
 
 pub use entry::{Applicant, EntryName};
 
-use crate::client::Client;
-use crate::watch::chain;
 use entry::make;
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use live::{Event, Live, Outcome, Task};
+use mailbox::{EventReceiver, EventSender, mailbox};
 use marks::{CleanUp, Connected, Mark, Seen, Verdict, later};
 use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
+use pilotfish_kube::client::Client;
+use pilotfish_kube::request::{RequestError, within};
 use pilotfish_model::{Kind, Namespace, Object, ObjectKey, Typed, World};
+use pilotfish_source::ErrorClass;
 use serde_json::Value;
 use sightings::Sightings;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc};
+use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 /// How long one request may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -122,7 +125,7 @@ pub trait EntryObserver: Send + Sync {
 #[derive(Clone)]
 pub struct Registrar {
     wanted: Wanted,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     connections: Arc<AtomicU64>,
 }
 
@@ -130,7 +133,7 @@ pub struct Registrar {
 pub struct Registration {
     connection: u64,
     entry: EntryName,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     takes_health: bool,
 }
 
@@ -155,31 +158,26 @@ impl Registrar {
         // Later than what the entry says already, whoever's clock that was.
         let known = entry_of(&entry, world).and_then(|known| mark_of(&known.meta().annotations));
         let at = later(Timestamp::now(), known.and_then(|mark| mark.latest()));
-        registration.tell(Event::Connected { connection, entry, applicant, at });
+        registration.events.send(Event::Connected { connection, entry, applicant, at });
         Ok(Some(registration))
     }
 
     /// A WorkloadGroup appeared: its workloads that are connected are registered again.
     pub fn group_added(&self, namespace: &str, name: &str) {
-        self.tell(Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() });
+        self.events.send(Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() });
     }
 
     /// An entry changed; `None`: it is gone. Where its workload is connected here, it has to say so.
     pub fn entry_changed(&self, key: &ObjectKey, object: Option<&Object>) {
         let entry = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
         match object {
-            None => self.tell(Event::Gone { entry, at: Instant::now() }),
+            None => self.events.send(Event::Gone { entry, at: Instant::now() }),
             Some(object) => {
                 if mark_of(&object.meta.annotations).is_some_and(|mark| mark.has_left()) {
-                    self.tell(Event::Left { entry });
+                    self.events.send(Event::Left { entry });
                 }
             }
         }
-    }
-
-    fn tell(&self, event: Event) {
-        // Nobody listens any more only when the process ends.
-        let _ = self.events.send(event);
     }
 }
 
@@ -193,19 +191,14 @@ impl Registration {
         if !self.takes_health {
             return;
         }
-        self.tell(Event::Health { entry: self.entry.clone(), at: Timestamp::now(), health });
-    }
-
-    fn tell(&self, event: Event) {
-        // Nobody listens any more only when the process ends.
-        let _ = self.events.send(event);
+        self.events.send(Event::Health { entry: self.entry.clone(), at: Timestamp::now(), health });
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let (connection, entry) = (self.connection, self.entry.clone());
-        self.tell(Event::Disconnected { connection, entry, at: Timestamp::now() });
+        self.events.send(Event::Disconnected { connection, entry, at: Timestamp::now() });
     }
 }
 
@@ -273,7 +266,7 @@ fn prove(entry: &EntryName, account: &str, proof: Option<Proof<'_>>) -> Result<(
 pub struct Registrations {
     live: Live,
     sightings: Sightings,
-    events: mpsc::UnboundedReceiver<Event>,
+    events: EventReceiver,
     /// Keeps the channel open while nobody is connected.
     _registrar: Registrar,
     writer: Arc<Writer>,
@@ -312,7 +305,7 @@ pub fn registrations(
     world: WorldNow,
 ) -> (Registrar, Registrations) {
     let RegistrationSettings { me, wanted, grace, observer } = settings;
-    let (tell, events) = mpsc::unbounded_channel();
+    let (tell, events) = mailbox();
     let registrar = Registrar { wanted, events: tell, connections: Arc::default() };
     let turns = Semaphore::new(AT_A_TIME);
     let writer = Arc::new(Writer { client, me, world, observer, told: Mutex::default(), turns });
@@ -331,9 +324,7 @@ impl Registrations {
         let mut tasks: JoinSet<(EntryName, Task, Outcome)> = JoinSet::new();
         loop {
             if stopping {
-                while let Ok(event) = self.events.try_recv() {
-                    self.live.take(event);
-                }
+                self.events.take().into_iter().for_each(|event| self.live.take(event));
                 if tasks.is_empty() && !self.live.has_news() {
                     return;
                 }
@@ -344,12 +335,12 @@ impl Registrations {
             let next = self.live.next();
             let wait = async {
                 match next {
-                    Some(next) => tokio::time::sleep_until(next.into()).await,
+                    Some(next) => tokio::time::sleep_until(next).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                Some(event) = self.events.recv() => self.live.take(event),
+                Some(events) = self.events.recv() => events.into_iter().for_each(|event| self.live.take(event)),
                 Some(done) = tasks.join_next() => match done {
                     Ok((name, task, outcome)) => self.live.done(&name, &task, outcome, Instant::now()),
                     Err(error) => tracing::error!(%error, "writing a WorkloadEntry broke down"),
@@ -399,24 +390,6 @@ async fn perform(writer: Arc<Writer>, name: EntryName, task: Task) -> (EntryName
     (name, task, outcome)
 }
 
-/// What went wrong with a request.
-enum Failed {
-    /// There is no such object.
-    NotFound,
-    /// Somebody else wrote, or was quicker.
-    Conflict,
-    /// The API server does not take this object, and will not take it next time. In one line.
-    Refused(String),
-    /// Anything else: the status, or 0, and why in one line.
-    Other(u16, String),
-}
-
-impl Failed {
-    fn other(reason: impl std::fmt::Display) -> Self {
-        Self::Other(0, reason.to_string())
-    }
-}
-
 impl Writer {
     /// Says that writing fails: when an API server dies, a thousand entries fail for one reason.
     fn tell_failure(&self, name: &EntryName, code: u16, reason: &str) {
@@ -438,16 +411,20 @@ impl Writer {
             Task::Report { at, health } => self.report(name, *at, health).await,
             Task::CleanUp { seen, is_sure } => self.clean_up(name, seen, *is_sure).await,
         };
-        match done {
-            Ok(outcome) => outcome,
-            Err(Failed::NotFound) => Outcome::Missing,
-            Err(Failed::Conflict) => Outcome::Retry,
-            Err(Failed::Refused(reason)) => {
+        let error = match done {
+            Ok(outcome) => return outcome,
+            Err(error) => error,
+        };
+        let reason = &error.message;
+        match (error.class, error.status) {
+            (ErrorClass::Gone, _) => Outcome::Missing,
+            (ErrorClass::Conflict, _) => Outcome::Retry,
+            (ErrorClass::Rejected, Some(_)) => {
                 tracing::warn!(entry = %name, reason, "the API server refuses a WorkloadEntry; the next sweep tries again");
                 Outcome::GiveUp
             }
-            Err(Failed::Other(code, reason)) => {
-                self.tell_failure(name, code, &reason);
+            (_, status) => {
+                self.tell_failure(name, status.unwrap_or(0), reason);
                 Outcome::Retry
             }
         }
@@ -458,10 +435,10 @@ impl Writer {
         name: &EntryName,
         applicant: &Applicant,
         at: Timestamp,
-    ) -> Result<Outcome, Failed> {
+    ) -> Result<Outcome, RequestError> {
         let mut object = match self.get(name).await {
             Ok(object) => object,
-            Err(Failed::NotFound) if !applicant.group.is_empty() => {
+            Err(error) if error.class == ErrorClass::Gone && !applicant.group.is_empty() => {
                 let Some(group) = group_of(applicant, &(self.world)()) else {
                     tracing::warn!(entry = %name, group = applicant.group, "the WorkloadGroup is gone, no entry is made");
                     return Ok(Outcome::GiveUp);
@@ -472,7 +449,7 @@ impl Writer {
                 self.observer.entry(Written::Registered);
                 return Ok(Outcome::Done);
             }
-            Err(failed) => return Err(failed),
+            Err(error) => return Err(error),
         };
         match marks::connect(&mut object, &self.me, at) {
             Connected::Here(Verdict::Write) => {
@@ -485,7 +462,7 @@ impl Writer {
         }
     }
 
-    async fn disconnect(&self, name: &EntryName, at: Timestamp) -> Result<Outcome, Failed> {
+    async fn disconnect(&self, name: &EntryName, at: Timestamp) -> Result<Outcome, RequestError> {
         let mut object = self.get(name).await?;
         if marks::disconnect(&mut object, &self.me, at) == Verdict::Write {
             self.send(http::Method::PUT, &path(name), &object).await?;
@@ -500,7 +477,7 @@ impl Writer {
         name: &EntryName,
         at: Timestamp,
         health: &Result<(), String>,
-    ) -> Result<Outcome, Failed> {
+    ) -> Result<Outcome, RequestError> {
         let mut object = self.get(name).await?;
         if marks::report(&mut object, &self.me, at, health) == Verdict::Write {
             self.send(http::Method::PUT, &format!("{}/status", path(name)), &object).await?;
@@ -508,11 +485,11 @@ impl Writer {
         Ok(Outcome::Done)
     }
 
-    async fn clean_up(&self, name: &EntryName, seen: &Seen, is_sure: bool) -> Result<Outcome, Failed> {
+    async fn clean_up(&self, name: &EntryName, seen: &Seen, is_sure: bool) -> Result<Outcome, RequestError> {
         let mut object = match self.get(name).await {
             Ok(object) => object,
-            Err(Failed::NotFound) => return Ok(Outcome::Done),
-            Err(failed) => return Err(failed),
+            Err(error) if error.class == ErrorClass::Gone => return Ok(Outcome::Done),
+            Err(error) => return Err(error),
         };
         match marks::clean_up(&mut object, &self.me, seen) {
             CleanUp::Leave => {}
@@ -527,48 +504,32 @@ impl Writer {
                     "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"resourceVersion": version},
                 });
                 match self.send(http::Method::DELETE, &path(name), &options).await {
-                    Ok(()) | Err(Failed::NotFound) => {
+                    Err(error) if error.class != ErrorClass::Gone => return Err(error),
+                    _ => {
                         tracing::info!(entry = %name, "the workload is gone, and so is its entry");
                         self.observer.entry(Written::Deleted);
                     }
-                    Err(failed) => return Err(failed),
                 }
             }
         }
         Ok(Outcome::Done)
     }
 
-    async fn get(&self, name: &EntryName) -> Result<Value, Failed> {
+    async fn get(&self, name: &EntryName) -> Result<Value, RequestError> {
         let request = http::Request::get(path(name)).body(Vec::new());
         self.ask(request).await
     }
 
-    async fn send(&self, method: http::Method, path: &str, object: &Value) -> Result<(), Failed> {
-        let body = serde_json::to_vec(object).map_err(Failed::other)?;
+    async fn send(&self, method: http::Method, path: &str, object: &Value) -> Result<(), RequestError> {
+        let body = object.to_string().into_bytes();
         let request = http::Request::builder().method(method).uri(path);
         let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
         self.ask(request).await.map(drop)
     }
 
-    async fn ask(&self, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, Failed> {
-        let request = request.map_err(Failed::other)?;
-        match timeout(ANSWER, self.client.request::<Value>(request)).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(Failed::NotFound),
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
-            Ok(Err(kube::Error::Api(status))) if is_final(status.code) => {
-                Err(Failed::Refused(status.message))
-            }
-            Ok(Err(kube::Error::Api(status))) => Err(Failed::Other(status.code, status.message)),
-            Ok(Err(error)) => Err(Failed::other(chain(&error))),
-            Err(_) => Err(Failed::other(format_args!("no answer within {} s", ANSWER.as_secs()))),
-        }
+    async fn ask(&self, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, RequestError> {
+        within(ANSWER, self.client.request(request?)).await
     }
-}
-
-/// Whether an answer stays the same however often is asked.
-fn is_final(code: u16) -> bool {
-    matches!(code, 400 | 405 | 413 | 415 | 422)
 }
 
 fn collection(name: &EntryName) -> String {

@@ -3,7 +3,8 @@
 use super::entry::EntryName;
 use super::marks::Mark;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A mark of a connection that stayed the same for so long is a dead replica's: those that live write theirs anew more often.
 pub(super) const OLDEST: Duration = Duration::from_secs(45 * 60);

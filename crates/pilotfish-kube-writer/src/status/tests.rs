@@ -1,10 +1,10 @@
 //! The book by sequences: what is wanted, what is stored, what is written.
 
 use super::book::{Book, Outcome, Write};
-use crate::watch::Stored;
 use pilotfish_config::gateway_api::GatewayClass;
 use pilotfish_config::status::{Condition, HostAddress, Message, Status};
 use pilotfish_config::{MeshFile, read_mesh_file};
+use pilotfish_kube::watch::Stored;
 use pilotfish_model::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Update, World, WorldWriter};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

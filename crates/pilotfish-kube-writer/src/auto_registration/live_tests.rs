@@ -7,7 +7,8 @@ use super::sightings::Suspect;
 use super::tests::{applicant, at, made, mark, marks_of, name};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The machine with its clock.
 struct Scene {

@@ -1,10 +1,10 @@
 //! Making ServiceExports (`multicluster.x-k8s.io`), each owned by its Service.
 
-use crate::client::Client;
-use crate::watch::chain;
+use pilotfish_kube::client::Client;
+use pilotfish_kube::request::{RequestError, within};
+use pilotfish_source::ErrorClass;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// How long one request may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -24,13 +24,13 @@ pub enum Exported {
 /// Exports a Service, unless it is exported already.
 ///
 /// # Errors
-/// Why it cannot be exported now, in one line.
-pub async fn export(client: &Client, namespace: &str, name: &str) -> Result<Exported, String> {
+/// When the API server does not answer or does not take it.
+pub async fn export(client: &Client, namespace: &str, name: &str) -> Result<Exported, RequestError> {
     let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
     let service = match ask(client, http::Request::get(path).body(Vec::new())).await {
         Ok(service) => service,
-        Err((404, _)) => return Ok(Exported::NoService),
-        Err((_, reason)) => return Err(reason),
+        Err(error) if error.class == ErrorClass::Gone => return Ok(Exported::NoService),
+        Err(error) => return Err(error),
     };
     let uid = service.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     let body = made(namespace, name, uid).to_string().into_bytes();
@@ -39,8 +39,8 @@ pub async fn export(client: &Client, namespace: &str, name: &str) -> Result<Expo
         .body(body);
     match ask(client, request).await {
         Ok(_) => Ok(Exported::Made),
-        Err((409, _)) => Ok(Exported::Known),
-        Err((_, reason)) => Err(reason),
+        Err(error) if error.class == ErrorClass::Conflict => Ok(Exported::Known),
+        Err(error) => Err(error),
     }
 }
 
@@ -56,13 +56,6 @@ fn made(namespace: &str, name: &str, uid: &str) -> Value {
     })
 }
 
-/// One request: its answer, or the status (0 without one) and why.
-async fn ask(client: &Client, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, (u16, String)> {
-    let request = request.map_err(|error| (0, error.to_string()))?;
-    match timeout(ANSWER, client.request::<Value>(request)).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) => Err((status.code, status.message)),
-        Ok(Err(error)) => Err((0, chain(&error))),
-        Err(_) => Err((0, format!("no answer within {} s", ANSWER.as_secs()))),
-    }
+async fn ask(client: &Client, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, RequestError> {
+    within(ANSWER, client.request(request?)).await
 }

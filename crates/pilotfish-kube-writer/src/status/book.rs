@@ -4,21 +4,21 @@
 //! object that is stored: then its generation is the one that was observed. Each write names the version that it stands on, so what
 //! others write meanwhile is never lost. What was written comes back as an event that asks for nothing more.
 
-use crate::watch::Stored;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::status::{HostAddress, Message, Status, merge_patch};
 use pilotfish_config::{MeshFile, takes_part};
+use pilotfish_kube::watch::Stored;
 use pilotfish_model::{Kind, Namespace, Object, ObjectKey, World};
+use pilotfish_source::{BackoffPolicy, DeadlineQueue};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The pause after the first failure, or the first time that somebody else undid a write. Doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The pauses after failures, and after somebody else undid a write.
+const RETRY: BackoffPolicy =
+    BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(300)).with_jitter(0.0);
 
 /// The pause between two writes of one object: the status of a Gateway counts its routes, and routes come in crowds.
 const REST: Duration = Duration::from_millis(100);
@@ -102,7 +102,7 @@ pub(super) struct Book {
     /// What waits for its namespace to take part in the mesh.
     outside: BTreeSet<ObjectKey>,
     /// What waits for its time.
-    later: BTreeSet<(Instant, ObjectKey)>,
+    later: DeadlineQueue<ObjectKey>,
 }
 
 impl Book {
@@ -192,8 +192,7 @@ impl Book {
 
     /// The next write that is due. `clock` is the time as RFC 3339.
     pub(super) fn next(&mut self, now: Instant, clock: &str) -> Option<Write> {
-        while let Some((at, key)) = self.later.first().cloned().filter(|(at, _)| *at <= now) {
-            self.later.remove(&(at, key.clone()));
+        while let Some(key) = self.later.pop_due(now) {
             self.open.push(key);
         }
         while let Some(key) = self.open.pop() {
@@ -206,7 +205,7 @@ impl Book {
 
     /// When something is due that is not due now.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.later.first().map(|(at, _)| *at)
+        self.later.next()
     }
 
     /// A write came to an end.
@@ -269,7 +268,7 @@ impl Book {
         let patience = entry.outdated.as_ref().filter(|(version, _)| *version == stored.version);
         let patience = patience.map(|(_, until)| *until);
         if let Some(at) = entry.not_before.max(entry.rests_until).max(patience).filter(|at| *at > now) {
-            self.later.insert((at, key));
+            self.later.set(key, at);
             return None;
         }
         let same = (wanted.clone(), stored.generation);
@@ -280,7 +279,7 @@ impl Book {
             entry.trouble(now);
             let at = entry.not_before?;
             tracing::debug!(object = %key, troubles = entry.troubles, "another controller writes this status too");
-            self.later.insert((at, key));
+            self.later.set(key, at);
             return None;
         }
         entry.written = Some(same);
@@ -313,9 +312,8 @@ impl Entry {
     }
 
     fn trouble(&mut self, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.troubles.min(16)).min(LONGEST_PAUSE);
         self.troubles = self.troubles.saturating_add(1);
-        self.not_before = Some(now + pause);
+        self.not_before = Some(now + RETRY.wait(self.troubles, 1.0));
     }
 }
 

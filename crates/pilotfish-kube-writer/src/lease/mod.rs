@@ -11,18 +11,19 @@ mod tests;
 
 pub use machine::ElectionTimes;
 
-use crate::watch::{chain, random};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use machine::{Claim, Machine, Step};
+use pilotfish_kube::request::within;
+use pilotfish_source::{ErrorClass, Health, Jitter};
 use record::Record;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// The Lease of whoever writes status.
 pub const STATUS_LEASE: &str = "pilotfish-status-leader";
@@ -57,7 +58,7 @@ pub fn identity() -> Arc<str> {
         || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
     let pod =
         of("POD_NAME").or_else(|| of("HOSTNAME")).or_else(host).unwrap_or_else(|| "pilotfish".to_owned());
-    format!("{pod}_{:013x}", random().to_bits() & ((1 << 52) - 1)).into()
+    format!("{pod}_{:013x}", Jitter::default().bits() & ((1 << 52) - 1)).into()
 }
 
 /// Whether this replica leads. Cheap to clone; always up to date.
@@ -118,7 +119,8 @@ pub struct Elector {
     /// The Lease as it was read last: what others set on it stays when we write.
     lease: Option<Lease>,
     tell: watch::Sender<Option<Instant>>,
-    failing: bool,
+    health: Health,
+    jitter: Jitter,
 }
 
 /// What came of a request.
@@ -136,7 +138,14 @@ impl Elector {
         let (tell, until) = watch::channel(None);
         let machine = Machine::new(settings.identity.clone(), settings.times, Instant::now());
         let api = Api::namespaced(client, &settings.namespace);
-        (Self { api, settings, machine, lease: None, tell, failing: false }, Leadership { until })
+        let (health, jitter) = (Health::default(), Jitter::default());
+        (Self { api, settings, machine, lease: None, tell, health, jitter }, Leadership { until })
+    }
+
+    /// With this randomness for the times between requests.
+    #[must_use]
+    pub fn with_jitter(self, jitter: Jitter) -> Self {
+        Self { jitter, ..self }
     }
 
     /// Takes part until `stop`, and then lets the next one lead at once. Whoever writes must have ended before.
@@ -184,10 +193,10 @@ impl Elector {
                 if lease.is_some() {
                     self.healthy();
                 }
-                self.machine.read(lease.as_ref().map(parts), now, random());
+                self.machine.read(lease.as_ref().map(parts), now, self.jitter.fraction());
                 self.lease = lease;
             }
-            Answer::Refused => self.machine.refused(now, random()),
+            Answer::Refused => self.machine.refused(now, self.jitter.fraction()),
             Answer::Failed(reason) => self.trouble(&reason, sent),
         }
     }
@@ -201,20 +210,20 @@ impl Elector {
                 self.machine.wrote(record, version, sent, now);
                 self.lease = Some(lease);
             }
-            Answer::Refused => self.machine.refused(now, random()),
+            Answer::Refused => self.machine.refused(now, self.jitter.fraction()),
             Answer::Failed(reason) => self.trouble(&reason, sent),
         }
     }
 
     fn trouble(&mut self, reason: &str, sent: Instant) {
-        self.machine.failed(sent, Instant::now(), random());
-        if !std::mem::replace(&mut self.failing, true) {
+        self.machine.failed(sent, Instant::now(), self.jitter.fraction());
+        if self.health.failed(reason, SystemTime::now()) {
             tracing::warn!(lease = %self.settings.name, reason, "the Lease cannot be read or written");
         }
     }
 
     fn healthy(&mut self) {
-        if std::mem::take(&mut self.failing) {
+        if self.health.recovered().is_some() {
             tracing::info!(lease = %self.settings.name, "the Lease can be read and written again");
         }
     }
@@ -268,25 +277,28 @@ async fn write(api: &Api<Lease>, settings: &LeaseSettings, lease: &Lease) -> Ans
     let params = PostParams { field_manager: Some("pilotfish".to_owned()), ..PostParams::default() };
     if lease.metadata.resource_version.is_some() {
         // Changed meanwhile, or gone.
-        answer(settings, &[409, 404], api.replace(&settings.name, &params, lease)).await
+        answer(
+            settings,
+            &[ErrorClass::Conflict, ErrorClass::Gone],
+            api.replace(&settings.name, &params, lease),
+        )
+        .await
     } else {
         // There already. A 404 would be about the namespace.
-        answer(settings, &[409], api.create(&params, lease)).await
+        answer(settings, &[ErrorClass::Conflict], api.create(&params, lease)).await
     }
 }
 
 /// A request may take half of the deadline, so that there is time for another.
 async fn answer<T>(
     settings: &LeaseSettings,
-    refusals: &[u16],
+    refusals: &[ErrorClass],
     request: impl Future<Output = kube::Result<T>>,
 ) -> Answer<T> {
     let limit = settings.times.deadline / 2;
-    match timeout(limit, request).await {
-        Ok(Ok(got)) => Answer::Got(got),
-        Ok(Err(kube::Error::Api(status))) if refusals.contains(&status.code) => Answer::Refused,
-        Ok(Err(kube::Error::Api(status))) => Answer::Failed(format!("{}: {}", status.code, status.message)),
-        Ok(Err(error)) => Answer::Failed(chain(&error)),
-        Err(_) => Answer::Failed(format!("no answer within {} s", limit.as_secs_f64())),
+    match within(limit, request).await {
+        Ok(got) => Answer::Got(got),
+        Err(error) if refusals.contains(&error.class) => Answer::Refused,
+        Err(error) => Answer::Failed(error.to_string()),
     }
 }

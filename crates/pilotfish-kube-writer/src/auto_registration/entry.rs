@@ -2,6 +2,7 @@
 
 use super::marks;
 use k8s_openapi::jiff::Timestamp;
+use pilotfish_config::is_object_name;
 use pilotfish_config::networking::WorkloadGroup;
 use pilotfish_model::Typed;
 use serde_json::{Map, Value, json};
@@ -76,17 +77,10 @@ impl Applicant {
         let too_long = name.chars().count().saturating_sub(LONGEST_NAME);
         let name: String = name.chars().skip(too_long).collect();
         let name = if too_long > 0 { name.trim_start_matches(['-', '.']) } else { &name };
+        // What comes from outside becomes part of a path, so nothing but names may pass.
         let is_name = is_object_name(name) && is_object_name(&self.namespace);
         is_name.then(|| EntryName { namespace: self.namespace.as_str().into(), name: name.into() })
     }
-}
-
-/// What the API server takes as a name. What comes from outside becomes part of a path, so nothing else may pass.
-fn is_object_name(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    name.starts_with(is_plain)
-        && name.ends_with(is_plain)
-        && name.chars().all(|c| is_plain(c) || "-.".contains(c))
 }
 
 /// The WorkloadEntry of a workload that belongs to a group, connected to `controller`.

@@ -1,0 +1,101 @@
+//! How fast statuses are written: a limit for good days, and rest for an API server that cannot keep up or is away.
+
+use pilotfish_kube::request::BACKOFF;
+use pilotfish_source::{Backoff, Jitter, RateLimiter};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Writes that may come at once, and how soon there may be another one after that: 100 in a second, as istiod has it.
+pub(super) const BURST: u32 = 500;
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
+
+/// When the next write may be sent.
+pub(super) struct Throttle {
+    limiter: RateLimiter,
+    backoff: Backoff,
+    rests_until: Option<Instant>,
+}
+
+impl Throttle {
+    pub(super) fn new(jitter: Jitter) -> Self {
+        let limiter = RateLimiter::new(BURST, PAUSE);
+        Self { limiter, backoff: Backoff::new(BACKOFF, jitter), rests_until: None }
+    }
+
+    /// Whether a write may be sent now.
+    pub(super) fn is_ready(&self, now: Instant) -> bool {
+        self.ready_at(now).is_none()
+    }
+
+    /// Counts a write that is sent.
+    pub(super) fn take(&mut self, now: Instant) {
+        self.limiter.take(now);
+    }
+
+    /// When the next write may be sent; `None` when it may be now.
+    pub(super) fn ready_at(&self, now: Instant) -> Option<Instant> {
+        self.rests_until.max(self.limiter.ready_at()).filter(|at| *at > now)
+    }
+
+    /// The API server answered as it should, be it yes or no.
+    pub(super) fn succeeded(&mut self) {
+        self.backoff.reset();
+    }
+
+    /// It did not, and wants to be left alone for `retry_after`: all writes rest, longer each time.
+    pub(super) fn failed(&mut self, now: Instant, retry_after: Duration) {
+        // Writes that were sent together fail together, which is one failure.
+        if self.rests_until.is_none_or(|until| until <= now) {
+            self.rests_until = Some(now + self.backoff.wait_at_least(retry_after));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn throttle() -> Throttle {
+        Throttle::new(Jitter::seeded(0))
+    }
+
+    #[test]
+    fn a_burst_is_followed_by_a_steady_rate() {
+        let begin = Instant::now();
+        let mut throttle = throttle();
+        let mut now = begin;
+        let mut writes = 0;
+        while now < begin + Duration::from_secs(10) {
+            if throttle.is_ready(now) {
+                throttle.take(now);
+                writes += 1;
+            } else {
+                now = throttle.ready_at(now).expect("there is none");
+            }
+        }
+        let steady = u32::try_from(Duration::from_secs(10).as_millis() / PAUSE.as_millis()).unwrap();
+        assert!((steady..=steady + BURST + 1).contains(&writes), "{writes}");
+    }
+
+    #[test]
+    fn a_server_that_fails_is_left_alone_ever_longer_and_as_long_as_it_asks() {
+        let mut now = Instant::now();
+        let mut throttle = throttle();
+        let mut rests = Vec::new();
+        for _ in 0..8 {
+            throttle.failed(now, Duration::ZERO);
+            // The others that were under way fail as well.
+            throttle.failed(now, Duration::ZERO);
+            assert!(!throttle.is_ready(now));
+            let until = throttle.ready_at(now).expect("it rests");
+            rests.push(until - now);
+            now = until;
+            assert!(throttle.is_ready(now));
+        }
+        assert!(rests[0] <= Duration::from_millis(200), "{rests:?}");
+        assert!(rests[7] >= Duration::from_secs(7) && rests[7] <= Duration::from_secs(15), "{rests:?}");
+        throttle.succeeded();
+        throttle.failed(now, Duration::from_secs(5));
+        assert_eq!(throttle.ready_at(now), Some(now + Duration::from_secs(5)));
+    }
+}

@@ -1,0 +1,171 @@
+//! What is to be done later, by key.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
+
+/// Keys by the time at which they are due. Each key has one time at most; setting another one moves it.
+///
+/// The queue has no clock: its owner asks for [what is due](Self::pop_due) at a time, and sleeps until [the next](Self::next).
+/// (`tokio_util::time::DelayQueue` waits by itself, and therefore cannot be part of a state machine that takes `now`.) `T` is
+/// the time: an `Instant`, or anything ordered, such as `Option<Instant>` where `None` is due at once.
+#[derive(Clone, Debug)]
+pub struct DeadlineQueue<K, T = Instant> {
+    times: BTreeMap<K, T>,
+    order: BTreeSet<(T, K)>,
+}
+
+impl<K, T> Default for DeadlineQueue<K, T> {
+    fn default() -> Self {
+        Self { times: BTreeMap::new(), order: BTreeSet::new() }
+    }
+}
+
+impl<K: Ord + Clone, T: Ord + Copy> DeadlineQueue<K, T> {
+    /// The key is due at that time, and no longer at the one before. Returns the one before.
+    pub fn set(&mut self, key: K, at: T) -> Option<T> {
+        let before = self.times.insert(key.clone(), at);
+        if let Some(before) = before {
+            // The tuple is built anew to be looked up; keys are cheap to clone.
+            self.order.remove(&(before, key.clone()));
+        }
+        self.order.insert((at, key));
+        before
+    }
+
+    /// The key is due at that time or at the one before, whichever is earlier.
+    pub fn set_earlier(&mut self, key: K, at: T) {
+        if self.times.get(&key).is_none_or(|before| at < *before) {
+            self.set(key, at);
+        }
+    }
+
+    /// The key is not due any more. Returns when it was.
+    pub fn remove(&mut self, key: &K) -> Option<T> {
+        let at = self.times.remove(key)?;
+        self.order.remove(&(at, key.clone()));
+        Some(at)
+    }
+
+    /// When a key is due.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<T> {
+        self.times.get(key).copied()
+    }
+
+    /// When something is due next, which can be in the past.
+    #[must_use]
+    pub fn next(&self) -> Option<T> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out the key that has been due longest, of those that are due. Equal times come in the order of their keys.
+    pub fn pop_due(&mut self, now: T) -> Option<K> {
+        let (at, _) = self.order.first()?;
+        if *at > now {
+            return None;
+        }
+        let (_, key) = self.order.pop_first()?;
+        self.times.remove(&key);
+        Some(key)
+    }
+
+    /// The keys with their times, in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, T)> {
+        self.times.iter().map(|(key, at)| (key, *at))
+    }
+
+    /// Whether nothing is to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn queue(entries: &[(&'static str, u32)]) -> DeadlineQueue<&'static str, u32> {
+        let mut queue = DeadlineQueue::default();
+        for (key, at) in entries {
+            queue.set(*key, *at);
+        }
+        queue
+    }
+
+    fn due(queue: &mut DeadlineQueue<&'static str, u32>, now: u32) -> Vec<&'static str> {
+        std::iter::from_fn(|| queue.pop_due(now)).collect()
+    }
+
+    #[test]
+    fn keys_come_when_they_are_due_in_the_order_of_their_times() {
+        let mut queue = queue(&[("c", 1), ("a", 3), ("b", 1), ("d", 9)]);
+        assert_eq!(due(&mut queue, 0), [""; 0]);
+        assert_eq!(due(&mut queue, 3), ["b", "c", "a"]);
+        assert_eq!((queue.next(), queue.len()), (Some(9), 1));
+    }
+
+    #[test]
+    fn a_key_is_due_once_at_its_newest_time() {
+        let mut queue = queue(&[("a", 5), ("b", 1)]);
+        assert_eq!(queue.set("b", 7), Some(1));
+        assert_eq!(due(&mut queue, 6), ["a"]);
+        assert_eq!(due(&mut queue, 7), ["b"]);
+        assert!(queue.is_empty() && queue.next().is_none());
+    }
+
+    #[test]
+    fn an_earlier_time_wins_where_that_is_asked_for() {
+        let mut queue = queue(&[("a", 5)]);
+        queue.set_earlier("a", 6);
+        assert_eq!(queue.get(&"a"), Some(5));
+        queue.set_earlier("a", 2);
+        queue.set_earlier("b", 3);
+        assert_eq!(queue.iter().collect::<Vec<_>>(), [(&"a", 2), (&"b", 3)]);
+    }
+
+    #[test]
+    fn a_removed_key_is_never_due() {
+        let mut queue = queue(&[("a", 5), ("b", 6)]);
+        assert_eq!((queue.remove(&"a"), queue.remove(&"a")), (Some(5), None));
+        assert_eq!(due(&mut queue, 9), ["b"]);
+    }
+
+    #[test]
+    fn no_time_is_at_once() {
+        let mut queue = DeadlineQueue::<_, Option<u32>>::default();
+        queue.set("later", Some(4));
+        queue.set("now", None);
+        assert_eq!(queue.next(), Some(None));
+        assert_eq!(queue.pop_due(Some(3)), Some("now"));
+        assert_eq!(queue.pop_due(Some(3)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn both_orders_hold_the_same(steps in prop::collection::vec((0u8..6, 0u8..20, 0u8..4), 0..100)) {
+            let mut queue = DeadlineQueue::default();
+            let mut model = BTreeMap::new();
+            for (key, at, what) in steps {
+                match what {
+                    0 => prop_assert_eq!(queue.remove(&key), model.remove(&key)),
+                    1 => {
+                        let first = model.iter().map(|(key, at)| (*at, *key)).min().filter(|first| first.0 <= at);
+                        prop_assert_eq!(queue.pop_due(at), first.map(|(_, key)| key));
+                        first.map(|(_, key)| model.remove(&key));
+                    }
+                    _ => prop_assert_eq!(queue.set(key, at), model.insert(key, at)),
+                }
+                prop_assert_eq!(queue.order.len(), queue.times.len());
+                prop_assert_eq!(queue.next(), model.values().min().copied());
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What every live source of services needs: when to ask again, how fast, what a failure means, and how to hand on news faster
+//! than they are taken.
+//!
+//! The parts are small and know nothing of each other, of a product or of the model. State machines take the time as `now` and
+//! their randomness from a [`Jitter`], so tests and simulations drive them without sleeping and get the same result each time.
+//!
+//! | Part | Answers |
+//! |---|---|
+//! | [`Backoff`] | how long to wait after a failure |
+//! | [`RateLimiter`] | whether a request may be sent now, and if not, when |
+//! | [`DeadlineQueue`] | what is due, and when the next thing will be |
+//! | [`ErrorClass`] | what a failed request means for its caller |
+//! | [`Health`] | whether a source is in sync, since when it fails and why |
+//! | [`coalescer()`] | the newest value of each key, for a reader that is slower than its writers |
+//! | [`SecretFile`] | a token, password or key in a file that changes |
+//!
+//! A loop around a request usually looks like this:
+//!
+//! ```
+//! use pilotfish_source::{Backoff, BackoffPolicy, Jitter};
+//! use std::time::Duration;
+//!
+//! const POLICY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(15));
+//!
+//! async fn follow(mut ask: impl AsyncFnMut() -> Result<(), String>, jitter: Jitter) {
+//!     let mut backoff = Backoff::new(POLICY, jitter);
+//!     loop {
+//!         match ask().await {
+//!             Ok(()) => backoff.reset(),
+//!             Err(_) => tokio::time::sleep(backoff.wait()).await,
+//!         }
+//!     }
+//! }
+//! ```
+
+mod backoff;
+mod coalescer;
+mod deadlines;
+mod error;
+mod health;
+mod jitter;
+mod rate_limiter;
+mod secret_file;
+
+pub use backoff::{Backoff, BackoffPolicy};
+pub use coalescer::{CoalescingReceiver, CoalescingSender, coalescer};
+pub use deadlines::DeadlineQueue;
+pub use error::{Classify, ErrorClass, error_chain, one_line};
+pub use health::{Failure, Health};
+pub use jitter::Jitter;
+pub use rate_limiter::RateLimiter;
+pub use secret_file::{Secret, SecretFile, SecretFileError, SecretState};

@@ -1,0 +1,33 @@
+//! What goes wrong while certificates and configurations are kept, in a line.
+
+use pilotfish_kube::request::RequestError;
+use pilotfish_source::ErrorClass;
+
+/// A step that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{step}: {reason}")]
+pub(crate) struct StepError {
+    /// What was being done, as in "reading the Secret".
+    step: &'static str,
+    reason: String,
+    /// `None` when no API server was asked.
+    class: Option<ErrorClass>,
+}
+
+impl StepError {
+    /// The API server did not do it.
+    pub(crate) fn request(step: &'static str, error: impl Into<RequestError>) -> Self {
+        let error = error.into();
+        Self { step, reason: error.message, class: Some(error.class) }
+    }
+
+    /// It failed here.
+    pub(crate) fn local(step: &'static str, reason: impl Into<String>) -> Self {
+        Self { step, reason: reason.into(), class: None }
+    }
+
+    /// Whether somebody else wrote first.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.class == Some(ErrorClass::Conflict)
+    }
+}
