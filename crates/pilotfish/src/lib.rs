@@ -2,34 +2,18 @@
 //! whole control plane in their own process.
 //!
 //! ```text
-//! files ─▶ Control (Hub, Lanes, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams
-//!                 │                                 ▲             │
-//!                 └──────▶ Shared ─▶ Plane (admin API) ◀──────────┘
+//! sources ─▶ Control (Hub, Debouncer, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams
+//!                 │                                       ▲             │
+//!                 └──────▶ Shared ─▶ AdminState (admin API) ◀───────────┘
 //! ```
 
+pub mod admin;
 pub mod bootstrap;
 pub mod cli;
-pub mod config_dump;
 pub mod control;
-pub mod crds;
 pub mod demo;
-mod election;
-mod exports;
-pub mod inject;
 pub mod interception;
-pub mod lanes;
-pub mod logging;
-pub mod plane;
 pub mod recorder;
-mod registration;
-mod remote;
-pub mod remote_secret;
 pub mod resources;
-mod secure;
 pub mod serve;
 pub mod settings;
-pub mod shared;
-pub mod sources;
-pub mod status;
-pub mod validate;
-pub mod webhooks;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Counts what the xDS server does.
-pub struct Counted(pub Arc<Metrics>);
+pub struct PrometheusRecorder(pub Arc<Metrics>);
 
-impl Recorder for Counted {
+impl Recorder for PrometheusRecorder {
     fn connected(&self) {
         self.0.clients.inc();
     }
@@ -69,25 +69,25 @@ impl Recorder for Counted {
     }
 }
 
-impl pilotfish_kube::Observer for Counted {
+impl pilotfish_kube::Observer for PrometheusRecorder {
     fn watched(&self, cluster: &str, kind: &str, what: pilotfish_kube::Watched) {
         self.0.kube.watches.with_label_values(&[cluster, kind, what.word()]).inc();
     }
 }
 
-impl pilotfish_webhook::Observer for Counted {
+impl pilotfish_webhook::Observer for PrometheusRecorder {
     fn reviewed(&self, webhook: &'static str, outcome: pilotfish_webhook::Outcome) {
         self.0.webhook_reviews.with_label_values(&[webhook, outcome.word()]).inc();
     }
 }
 
-impl pilotfish_kube::status::WriteObserver for Counted {
+impl pilotfish_kube::status::WriteObserver for PrometheusRecorder {
     fn written(&self, kind: &'static str, what: pilotfish_kube::status::Written) {
         self.0.kube.status_writes.with_label_values(&[kind, what.word()]).inc();
     }
 }
 
-impl pilotfish_kube::auto_registration::EntryObserver for Counted {
+impl pilotfish_kube::auto_registration::EntryObserver for PrometheusRecorder {
     fn entry(&self, what: pilotfish_kube::auto_registration::Written) {
         use pilotfish_kube::auto_registration::Written;
         let counters = &self.0.kube.registrations;

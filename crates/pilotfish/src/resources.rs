@@ -1,6 +1,6 @@
 //! The joint between translation and xDS: the translator as the source that streams are served from.
 
-use crate::registration::Gate;
+use crate::serve::auto_registration::Gate;
 use pilotfish_kube::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;

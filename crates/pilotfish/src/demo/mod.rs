@@ -67,7 +67,7 @@ impl Demo {
         };
         let bound = Bound::bind(written.check()?).await?;
         let (xds, admin) = (bound.xds_address(), bound.admin_address());
-        let plane = bound.plane();
+        let state = bound.admin_state();
         let stop = until(stop, self.duration);
         picture.say(&format!(
             "Serving {} to proxies on {xds}; pages on http://{admin}/debug",
@@ -83,7 +83,7 @@ impl Demo {
                 }
                 Err(why) => {
                     picture.say(&why);
-                    preview::show(&plane, &picture).await?;
+                    preview::show(&state, &picture).await?;
                     std::future::pending().await
                 }
             }

@@ -2,8 +2,8 @@
 
 use super::{AUDIENCE, Check, Written, is_label};
 use crate::bootstrap::PodTarget;
-use crate::inject::TOKEN_AUDIENCE;
-use crate::webhooks::{Sidecars, WebhookSettings, url_host};
+use crate::cli::inject::TOKEN_AUDIENCE;
+use crate::serve::webhooks::{Sidecars, WebhookSettings, url_host};
 use pilotfish_registry::RegistrySettings;
 use std::collections::BTreeMap;
 use std::path::Path;

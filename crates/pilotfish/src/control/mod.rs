@@ -1,17 +1,21 @@
 //! The control loop: the one owner of the registries and of the world.
 //!
 //! ```text
-//! sources ─ batches ─▶ Hub ─ updates ─▶ Lanes ─ due ─▶ WorldWriter ─▶ Translator ─▶ Fanout ─▶ streams
+//! sources ─ batches ─▶ Hub ─ updates ─▶ Debouncer ─ due ─▶ WorldWriter ─▶ Translator ─▶ Fanout ─▶ streams
 //! ```
 //!
 //! It runs on a thread of its own, so that computing what a new world changes never takes a thread from the streams.
 
-use crate::lanes::Lanes;
-use crate::remote::{REMOTE_SECRETS, RemoteRegistries, cluster_source, feed_of};
+pub mod debouncer;
+pub(crate) mod remote;
+pub mod shared;
+
+use crate::control::debouncer::Debouncer;
+use crate::control::remote::{REMOTE_SECRETS, RemoteRegistries, cluster_source, feed_of};
+use crate::control::shared::Shared;
 use crate::resources::{Resources, publication};
-use crate::shared::Shared;
 use pilotfish_admin::Metrics;
-use pilotfish_config::{SourceBatch, SourceEvent as Told};
+use pilotfish_config::{self as config, SourceBatch};
 use pilotfish_kube::remote::{Reading, RemoteEvent};
 use pilotfish_model::{ChangeSet, Fact, Update, WorldWriter};
 use pilotfish_registry::{Hub, ObjectEvent, SourceEvent};
@@ -22,7 +26,7 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// What reaches the loop.
-pub enum Said {
+pub enum ControlMessage {
     /// What a source says, under the source's name.
     Batch {
         /// The feed that the source belongs to.
@@ -41,7 +45,7 @@ pub struct Control {
     /// The registries.
     pub hub: Hub,
     /// Changes that wait for their moment.
-    pub lanes: Lanes,
+    pub debouncer: Debouncer,
     /// The world.
     pub writer: WorldWriter,
     /// What makes resources of it.
@@ -60,10 +64,10 @@ pub struct Control {
 
 impl Control {
     /// Runs until every source has ended.
-    pub async fn run(mut self, mut said: mpsc::Receiver<Said>) {
+    pub async fn run(mut self, mut messages: mpsc::Receiver<ControlMessage>) {
         self.shared.set_registries(&self.hub);
         loop {
-            let next = self.lanes.next_due().filter(|_| self.resources.is_ready());
+            let next = self.debouncer.next_due().filter(|_| self.resources.is_ready());
             let due = async {
                 match next {
                     Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -72,8 +76,8 @@ impl Control {
             };
             tokio::select! {
                 biased;
-                message = said.recv() => match message {
-                    Some(message) => self.take(message, Instant::now()),
+                message = messages.recv() => match message {
+                    Some(message) => self.handle(message, Instant::now()),
                     None => return,
                 },
                 () = due => {}
@@ -83,21 +87,21 @@ impl Control {
     }
 
     /// Takes in what a source says.
-    fn take(&mut self, said: Said, now: Instant) {
-        match said {
-            Said::Batch { feed, source, batch } => {
-                self.take_problems(&source, &batch);
-                self.take_batch(&feed, &source, batch);
+    fn handle(&mut self, message: ControlMessage, now: Instant) {
+        match message {
+            ControlMessage::Batch { feed, source, batch } => {
+                self.handle_problems(&source, &batch);
+                self.handle_batch(&feed, &source, batch);
             }
-            Said::Remote(event) => self.take_remote(event),
+            ControlMessage::Remote(event) => self.handle_remote(event),
         }
         let updates = self.hub.settle();
-        self.lanes.push(updates, now);
+        self.debouncer.push(updates, now);
         self.shared.set_registries(&self.hub);
     }
 
     /// Takes in what is wrong with objects, under the name of whoever read them.
-    fn take_problems(&self, reader: &str, batch: &SourceBatch) {
+    fn handle_problems(&self, reader: &str, batch: &SourceBatch) {
         if let Some(problems) = &batch.problems {
             self.shared.set_problems(reader, problems);
             self.metrics.rejected_configs.set(self.shared.rejected());
@@ -109,29 +113,29 @@ impl Control {
         self.metrics.rejected_configs.set(self.shared.rejected());
     }
 
-    fn take_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
+    fn handle_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
         for event in batch.events {
             self.metrics.inbound_updates.with_label_values(&[inbound(&event)]).inc();
-            if let Told::Failed { reason, .. } = &event {
+            if let config::SourceEvent::Failed { reason, .. } = &event {
                 tracing::warn!(source, %reason, "the source cannot be read; what it said before stays in force");
             }
-            if let Err(error) = self.hub.source_event(feed, source, heard(event)) {
+            if let Err(error) = self.hub.source_event(feed, source, convert(event)) {
                 tracing::error!(%error, "a source without a feed");
             }
         }
     }
 
-    fn take_remote(&mut self, event: RemoteEvent) {
+    fn handle_remote(&mut self, event: RemoteEvent) {
         match event {
             RemoteEvent::Secrets(batch) => {
                 let feed = self.remote.config_feed.clone();
-                self.take_problems(REMOTE_SECRETS, &batch);
-                self.take_batch(&feed, REMOTE_SECRETS, batch);
+                self.handle_problems(REMOTE_SECRETS, &batch);
+                self.handle_batch(&feed, REMOTE_SECRETS, batch);
             }
             RemoteEvent::Said(reading, batch) => {
                 // Two readings of a cluster know of different problems, and those of one go with it.
-                self.take_problems(&feed_of(&reading), &batch);
-                self.take_batch(&feed_of(&reading), &cluster_source(&reading.cluster), batch);
+                self.handle_problems(&feed_of(&reading), &batch);
+                self.handle_batch(&feed_of(&reading), &cluster_source(&reading.cluster), batch);
             }
             RemoteEvent::Opened(reading) => self.remote.open(&mut self.hub, &reading),
             RemoteEvent::GivenUp(reading, reason) => {
@@ -157,7 +161,7 @@ impl Control {
             if self.hub.synced().is_err() {
                 return;
             }
-            let updates = self.lanes.take_all();
+            let updates = self.debouncer.take_all();
             self.put_in_force(updates, now);
             self.resources.set_ready();
             let world = self.writer.world();
@@ -166,7 +170,7 @@ impl Control {
                 "all registries are in sync, proxies are served"
             );
             self.shared.set_registries(&self.hub);
-        } else if let Some((updates, oldest)) = self.lanes.take_due(now) {
+        } else if let Some((updates, oldest)) = self.debouncer.take_due(now) {
             self.metrics.debounce.observe(now.saturating_duration_since(oldest).as_secs_f64());
             self.put_in_force(updates, now);
         }
@@ -204,26 +208,28 @@ impl Control {
 }
 
 /// A source's words in the words of the hub.
-fn heard(event: Told) -> SourceEvent {
+fn convert(event: config::SourceEvent) -> SourceEvent {
     match event {
-        Told::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
-        Told::Delete(key) => SourceEvent::Object(ObjectEvent::Deleted(key)),
-        Told::Listed | Told::Recovered => SourceEvent::Synced,
-        Told::Failed { at, reason } => SourceEvent::Failed { at, reason },
+        config::SourceEvent::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
+        config::SourceEvent::Delete(key) => SourceEvent::Object(ObjectEvent::Deleted(key)),
+        config::SourceEvent::Listed | config::SourceEvent::Recovered => SourceEvent::Synced,
+        config::SourceEvent::Failed { at, reason } => SourceEvent::Failed { at, reason },
     }
 }
 
 /// The label of `pilot_inbound_updates`.
-fn inbound(event: &Told) -> &'static str {
+fn inbound(event: &config::SourceEvent) -> &'static str {
     use pilotfish_model::Kind;
     let kind = match event {
-        Told::Apply(object) => object.key().kind,
-        Told::Delete(key) => key.kind,
-        Told::Listed | Told::Recovered | Told::Failed { .. } => return "source",
+        config::SourceEvent::Apply(object) => object.key().kind,
+        config::SourceEvent::Delete(key) => key.kind,
+        config::SourceEvent::Listed | config::SourceEvent::Recovered | config::SourceEvent::Failed { .. } => {
+            return "source";
+        }
     };
     match (kind, event) {
         (Kind::EndpointSlice | Kind::WorkloadEntry | Kind::Pod, _) => "eds",
-        (Kind::Service | Kind::ServiceEntry, Told::Delete(_)) => "svcdelete",
+        (Kind::Service | Kind::ServiceEntry, config::SourceEvent::Delete(_)) => "svcdelete",
         (Kind::Service | Kind::ServiceEntry, _) => "svc",
         _ => "config",
     }

@@ -3,9 +3,9 @@
 //! Where two have an object of the same kind, namespace and name, the one that was named more explicitly counts: files
 //! before the cluster, the cluster before defaults.
 
-use crate::control::Said;
-use crate::recorder::Counted;
-use crate::remote::{REMOTE_SECRETS, cluster_source};
+use crate::control::ControlMessage;
+use crate::control::remote::{REMOTE_SECRETS, cluster_source};
+use crate::recorder::PrometheusRecorder;
 use crate::settings::Settings;
 use anyhow::{Context, Result, bail};
 use pilotfish_admin::Metrics;
@@ -90,33 +90,33 @@ impl Sources {
         self.cluster.as_ref().map(|(_, settings)| settings.clients.clone())
     }
 
-    /// Starts them; what they say goes to `say`.
+    /// Starts them; what they read goes to `messages`.
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn start(self, say: &mpsc::Sender<Said>) -> Result<Running> {
+    pub fn start(self, messages: &mpsc::Sender<ControlMessage>) -> Result<Running> {
         let mut tasks = JoinSet::new();
         let feed = self.feed;
         let files = match self.files {
             Some(files) => {
-                let (batches, told) = mpsc::channel(WAITING);
-                tasks.spawn(forward(feed.clone(), FILES.into(), told, say.clone()));
+                let (batches, received) = mpsc::channel(WAITING);
+                tasks.spawn(forward(feed.clone(), FILES.into(), received, messages.clone()));
                 Some(files.spawn(batches)?)
             }
             None => None,
         };
         if let Some((client, settings)) = self.cluster {
-            let (batches, told) = mpsc::channel(WAITING);
+            let (batches, received) = mpsc::channel(WAITING);
             let source = cluster_source(&settings.source.cluster);
-            tasks.spawn(forward(feed.clone(), source.into(), told, say.clone()));
+            tasks.spawn(forward(feed.clone(), source.into(), received, messages.clone()));
             tasks.spawn(live(KubeSource::new(client.clone(), settings.source.clone(), batches).run()));
-            let (events, told) = mpsc::channel(WAITING);
-            tasks.spawn(forward_remote(told, say.clone()));
+            let (events, received) = mpsc::channel(WAITING);
+            tasks.spawn(forward_remote(received, messages.clone()));
             tasks.spawn(live(Remotes::new(client, settings, events).run()));
         }
         if let Some(object) = self.defaults {
-            let (batches, told) = mpsc::channel(1);
-            tasks.spawn(forward(feed, DEFAULTS.into(), told, say.clone()));
+            let (batches, received) = mpsc::channel(1);
+            tasks.spawn(forward(feed, DEFAULTS.into(), received, messages.clone()));
             tasks.spawn(async move {
                 let events = vec![SourceEvent::Apply(object), SourceEvent::Listed];
                 // Nobody listens only when all of this ends anyway.
@@ -160,7 +160,7 @@ fn kube_settings(settings: &Settings, cluster: &str, metrics: &Arc<Metrics>) -> 
     let source = KubeSourceSettings {
         root_namespace: settings.root_namespace.as_str().into(),
         checks: vec![pilotfish_translate::envoy_filter::check_object],
-        observer: Arc::new(Counted(metrics.clone())),
+        observer: Arc::new(PrometheusRecorder(metrics.clone())),
         ..KubeSourceSettings::new(cluster)
     };
     let (timeout, allowed) = (settings.remote_cluster_timeout, settings.insecure_kubeconfig_options.clone());
@@ -182,14 +182,14 @@ fn default_mesh(settings: &Settings) -> Option<Object> {
 async fn forward(
     feed: Arc<str>,
     source: Arc<str>,
-    mut told: mpsc::Receiver<SourceBatch>,
-    say: mpsc::Sender<Said>,
+    mut received: mpsc::Receiver<SourceBatch>,
+    messages: mpsc::Sender<ControlMessage>,
 ) -> Result<()> {
-    while let Some(batch) = told.recv().await {
+    while let Some(batch) = received.recv().await {
         let listed = batch.events.contains(&SourceEvent::Listed);
         tracing::debug!(%source, events = batch.events.len(), listed, "a source speaks");
-        let said = Said::Batch { feed: feed.clone(), source: source.clone(), batch };
-        if say.send(said).await.is_err() {
+        let message = ControlMessage::Batch { feed: feed.clone(), source: source.clone(), batch };
+        if messages.send(message).await.is_err() {
             break;
         }
     }
@@ -197,9 +197,12 @@ async fn forward(
 }
 
 /// Passes on what happens to remote clusters.
-async fn forward_remote(mut told: mpsc::Receiver<RemoteEvent>, say: mpsc::Sender<Said>) -> Result<()> {
-    while let Some(event) = told.recv().await {
-        if say.send(Said::Remote(event)).await.is_err() {
+async fn forward_remote(
+    mut received: mpsc::Receiver<RemoteEvent>,
+    messages: mpsc::Sender<ControlMessage>,
+) -> Result<()> {
+    while let Some(event) = received.recv().await {
+        if messages.send(ControlMessage::Remote(event)).await.is_err() {
             break;
         }
     }

@@ -1,7 +1,7 @@
 //! Workloads that register themselves by connecting: the joint between proxies and `pilotfish_kube::auto_registration`.
 
+use crate::control::shared::Shared;
 use crate::settings::Settings;
-use crate::shared::Shared;
 use pilotfish_kube::auto_registration::{
     Applicant, EntryObserver, Proof, Refused, Registrar, Registration, RegistrationSettings, Registrations,
     WorldNow, registrations,

@@ -3,10 +3,10 @@
 //! A Service is exported once, where it is not exported yet and its host is not local to its cluster. An export that somebody takes
 //! away stays away until the Service is made anew.
 
-use crate::election::Elections;
+use crate::control::shared::{Follower, Shared};
+use crate::serve::elections::Elections;
+use crate::serve::sources::Sources;
 use crate::settings::Settings;
-use crate::shared::{Follower, Shared};
-use crate::sources::Sources;
 use pilotfish_kube::client::Client;
 use pilotfish_kube::lease::{Leadership, LeaseSettings};
 use pilotfish_kube::remote::RemoteClients;

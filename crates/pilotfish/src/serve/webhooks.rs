@@ -1,8 +1,8 @@
 //! The webhooks of a cluster: settings, and the tasks that run them.
 
 use crate::bootstrap::PodTarget;
-use crate::inject::{authorities_of, injector};
-use crate::recorder::Counted;
+use crate::cli::inject::{authorities_of, injector};
+use crate::recorder::PrometheusRecorder;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::client::{self, ClientSettings};
@@ -150,7 +150,13 @@ impl Webhooks {
             clock: Arc::new(|now| now),
         };
         let keeper = Keeper::new(client, keeper, bound.certificates());
-        Ok(Self { bound, keeper, injector, observer: Arc::new(Counted(metrics.clone())), last_call })
+        Ok(Self {
+            bound,
+            keeper,
+            injector,
+            observer: Arc::new(PrometheusRecorder(metrics.clone())),
+            last_call,
+        })
     }
 
     /// What the admin API tells of them.

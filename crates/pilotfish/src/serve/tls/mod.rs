@@ -2,10 +2,10 @@
 
 mod files;
 
+use crate::control::shared::Shared;
+use crate::serve::sources::Sources;
+use crate::serve::webhooks::Webhooks;
 use crate::settings::{CertificateSource, SecureSettings, Settings};
-use crate::shared::Shared;
-use crate::sources::Sources;
-use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use files::{Files, State, Told};
 use pilotfish_admin::Metrics;

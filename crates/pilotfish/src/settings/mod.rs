@@ -6,8 +6,8 @@ mod secure;
 mod status;
 mod webhooks;
 
-use crate::lanes::{Window, Windows};
-use crate::webhooks::WebhookSettings;
+use crate::control::debouncer::{Window, Windows};
+use crate::serve::webhooks::WebhookSettings;
 use clap::Args;
 use pilotfish_config::status::Controllers;
 use pilotfish_kube::auto_registration::Wanted;

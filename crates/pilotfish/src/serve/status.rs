@@ -6,10 +6,10 @@
 //!                                                    Elector ── Leadership ─────────┘
 //! ```
 
-use crate::election::Elections;
-use crate::recorder::Counted;
+use crate::control::shared::{Follower, Shared};
+use crate::recorder::PrometheusRecorder;
+use crate::serve::elections::Elections;
 use crate::settings::{Settings, WriteStatus};
-use crate::shared::{Follower, Shared};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_config::status::Controllers;
@@ -73,7 +73,7 @@ impl StatusWriting {
             },
             addresses: self.addresses,
             observer: Arc::new(Silent),
-            written: Arc::new(Counted(metrics.clone())),
+            written: Arc::new(PrometheusRecorder(metrics.clone())),
         }
     }
 

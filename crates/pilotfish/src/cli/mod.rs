@@ -1,15 +1,21 @@
 //! The command line.
 
+mod crds;
+pub(crate) mod inject;
+mod logging;
+mod remote_secret;
+mod validate;
+
 use crate::bootstrap::Bootstrap;
-use crate::crds::Crds;
+use crate::cli::crds::Crds;
+use crate::cli::inject::Inject;
+use crate::cli::logging::Logging;
+use crate::cli::remote_secret::RemoteSecret;
+use crate::cli::validate::Validate;
 use crate::demo::{Demo, Picture};
-use crate::inject::Inject;
 use crate::interception::IstioIptables;
-use crate::logging::Logging;
-use crate::remote_secret::RemoteSecret;
 use crate::serve::Bound;
 use crate::settings::Written;
-use crate::validate::Validate;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use std::io::Write;

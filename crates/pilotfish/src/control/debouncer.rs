@@ -1,6 +1,6 @@
-//! Lanes: when changes go out. A lone change goes at once, a burst is gathered, and a busy namespace delays no other.
+//! Debounce: when changes go out. A lone change goes at once, a burst is gathered, and a busy namespace delays no other.
 //!
-//! A lane is a namespace and a class: endpoints are gathered for milliseconds, configuration for tens of milliseconds, each
+//! A bucket is a namespace and a class: endpoints are gathered for milliseconds, configuration for tens of milliseconds, each
 //! with a ceiling. Pure: time comes in.
 
 use pilotfish_model::{Namespace, Update};
@@ -19,7 +19,7 @@ pub enum Class {
 /// How long a class is gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// A change within this time of the lane's last one waits for more to come.
+    /// A change within this time of the bucket's last one waits for more to come.
     pub quiet: Duration,
     /// No change waits longer than this.
     pub ceiling: Duration,
@@ -45,7 +45,7 @@ impl Default for Windows {
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct Bucket {
     updates: Vec<Update>,
     /// When the oldest waiting change came.
     first: Option<Instant>,
@@ -56,47 +56,47 @@ struct Lane {
 
 /// Changes that wait for their moment.
 #[derive(Debug)]
-pub struct Lanes {
+pub struct Debouncer {
     windows: Windows,
-    lanes: BTreeMap<(Namespace, Class), Lane>,
+    buckets: BTreeMap<(Namespace, Class), Bucket>,
 }
 
-impl Lanes {
-    /// Lanes with these windows.
+impl Debouncer {
+    /// Debouncer with these windows.
     #[must_use]
     pub fn new(windows: Windows) -> Self {
-        Self { windows, lanes: BTreeMap::new() }
+        Self { windows, buckets: BTreeMap::new() }
     }
 
     /// Takes in changes that arrived together.
     pub fn push(&mut self, updates: Vec<Update>, now: Instant) {
         for update in updates {
-            let (namespace, class) = lane_of(&update);
+            let (namespace, class) = bucket_of(&update);
             let window = match class {
                 Class::Endpoints => self.windows.endpoints,
                 Class::Config => self.windows.config,
             };
-            let lane = self.lanes.entry((namespace, class)).or_default();
-            lane.arrive(window, now);
-            lane.updates.push(update);
+            let bucket = self.buckets.entry((namespace, class)).or_default();
+            bucket.arrive(window, now);
+            bucket.updates.push(update);
         }
     }
 
     /// When the next change is due; `None` when nothing waits.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.lanes.values().filter_map(|lane| lane.due).min()
+        self.buckets.values().filter_map(|bucket| bucket.due).min()
     }
 
     /// Takes out everything that is due, and since when the oldest of it waited.
     pub fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
         let mut updates = Vec::new();
         let mut oldest: Option<Instant> = None;
-        for lane in self.lanes.values_mut() {
-            if lane.due.is_some_and(|due| due <= now) {
-                updates.append(&mut lane.updates);
-                oldest = [oldest, lane.first.take()].into_iter().flatten().min();
-                lane.due = None;
+        for bucket in self.buckets.values_mut() {
+            if bucket.due.is_some_and(|due| due <= now) {
+                updates.append(&mut bucket.updates);
+                oldest = [oldest, bucket.first.take()].into_iter().flatten().min();
+                bucket.due = None;
             }
         }
         self.forget_quiet(now);
@@ -105,21 +105,22 @@ impl Lanes {
 
     /// Takes out everything, due or not: at the end of the first lists, and at the end.
     pub fn take_all(&mut self) -> Vec<Update> {
-        std::mem::take(&mut self.lanes).into_values().flat_map(|lane| lane.updates).collect()
+        std::mem::take(&mut self.buckets).into_values().flat_map(|bucket| bucket.updates).collect()
     }
 
-    /// A lane that has been quiet for a while is as good as new.
+    /// A bucket that has been quiet for a while is as good as new.
     fn forget_quiet(&mut self, now: Instant) {
         let windows = self.windows;
         let long = windows.config.quiet.max(windows.endpoints.quiet);
-        self.lanes.retain(|_, lane| {
-            lane.due.is_some() || lane.last.is_some_and(|last| now.saturating_duration_since(last) <= long)
+        self.buckets.retain(|_, bucket| {
+            bucket.due.is_some()
+                || bucket.last.is_some_and(|last| now.saturating_duration_since(last) <= long)
         });
     }
 }
 
-impl Lane {
-    /// Notes that a change came: due at once in a quiet lane, else when the burst pauses, at the latest at the ceiling.
+impl Bucket {
+    /// Notes that a change came: due at once in a quiet bucket, else when the burst pauses, at the latest at the ceiling.
     fn arrive(&mut self, window: Window, now: Instant) {
         let together = self.last == Some(now) && self.due == Some(now);
         let busy =
@@ -130,8 +131,8 @@ impl Lane {
     }
 }
 
-/// The lane of a change. Workloads and gateways between networks matter to everyone, so they share one lane.
-fn lane_of(update: &Update) -> (Namespace, Class) {
+/// The bucket of a change. Workloads and gateways between networks matter to everyone, so they share one bucket.
+fn bucket_of(update: &Update) -> (Namespace, Class) {
     match update {
         Update::Endpoints(key, ..) | Update::RemoveShard(key, _) => (key.namespace.clone(), Class::Endpoints),
         Update::Workload(workload) => (workload.key.namespace.clone(), Class::Endpoints),
@@ -169,41 +170,41 @@ mod tests {
     #[test]
     fn a_lone_change_goes_at_once() {
         let start = Instant::now();
-        let mut lanes = Lanes::new(Windows::default());
-        assert!(lanes.take_due(start).is_none());
-        lanes.push(config("a"), start);
-        assert_eq!(lanes.take_due(start).unwrap().0.len(), 1);
-        assert_eq!(lanes.next_due(), None);
-        lanes.push(config("a"), start + ms(500));
-        assert!(lanes.take_due(start + ms(500)).is_some());
+        let mut debouncer = Debouncer::new(Windows::default());
+        assert!(debouncer.take_due(start).is_none());
+        debouncer.push(config("a"), start);
+        assert_eq!(debouncer.take_due(start).unwrap().0.len(), 1);
+        assert_eq!(debouncer.next_due(), None);
+        debouncer.push(config("a"), start + ms(500));
+        assert!(debouncer.take_due(start + ms(500)).is_some());
     }
 
     #[test]
     fn a_burst_is_gathered_until_it_pauses() {
         let start = Instant::now();
-        let mut lanes = Lanes::new(Windows::default());
-        lanes.push(config("a"), start);
-        lanes.take_due(start);
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push(config("a"), start);
+        debouncer.take_due(start);
         for n in 1..=3 {
-            lanes.push(config("a"), start + ms(n * 5));
-            assert!(lanes.take_due(start + ms(n * 5)).is_none());
+            debouncer.push(config("a"), start + ms(n * 5));
+            assert!(debouncer.take_due(start + ms(n * 5)).is_none());
         }
-        assert_eq!(lanes.next_due(), Some(start + ms(35)));
-        let (updates, oldest) = lanes.take_due(start + ms(35)).unwrap();
+        assert_eq!(debouncer.next_due(), Some(start + ms(35)));
+        let (updates, oldest) = debouncer.take_due(start + ms(35)).unwrap();
         assert_eq!((updates.len(), oldest), (3, start + ms(5)));
     }
 
     #[test]
     fn a_burst_without_end_goes_out_at_the_ceiling() {
         let start = Instant::now();
-        let mut lanes = Lanes::new(Windows::default());
-        lanes.push(config("a"), start);
-        lanes.take_due(start);
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push(config("a"), start);
+        debouncer.take_due(start);
         let mut sent = None;
         for n in 1..=60 {
             let now = start + ms(n * 5);
-            lanes.push(config("a"), now);
-            if lanes.take_due(now).is_some() {
+            debouncer.push(config("a"), now);
+            if debouncer.take_due(now).is_some() {
                 sent = Some(n * 5);
                 break;
             }
@@ -214,21 +215,21 @@ mod tests {
     #[test]
     fn a_busy_namespace_delays_no_other_and_configuration_no_endpoints() {
         let start = Instant::now();
-        let mut lanes = Lanes::new(Windows::default());
-        lanes.push(config("busy"), start);
-        lanes.take_due(start);
-        lanes.push(config("busy"), start + ms(1));
-        lanes.push(config("calm"), start + ms(1));
-        lanes.push(endpoint("busy"), start + ms(1));
-        assert_eq!(lanes.take_due(start + ms(1)).unwrap().0.len(), 2);
-        assert_eq!(lanes.take_all().len(), 1);
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push(config("busy"), start);
+        debouncer.take_due(start);
+        debouncer.push(config("busy"), start + ms(1));
+        debouncer.push(config("calm"), start + ms(1));
+        debouncer.push(endpoint("busy"), start + ms(1));
+        assert_eq!(debouncer.take_due(start + ms(1)).unwrap().0.len(), 2);
+        assert_eq!(debouncer.take_all().len(), 1);
     }
 
     #[test]
     fn what_arrives_together_goes_together() {
         let start = Instant::now();
-        let mut lanes = Lanes::new(Windows::default());
-        lanes.push([config("a"), config("a"), config("a")].concat(), start);
-        assert_eq!(lanes.take_due(start).unwrap().0.len(), 3);
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push([config("a"), config("a"), config("a")].concat(), start);
+        assert_eq!(debouncer.take_due(start).unwrap().0.len(), 3);
     }
 }

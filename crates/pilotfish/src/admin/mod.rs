@@ -1,9 +1,11 @@
 //! What the admin API is served from.
 
-use crate::config_dump::config_dump;
+pub mod config_dump;
+
+use crate::admin::config_dump::config_dump;
+use crate::control::shared::{self, Shared};
 use crate::resources::Resources;
-use crate::shared::{self, Shared};
-use crate::webhooks::WebhookView;
+use crate::serve::webhooks::WebhookView;
 use pilotfish_admin::ControlPlane;
 use pilotfish_api as api;
 use pilotfish_config::{ProblemReport, Severity};
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The running control plane, as the admin API sees it.
-pub struct Plane {
+pub struct AdminState {
     /// The newest state of the control loop.
     pub shared: Arc<Shared>,
     /// Whether proxies are served.
@@ -32,7 +34,7 @@ pub struct Plane {
 /// Names that `/debug/adsz` lists for each type; more are counted.
 const MOST_NAMES: usize = 100;
 
-impl ControlPlane for Plane {
+impl ControlPlane for AdminState {
     fn readiness(&self) -> api::Readiness {
         let mut waiting_for = self.shared.waiting_for().to_vec();
         if self.shared.is_draining() {

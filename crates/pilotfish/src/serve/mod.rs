@@ -1,20 +1,28 @@
 //! `pilotfish serve`: bind, report, run, drain.
 
-use crate::control::{Control, Said};
-use crate::election::Elections;
-use crate::exports::Exporting;
-use crate::lanes::Lanes;
-use crate::plane::Plane;
-use crate::recorder::Counted;
-use crate::registration::{self, Writing};
-use crate::remote::RemoteRegistries;
+pub(crate) mod auto_registration;
+mod elections;
+mod exports;
+mod sources;
+mod status;
+mod tls;
+pub(crate) mod webhooks;
+
+use crate::admin::AdminState;
+use crate::control::debouncer::Debouncer;
+use crate::control::remote::RemoteRegistries;
+use crate::control::shared::Shared;
+use crate::control::{Control, ControlMessage};
+use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
-use crate::secure::{self, Renewal};
+use crate::serve::auto_registration::Writing;
+use crate::serve::elections::Elections;
+use crate::serve::exports::Exporting;
+use crate::serve::sources::Sources;
+use crate::serve::status::StatusWriting;
+use crate::serve::tls::Renewal;
+use crate::serve::webhooks::Webhooks;
 use crate::settings::Settings;
-use crate::shared::Shared;
-use crate::sources::Sources;
-use crate::status::StatusWriting;
-use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::auto_registration::Registrations;
@@ -35,10 +43,10 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Batches that may wait for the control loop before a source has to wait.
 const WAITING_BATCHES: usize = 64;
 
-/// A control plane that has its addresses and does not serve yet.
+/// A control admin_state that has its addresses and does not serve yet.
 pub struct Bound {
     settings: Settings,
-    plane: Arc<Plane>,
+    admin_state: Arc<AdminState>,
     control: Control,
     sources: Sources,
     xds: pilotfish_xds::server::Bound<Resources>,
@@ -63,13 +71,13 @@ impl Bound {
         let translator = Arc::new(Translator::with_domain(Domain::new(&settings.registry.domain)));
         let resources = Arc::new(Resources::new(translator.clone(), settings.trust_nodes));
         let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
-        let fanout = Fanout::new(resources.clone(), Arc::new(Counted(metrics.clone())), limits);
+        let fanout = Fanout::new(resources.clone(), Arc::new(PrometheusRecorder(metrics.clone())), limits);
         let shared = Arc::new(Shared::default());
         let (mut hub, feed) = hub(&settings)?;
         let sources = Sources::open(&settings, &mut hub, &feed, &metrics).await?;
         let control = Control {
             hub,
-            lanes: Lanes::new(settings.windows),
+            debouncer: Debouncer::new(settings.windows),
             writer: WorldWriter::new(),
             translator: translator.clone(),
             resources: resources.clone(),
@@ -81,8 +89,8 @@ impl Bound {
         let status = StatusWriting::open(&settings).await?;
         let exports = Exporting::open(&settings, &sources);
         let registrations = sources.client().and_then(|client| {
-            let observer = Arc::new(Counted(metrics.clone()));
-            let (gate, registrations) = registration::gate(&settings, client, shared.clone(), observer)?;
+            let observer = Arc::new(PrometheusRecorder(metrics.clone()));
+            let (gate, registrations) = auto_registration::gate(&settings, client, shared.clone(), observer)?;
             resources.set_gate(gate);
             Some(registrations)
         });
@@ -90,14 +98,14 @@ impl Bound {
             Some((webhooks, cluster)) => Some(Webhooks::bind(webhooks, cluster, &metrics).await?),
             None => None,
         };
-        let secure = secure::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?;
+        let secure = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?;
         let (secure, renewal) = secure.unzip();
         let xds = server(&settings, fanout.clone(), secure)?;
         let view = webhooks.as_ref().map(Webhooks::view);
-        let plane = Arc::new(Plane { shared, resources, fanout, translator, webhooks: view });
+        let admin_state = Arc::new(AdminState { shared, resources, fanout, translator, webhooks: view });
         Ok(Self {
             settings,
-            plane,
+            admin_state,
             control,
             sources,
             xds,
@@ -137,8 +145,8 @@ impl Bound {
 
     /// What the admin API reads, for embedding.
     #[must_use]
-    pub fn plane(&self) -> Arc<Plane> {
-        self.plane.clone()
+    pub fn admin_state(&self) -> Arc<AdminState> {
+        self.admin_state.clone()
     }
 
     /// Serves until `stop` is done, then drains: not ready, no new connections, streams ended, at the latest after the
@@ -149,7 +157,7 @@ impl Bound {
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         let Self {
             settings,
-            plane,
+            admin_state,
             control,
             sources,
             xds,
@@ -162,18 +170,18 @@ impl Bound {
             registrations,
         } = self;
         let (stopping, stopped) = watch::channel(false);
-        let (say, said) = mpsc::channel(WAITING_BATCHES);
-        let mut sources = sources.start(&say)?;
-        drop(say);
-        let mut control = control_thread(control, said)?;
+        let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
+        let mut sources = sources.start(&messages)?;
+        drop(messages);
+        let mut control = control_thread(control, inbox)?;
         let mut elections = Elections::new();
         if let Some(status) = status {
-            status.stand(&mut elections, plane.shared.clone(), metrics.clone());
+            status.stand(&mut elections, admin_state.shared.clone(), metrics.clone());
         }
         if let Some(exports) = exports {
-            exports.stand(&mut elections, plane.shared.clone());
+            exports.stand(&mut elections, admin_state.shared.clone());
         }
-        let router = pilotfish_admin::router(plane.clone(), metrics, VERSION);
+        let router = pilotfish_admin::router(admin_state.clone(), metrics, VERSION);
         let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
         let mut webhooks = webhooks.map(|webhooks| webhooks.start(&stopped)).unwrap_or_default();
         let mut xds = tokio::spawn(xds.run(told_to_stop(stopped)));
@@ -190,7 +198,7 @@ impl Bound {
             Some(end) = webhooks.join_next() => anyhow::bail!("the webhooks ended by themselves: {end:?}"),
         }
         tracing::info!(deadline = ?settings.drain_deadline, "stopping: streams are ended, proxies keep what they have");
-        plane.shared.drain();
+        admin_state.shared.drain();
         stopping.send_replace(true);
         // The server cuts streams at the deadline itself; this one is for everything else that might hang.
         let all = async {
@@ -251,11 +259,14 @@ fn hub(settings: &Settings) -> Result<(Hub, Arc<str>)> {
 }
 
 /// Runs the control loop on a thread of its own; the task ends when the thread does.
-fn control_thread(control: Control, said: mpsc::Receiver<Said>) -> Result<tokio::task::JoinHandle<()>> {
+fn control_thread(
+    control: Control,
+    inbox: mpsc::Receiver<ControlMessage>,
+) -> Result<tokio::task::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     std::thread::Builder::new().name("control".into()).spawn(move || {
-        runtime.block_on(control.run(said));
+        runtime.block_on(control.run(inbox));
         drop(ended);
     })?;
     Ok(tokio::spawn(async {

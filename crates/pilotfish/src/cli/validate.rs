@@ -73,7 +73,7 @@ fn text(summary: &ValidateSummary, out: &mut impl Write) -> Result<()> {
 }
 
 fn json(summary: &ValidateSummary) -> serde_json::Value {
-    let problems: Vec<_> = summary.problems.reports.iter().map(crate::plane::problem).collect();
+    let problems: Vec<_> = summary.problems.reports.iter().map(crate::admin::problem).collect();
     let objects: std::collections::BTreeMap<_, _> =
         summary.objects.iter().map(|(kind, count)| (kind.name(), count)).collect();
     serde_json::json!({
