@@ -99,6 +99,12 @@ const RULES: &[Rule] = &[
         never_named: &[],
     },
     Rule {
+        name: "pilotfish-node",
+        may: &["pilotfish-webhook"],
+        never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
+        never_named: &["tokio", "kube"],
+    },
+    Rule {
         name: "pilotfish",
         may: &[
             "pilotfish-admin",
@@ -106,6 +112,7 @@ const RULES: &[Rule] = &[
             "pilotfish-config",
             "pilotfish-kube",
             "pilotfish-model",
+            "pilotfish-node",
             "pilotfish-proto",
             "pilotfish-registry",
             "pilotfish-translate",

@@ -8,11 +8,9 @@
 //! ```
 
 pub mod admin;
-pub mod bootstrap;
 pub mod cli;
 pub mod control;
 pub mod demo;
-pub mod interception;
 pub mod recorder;
 pub mod resources;
 pub mod serve;

@@ -1,9 +1,9 @@
 //! `pilotfish inject`: adds sidecars to what makes Pods, in files.
 
-use crate::bootstrap::{AuthoritiesNow, PodTarget, pair};
 use crate::settings::AUDIENCE;
 use anyhow::{Context, Result};
 use clap::Args;
+use pilotfish_node::bootstrap::{AuthoritiesNow, PodTarget, pair};
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector, inject_documents};
 use pilotfish_xds::server::tls::{Authorities, Pem};
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! The webhooks of a cluster: settings, and the tasks that run them.
 
-use crate::bootstrap::PodTarget;
 use crate::cli::inject::{authorities_of, injector};
 use crate::recorder::PrometheusRecorder;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::client::{self, ClientSettings};
+use pilotfish_node::bootstrap::PodTarget;
 use pilotfish_webhook::inject::Injector;
 use pilotfish_webhook::{Bound, Certificates, Keeper, KeeperSettings, Observer, Terms, Validator};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,9 @@
 //! What was written of webhooks.
 
 use super::{AUDIENCE, Check, Written, is_label};
-use crate::bootstrap::PodTarget;
 use crate::cli::inject::TOKEN_AUDIENCE;
 use crate::serve::webhooks::{Sidecars, WebhookSettings, url_host};
+use pilotfish_node::bootstrap::PodTarget;
 use pilotfish_registry::RegistrySettings;
 use std::collections::BTreeMap;
 use std::path::Path;

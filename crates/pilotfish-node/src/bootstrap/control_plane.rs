@@ -65,6 +65,17 @@ enum Proof {
 }
 
 impl ControlPlane {
+    /// The files that are named, by flag.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [
+            ("--xds-ca-file", &self.xds_ca_file),
+            ("--xds-cert-file", &self.xds_cert_file),
+            ("--xds-key-file", &self.xds_key_file),
+            ("--xds-token-file", &self.xds_token_file),
+        ];
+        files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_deref()?)))
+    }
+
     /// # Errors
     /// When the address is none or a path cannot be made absolute.
     pub(super) fn target(&self) -> anyhow::Result<Target> {
@@ -106,7 +117,7 @@ impl Target {
         Self { host: host.to_owned(), port, tls: Some(tls) }
     }
 
-    /// The `grpc_services` entry of an Envoy's `ads_config`. The cluster's id says which API server knows the client's token.
+    /// The `grpc_services` entry of an Envoy's `ads_config`. The cluster's id names the API server that knows the client's token.
     pub(super) fn grpc_service(&self, cluster_id: &str) -> Value {
         let mut service = match &self.tls {
             Some(Tls { authorities, proof: Proof::Token(token) }) => {
@@ -120,7 +131,7 @@ impl Target {
         service
     }
 
-    /// Envoy's own gRPC client cannot read a token anew; Google's can.
+    /// Envoy's own gRPC client cannot reload a token; Google's can.
     fn with_token(&self, authorities: &Authorities, token: &str) -> Value {
         const FROM_FILE: &str = "envoy.grpc_credentials.file_based_metadata";
         json!({

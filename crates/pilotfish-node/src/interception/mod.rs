@@ -111,7 +111,7 @@ const IPV4: Family = Family { ipv6: false, iptables: "iptables", restore: "iptab
 const IPV6: Family = Family { ipv6: true, iptables: "ip6tables", restore: "ip6tables-restore", ip: "-6" };
 
 impl IstioIptables {
-    /// Writes the rules, and tells them on `out`. Twice is the same as once.
+    /// Writes the rules, and prints them to `out`. Twice is the same as once.
     ///
     /// # Errors
     /// When a program is missing, or the kernel or the container's rights do not allow it.
@@ -221,11 +221,11 @@ fn cannot_run(command: &Command, error: std::io::Error) -> anyhow::Error {
 }
 
 fn done(what: &str, output: &Output) -> Result<()> {
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
         "{what}: {}\nhint: the init container needs the capabilities NET_ADMIN and NET_RAW",
-        said.trim()
+        stderr.trim()
     );
     Ok(())
 }

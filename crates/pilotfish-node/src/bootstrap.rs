@@ -51,7 +51,7 @@ const PROVIDER: &str = "default";
 /// How often gRPC reads the certificates again: soon enough for the shortest-lived ones.
 const REFRESH: &str = "60s";
 
-/// Who the client is: what its node says.
+/// Who the client is: its node.
 #[derive(Args, Clone, Debug)]
 pub struct Identity {
     /// The name of the client's pod or workload
@@ -130,7 +130,11 @@ enum XdsProtocol {
     Sotw,
 }
 
-pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+/// Parses KEY=VALUE.
+///
+/// # Errors
+/// When there is no `=`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
@@ -148,13 +152,30 @@ impl Bootstrap {
     }
 }
 
+impl Bootstrap {
+    /// What is doubtful, a sentence each: files that are named and not there. They may be where the client runs.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let control_plane = match self {
+            Self::Envoy(envoy) => &envoy.identity.control_plane,
+            Self::Grpc(grpc) => &grpc.identity.control_plane,
+        };
+        let absent = control_plane.files().filter(|(_, path)| !path.exists());
+        absent
+            .map(|(flag, path)| {
+                format!("{flag} {}: no such file here; the client will need it", path.display())
+            })
+            .collect()
+    }
+}
+
 impl Identity {
     fn node(&self, kind: &str, more: &[(&str, &str)]) -> Value {
         let labels: BTreeMap<_, _> =
             self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let ip = self.ip.to_string();
         let metadata = self.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let node = NodeOf {
+        let node = NodeTemplate {
             kind,
             name: &self.name,
             namespace: &self.namespace,
@@ -169,8 +190,8 @@ impl Identity {
     }
 }
 
-/// What a node says, as texts: of a client that is known, or that Kubernetes fills in.
-struct NodeOf<'a> {
+/// A node, as texts: of a client that is known, or that Kubernetes fills in.
+struct NodeTemplate<'a> {
     kind: &'a str,
     name: &'a str,
     namespace: &'a str,
@@ -182,7 +203,7 @@ struct NodeOf<'a> {
     locality: &'a str,
 }
 
-impl NodeOf<'_> {
+impl NodeTemplate<'_> {
     fn json<'m>(&self, more: impl Iterator<Item = (&'m str, &'m str)>) -> Value {
         let Self { kind, name, namespace, ip, ips, cluster_id, app, labels, locality } = self;
         let mut metadata: Map<String, Value> = Map::new();
@@ -298,7 +319,7 @@ impl PodTarget {
     #[must_use]
     pub fn bootstrap(&self, workload: &Workload<'_>) -> Value {
         let app = workload.labels.get("app").copied().unwrap_or(workload.name);
-        let node = NodeOf {
+        let node = NodeTemplate {
             kind: "sidecar",
             name: "$(POD_NAME)",
             namespace: "$(POD_NAMESPACE)",
@@ -466,6 +487,17 @@ mod tests {
         let provider = &mutual["certificate_providers"]["default"];
         assert_eq!(provider["plugin_name"], "file_watcher");
         assert_eq!(provider["config"]["private_key_file"], "/etc/certificates/key.pem");
+    }
+
+    #[test]
+    fn files_that_are_not_there_are_warned_of() {
+        let of = |file: &str| {
+            let args = ["x", "grpc", "--xds-ca-file", file];
+            Cli::try_parse_from(args).unwrap().bootstrap.warnings()
+        };
+        assert_eq!(of("Cargo.toml"), Vec::<String>::new());
+        assert_eq!(of("absent.pem").len(), 1);
+        assert!(of("absent.pem")[0].starts_with("--xds-ca-file absent.pem: no such file"));
     }
 
     #[test]

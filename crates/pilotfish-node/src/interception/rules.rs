@@ -9,10 +9,10 @@ use pilotfish_webhook::inject::traffic::{Block, Interface, Listed, Port};
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 
-/// Where Envoy's own connections to the programs of its Pod come from, so that they are told from others: IPv4 and IPv6.
+/// Where Envoy's own connections to the programs of its Pod come from, to distinguish them from others: IPv4 and IPv6.
 const PASSTHROUGH: [&str; 2] = ["127.0.0.6/32", "::6/128"];
 
-/// Which connections go through Envoy, and how they are told from its own.
+/// Which connections go through Envoy, and how its own are recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Where Envoy takes connections that leave the Pod.
@@ -94,7 +94,7 @@ impl Plan {
         jumps
     }
 
-    /// What `iptables-restore --noflush` (or `ip6tables-restore`) gets. Our chains are written anew; `missing` are the steps into
+    /// What `iptables-restore --noflush` (or `ip6tables-restore`) gets. Our chains are replaced; `missing` are the steps into
     /// them that are not there yet.
     #[must_use]
     pub fn restore(&self, ipv6: bool, missing: &[Jump]) -> String {
