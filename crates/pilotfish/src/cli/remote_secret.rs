@@ -2,14 +2,14 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use pilotfish_kube::remote::{CredentialSettings, remote_kubeconfig};
+use pilotfish_kube::remote::{CredentialError, CredentialSettings, remote_kubeconfig};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 
 /// Prints a Secret with a kubeconfig.
 #[derive(Args, Clone, Debug)]
-pub struct RemoteSecret {
+pub(crate) struct RemoteSecret {
     /// The id of the cluster: the CLUSTER_ID of its proxies
     #[arg(long, value_name = "ID")]
     name: String,
@@ -39,7 +39,7 @@ impl RemoteSecret {
     ///
     /// # Errors
     /// When the cluster cannot be asked, or `out` cannot be written.
-    pub async fn run(&self, out: &mut impl Write) -> Result<()> {
+    pub(crate) async fn run(&self, out: &mut impl Write) -> Result<()> {
         self.check()?;
         let expires = match &self.expires {
             Some(text) => match pilotfish_config::Duration::parse(text) {
@@ -59,9 +59,7 @@ impl RemoteSecret {
         };
         let kubeconfig = match remote_kubeconfig(&settings).await {
             Ok(kubeconfig) => kubeconfig,
-            Err(error) => bail!(
-                "{error}\nhint: the account is made by: kubectl apply -f deploy/remote-cluster/rbac.yaml"
-            ),
+            Err(error) => bail!("{error}\nhint: {}", hint(&error)),
         };
         self.warn(&kubeconfig);
         let secret = self.secret(&serde_saphyr::to_string(&kubeconfig)?);
@@ -110,6 +108,19 @@ impl RemoteSecret {
     }
 }
 
+/// What to do about it.
+fn hint(error: &CredentialError) -> &'static str {
+    match error {
+        CredentialError::Kubeconfig(_) => {
+            "--kubeconfig names the file and --context the context in it; `kubectl config get-contexts` lists them"
+        }
+        CredentialError::Asked { .. } => {
+            "the account is made by: kubectl apply -f deploy/remote-cluster/rbac.yaml"
+        }
+        CredentialError::NoAuthority(_) => "the kubeconfig needs certificate-authority-data for that cluster",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +135,17 @@ mod tests {
             service_account: "pilotfish-reader".into(),
             expires: None,
         }
+    }
+
+    #[test]
+    fn the_hint_is_about_what_is_wrong() {
+        assert!(hint(&CredentialError::Kubeconfig("there is no context".into())).contains("--context"));
+        let asked = CredentialError::Asked {
+            what: "the ServiceAccount".into(),
+            server: "https://127.0.0.1".into(),
+            reason: "not found".into(),
+        };
+        assert!(hint(&asked).contains("rbac.yaml"));
     }
 
     #[test]
