@@ -1,5 +1,5 @@
-//! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around it, and tests run the
-//! whole control plane in their own process.
+//! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around [`cli::Cli`]; [`control`] and
+//! [`resources`] are open for what drives them without a process.
 //!
 //! ```text
 //! sources ─▶ Control (Hub, Debouncer, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams
@@ -7,11 +7,11 @@
 //!                 └──────▶ Shared ─▶ AdminState (admin API) ◀───────────┘
 //! ```
 
-pub mod admin;
+mod admin;
 pub mod cli;
 pub mod control;
-pub mod demo;
-pub mod recorder;
+mod demo;
+mod recorder;
 pub mod resources;
-pub mod serve;
-pub mod settings;
+mod serve;
+mod settings;

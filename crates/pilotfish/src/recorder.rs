@@ -1,13 +1,14 @@
-//! The joint between xDS and metrics.
+//! What is measured: each part of the process reports to a trait of its own, and all of them are implemented here.
 
+use crate::control::{ControlObserver, Inbound, Trigger};
 use pilotfish_admin::Metrics;
 use pilotfish_proto::ResourceType;
 use pilotfish_xds::{Handshake, Push, Recorder};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Counts what the xDS server does.
-pub struct PrometheusRecorder(pub Arc<Metrics>);
+/// Records in the metrics what parts of the process report.
+pub(crate) struct PrometheusRecorder(pub(crate) Arc<Metrics>);
 
 impl Recorder for PrometheusRecorder {
     fn connected(&self) {
@@ -66,6 +67,40 @@ impl Recorder for PrometheusRecorder {
 
     fn unknown_type(&self, type_url: &str) {
         tracing::debug!(type_url, "a proxy asked for a type that is not served");
+    }
+}
+
+impl ControlObserver for PrometheusRecorder {
+    fn received(&self, what: Inbound) {
+        self.0.inbound_updates.with_label_values(&[what.as_str()]).inc();
+    }
+
+    fn rejected_objects(&self, count: i64) {
+        self.0.rejected_configs.set(count);
+    }
+
+    fn debounced(&self, since: Instant) {
+        self.0.debounce.observe(since.elapsed().as_secs_f64());
+    }
+
+    fn published(&self, why: Trigger) {
+        self.0.push_triggers.with_label_values(&[why.as_str()]).inc();
+    }
+
+    fn computed(&self, since: Instant) {
+        self.0.publish.observe(since.elapsed().as_secs_f64());
+    }
+
+    fn remote_clusters(&self, count: usize) {
+        self.0.kube.remote_clusters.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    fn remote_cluster_timed_out(&self) {
+        self.0.kube.remote_timeouts.inc();
+    }
+
+    fn remote_cluster_removed(&self, cluster: &str) {
+        self.0.kube.forget_cluster(cluster);
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// The dump of a connected proxy; `None` when its node cannot be read, which connecting would have refused.
 #[must_use]
-pub fn config_dump(
+pub(crate) fn config_dump(
     translator: &Translator,
     connection: &ConnectionStatus,
     include_eds: bool,

@@ -1,6 +1,6 @@
 //! What the admin API is served from.
 
-pub mod config_dump;
+mod config_dump;
 
 use crate::admin::config_dump::config_dump;
 use crate::control::shared::{self, Shared};
@@ -18,17 +18,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The running control plane, as the admin API sees it.
-pub struct AdminState {
+pub(crate) struct AdminState {
     /// The newest state of the control loop.
-    pub shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Whether proxies are served.
-    pub resources: Arc<Resources>,
+    pub(crate) resources: Arc<Resources>,
     /// The connected proxies.
-    pub fanout: Arc<Fanout<Resources>>,
+    pub(crate) fanout: Arc<Fanout<Resources>>,
     /// What makes resources.
-    pub translator: Arc<Translator>,
+    pub(crate) translator: Arc<Translator>,
     /// The webhooks, where there are any.
-    pub webhooks: Option<WebhookView>,
+    pub(crate) webhooks: Option<WebhookView>,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.

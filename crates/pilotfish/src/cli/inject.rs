@@ -16,7 +16,7 @@ const LARGEST: u64 = 256 << 20;
 
 /// Adds sidecars to files.
 #[derive(Args, Clone, Debug)]
-pub struct Inject {
+pub(crate) struct Inject {
     /// The file with Deployments, Pods and the like in YAML or JSON; - for the standard input
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     file: PathBuf,
@@ -45,7 +45,7 @@ impl Inject {
     ///
     /// # Errors
     /// When the file or the template is wrong.
-    pub fn run(&self, out: &mut impl Write) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<()> {
         if self.print_template {
             return Ok(out.write_all(DEFAULT_TEMPLATE.as_bytes())?);
         }
@@ -77,7 +77,7 @@ impl Inject {
     }
 }
 
-/// The value of the template that says whom the token of sidecars is for.
+/// The value of the template with the audience of sidecars' tokens.
 pub(crate) const TOKEN_AUDIENCE: &str = "tokenAudience";
 
 /// The authorities in a file, which must be some.
@@ -95,7 +95,7 @@ pub(crate) fn authorities_of(name: &str, path: &Path) -> Result<AuthoritiesNow> 
 ///
 /// # Errors
 /// When the template cannot be read, or is wrong.
-pub fn injector(
+pub(crate) fn injector(
     template: Option<&Path>,
     values: BTreeMap<String, String>,
     target: PodTarget,

@@ -12,8 +12,8 @@ use crate::cli::logging::Logging;
 use crate::cli::remote_secret::RemoteSecret;
 use crate::cli::validate::Validate;
 use crate::demo::{Demo, Picture};
-use crate::serve::Bound;
-use crate::settings::Written;
+use crate::serve::{Addresses, Bound};
+use crate::settings::ServeArgs;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use pilotfish_node::bootstrap::Bootstrap;
@@ -44,7 +44,7 @@ const EXAMPLES: &str = "Examples:
 enum Command {
     /// Serves files to Envoys and gRPC clients over xDS
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(Box<Written>),
+    Serve(Box<ServeArgs>),
     /// Checks files without serving them; exit code 1 when there are errors
     Validate(Validate),
     /// Tries Pilotfish with sample services, a real Envoy and live traffic
@@ -102,11 +102,23 @@ impl Cli {
     /// Runs the command.
     ///
     /// # Errors
-    /// With what a person needs to know to mend it.
+    /// With what a person needs to know to fix it.
     pub fn run(self) -> Result<ExitCode> {
+        match self.execute() {
+            // As in `pilotfish crds | head -1`: the reader has what it wants.
+            Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
+            done => done,
+        }
+    }
+
+    fn execute(self) -> Result<ExitCode> {
         let mut out = std::io::stdout().lock();
         match self.command {
             Command::Bootstrap(bootstrap) => {
+                for warning in bootstrap.warnings() {
+                    // There is nobody left to warn when stderr is closed.
+                    let _ = writeln!(std::io::stderr(), "warning: {warning}");
+                }
                 writeln!(out, "{:#}", bootstrap.json()?)?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -127,10 +139,10 @@ impl Cli {
                 let ok = validate.run(&mut out)?;
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
             }
-            Command::Serve(written) => {
+            Command::Serve(args) => {
                 self.logging.start(std::io::stderr)?;
                 drop(out);
-                run(serve(*written))
+                run(serve(*args))
             }
             Command::Demo(demo) => {
                 let picture = Arc::new(Picture::default());
@@ -173,11 +185,21 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Beside {
     }
 }
 
-async fn serve(written: Written) -> Result<()> {
-    let bound = Bound::bind(written.with_file()?.check()?).await?;
-    let webhooks = bound.webhook_address().map(tracing::field::display);
-    let secure_xds = bound.secure_xds_address().map(tracing::field::display);
-    let (xds, admin) = (bound.xds_address(), bound.admin_address());
+/// Whether a command failed because nobody reads its output any longer.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let of_io = |cause: &(dyn std::error::Error + 'static)| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(of_io)
+}
+
+async fn serve(args: ServeArgs) -> Result<()> {
+    let bound = Box::pin(Bound::bind(args.with_file()?.check()?)).await?;
+    let Addresses { xds, secure_xds, admin, webhooks } = bound.addresses();
+    let (secure_xds, webhooks) =
+        (secure_xds.map(tracing::field::display), webhooks.map(tracing::field::display));
     tracing::info!(%xds, secure_xds, %admin, webhooks, "listening");
     bound.run(stop_signal()?).await
 }

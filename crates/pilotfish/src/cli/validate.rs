@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Checks files without serving them.
 #[derive(Args, Clone, Debug)]
-pub struct Validate {
+pub(crate) struct Validate {
     /// Folders and files with Kubernetes and Istio YAML
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
@@ -34,11 +34,11 @@ enum Output {
 }
 
 impl Validate {
-    /// Checks, writes what was found to `out`, and says whether there is no error.
+    /// Checks, writes what was found to `out`, and returns whether there is no error.
     ///
     /// # Errors
     /// When a path does not exist or `out` cannot be written.
-    pub fn run(&self, out: &mut impl Write) -> Result<bool> {
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<bool> {
         let settings = FileSourceSettings {
             mesh_config: self.mesh_config.clone(),
             mesh_networks: self.mesh_networks.clone(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// What a change is about: endpoints are urgent and cheap, configuration is neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+enum Class {
     /// Endpoints and workloads.
     Endpoints,
     /// Services and configuration objects.
@@ -56,7 +56,7 @@ struct Bucket {
 
 /// Changes that wait for their moment.
 #[derive(Debug)]
-pub struct Debouncer {
+pub(crate) struct Debouncer {
     windows: Windows,
     buckets: BTreeMap<(Namespace, Class), Bucket>,
 }
@@ -64,12 +64,12 @@ pub struct Debouncer {
 impl Debouncer {
     /// Debouncer with these windows.
     #[must_use]
-    pub fn new(windows: Windows) -> Self {
+    pub(crate) fn new(windows: Windows) -> Self {
         Self { windows, buckets: BTreeMap::new() }
     }
 
     /// Takes in changes that arrived together.
-    pub fn push(&mut self, updates: Vec<Update>, now: Instant) {
+    pub(crate) fn push(&mut self, updates: Vec<Update>, now: Instant) {
         for update in updates {
             let (namespace, class) = bucket_of(&update);
             let window = match class {
@@ -84,12 +84,12 @@ impl Debouncer {
 
     /// When the next change is due; `None` when nothing waits.
     #[must_use]
-    pub fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         self.buckets.values().filter_map(|bucket| bucket.due).min()
     }
 
     /// Takes out everything that is due, and since when the oldest of it waited.
-    pub fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
         let mut updates = Vec::new();
         let mut oldest: Option<Instant> = None;
         for bucket in self.buckets.values_mut() {
@@ -104,7 +104,7 @@ impl Debouncer {
     }
 
     /// Takes out everything, due or not: at the end of the first lists, and at the end.
-    pub fn take_all(&mut self) -> Vec<Update> {
+    pub(crate) fn take_all(&mut self) -> Vec<Update> {
         std::mem::take(&mut self.buckets).into_values().flat_map(|bucket| bucket.updates).collect()
     }
 

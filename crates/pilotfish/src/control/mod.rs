@@ -5,119 +5,178 @@
 //! ```
 //!
 //! It runs on a thread of its own, so that computing what a new world changes never takes a thread from the streams.
+//!
+//! [`Control::step`] is all of it: it waits for nothing and reads no clock that counts. [`Control::run`] only brings messages and the
+//! time; a simulation can bring both.
 
-pub mod debouncer;
+pub(crate) mod debouncer;
+mod observer;
 pub(crate) mod remote;
-pub mod shared;
+pub(crate) mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use debouncer::{Window, Windows};
+pub use observer::{ControlObserver, Inbound, Trigger};
+pub use remote::RemoteRegistries;
+pub use shared::{Follower, Shared};
 
 use crate::control::debouncer::Debouncer;
-use crate::control::remote::{REMOTE_SECRETS, RemoteRegistries, cluster_source, feed_of};
-use crate::control::shared::Shared;
+use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
-use pilotfish_admin::Metrics;
 use pilotfish_config::{self as config, SourceBatch};
 use pilotfish_kube::remote::{Reading, RemoteEvent};
-use pilotfish_model::{ChangeSet, Fact, Update, WorldWriter};
+use pilotfish_model::{Kind, Update, WorldWriter};
 use pilotfish_registry::{Hub, ObjectEvent, SourceEvent};
 use pilotfish_translate::Translator;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc;
 
 /// What reaches the loop.
 pub enum ControlMessage {
-    /// What a source says, under the source's name.
+    /// What a source read.
     Batch {
         /// The feed that the source belongs to.
         feed: Arc<str>,
-        /// The source.
+        /// The source, by its name.
         source: Arc<str>,
-        /// What it says.
+        /// Events in order, and problems.
         batch: SourceBatch,
     },
     /// What happens to remote clusters.
     Remote(RemoteEvent),
 }
 
-/// Everything that the loop owns or tells.
-pub struct Control {
-    /// The registries.
-    pub hub: Hub,
-    /// Changes that wait for their moment.
-    pub debouncer: Debouncer,
-    /// The world.
-    pub writer: WorldWriter,
-    /// What makes resources of it.
+/// The time of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// For what is due.
+    pub instant: Instant,
+    /// For what people read.
+    pub time: SystemTime,
+}
+
+impl Now {
+    /// The time of this machine.
+    #[must_use]
+    pub fn read() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+}
+
+/// What a new world is passed on to.
+pub struct Outputs {
+    /// Makes resources of it.
     pub translator: Arc<Translator>,
-    /// What serves them.
+    /// Serves them, from the first complete lists on.
     pub resources: Arc<Resources>,
-    /// What brings news of them to streams.
+    /// Wakes the streams that they concern.
     pub fanout: Arc<Fanout<Resources>>,
-    /// What the admin API reads.
+    /// What the admin API reads, and followers of worlds.
     pub shared: Arc<Shared>,
-    /// What is measured.
-    pub metrics: Arc<Metrics>,
+}
+
+/// The state of the loop.
+pub struct Control {
+    hub: Hub,
     /// How remote clusters become registries.
-    pub remote: RemoteRegistries,
+    remote: RemoteRegistries,
+    debouncer: Debouncer,
+    writer: WorldWriter,
+    outputs: Outputs,
+    observer: Arc<dyn ControlObserver>,
+    /// Whether sources have had any object but mesh-wide settings.
+    has_objects: bool,
+    /// Whether the state of registries may differ from the published one by more than counts of objects.
+    registries_changed: bool,
 }
 
 impl Control {
+    /// A loop over those registries, with an empty world.
+    #[must_use]
+    pub fn new(
+        hub: Hub,
+        remote: RemoteRegistries,
+        windows: Windows,
+        outputs: Outputs,
+        observer: Arc<dyn ControlObserver>,
+    ) -> Self {
+        outputs.shared.set_registries(&hub);
+        let (debouncer, writer) = (Debouncer::new(windows), WorldWriter::new());
+        let (has_objects, registries_changed) = (false, false);
+        Self { hub, remote, debouncer, writer, outputs, observer, has_objects, registries_changed }
+    }
+
     /// Runs until every source has ended.
     pub async fn run(mut self, mut messages: mpsc::Receiver<ControlMessage>) {
-        self.shared.set_registries(&self.hub);
+        let mut next = None;
         loop {
-            let next = self.debouncer.next_due().filter(|_| self.resources.is_ready());
             let due = async {
                 match next {
-                    Some(due) => tokio::time::sleep_until(due.into()).await,
+                    Some(due) => tokio::time::sleep_until(Instant::into(due)).await,
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
+            let message = tokio::select! {
                 biased;
                 message = messages.recv() => match message {
-                    Some(message) => self.handle(message, Instant::now()),
+                    Some(message) => Some(message),
                     None => return,
                 },
-                () = due => {}
-            }
-            self.publish(Instant::now());
+                () = due => None,
+            };
+            next = self.step(message, Now::read());
         }
     }
 
-    /// Takes in what a source says.
-    fn handle(&mut self, message: ControlMessage, now: Instant) {
+    /// Handles a message, if there is one, and publishes what is due. Returns when the next step is due even without a message.
+    pub fn step(&mut self, message: Option<ControlMessage>, now: Now) -> Option<Instant> {
+        if let Some(message) = message {
+            self.handle(message, now);
+        }
+        self.publish(now.instant);
+        if std::mem::take(&mut self.registries_changed) {
+            self.outputs.shared.set_registries(&self.hub);
+        }
+        // Before the first complete lists nothing is due.
+        self.debouncer.next_due().filter(|_| self.outputs.resources.is_ready())
+    }
+
+    fn handle(&mut self, message: ControlMessage, now: Now) {
         match message {
             ControlMessage::Batch { feed, source, batch } => {
                 self.handle_problems(&source, &batch);
                 self.handle_batch(&feed, &source, batch);
             }
-            ControlMessage::Remote(event) => self.handle_remote(event),
+            ControlMessage::Remote(event) => self.handle_remote(event, now.time),
         }
         let updates = self.hub.settle();
-        self.debouncer.push(updates, now);
-        self.shared.set_registries(&self.hub);
+        self.debouncer.push(updates, now.instant);
     }
 
-    /// Takes in what is wrong with objects, under the name of whoever read them.
+    /// Notes what is wrong with objects, under the name of the source that read them.
     fn handle_problems(&self, reader: &str, batch: &SourceBatch) {
         if let Some(problems) = &batch.problems {
-            self.shared.set_problems(reader, problems);
-            self.metrics.rejected_configs.set(self.shared.rejected());
+            self.outputs.shared.set_problems(reader, problems);
+            self.observer.rejected_objects(self.outputs.shared.rejected());
         }
     }
 
     fn forget_problems(&self, reading: &Reading) {
-        self.shared.remove_problems(&feed_of(reading));
-        self.metrics.rejected_configs.set(self.shared.rejected());
+        self.outputs.shared.remove_problems(&feed_of(reading));
+        self.observer.rejected_objects(self.outputs.shared.rejected());
     }
 
     fn handle_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
         for event in batch.events {
-            self.metrics.inbound_updates.with_label_values(&[inbound(&event)]).inc();
+            let inbound = Inbound::of(&event);
+            self.observer.received(inbound);
+            self.registries_changed |= inbound == Inbound::Source;
+            self.has_objects |= is_object_of_users(&event);
             if let config::SourceEvent::Failed { reason, .. } = &event {
-                tracing::warn!(source, %reason, "the source cannot be read; what it said before stays in force");
+                tracing::warn!(source, %reason, "the source cannot be read; what was read before stays in force");
             }
             if let Err(error) = self.hub.source_event(feed, source, convert(event)) {
                 tracing::error!(%error, "a source without a feed");
@@ -125,7 +184,8 @@ impl Control {
         }
     }
 
-    fn handle_remote(&mut self, event: RemoteEvent) {
+    fn handle_remote(&mut self, event: RemoteEvent, time: SystemTime) {
+        self.registries_changed = true;
         match event {
             RemoteEvent::Secrets(batch) => {
                 let feed = self.remote.config_feed.clone();
@@ -139,8 +199,8 @@ impl Control {
             }
             RemoteEvent::Opened(reading) => self.remote.open(&mut self.hub, &reading),
             RemoteEvent::GivenUp(reading, reason) => {
-                self.metrics.kube.remote_timeouts.inc();
-                self.remote.give_up(&mut self.hub, &reading, &reason);
+                self.observer.remote_cluster_timed_out();
+                self.remote.give_up(&mut self.hub, &reading, &reason, time);
             }
             RemoteEvent::Closed(reading) => {
                 self.hub.remove_feed(&feed_of(&reading));
@@ -149,65 +209,66 @@ impl Control {
             RemoteEvent::Removed(cluster, readings) => {
                 self.remote.remove(&mut self.hub, &cluster, &readings);
                 readings.iter().for_each(|reading| self.forget_problems(reading));
-                self.metrics.kube.forget_cluster(&cluster);
+                self.observer.remote_cluster_removed(&cluster);
             }
         }
-        self.metrics.kube.remote_clusters.set(i64::try_from(self.remote.count()).unwrap_or(i64::MAX));
+        self.observer.remote_clusters(self.remote.count());
     }
 
     /// Publishes what is due; before the first lists are complete, nothing is.
     fn publish(&mut self, now: Instant) {
-        if !self.resources.is_ready() {
+        if !self.outputs.resources.is_ready() {
             if self.hub.synced().is_err() {
                 return;
             }
             let updates = self.debouncer.take_all();
-            self.put_in_force(updates, now);
-            self.resources.set_ready();
-            let world = self.writer.world();
-            tracing::info!(
-                services = world.service_count(),
-                "all registries are in sync, proxies are served"
-            );
-            self.shared.set_registries(&self.hub);
+            self.apply(updates);
+            self.outputs.resources.set_ready();
+            self.registries_changed = true;
+            let services = self.writer.world().service_count();
+            tracing::info!(services, "all registries are in sync, proxies are served");
+            if !self.has_objects {
+                tracing::warn!("there is not one object in the sources; proxies get nothing to route to");
+            }
         } else if let Some((updates, oldest)) = self.debouncer.take_due(now) {
-            self.metrics.debounce.observe(now.saturating_duration_since(oldest).as_secs_f64());
-            self.put_in_force(updates, now);
+            self.observer.debounced(oldest);
+            self.apply(updates);
         }
     }
 
-    fn put_in_force(&mut self, updates: Vec<Update>, now: Instant) {
+    /// Publishes the world with these changes.
+    fn apply(&mut self, updates: Vec<Update>) {
+        // Only measured: nothing depends on it.
+        let started = Instant::now();
         for update in updates {
             self.writer.apply(update);
         }
         let Some((world, changes)) = self.writer.publish() else { return };
-        self.metrics.push_triggers.with_label_values(&[trigger(&changes)]).inc();
+        self.observer.published(Trigger::of(&changes));
         let revision = world.revision();
-        self.shared.set_world(world.clone(), &changes);
-        if let Some(gate) = self.resources.gate() {
-            gate.published(&world, &changes);
-        }
-        let changes = publication(self.translator.publish(world, &changes));
+        self.registries_changed = true;
+        self.outputs.shared.set_world(world.clone(), &changes);
+        let changes = publication(self.outputs.translator.publish(world, &changes));
         let (resources, moved) = (changes.changes.len(), changes.moved.len());
-        self.fanout.publish(&changes);
-        self.metrics.publish.observe(now.elapsed().as_secs_f64());
-        self.forget_unwanted(revision);
-        tracing::debug!(revision, resources, moved, took = ?now.elapsed(), "published");
+        self.outputs.fanout.publish(&changes);
+        self.observer.computed(started);
+        self.drop_unwanted(revision);
+        tracing::debug!(revision, resources, moved, took = ?started.elapsed(), "published");
     }
 
-    /// Now and then, drops resources that nobody subscribes to any more.
-    fn forget_unwanted(&self, revision: u64) {
+    /// Now and then, drops resources without a subscription.
+    fn drop_unwanted(&self, revision: u64) {
         const EVERY: u64 = 256;
         if revision.is_multiple_of(EVERY) {
             let wanted = |view: pilotfish_translate::ViewId, ty, name: &str| {
-                self.fanout.is_subscribed(pilotfish_xds::ViewId(view.0), ty, name)
+                self.outputs.fanout.is_subscribed(pilotfish_xds::ViewId(view.0), ty, name)
             };
-            self.translator.retain_named(wanted);
+            self.outputs.translator.retain_named(wanted);
         }
     }
 }
 
-/// A source's words in the words of the hub.
+/// A source's event as the hub takes it.
 fn convert(event: config::SourceEvent) -> SourceEvent {
     match event {
         config::SourceEvent::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
@@ -217,36 +278,12 @@ fn convert(event: config::SourceEvent) -> SourceEvent {
     }
 }
 
-/// The label of `pilot_inbound_updates`.
-fn inbound(event: &config::SourceEvent) -> &'static str {
-    use pilotfish_model::Kind;
-    let kind = match event {
-        config::SourceEvent::Apply(object) => object.key().kind,
-        config::SourceEvent::Delete(key) => key.kind,
-        config::SourceEvent::Listed | config::SourceEvent::Recovered | config::SourceEvent::Failed { .. } => {
-            return "source";
+/// Whether an event is an object of those that users write, not one of mesh-wide settings.
+fn is_object_of_users(event: &config::SourceEvent) -> bool {
+    match event {
+        config::SourceEvent::Apply(object) => {
+            !matches!(object.key().kind, Kind::MeshConfig | Kind::MeshNetworks)
         }
-    };
-    match (kind, event) {
-        (Kind::EndpointSlice | Kind::WorkloadEntry | Kind::Pod, _) => "eds",
-        (Kind::Service | Kind::ServiceEntry, config::SourceEvent::Delete(_)) => "svcdelete",
-        (Kind::Service | Kind::ServiceEntry, _) => "svc",
-        _ => "config",
-    }
-}
-
-/// The label of `pilot_push_triggers`: the weightiest of what changed.
-fn trigger(changes: &ChangeSet) -> &'static str {
-    let any = |test: fn(&Fact) -> bool| changes.facts.iter().any(test);
-    if any(|fact| matches!(fact, Fact::NetworkGateways)) {
-        "networks"
-    } else if any(|fact| matches!(fact, Fact::Object(_))) {
-        "config"
-    } else if any(|fact| matches!(fact, Fact::Service(_))) {
-        "service"
-    } else if any(|fact| matches!(fact, Fact::Endpoints(_))) {
-        "endpoint"
-    } else {
-        "proxy"
+        _ => false,
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn feed_of(reading: &Reading) -> String {
 /// Makes registries for remote clusters.
 pub struct RemoteRegistries {
     /// The feed of the cluster that holds the configuration.
-    pub config_feed: Arc<str>,
+    pub(crate) config_feed: Arc<str>,
     /// As for the registries of that cluster.
     settings: RegistrySettings,
     services: bool,
@@ -45,12 +45,12 @@ impl RemoteRegistries {
     }
 
     /// How many remote clusters there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.clusters.len()
     }
 
     /// Makes the feed and the registries of a reading. Where the cluster is read already, they take over when they are in sync.
-    pub fn open(&mut self, hub: &mut Hub, reading: &Reading) {
+    pub(crate) fn open(&mut self, hub: &mut Hub, reading: &Reading) {
         let feed = feed_of(reading);
         hub.add_source(&feed, &cluster_source(&reading.cluster));
         for registry in self.registries(&reading.cluster) {
@@ -62,7 +62,7 @@ impl RemoteRegistries {
     fn registries(&self, cluster: &str) -> Vec<Box<dyn Registry>> {
         let settings = RegistrySettings {
             cluster: cluster.into(),
-            // Other clusters have no say in what stands for remote gateways.
+            // Only the cluster with the configuration decides what stands for remote gateways.
             remote_gateways: false,
             ..self.settings.clone()
         };
@@ -77,10 +77,10 @@ impl RemoteRegistries {
     }
 
     /// Readiness goes on without a reading.
-    pub fn give_up(&self, hub: &mut Hub, reading: &Reading, reason: &Arc<str>) {
-        tracing::warn!(cluster = %reading.cluster, %reason, "nobody waits for this cluster any longer");
+    pub(crate) fn give_up(&self, hub: &mut Hub, reading: &Reading, reason: &Arc<str>, at: SystemTime) {
+        tracing::warn!(cluster = %reading.cluster, %reason, "readiness no longer waits for this cluster");
         let feed = feed_of(reading);
-        let event = SourceEvent::Failed { at: SystemTime::now(), reason: reason.clone() };
+        let event = SourceEvent::Failed { at, reason: reason.clone() };
         if let Err(error) = hub.source_event(&feed, &cluster_source(&reading.cluster), event) {
             tracing::error!(%error, "a reading without a feed");
         }
@@ -88,7 +88,7 @@ impl RemoteRegistries {
     }
 
     /// A cluster leaves with all that it had.
-    pub fn remove(&mut self, hub: &mut Hub, cluster: &Arc<str>, readings: &[Reading]) {
+    pub(crate) fn remove(&mut self, hub: &mut Hub, cluster: &Arc<str>, readings: &[Reading]) {
         for provider in [Provider::Kubernetes, Provider::External] {
             hub.remove_registry(&ShardKey { provider, cluster: (&**cluster).into() });
         }

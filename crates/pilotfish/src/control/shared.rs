@@ -1,4 +1,4 @@
-//! What the control loop lets others read: always the newest, never blocking it.
+//! What the control loop publishes for others to read: always the newest, never blocking it.
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -6,7 +6,8 @@ use pilotfish_api as api;
 use pilotfish_config::{InForce, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_registry::Hub;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
@@ -47,7 +48,7 @@ impl Follower {
 }
 
 impl Pending {
-    fn tell(&self, world: &Arc<World>, changes: &ChangeSet) {
+    fn add(&self, world: &Arc<World>, changes: &ChangeSet) {
         let mut news = self.news.lock();
         let mut all = news.take().map(|(_, before)| before).unwrap_or_default();
         all.facts.extend(changes.facts.iter().cloned());
@@ -68,7 +69,7 @@ impl Shared {
         let mut followers = self.followers.lock();
         followers.retain(|follower| match follower.upgrade() {
             Some(follower) => {
-                follower.tell(&world, changes);
+                follower.add(&world, changes);
                 true
             }
             None => false,
@@ -84,7 +85,7 @@ impl Shared {
         let mut followers = self.followers.lock();
         let world = self.world();
         if world.revision() > 0 {
-            pending.tell(&world, &ChangeSet::default());
+            pending.add(&world, &ChangeSet::default());
         }
         followers.push(Arc::downgrade(&pending));
         Follower(pending)
@@ -140,7 +141,7 @@ impl Shared {
     /// Takes over what is wrong now, and logs what is new and what is mended.
     pub(crate) fn set_problems(&self, source: &str, problems: &Arc<SourceProblems>) {
         let before = self.problems.lock().insert(source.to_owned(), problems.clone()).unwrap_or_default();
-        for report in problems.reports.iter().filter(|report| !before.reports.contains(report)) {
+        for report in new_reports(&before, problems) {
             match report.severity {
                 Severity::Error => tracing::error!("{report}"),
                 Severity::Warning => tracing::warn!("{report}"),
@@ -168,16 +169,31 @@ impl Shared {
     }
 }
 
+/// The reports that were not there before. A source sends all of its problems when one changes: it must not cost their square.
+fn new_reports<'a>(
+    before: &'a SourceProblems,
+    now: &'a SourceProblems,
+) -> impl Iterator<Item = &'a ProblemReport> {
+    let known: HashSet<_> = before.reports.iter().map(fields).collect();
+    now.reports.iter().filter(move |report| !known.contains(&fields(report)))
+}
+
+/// Everything that makes a report another one.
+fn fields(report: &ProblemReport) -> impl Hash + Eq {
+    let ProblemReport { severity, file, document, line, object, path, message, hint, in_force } = report;
+    ((severity, file, document, line), (object, path, message, hint, in_force))
+}
+
 /// A time as RFC 3339.
 #[must_use]
-pub fn time(time: SystemTime) -> String {
+pub(crate) fn time(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     pilotfish_admin::time(i64::try_from(since.as_secs()).unwrap_or(0))
 }
 
-/// What is in force, as the admin API says it.
+/// What is in force, as the admin API names it.
 #[must_use]
-pub fn in_force(what: InForce) -> &'static str {
+pub(crate) fn in_force(what: InForce) -> &'static str {
     match what {
         InForce::Written => "newest",
         InForce::LastGood => "last-good",
@@ -197,6 +213,46 @@ mod tests {
         writer.apply(Update::Object(Object::new(ObjectMeta::of(key), GatewayClass::default())));
         let (world, changes) = writer.publish().expect("it differs");
         shared.set_world(world, &changes);
+    }
+
+    fn report(message: &str, line: u32) -> ProblemReport {
+        ProblemReport {
+            severity: Severity::Error,
+            file: "a.yaml".into(),
+            document: 1,
+            line,
+            object: None,
+            path: "spec".into(),
+            message: message.into(),
+            hint: None,
+            in_force: InForce::Dropped,
+        }
+    }
+
+    fn problems(reports: Vec<ProblemReport>) -> SourceProblems {
+        SourceProblems { reports, ..SourceProblems::default() }
+    }
+
+    #[test]
+    fn a_report_is_new_when_any_part_of_it_is() {
+        let before = problems(vec![report("a", 1), report("b", 2)]);
+        let moved = report("b", 3);
+        let warning = ProblemReport { severity: Severity::Warning, ..report("a", 1) };
+        let now = problems(vec![report("a", 1), moved.clone(), warning.clone(), report("b", 2)]);
+        assert_eq!(new_reports(&before, &now).collect::<Vec<_>>(), [&moved, &warning]);
+        assert_eq!(new_reports(&now, &before).count(), 0);
+    }
+
+    #[test]
+    fn problems_of_a_source_replace_those_before() {
+        let shared = Shared::default();
+        shared.set_problems("files", &Arc::new(problems(vec![report("a", 1), report("b", 2)])));
+        shared.set_problems("cluster", &Arc::new(problems(vec![report("c", 1)])));
+        assert_eq!((shared.problems().len(), shared.rejected()), (3, 3));
+        shared.set_problems("files", &Arc::new(problems(vec![report("b", 2)])));
+        assert_eq!(shared.rejected(), 2);
+        shared.remove_problems("cluster");
+        assert_eq!(shared.problems(), [report("b", 2)]);
     }
 
     #[tokio::test]
@@ -227,6 +283,6 @@ mod tests {
         }
         drop(early);
         publish(&shared, &mut writer, "d");
-        assert_eq!(shared.followers.lock().len(), 1, "who is gone is forgotten");
+        assert_eq!(shared.followers.lock().len(), 1, "a dropped follower is forgotten");
     }
 }

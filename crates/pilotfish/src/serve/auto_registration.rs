@@ -1,83 +1,82 @@
 //! Workloads that register themselves by connecting: the joint between proxies and `pilotfish_kube::auto_registration`.
 
-use crate::control::shared::Shared;
+use super::sources::Sources;
+use super::subsystem::{StopOrder, Subsystem};
+use crate::control::shared::{Follower, Shared};
 use crate::settings::Settings;
 use pilotfish_kube::auto_registration::{
     Applicant, EntryObserver, Proof, Refused, Registrar, Registration, RegistrationSettings, Registrations,
     WorldNow, registrations,
 };
-use pilotfish_kube::client::Client;
 use pilotfish_kube::lease;
 use pilotfish_model::{ChangeSet, Fact, Kind, World};
 use pilotfish_translate::Proxy;
 use pilotfish_xds::ConnectError;
 use std::sync::Arc;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-/// Lets proxies in that have, or are to have, a WorkloadEntry.
-pub struct Gate {
+/// Auto-registration that is ready to run.
+pub(crate) struct AutoRegistration {
+    registrar: Arc<ProxyRegistrar>,
+    entries: Registrations,
+}
+
+impl AutoRegistration {
+    /// `None` where no cluster is read, or WorkloadEntries are to be left alone.
+    pub(crate) fn open(
+        settings: &Settings,
+        sources: &Sources,
+        shared: &Arc<Shared>,
+        observer: Arc<dyn EntryObserver>,
+    ) -> Option<Self> {
+        let ((client, _), wanted) = sources.clients().zip(settings.auto_registration)?;
+        let shared = shared.clone();
+        let world: WorldNow = Arc::new(move || shared.world());
+        let settings = RegistrationSettings {
+            me: lease::identity(),
+            wanted: wanted.wanted,
+            grace: wanted.grace_period,
+            observer,
+        };
+        let (registrar, entries) = registrations(client, settings, world.clone());
+        Some(Self { registrar: Arc::new(ProxyRegistrar { registrar, world }), entries })
+    }
+
+    /// What connecting proxies are registered by.
+    pub(crate) fn registrar(&self) -> Arc<ProxyRegistrar> {
+        self.registrar.clone()
+    }
+
+    /// Writes entries until all streams have ended: what that means for entries is written before the process goes.
+    pub(crate) fn subsystem(self, shared: &Arc<Shared>) -> Subsystem {
+        let (registrar, entries, follower) = (self.registrar, self.entries, shared.follow());
+        Subsystem::new("writing WorkloadEntries", StopOrder::AfterStreams)
+            .task(|stop| async move {
+                entries.run(stop.requested()).await;
+                Ok(())
+            })
+            .task(|stop| async move {
+                tokio::select! {
+                    () = registrar.follow(follower) => {}
+                    () = stop.requested() => {}
+                }
+                Ok(())
+            })
+    }
+}
+
+/// Registers proxies that have, or are to have, a WorkloadEntry.
+pub(crate) struct ProxyRegistrar {
     registrar: Registrar,
     world: WorldNow,
 }
 
-/// Makes the gate, and what writes the entries of those that pass. `None` where nobody wants that.
-pub(crate) fn gate(
-    settings: &Settings,
-    client: Client,
-    shared: Arc<Shared>,
-    observer: Arc<dyn EntryObserver>,
-) -> Option<(Gate, Registrations)> {
-    let wanted = settings.workload_entries?;
-    let world: WorldNow = Arc::new(move || shared.world());
-    let grace = settings.workload_entry_grace_period;
-    let settings = RegistrationSettings { me: lease::identity(), wanted, grace, observer };
-    let (registrar, registrations) = registrations(client, settings, world.clone());
-    Some((Gate { registrar, world }, registrations))
-}
-
-/// Entries are written for as long as this runs; nothing runs where no cluster is read.
-pub(crate) struct Writing {
-    finish: watch::Sender<bool>,
-    task: Option<JoinHandle<()>>,
-}
-
-impl Writing {
-    pub(crate) fn start(registrations: Option<Registrations>) -> Self {
-        let (finish, mut finished) = watch::channel(false);
-        let stop = async move {
-            // An error says that the sender is gone, which means the same.
-            let _ = finished.wait_for(|finish| *finish).await;
-        };
-        let task = registrations.map(|registrations| tokio::spawn(registrations.run(stop)));
-        Self { finish, task }
-    }
-
-    /// Waits until it ends by itself, which it should not.
-    pub(crate) async fn ended(&mut self) -> anyhow::Error {
-        match &mut self.task {
-            Some(task) => anyhow::anyhow!("writing WorkloadEntries ended by itself: {:?}", task.await),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Writes what is left to be written.
-    pub(crate) async fn finish(self) {
-        self.finish.send_replace(true);
-        let Some(task) = self.task else { return };
-        if let Err(error) = task.await {
-            tracing::error!(%error, "writing WorkloadEntries broke down");
-        }
-    }
-}
-
-impl Gate {
-    /// Admits a proxy; `None` when it is an ordinary one.
+impl ProxyRegistrar {
+    /// Registers a proxy; `None` when it is an ordinary one.
     ///
     /// # Errors
-    /// When it says that it has an entry, and may not have it.
-    pub fn connect(&self, proxy: &Proxy) -> Result<Option<Registration>, ConnectError> {
-        // Nearly all proxies are Pods and say nothing of entries.
+    /// When it claims an entry that it may not have.
+    pub(crate) fn connect(&self, proxy: &Proxy) -> Result<Option<Registration>, ConnectError> {
+        // Nearly all proxies are Pods and claim no entry.
         if proxy.meta(GROUP).is_empty() && proxy.meta(ENTRY).is_empty() {
             return Ok(None);
         }
@@ -93,8 +92,16 @@ impl Gate {
         })
     }
 
-    /// Registers workloads again whose groups are new or different, and whose entries others took away or gave up.
-    pub fn published(&self, world: &World, changes: &ChangeSet) {
+    /// Keeps entries as worlds change. Does not end.
+    async fn follow(&self, mut follower: Follower) {
+        loop {
+            let (world, changes) = follower.next().await;
+            self.published(&world, &changes);
+        }
+    }
+
+    /// Registers workloads again whose groups are new or different, and whose entries others deleted or released.
+    fn published(&self, world: &World, changes: &ChangeSet) {
         for fact in &changes.facts {
             let Fact::Object(key) = fact else { continue };
             match (key.kind, world.object(key)) {
@@ -111,7 +118,7 @@ impl Gate {
 const GROUP: &str = "AUTO_REGISTER_GROUP";
 const ENTRY: &str = "WORKLOAD_ENTRY";
 
-/// What a proxy says of its workload.
+/// The workload that a proxy claims to be.
 fn applicant(proxy: &Proxy) -> Applicant {
     let place = &proxy.locality;
     let parts = [&place.region, &place.zone, &place.sub_zone];
@@ -142,7 +149,7 @@ mod tests {
     use pilotfish_proto::{Struct, Value, ValueKind};
 
     #[test]
-    fn a_proxy_says_who_it_is() {
+    fn a_proxys_metadata_describes_its_workload() {
         let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
         let of = |fields: &[(&str, Value)]| {
             let fields = fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();

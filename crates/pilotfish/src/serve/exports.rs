@@ -1,12 +1,14 @@
 //! ServiceExports for all Services of all clusters (Istio's `ENABLE_MCS_AUTO_EXPORT`): made by the one replica that leads.
 //!
-//! A Service is exported once, where it is not exported yet and its host is not local to its cluster. An export that somebody takes
-//! away stays away until the Service is made anew.
+//! A Service is exported once, where it is not exported yet and its host is not local to its cluster. An export that somebody deletes
+//! stays away until the Service is created again.
 
+use super::elections::elected;
+use super::sources::Sources;
+use super::subsystem::Subsystem;
 use crate::control::shared::{Follower, Shared};
-use crate::serve::elections::Elections;
-use crate::serve::sources::Sources;
 use crate::settings::Settings;
+use anyhow::Result;
 use pilotfish_kube::client::Client;
 use pilotfish_kube::lease::{Leadership, LeaseSettings};
 use pilotfish_kube::remote::RemoteClients;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The Lease of whoever exports Services.
+/// The Lease of the replica that exports Services.
 const LEASE: &str = "pilotfish-export-leader";
 /// How often an export is tried.
 const TRIES: u32 = 5;
@@ -31,47 +33,46 @@ const BETWEEN: Duration = Duration::from_millis(20);
 /// A Service in a cluster.
 type Target = (ServiceKey, ClusterId);
 
-/// What is needed to export Services.
-pub(crate) struct Exporting {
+/// Exports Services while this replica leads; `None` where that is not wanted.
+pub(super) fn subsystem(settings: &Settings, sources: &Sources, shared: &Arc<Shared>) -> Option<Subsystem> {
+    let (client, remote) = sources.clients().filter(|_| settings.export_services)?;
+    let exporter = ServiceExporter {
+        client: client.clone(),
+        cluster: settings.registries.settings.cluster.clone(),
+        remote,
+        domain: super::domain(settings),
+        shared: shared.clone(),
+    };
+    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), LEASE);
+    Some(elected("exporting Services", client, lease, |leadership| exporter.run(leadership)))
+}
+
+/// What the leader needs to export Services.
+struct ServiceExporter {
     client: Client,
     cluster: ClusterId,
     remote: RemoteClients,
-    lease: LeaseSettings,
     domain: Domain,
+    shared: Arc<Shared>,
 }
 
-impl Exporting {
-    /// What is needed, where that is wanted.
-    pub(crate) fn open(settings: &Settings, sources: &Sources) -> Option<Self> {
-        let (client, remote) = (sources.client()?, sources.remote_clients()?);
-        settings.export_services.then(|| Self {
-            client,
-            cluster: settings.registry.cluster.clone(),
-            remote,
-            lease: LeaseSettings::new(settings.root_namespace.as_str(), LEASE),
-            domain: Domain::new(&settings.registry.domain),
-        })
-    }
-
-    /// Takes part in the election, and exports while it leads.
-    pub(crate) fn stand(self, elections: &mut Elections, shared: Arc<Shared>) {
-        let (client, lease) = (self.client.clone(), self.lease.clone());
-        elections.stand("exporting Services", client, lease, |mut leadership| async move {
-            loop {
-                leadership.gained().await;
-                let mut term = leadership.clone();
-                tokio::select! {
-                    () = self.export_all(shared.follow(), &leadership) => {}
-                    () = term.lost() => {}
-                }
+impl ServiceExporter {
+    /// Exports, term by term.
+    async fn run(self, mut leadership: Leadership) -> Result<()> {
+        loop {
+            leadership.gained().await;
+            let mut term = leadership.clone();
+            tokio::select! {
+                () = self.export_all(self.shared.follow(), &leadership) => {}
+                () = term.lost() => {}
             }
-        });
+        }
     }
 
     async fn export_all(&self, mut follower: Follower, leadership: &Leadership) {
-        let mut book = Book::new(self.domain.clone());
+        let mut queue = ExportQueue::new(self.domain.clone());
         loop {
-            let next = book.next();
+            let next = queue.next();
             let due = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next).await,
@@ -79,14 +80,14 @@ impl Exporting {
                 }
             };
             tokio::select! {
-                (world, changes) = follower.next() => book.advance(&world, &changes, Instant::now()),
+                (world, changes) = follower.next() => queue.advance(&world, &changes, Instant::now()),
                 () = due => {
-                    if let Some(target) = book.due(Instant::now()) {
+                    if let Some(target) = queue.due(Instant::now()) {
                         if !leadership.leads() {
                             return;
                         }
                         let result = self.export(&target).await;
-                        book.done(target, result, Instant::now());
+                        queue.done(target, result, Instant::now());
                     }
                 }
             }
@@ -110,7 +111,7 @@ fn object_name(key: &ServiceKey) -> Option<&str> {
 }
 
 /// What is to be exported, and what was: a state machine without IO.
-struct Book {
+struct ExportQueue {
     domain: Domain,
     /// Hosts that are local to each cluster.
     local: ClusterLocal,
@@ -123,7 +124,7 @@ struct Book {
     not_before: Option<Instant>,
 }
 
-impl Book {
+impl ExportQueue {
     fn new(domain: Domain) -> Self {
         let (waiting, agenda, done) = Default::default();
         Self {
@@ -142,17 +143,17 @@ impl Book {
         let is_mesh = |fact: &Fact| matches!(fact, Fact::Object(key) if key.kind == Kind::MeshConfig);
         if !std::mem::replace(&mut self.started, true) || changes.facts.iter().any(is_mesh) {
             self.local = ClusterLocal::in_world(world, &self.domain);
-            world.services().for_each(|(key, _)| self.look(world, key, now));
+            world.services().for_each(|(key, _)| self.check(world, key, now));
             return;
         }
         for fact in &changes.facts {
             if let Fact::Service(key) = fact {
-                self.look(world, key, now);
+                self.check(world, key, now);
             }
         }
     }
 
-    fn look(&mut self, world: &World, key: &ServiceKey, now: Instant) {
+    fn check(&mut self, world: &World, key: &ServiceKey, now: Instant) {
         let services = world.services_of(key).map(|list| list.iter()).into_iter().flatten();
         let service = services.into_iter().find(|service| {
             service.provider == Provider::Kubernetes && service.resolution != Resolution::Alias
@@ -185,12 +186,12 @@ impl Book {
         for cluster in hidden.into_iter().flatten() {
             let target = (key.clone(), cluster.clone());
             if !self.done.contains(&target) && !self.waiting.contains_key(&target) {
-                self.wait(target, now, 0);
+                self.schedule(target, now, 0);
             }
         }
     }
 
-    fn wait(&mut self, target: Target, at: Instant, tries: u32) {
+    fn schedule(&mut self, target: Target, at: Instant, tries: u32) {
         self.waiting.insert(target.clone(), (at, tries));
         self.agenda.insert((at, target));
     }
@@ -201,13 +202,13 @@ impl Book {
         tries
     }
 
-    /// When [`Book::due`] has to be asked.
+    /// When [`ExportQueue::due`] has to be asked.
     fn next(&self) -> Option<Instant> {
         let (at, _) = self.agenda.first()?;
         Some(self.not_before.map_or(*at, |not_before| not_before.max(*at)))
     }
 
-    /// What has to be exported now. It must be answered with [`Book::done`].
+    /// What has to be exported now. It must be answered with [`ExportQueue::done`].
     fn due(&mut self, now: Instant) -> Option<Target> {
         if self.next()? > now {
             return None;
@@ -223,7 +224,7 @@ impl Book {
             Ok(Exported::Made) => tracing::info!(%cluster, service = %key, "exported"),
             Ok(Exported::Known | Exported::NoService) => {}
             Err(_) if tries < TRIES => {
-                return self.wait(target, now + PAUSE * 2u32.pow(tries - 1), tries);
+                return self.schedule(target, now + PAUSE * 2u32.pow(tries - 1), tries);
             }
             Err(reason) => {
                 tracing::warn!(%cluster, service = %key, reason, "cannot be exported, given up after {TRIES} tries");
@@ -257,27 +258,27 @@ mod tests {
 
     struct Case {
         scene: Scene,
-        book: Book,
+        queue: ExportQueue,
         now: Instant,
     }
 
     impl Case {
         fn new() -> Self {
-            let book = Book::new(Domain::new("cluster.local"));
-            Self { scene: scene(), book, now: Instant::now() }
+            let queue = ExportQueue::new(Domain::new("cluster.local"));
+            Self { scene: scene(), queue, now: Instant::now() }
         }
 
         /// What is exported after this, with that result.
         fn exported(&mut self, result: &Result<Exported, String>) -> Vec<String> {
             let changes = self.scene.settle();
             let world = self.scene.world();
-            self.book.advance(&world, &changes, self.now);
+            self.queue.advance(&world, &changes, self.now);
             let mut names = Vec::new();
             for _ in 0..20 {
                 self.now += Duration::from_secs(20);
-                let Some(target) = self.book.due(self.now) else { break };
+                let Some(target) = self.queue.due(self.now) else { break };
                 names.push(format!("{} in {}", target.0.hostname, target.1));
-                self.book.done(target, result.clone(), self.now);
+                self.queue.done(target, result.clone(), self.now);
             }
             names
         }
@@ -302,7 +303,7 @@ mod tests {
         case.scene.delete(a);
         assert!(case.exported(&made).is_empty());
         case.scene.apply(&service("shop", "a")).unwrap();
-        assert_eq!(case.exported(&made), of(&["a.shop"]), "it was made anew");
+        assert_eq!(case.exported(&made), of(&["a.shop"]), "it was created again");
         case.scene
             .set_mesh("serviceSettings: [{hosts: ['*.kube-system.svc.cluster.local'], settings: {clusterLocal: false}}]")
             .unwrap();

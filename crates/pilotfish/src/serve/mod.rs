@@ -1,151 +1,129 @@
 //! `pilotfish serve`: bind, report, run, drain.
+//!
+//! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it; [`Bound::run`] knows only the list.
 
 pub(crate) mod auto_registration;
+mod control_loop;
 mod elections;
 mod exports;
 mod sources;
 mod status;
+mod subsystem;
 mod tls;
 pub(crate) mod webhooks;
+mod xds;
 
 use crate::admin::AdminState;
-use crate::control::debouncer::Debouncer;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
-use crate::control::{Control, ControlMessage};
+use crate::control::{Control, Outputs};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
-use crate::serve::auto_registration::Writing;
-use crate::serve::elections::Elections;
-use crate::serve::exports::Exporting;
-use crate::serve::sources::Sources;
-use crate::serve::status::StatusWriting;
-use crate::serve::tls::Renewal;
-use crate::serve::webhooks::Webhooks;
 use crate::settings::Settings;
-use anyhow::{Context, Result};
+use anyhow::Result;
+use auto_registration::AutoRegistration;
 use pilotfish_admin::Metrics;
-use pilotfish_kube::auto_registration::Registrations;
-use pilotfish_model::WorldWriter;
 use pilotfish_registry::{Hub, HubSettings};
 use pilotfish_translate::Translator;
 use pilotfish_translate::short_name::Domain;
-use pilotfish_xds::server::{Secure, Server, ServerConfig};
 use pilotfish_xds::{Fanout, StreamLimits};
+use sources::Sources;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::{mpsc, watch};
+use std::time::Duration;
+use subsystem::{StopOrder, Subsystem, Subsystems, with_flag};
+use tokio::sync::mpsc;
+use webhooks::Webhooks;
 
 /// The version of this program.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Batches that may wait for the control loop before a source has to wait.
 const WAITING_BATCHES: usize = 64;
 
-/// A control admin_state that has its addresses and does not serve yet.
-pub struct Bound {
-    settings: Settings,
+/// A control plane that has its addresses and does not serve yet.
+pub(crate) struct Bound {
+    addresses: Addresses,
     admin_state: Arc<AdminState>,
-    control: Control,
-    sources: Sources,
-    xds: pilotfish_xds::server::Bound<Resources>,
-    renewal: Option<Renewal>,
-    admin: pilotfish_admin::Bound,
-    metrics: Arc<Metrics>,
-    webhooks: Option<Webhooks>,
-    status: Option<StatusWriting>,
-    exports: Option<Exporting>,
-    registrations: Option<Registrations>,
+    subsystems: Subsystems,
+    drain_deadline: Duration,
+}
+
+/// Where others connect; `None` for what is not served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) xds: SocketAddr,
+    pub(crate) secure_xds: Option<SocketAddr>,
+    pub(crate) admin: SocketAddr,
+    pub(crate) webhooks: Option<SocketAddr>,
 }
 
 impl Bound {
-    /// Reads the files for the first time and takes the addresses.
+    /// Opens the sources and takes the addresses.
     ///
     /// # Errors
     /// When a path or a mesh file is wrong, or an address is taken.
-    pub async fn bind(settings: Settings) -> Result<Self> {
-        let admin =
-            pilotfish_admin::Bound::bind(settings.admin_address).await.context("hint: --admin-address")?;
+    pub(crate) async fn bind(settings: Settings) -> Result<Self> {
+        let admin = pilotfish_admin::Bound::bind(settings.admin.address).await;
+        let admin = admin.map_err(|error| with_flag(error, "--admin-address"))?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
-        let translator = Arc::new(Translator::with_domain(Domain::new(&settings.registry.domain)));
-        let resources = Arc::new(Resources::new(translator.clone(), settings.trust_nodes));
-        let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
-        let fanout = Fanout::new(resources.clone(), Arc::new(PrometheusRecorder(metrics.clone())), limits);
+        let recorder = Arc::new(PrometheusRecorder(metrics.clone()));
         let shared = Arc::new(Shared::default());
+        let mut subsystems = Subsystems::default();
+
         let (mut hub, feed) = hub(&settings)?;
-        let sources = Sources::open(&settings, &mut hub, &feed, &metrics).await?;
-        let control = Control {
-            hub,
-            debouncer: Debouncer::new(settings.windows),
-            writer: WorldWriter::new(),
+        let sources = Sources::open(&settings, &mut hub, &feed, &recorder).await?;
+        let registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
+        let registrar = registration.as_ref().map(AutoRegistration::registrar);
+        let translator = Arc::new(Translator::with_domain(domain(&settings)));
+        let resources = Resources::new(translator.clone(), settings.xds.trust_nodes);
+        let resources = Arc::new(resources.with_registrar(registrar));
+        let limits =
+            StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() };
+        let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
+        let outputs = Outputs {
             translator: translator.clone(),
             resources: resources.clone(),
             fanout: fanout.clone(),
             shared: shared.clone(),
-            metrics: metrics.clone(),
-            remote: RemoteRegistries::new(feed, settings.registry.clone(), &settings.registries),
         };
-        let status = StatusWriting::open(&settings).await?;
-        let exports = Exporting::open(&settings, &sources);
-        let registrations = sources.client().and_then(|client| {
-            let observer = Arc::new(PrometheusRecorder(metrics.clone()));
-            let (gate, registrations) = auto_registration::gate(&settings, client, shared.clone(), observer)?;
-            resources.set_gate(gate);
-            Some(registrations)
-        });
-        let webhooks = match settings.webhooks.as_ref().zip(settings.kubernetes.as_ref()) {
-            Some((webhooks, cluster)) => Some(Webhooks::bind(webhooks, cluster, &metrics).await?),
-            None => None,
-        };
-        let secure = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?;
-        let (secure, renewal) = secure.unzip();
-        let xds = server(&settings, fanout.clone(), secure)?;
+        let remote =
+            RemoteRegistries::new(feed, settings.registries.settings.clone(), &settings.registries.names);
+        let control = Control::new(hub, remote, settings.xds.windows, outputs, recorder.clone());
+        let webhooks = Webhooks::bind(&settings, &recorder).await?;
         let view = webhooks.as_ref().map(Webhooks::view);
-        let admin_state = Arc::new(AdminState { shared, resources, fanout, translator, webhooks: view });
-        Ok(Self {
-            settings,
-            admin_state,
-            control,
-            sources,
-            xds,
-            renewal,
-            admin,
-            metrics,
-            webhooks,
-            status,
-            exports,
-            registrations,
-        })
+        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?.unzip();
+        let xds = xds::bind(&settings.xds, fanout.clone(), secure)?;
+        let admin_state =
+            Arc::new(AdminState { shared: shared.clone(), resources, fanout, translator, webhooks: view });
+        let addresses = Addresses {
+            xds: xds.local_addr(),
+            secure_xds: xds.secure_addr(),
+            admin: admin.address(),
+            webhooks: webhooks.as_ref().map(Webhooks::address),
+        };
+
+        let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
+        subsystems.add(control_loop::subsystem(control, inbox));
+        subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
+        subsystems.extend(exports::subsystem(&settings, &sources, &shared));
+        subsystems.extend(sources.subsystems(messages));
+        subsystems.add(admin_server(admin, admin_state.clone(), metrics));
+        subsystems.extend(webhooks.map(Webhooks::subsystem));
+        subsystems.extend(reload.map(tls::Reload::subsystem));
+        subsystems.add(xds::subsystem(xds));
+        subsystems.extend(registration.map(|registration| registration.subsystem(&shared)));
+        Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
     }
 
-    /// Where proxies connect.
-    #[must_use]
-    pub fn xds_address(&self) -> SocketAddr {
-        self.xds.local_addr()
-    }
-
-    /// Where they connect over TLS, where that is wanted.
-    #[must_use]
-    pub fn secure_xds_address(&self) -> Option<SocketAddr> {
-        self.xds.secure_addr()
-    }
-
-    /// Where the admin API is.
-    #[must_use]
-    pub fn admin_address(&self) -> SocketAddr {
-        self.admin.address()
-    }
-
-    /// Where API servers ask the webhooks, where there are any.
-    #[must_use]
-    pub fn webhook_address(&self) -> Option<SocketAddr> {
-        self.webhooks.as_ref().map(Webhooks::address)
+    /// Where others connect.
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.addresses
     }
 
     /// What the admin API reads, for embedding.
-    #[must_use]
-    pub fn admin_state(&self) -> Arc<AdminState> {
+    pub(crate) fn admin_state(&self) -> Arc<AdminState> {
         self.admin_state.clone()
     }
 
@@ -154,123 +132,39 @@ impl Bound {
     ///
     /// # Errors
     /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
-    pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
-        let Self {
-            settings,
-            admin_state,
-            control,
-            sources,
-            xds,
-            renewal,
-            admin,
-            metrics,
-            webhooks,
-            status,
-            exports,
-            registrations,
-        } = self;
-        let (stopping, stopped) = watch::channel(false);
-        let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
-        let mut sources = sources.start(&messages)?;
-        drop(messages);
-        let mut control = control_thread(control, inbox)?;
-        let mut elections = Elections::new();
-        if let Some(status) = status {
-            status.stand(&mut elections, admin_state.shared.clone(), metrics.clone());
-        }
-        if let Some(exports) = exports {
-            exports.stand(&mut elections, admin_state.shared.clone());
-        }
-        let router = pilotfish_admin::router(admin_state.clone(), metrics, VERSION);
-        let mut admin = tokio::spawn(admin.run(router, told_to_stop(stopped.clone())));
-        let mut webhooks = webhooks.map(|webhooks| webhooks.start(&stopped)).unwrap_or_default();
-        let mut xds = tokio::spawn(xds.run(told_to_stop(stopped)));
-        let mut registrations = Writing::start(registrations);
+    pub(crate) async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        let mut running = self.subsystems.start();
         tokio::select! {
             () = stop => {}
-            error = sources.ended() => return Err(error),
-            error = elections.ended() => return Err(error),
-            error = registrations.ended() => return Err(error),
-            () = renewed(renewal) => anyhow::bail!("nobody looks at TLS files any longer"),
-            _ = &mut control => anyhow::bail!("the control loop ended by itself"),
-            end = &mut admin => anyhow::bail!("the admin server ended by itself: {end:?}"),
-            end = &mut xds => anyhow::bail!("the xDS server ended by itself: {end:?}"),
-            Some(end) = webhooks.join_next() => anyhow::bail!("the webhooks ended by themselves: {end:?}"),
+            error = running.ended() => return Err(error),
         }
-        tracing::info!(deadline = ?settings.drain_deadline, "stopping: streams are ended, proxies keep what they have");
-        admin_state.shared.drain();
-        stopping.send_replace(true);
-        // The server cuts streams at the deadline itself; this one is for everything else that might hang.
-        let all = async {
-            let _ = tokio::join!(xds, admin, webhooks.join_all(), elections.stop());
-            // Only now all streams have ended: what that means for entries is written before the process goes.
-            registrations.finish().await;
-        };
-        if tokio::time::timeout(settings.drain_deadline + std::time::Duration::from_secs(1), all)
-            .await
-            .is_err()
-        {
-            tracing::warn!("not everything ended before the deadline");
-        }
-        drop(sources);
+        tracing::info!(deadline = ?self.drain_deadline, "stopping: streams are ended, proxies keep what they have");
+        self.admin_state.shared.drain();
+        // The xDS server cuts streams at the deadline itself; this one is for everything else that might hang.
+        running.stop(self.drain_deadline + Duration::from_secs(1)).await;
         Ok(())
     }
 }
 
-/// Keeps TLS up to date, where there is some; does not end.
-async fn renewed(renewal: Option<Renewal>) {
-    match renewal {
-        Some(renewal) => renewal.run().await,
-        None => std::future::pending().await,
-    }
+fn admin_server(bound: pilotfish_admin::Bound, state: Arc<AdminState>, metrics: Arc<Metrics>) -> Subsystem {
+    let router = pilotfish_admin::router(state, metrics, VERSION);
+    Subsystem::new("the admin server", StopOrder::First)
+        .task(|stop| async { Ok(bound.run(router, stop.requested()).await?) })
 }
 
-async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
-    // An error says that the sender is gone, which means the same.
-    let _ = stopped.wait_for(|stop| *stop).await;
-}
-
-/// The xDS server, with its addresses.
-fn server(
-    settings: &Settings,
-    fanout: Arc<Fanout<Resources>>,
-    secure: Option<Secure>,
-) -> Result<pilotfish_xds::server::Bound<Resources>> {
-    let config = ServerConfig {
-        max_message: settings.max_request_bytes,
-        max_connections: settings.max_streams,
-        drain_timeout: settings.drain_deadline,
-        ..ServerConfig::default()
-    };
-    let server = Server::new(fanout, config).with_secure(secure);
-    server.bind(settings.xds_address).context("hint: --xds-address, --secure-xds-address")
+/// The domain of Kubernetes Services' host names.
+fn domain(settings: &Settings) -> Domain {
+    Domain::new(&settings.registries.settings.domain)
 }
 
 /// The registries that were asked for, fed by one feed.
 fn hub(settings: &Settings) -> Result<(Hub, Arc<str>)> {
-    let cluster = settings.registry.cluster.clone();
+    let cluster = settings.registries.settings.cluster.clone();
     let feed: Arc<str> = cluster.clone().into();
     let mut hub = Hub::new(HubSettings { config_feed: feed.clone(), primary: cluster });
-    for registry in pilotfish_registry::select(&settings.registries)? {
+    for registry in pilotfish_registry::select(&settings.registries.names)? {
         let reads = registry.reads_objects.then_some(&*feed);
-        hub.add_registry((registry.new)(settings.registry.clone()), reads);
+        hub.add_registry((registry.new)(settings.registries.settings.clone()), reads);
     }
     Ok((hub, feed))
-}
-
-/// Runs the control loop on a thread of its own; the task ends when the thread does.
-fn control_thread(
-    control: Control,
-    inbox: mpsc::Receiver<ControlMessage>,
-) -> Result<tokio::task::JoinHandle<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let (ended, end) = tokio::sync::oneshot::channel::<()>();
-    std::thread::Builder::new().name("control".into()).spawn(move || {
-        runtime.block_on(control.run(inbox));
-        drop(ended);
-    })?;
-    Ok(tokio::spawn(async {
-        // The sender is dropped when the loop returns or panics; either way it is over.
-        let _ = end.await;
-    }))
 }

@@ -6,105 +6,96 @@
 //!                                                    Elector ── Leadership ─────────┘
 //! ```
 
+use super::elections::elected;
+use super::sources::Sources;
+use super::subsystem::Subsystem;
 use crate::control::shared::{Follower, Shared};
 use crate::recorder::PrometheusRecorder;
-use crate::serve::elections::Elections;
-use crate::settings::{Settings, WriteStatus};
+use crate::settings::{Settings, StatusSettings, WriteStatus};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
-use pilotfish_config::status::Controllers;
 use pilotfish_kube::Silent;
-use pilotfish_kube::client::{self, Client};
+use pilotfish_kube::client::Client;
 use pilotfish_kube::lease::{Leadership, LeaseSettings, STATUS_LEASE};
-use pilotfish_kube::status::{AddressRanges, StatusSettings, StatusWriter, Wanted};
+use pilotfish_kube::status::{StatusSettings as WriterSettings, StatusWriter, Wanted};
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
 use pilotfish_translate::short_name::Domain;
 use pilotfish_translate::status::{StatusBook, kinds};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// What is needed to write status.
-pub struct StatusWriting {
-    client: Client,
-    lease: LeaseSettings,
-    cluster: ClusterId,
-    domain: Arc<str>,
-    mode: WriteStatus,
-    controllers: Controllers,
-    addresses: Option<AddressRanges>,
+/// Writes status while this replica leads; `None` where no cluster is read, or no status is to be written.
+pub(super) fn subsystem(
+    settings: &Settings,
+    sources: &Sources,
+    shared: &Arc<Shared>,
+    metrics: &Arc<Metrics>,
+) -> Option<Subsystem> {
+    let (client, _) = sources.clients().filter(|_| settings.status.write != WriteStatus::Off)?;
+    let work = StatusWork {
+        client: client.clone(),
+        cluster: settings.registries.settings.cluster.clone(),
+        domain: super::domain(settings),
+        settings: settings.status,
+        shared: shared.clone(),
+        metrics: metrics.clone(),
+    };
+    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), STATUS_LEASE);
+    Some(elected("writing status", client, lease, |leadership| work.run(leadership)))
 }
 
-impl StatusWriting {
-    /// What is needed, where a cluster is read and status shall be written.
-    ///
-    /// # Errors
-    /// When there is no such cluster.
-    pub async fn open(settings: &Settings) -> Result<Option<Self>> {
-        let Some(wanted) = settings.kubernetes.as_ref().filter(|_| settings.write_status != WriteStatus::Off)
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            client: client::connect(wanted).await.context("--kubernetes")?,
-            lease: LeaseSettings::new(settings.root_namespace.as_str(), STATUS_LEASE),
-            cluster: settings.registry.cluster.clone(),
-            domain: settings.registry.domain.clone(),
-            mode: settings.write_status,
-            controllers: settings.status_controllers,
-            addresses: settings.allocation_ranges,
-        }))
-    }
+/// What the leader needs to write status.
+struct StatusWork {
+    client: Client,
+    cluster: ClusterId,
+    domain: Domain,
+    settings: StatusSettings,
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+}
 
-    /// Takes part in the election, and writes while it leads.
-    pub(crate) fn stand(self, elections: &mut Elections, shared: Arc<Shared>, metrics: Arc<Metrics>) {
-        let (client, lease) = (self.client.clone(), self.lease.clone());
-        elections.stand("writing status", client, lease, |leadership| async move {
-            self.write(&shared, &metrics, leadership).await
-        });
-    }
-
-    fn settings(&self, metrics: &Arc<Metrics>) -> StatusSettings {
-        StatusSettings {
+impl StatusWork {
+    fn writer_settings(&self) -> WriterSettings {
+        WriterSettings {
             cluster: self.cluster.to_string().into(),
             wanted: kinds(),
-            analysed: match self.mode {
+            analysed: match self.settings.write {
                 WriteStatus::Off | WriteStatus::GatewayApi => Vec::new(),
                 WriteStatus::All => istio_kinds(),
             },
-            addresses: self.addresses,
+            addresses: self.settings.address_ranges,
             observer: Arc::new(Silent),
-            written: Arc::new(PrometheusRecorder(metrics.clone())),
+            written: Arc::new(PrometheusRecorder(self.metrics.clone())),
         }
     }
 
     /// Writes, term by term.
-    async fn write(&self, shared: &Shared, metrics: &Arc<Metrics>, mut leadership: Leadership) -> Result<()> {
+    async fn run(self, mut leadership: Leadership) -> Result<()> {
         loop {
             leadership.gained().await;
-            let _leads = Leads::new(metrics);
-            let (say, wanted) = mpsc::channel(1);
-            let settings = self.settings(metrics);
-            let writer = StatusWriter::new(self.client.clone(), settings, leadership.clone());
-            let book = StatusBook::new(Domain::new(&self.domain), self.cluster.clone(), self.controllers);
+            let _gauge = LeaderGauge::set(&self.metrics);
+            let (sender, wanted) = mpsc::channel(1);
+            let writer = StatusWriter::new(self.client.clone(), self.writer_settings(), leadership.clone());
+            let book = StatusBook::new(self.domain.clone(), self.cluster.clone(), self.settings.controllers);
             tokio::select! {
                 () = writer.run(wanted) => {}
-                ended = follow(shared.follow(), book, say) => return ended,
+                ended = follow(self.shared.follow(), book, sender) => return ended,
             }
         }
     }
 }
 
-/// Says in the metrics that this replica leads, until it is dropped.
-struct Leads<'a>(&'a Metrics);
+/// Sets the metric of leading, until this is dropped.
+struct LeaderGauge<'a>(&'a Metrics);
 
-impl<'a> Leads<'a> {
-    fn new(metrics: &'a Metrics) -> Self {
+impl<'a> LeaderGauge<'a> {
+    fn set(metrics: &'a Metrics) -> Self {
         metrics.kube.status_leader.set(1);
         Self(metrics)
     }
 }
 
-impl Drop for Leads<'_> {
+impl Drop for LeaderGauge<'_> {
     fn drop(&mut self) {
         self.0.kube.status_leader.set(0);
     }
@@ -117,8 +108,8 @@ fn istio_kinds() -> Vec<Kind> {
     Kind::ALL.iter().copied().filter(of_istio).collect()
 }
 
-/// Says of each world which statuses differ, for as long as somebody listens.
-async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<Wanted>) -> Result<()> {
+/// Sends the statuses that differ with each world, for as long as the term lasts.
+async fn follow(mut follower: Follower, mut book: StatusBook, sender: mpsc::Sender<Wanted>) -> Result<()> {
     let mut is_first = true;
     loop {
         let (world, changes) = follower.next().await;
@@ -131,7 +122,7 @@ async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<
         });
         let (after, wanted) = work.await.context("computing statuses")?;
         book = after;
-        if say.send(wanted).await.is_err() {
+        if sender.send(wanted).await.is_err() {
             // The term is over, and with it this future.
             std::future::pending::<()>().await;
         }

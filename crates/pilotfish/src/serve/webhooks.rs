@@ -1,10 +1,11 @@
 //! The webhooks of a cluster: settings, and the tasks that run them.
 
+use super::subsystem::{StopOrder, Subsystem, with_flag};
 use crate::cli::inject::{authorities_of, injector};
 use crate::recorder::PrometheusRecorder;
+use crate::settings::Settings;
 use anyhow::{Context, Result};
-use pilotfish_admin::Metrics;
-use pilotfish_kube::client::{self, ClientSettings};
+use pilotfish_kube::client;
 use pilotfish_node::bootstrap::PodTarget;
 use pilotfish_webhook::inject::Injector;
 use pilotfish_webhook::{Bound, Certificates, Keeper, KeeperSettings, Observer, Terms, Validator};
@@ -14,9 +15,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-/// How long the webhooks of a Service answer after they were told to stop: so long may API servers still be sent here.
+/// How long the webhooks of a Service answer after the stop: so long may API servers still be sent here.
 const LAST_CALL: Duration = Duration::from_secs(3);
 
 /// How long a process that has no certificate yet is not ready because of that. Without a right to have one it serves proxies all the same.
@@ -24,30 +24,30 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What webhooks get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebhookSettings {
+pub(crate) struct WebhookSettings {
     /// Where API servers ask.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// The Service through which they do, `NAME.NAMESPACE`.
-    pub service: String,
+    pub(crate) service: String,
     /// Where they do instead, `https://HOST:PORT`.
-    pub url: Option<String>,
+    pub(crate) url: Option<String>,
     /// The namespace of the Secret with the certificates.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The template of sidecars; `None` for the default.
-    pub template: Option<PathBuf>,
+    pub(crate) template: Option<PathBuf>,
     /// Values of the template.
-    pub values: BTreeMap<String, String>,
+    pub(crate) values: BTreeMap<String, String>,
     /// How sidecars reach Pilotfish.
-    pub sidecars: Sidecars,
+    pub(crate) sidecars: Sidecars,
     /// Where they do, HOST:PORT.
-    pub xds_address: String,
+    pub(crate) xds_address: String,
     /// The cluster that they are in.
-    pub cluster_id: String,
+    pub(crate) cluster_id: String,
 }
 
 /// How injected sidecars reach Pilotfish.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sidecars {
+pub(crate) enum Sidecars {
     /// In plaintext.
     Plain,
     /// Over TLS, with the authorities in this file.
@@ -81,7 +81,7 @@ impl WebhookSettings {
 
 /// The host of `https://HOST[:PORT]`; `None` when it is no such address, or has a path.
 #[must_use]
-pub fn url_host(url: &str) -> Option<&str> {
+pub(crate) fn url_host(url: &str) -> Option<&str> {
     let authority = url.strip_prefix("https://")?;
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -97,29 +97,29 @@ pub fn url_host(url: &str) -> Option<&str> {
     (port_is_good && !host.is_empty() && host.chars().all(known)).then_some(host)
 }
 
-/// What the admin API tells of webhooks.
-pub struct WebhookView {
+/// What the admin API shows of webhooks.
+pub(crate) struct WebhookView {
     certificates: Arc<Certificates>,
     patient_until: Instant,
     template: String,
 }
 
 impl WebhookView {
-    /// Whether API servers that are sent here would meet a door without a certificate, which passes soon.
+    /// Whether the server has no certificate yet, which passes soon: API servers that are sent here would be refused.
     #[must_use]
-    pub fn is_starting(&self) -> bool {
+    pub(crate) fn is_starting(&self) -> bool {
         !self.certificates.is_served() && Instant::now() < self.patient_until
     }
 
     /// The template of sidecars.
     #[must_use]
-    pub fn template(&self) -> &str {
+    pub(crate) fn template(&self) -> &str {
         &self.template
     }
 }
 
 /// Webhooks that have their address and do not answer yet.
-pub struct Webhooks {
+pub(crate) struct Webhooks {
     bound: Bound,
     keeper: Keeper,
     injector: Injector,
@@ -128,16 +128,20 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// Takes the address.
+    /// Takes the address; `None` where there are no webhooks.
     ///
     /// # Errors
     /// When it is taken, or there is no such cluster.
-    pub async fn bind(
-        settings: &WebhookSettings,
-        cluster: &ClientSettings,
-        metrics: &Arc<Metrics>,
-    ) -> Result<Self> {
-        let bound = Bound::bind(settings.address).await.context("hint: --webhook-address")?;
+    pub(crate) async fn bind(
+        settings: &Settings,
+        recorder: &Arc<PrometheusRecorder>,
+    ) -> Result<Option<Self>> {
+        let Some((settings, cluster)) = settings.webhooks.as_ref().zip(settings.sources.kubernetes.as_ref())
+        else {
+            return Ok(None);
+        };
+        let bound = Bound::bind(settings.address).await;
+        let bound = bound.map_err(|error| with_flag(error, "--webhook-address"))?;
         let target = settings.target(bound.certificates())?;
         let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
         let client = client::connect(cluster).await.context("--kubernetes")?;
@@ -150,18 +154,12 @@ impl Webhooks {
             clock: Arc::new(|now| now),
         };
         let keeper = Keeper::new(client, keeper, bound.certificates());
-        Ok(Self {
-            bound,
-            keeper,
-            injector,
-            observer: Arc::new(PrometheusRecorder(metrics.clone())),
-            last_call,
-        })
+        Ok(Some(Self { bound, keeper, injector, observer: recorder.clone(), last_call }))
     }
 
-    /// What the admin API tells of them.
+    /// What the admin API shows of them.
     #[must_use]
-    pub fn view(&self) -> WebhookView {
+    pub(crate) fn view(&self) -> WebhookView {
         WebhookView {
             certificates: self.bound.certificates(),
             patient_until: Instant::now() + PATIENCE,
@@ -171,33 +169,34 @@ impl Webhooks {
 
     /// Where API servers ask.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.bound.address()
     }
 
     /// The certificate that is kept for the Service's names.
     #[must_use]
-    pub fn certificates(&self) -> Arc<Certificates> {
+    pub(crate) fn certificates(&self) -> Arc<Certificates> {
         self.bound.certificates()
     }
 
-    /// Runs until told to stop. The tasks end when they are done; none ends before.
-    #[must_use]
-    pub fn start(self, stop: &watch::Receiver<bool>) -> JoinSet<()> {
+    /// Answers until it is asked to stop, and a little longer: first the registration is withdrawn, so that API servers are not
+    /// sent to a closed port.
+    pub(crate) fn subsystem(self) -> Subsystem {
         let validator = Validator::new(vec![pilotfish_translate::envoy_filter::check_object]);
         let router = pilotfish_webhook::router(validator, self.injector, &self.observer);
-        let mut tasks = JoinSet::new();
-        // What is registered is let go before the server ends, so that nobody is sent to a closed door.
-        let (closing, close) = watch::channel(false);
-        let stop = stop.clone();
-        let (keeper, last_call) = (self.keeper, self.last_call);
-        tasks.spawn(async move {
-            keeper.run(stop).await;
-            tokio::time::sleep(last_call).await;
-            closing.send_replace(true);
-        });
-        tasks.spawn(self.bound.run(router, close));
-        tasks
+        let (close, closed) = watch::channel(false);
+        let (keeper, last_call, bound) = (self.keeper, self.last_call, self.bound);
+        Subsystem::new("the webhooks", StopOrder::First)
+            .task(move |stop| async move {
+                keeper.run(stop.into_receiver()).await;
+                tokio::time::sleep(last_call).await;
+                close.send_replace(true);
+                Ok(())
+            })
+            .task(|_| async {
+                bound.run(router, closed).await;
+                Ok(())
+            })
     }
 }
 
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_without_a_certificate_is_not_waited_for_for_ever() {
+    fn a_missing_certificate_delays_readiness_for_a_while_only() {
         let view = |patience| WebhookView {
             certificates: Arc::default(),
             patient_until: Instant::now() + patience,

@@ -1,6 +1,6 @@
 //! The files of a secure listener: read whole, compared, and put in force when they are good.
 
-use crate::settings::{CertificateSource, SecureSettings};
+use crate::settings::{CertificateSource, TlsSettings};
 use anyhow::{Context, Result, ensure};
 use pilotfish_xds::server::tls::{Authorities, Pem, ServerCertificate};
 use std::io::Read;
@@ -31,7 +31,7 @@ struct Text {
 }
 
 impl Files {
-    pub(super) fn of(settings: &SecureSettings) -> Self {
+    pub(super) fn of(settings: &TlsSettings) -> Self {
         let certificate = match &settings.certificate {
             CertificateSource::Files { certificate, key } => Some((certificate.clone(), key.clone())),
             CertificateSource::Webhooks => None,

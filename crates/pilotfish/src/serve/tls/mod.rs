@@ -1,11 +1,12 @@
-//! xDS over TLS: the certificate in force, out of files or from the webhooks' keeper, and tokens that API servers are asked about.
+//! xDS over TLS: the certificate in force, from files or from the webhooks, and tokens that API servers review.
 
 mod files;
 
+use super::sources::Sources;
+use super::subsystem::{StopOrder, Subsystem};
+use super::webhooks::Webhooks;
 use crate::control::shared::Shared;
-use crate::serve::sources::Sources;
-use crate::serve::webhooks::Webhooks;
-use crate::settings::{CertificateSource, SecureSettings, Settings};
+use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
 use files::{Files, State, Told};
 use pilotfish_admin::Metrics;
@@ -20,12 +21,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often files are looked at. Certificates are replaced long before they end, so this need not be quick; it costs reading a few
+/// How often files are polled. Certificates are replaced long before they end, so this need not be quick; it costs reading a few
 /// thousand bytes, and works where notifications do not (mounts that are swapped, network file systems).
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What keeps TLS up to date.
-pub(crate) struct Renewal {
+pub(crate) struct Reload {
     files: Files,
     state: State,
     tls: Arc<Tls>,
@@ -43,8 +44,8 @@ pub(crate) fn open(
     webhooks: Option<&Webhooks>,
     shared: &Arc<Shared>,
     metrics: &Arc<Metrics>,
-) -> Result<Option<(Secure, Renewal)>> {
-    let Some(secure) = &settings.secure else { return Ok(None) };
+) -> Result<Option<(Secure, Reload)>> {
+    let Some(secure) = &settings.tls else { return Ok(None) };
     let kept = match &secure.certificate {
         CertificateSource::Files { .. } => None,
         CertificateSource::Webhooks => {
@@ -58,29 +59,29 @@ pub(crate) fn open(
     let tls = Arc::new(Tls::new(certificate, authorities)?);
     let authenticators = authenticators(secure, settings, sources, shared);
     let state = State::new(texts);
-    let renewal = Renewal { files, state, tls: tls.clone(), metrics: metrics.clone(), kept };
+    let renewal = Reload { files, state, tls: tls.clone(), metrics: metrics.clone(), kept };
     Ok(Some((Secure { address: secure.address, tls, authenticators }, renewal)))
 }
 
 fn authenticators(
-    secure: &SecureSettings,
+    secure: &TlsSettings,
     settings: &Settings,
     sources: &Sources,
     shared: &Arc<Shared>,
 ) -> Vec<Arc<dyn Authenticator>> {
-    let Some((client, remote)) = sources.client().zip(sources.remote_clients()) else { return Vec::new() };
-    let own = (settings.registry.cluster.to_string().into(), client);
+    let Some((client, remote)) = sources.clients() else { return Vec::new() };
+    let own = (settings.registries.settings.cluster.to_string().into(), client);
     let reviewer = TokenReviewer::new(own, remote, secure.audiences.clone());
-    vec![Arc::new(Tokens { reviewer, shared: shared.clone() })]
+    vec![Arc::new(TokenAuthenticator { reviewer, shared: shared.clone() })]
 }
 
-/// Tokens of service accounts.
-struct Tokens {
+/// Authenticates by tokens of service accounts, which API servers review.
+struct TokenAuthenticator {
     reviewer: TokenReviewer,
     shared: Arc<Shared>,
 }
 
-impl Authenticator for Tokens {
+impl Authenticator for TokenAuthenticator {
     fn name(&self) -> &'static str {
         "token"
     }
@@ -94,9 +95,14 @@ impl Authenticator for Tokens {
             let cluster = call.metadata("clusterid").unwrap_or_default();
             let account = self.reviewer.review(cluster, token).await.map_err(|error| error.to_string())?;
             let domain = trust_domain(&self.shared.world());
-            Ok(vec![format!("spiffe://{domain}/ns/{}/sa/{}", account.namespace, account.name)])
+            Ok(vec![spiffe_id(&domain, &account.namespace, &account.name)])
         })
     }
+}
+
+/// The SPIFFE ID of a service account.
+fn spiffe_id(trust_domain: &str, namespace: &str, service_account: &str) -> String {
+    format!("spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}")
 }
 
 /// The token of an `authorization` header.
@@ -111,20 +117,28 @@ fn trust_domain(world: &World) -> String {
     if written.is_empty() { MeshConfig::default().trust_domain } else { written }
 }
 
-impl Renewal {
-    /// Reads the files again and again, and puts in force what is good. Does not end.
-    pub(crate) async fn run(self) {
+impl Reload {
+    /// Reloads until the process ends.
+    pub(crate) fn subsystem(self) -> Subsystem {
+        Subsystem::new("reloading TLS files", StopOrder::Abort).task(|_| async {
+            self.run().await;
+            Ok(())
+        })
+    }
+
+    /// Polls the files, and puts in force what is good. Does not end.
+    async fn run(self) {
         let Self { files, mut state, tls, metrics, kept } = self;
         loop {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let own = files.clone();
             let read = tokio::task::spawn_blocking(move || own.read()).await;
             let read = read.unwrap_or_else(|error| Err(anyhow::anyhow!("reading files: {error}")));
-            let told = state.step(read.map_err(|error| format!("{error:#}")), |pems| {
+            let outcome = state.step(read.map_err(|error| format!("{error:#}")), |pems| {
                 let (certificate, authorities) = pems.material(kept.as_ref())?;
                 tls.replace(certificate, authorities).map_err(Into::into)
             });
-            match told {
+            match outcome {
                 Told::Nothing => {}
                 Told::Renewed => tracing::info!("new TLS files are in force for xDS"),
                 Told::Trouble(reason) => {
