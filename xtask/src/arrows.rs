@@ -125,6 +125,12 @@ const RULES: &[Rule] = &[
         never_named: &[],
     },
     Rule {
+        name: "pilotfish-node",
+        may: &["pilotfish-webhook"],
+        never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
+        never_named: &["tokio", "kube"],
+    },
+    Rule {
         name: "pilotfish",
         may: &[
             "pilotfish-admin",
@@ -135,6 +141,7 @@ const RULES: &[Rule] = &[
             "pilotfish-kube",
             "pilotfish-kube-writer",
             "pilotfish-model",
+            "pilotfish-node",
             "pilotfish-proto",
             "pilotfish-registry",
             "pilotfish-translate",

@@ -19,6 +19,7 @@ pub use kinds::{
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity};
 pub use read::{
-    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, read, read_live, read_mesh_file, served,
+    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, read, read_live,
+    read_mesh_file, served,
 };
 pub use source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};

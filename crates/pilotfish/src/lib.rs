@@ -1,35 +1,18 @@
-//! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around it, and tests run the
-//! whole control plane in their own process.
+//! Pilotfish as a library: settings, wiring, tasks and shutdown. The binary is a short `main` around [`cli::Cli`]; [`control`] and
+//! [`resources`] are open for what drives them without a process.
 //!
 //! ```text
-//! files ─▶ Control (Hub, Lanes, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams
-//!                 │                                 ▲             │
-//!                 └──────▶ Shared ─▶ Plane (admin API) ◀──────────┘
+//! sources ─▶ Control (AggregateController, Debouncer, WorldWriter) ─▶ Translator ─▶ Fanout ─▶ streams
+//!                 │                                       ▲             │
+//!                 └──────▶ Shared ─▶ AdminState (admin API) ◀───────────┘
 //! ```
 
-pub mod bootstrap;
+mod admin;
 pub mod cli;
-pub mod config_dump;
 pub mod control;
-pub mod crds;
-pub mod demo;
-mod election;
-mod exports;
-pub mod inject;
-pub mod interception;
-pub mod lanes;
-pub mod logging;
-pub mod plane;
-pub mod recorder;
-mod registration;
-mod remote;
-pub mod remote_secret;
+mod demo;
+mod recorder;
+pub mod registries;
 pub mod resources;
-mod secure;
-pub mod serve;
-pub mod settings;
-pub mod shared;
-pub mod sources;
-pub mod status;
-pub mod validate;
-pub mod webhooks;
+mod serve;
+mod settings;

@@ -1,15 +1,16 @@
-//! The joint between xDS and metrics.
+//! What is measured: each part of the process reports to a trait of its own, and all of them are implemented here.
 
+use crate::control::{ControlObserver, Inbound, Trigger};
 use pilotfish_admin::Metrics;
 use pilotfish_proto::ResourceType;
 use pilotfish_xds::{HandshakeResult, Nack, Push, Recorder};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Counts what the xDS server does.
-pub struct Counted(pub Arc<Metrics>);
+/// Records in the metrics what parts of the process report.
+pub(crate) struct PrometheusRecorder(pub(crate) Arc<Metrics>);
 
-impl Recorder for Counted {
+impl Recorder for PrometheusRecorder {
     fn connected(&self) {
         self.0.clients.inc();
     }
@@ -71,25 +72,59 @@ impl Recorder for Counted {
     }
 }
 
-impl pilotfish_kube::Observer for Counted {
+impl ControlObserver for PrometheusRecorder {
+    fn received(&self, what: Inbound) {
+        self.0.inbound_updates.with_label_values(&[what.as_str()]).inc();
+    }
+
+    fn rejected_objects(&self, count: i64) {
+        self.0.rejected_configs.set(count);
+    }
+
+    fn debounced(&self, since: Instant) {
+        self.0.debounce.observe(since.elapsed().as_secs_f64());
+    }
+
+    fn published(&self, why: Trigger) {
+        self.0.push_triggers.with_label_values(&[why.as_str()]).inc();
+    }
+
+    fn computed(&self, since: Instant) {
+        self.0.publish.observe(since.elapsed().as_secs_f64());
+    }
+
+    fn remote_clusters(&self, count: usize) {
+        self.0.kube.remote_clusters.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    fn remote_cluster_timed_out(&self) {
+        self.0.kube.remote_timeouts.inc();
+    }
+
+    fn remote_cluster_removed(&self, cluster: &str) {
+        self.0.kube.forget_cluster(cluster);
+    }
+}
+
+impl pilotfish_kube::Observer for PrometheusRecorder {
     fn watched(&self, cluster: &str, kind: &str, what: pilotfish_kube::Watched) {
         self.0.kube.watches.with_label_values(&[cluster, kind, what.word()]).inc();
     }
 }
 
-impl pilotfish_webhook::Observer for Counted {
+impl pilotfish_webhook::Observer for PrometheusRecorder {
     fn reviewed(&self, webhook: &'static str, outcome: pilotfish_webhook::Outcome) {
         self.0.webhook_reviews.with_label_values(&[webhook, outcome.word()]).inc();
     }
 }
 
-impl pilotfish_kube_writer::status::WriteObserver for Counted {
+impl pilotfish_kube_writer::status::WriteObserver for PrometheusRecorder {
     fn written(&self, kind: &'static str, what: pilotfish_kube_writer::status::Written) {
         self.0.kube.status_writes.with_label_values(&[kind, what.word()]).inc();
     }
 }
 
-impl pilotfish_kube_writer::auto_registration::EntryObserver for Counted {
+impl pilotfish_kube_writer::auto_registration::EntryObserver for PrometheusRecorder {
     fn entry(&self, what: pilotfish_kube_writer::auto_registration::Written) {
         use pilotfish_kube_writer::auto_registration::Written;
         let counters = &self.0.kube.registrations;

@@ -1,6 +1,6 @@
 //! The joint between translation and xDS: the translator as the source that streams are served from.
 
-use crate::registration::Gate;
+use crate::serve::auto_registration::ProxyRegistrar;
 use pilotfish_kube_writer::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -8,16 +8,16 @@ use pilotfish_translate as translate;
 use pilotfish_translate::{Proxy, Translator};
 use pilotfish_xds as xds;
 use pilotfish_xds::{ConnectError, PeerInfo};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Resources out of the translator, once the first lists are complete.
 pub struct Resources {
     translator: Arc<Translator>,
     trust_nodes: bool,
     ready: AtomicBool,
-    /// Where workloads may register themselves.
-    gate: OnceLock<Gate>,
+    /// `None` where workloads do not register themselves.
+    registrar: Option<Arc<ProxyRegistrar>>,
 }
 
 /// A connected proxy.
@@ -28,23 +28,16 @@ pub struct Client {
 }
 
 impl Resources {
-    /// Not ready yet. With `trust_nodes`, a proxy is who its node says, unless its connection proved something else.
+    /// Not ready yet. With `trust_nodes`, the identity in a proxy's node is trusted, unless its connection proved another.
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
-        Self { translator, trust_nodes, ready: AtomicBool::new(false), gate: OnceLock::new() }
+        Self { translator, trust_nodes, ready: AtomicBool::new(false), registrar: None }
     }
 
-    /// From now on workloads may register themselves.
-    pub fn set_gate(&self, gate: Gate) {
-        if self.gate.set(gate).is_err() {
-            tracing::error!("there is a gate for workloads already");
-        }
-    }
-
-    /// Where workloads may register themselves.
+    /// Lets workloads register themselves as they connect.
     #[must_use]
-    pub fn gate(&self) -> Option<&Gate> {
-        self.gate.get()
+    pub(crate) fn with_registrar(self, registrar: Option<Arc<ProxyRegistrar>>) -> Self {
+        Self { registrar, ..self }
     }
 
     /// From now on streams are served.
@@ -75,8 +68,8 @@ impl xds::ResourceSource for Resources {
         if self.trust_nodes && peer.identities.is_empty() {
             proxy.identity = Some(proxy.claimed_identity());
         }
-        let registration = match self.gate() {
-            Some(gate) => gate.connect(&proxy)?,
+        let registration = match &self.registrar {
+            Some(registrar) => registrar.connect(&proxy)?,
             None => None,
         };
         Ok(Client { proxy: self.translator.connect(proxy), registration })
@@ -124,7 +117,7 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
     }
 }
 
-/// What changed, in the words of xDS.
+/// What changed, as xDS names it.
 #[must_use]
 pub fn publication(changes: translate::Changes) -> xds::Publication {
     let change = |change: translate::Change| xds::Change {
@@ -161,7 +154,7 @@ mod tests {
         assert_eq!(is_served_secrets(false, &["spiffe://cluster.local/ns/edge/sa/gateway"]), Ok(true));
         assert_eq!(is_served_secrets(true, &[]), Ok(true));
         for other in ["somebody else", "spiffe://cluster.local/ns/other/sa/gateway"] {
-            // A proof of somebody else is not made up for by what the node says.
+            // The node does not make up for the proof of another identity.
             let refused = is_served_secrets(true, &[other]);
             assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{other}");
         }

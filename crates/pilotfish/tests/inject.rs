@@ -120,6 +120,17 @@ fn the_template_is_printed_and_can_be_changed() {
 }
 
 #[test]
+fn a_value_that_the_template_does_not_have_is_refused() {
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}\n";
+    let output = inject(&["--set", "nope=1"], pod);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("no value \"nope\""), "{told}");
+    // Of those that the template computes the names of, too.
+    injected(&["--set", "includeOutboundPorts=80", "--set", "excludeInterfaces=eth1"], pod);
+}
+
+#[test]
 fn a_file_that_is_no_yaml_is_told_with_its_document() {
     let output = inject(&[], "a: 1\n---\na: [\n");
     assert_eq!(output.status.code(), Some(2));

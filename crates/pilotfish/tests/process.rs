@@ -4,7 +4,7 @@
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_testkit::real::{LIMIT, Pilotfish};
 use std::net::SocketAddr;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const SERVICE: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: n0}\nspec:\n  hosts: \
                        [a.example.com]\n  addresses: [10.1.1.1]\n  resolution: STATIC\n  ports: [{name: http, number: 80, \
@@ -39,6 +39,72 @@ fn a_taken_address_is_told_with_the_flag_that_changes_it() {
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
     assert!(text.contains(&address) && text.contains("--xds-address"), "{text}");
+    assert!(text.starts_with(&format!("error: cannot listen on {address}")), "the message is first: {text}");
+    assert!(text.ends_with("\nhint: --xds-address names another address\n"), "then the hint: {text}");
+}
+
+#[test]
+fn settings_that_cannot_be_meant_are_refused() {
+    for (arguments, told) in [
+        (&["--xds-address", "localhost"][..], "--xds-address \"localhost\": port missing"),
+        (&["--log", "verbose"], "\"verbose\" is not a level"),
+        (&["--kubeconfig", "/no/such/file"], "--kubeconfig \"/no/such/file\""),
+    ] {
+        let output = pilotfish(&[&["serve", "."], arguments].concat());
+        assert_eq!(output.status.code(), Some(2));
+        let text = stderr(&output);
+        assert!(text.contains(told), "{told:?} in {text}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    for arguments in [&["crds"][..], &["bootstrap", "envoy"], &["inject", "--print-template"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()), "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_has_settings_under_headings_and_logging_at_the_end() {
+    let output = pilotfish(&["serve", "--help"]);
+    let help = String::from_utf8(output.stdout).unwrap();
+    let headings: Vec<_> = help
+        .lines()
+        .filter_map(|line| line.strip_suffix(':').filter(|heading| !heading.starts_with(' ')))
+        .filter(|heading| *heading != "Examples")
+        .collect();
+    assert_eq!(
+        headings,
+        [
+            "Arguments",
+            "Options",
+            "Sources",
+            "Registries",
+            "Multi-cluster",
+            "Auto-registration",
+            "xDS",
+            "xDS over TLS",
+            "Admin",
+            "Status and addresses",
+            "Webhooks and injection",
+            "Logging"
+        ],
+        "{help}"
+    );
+    assert!(help.find("Logging:") < help.find("--log <"), "{help}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_folder_is_warned_of() {
+    let mut pilotfish = Pilotfish::start(env!("CARGO_BIN_EXE_pilotfish"), &[]).await;
+    pilotfish.program().terminate().await;
+    assert_eq!(pilotfish.program().ended().await, Some(0));
+    let printed = pilotfish.program().printed();
+    assert!(printed.contains("there is not one object in the sources"), "{printed}");
 }
 
 #[test]

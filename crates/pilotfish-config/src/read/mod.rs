@@ -11,3 +11,4 @@ pub use documents::{ReadFile, ReadObject, Rejected, read};
 pub use limits::Limits;
 pub use live::{Served, read_live, served};
 pub use mesh_file::{MeshFile, read_mesh_file};
+pub use metadata::is_object_name;

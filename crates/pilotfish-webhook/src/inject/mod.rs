@@ -65,7 +65,11 @@ impl Injector {
         {
             return Err(TemplateError::Value { name: traffic::value_of(name), why });
         }
-        let this = Self { template: Template::new(template)?, values, bootstrap };
+        let template = Template::new(template)?;
+        if let Some(unknown) = values.keys().find(|name| !is_ours(name) && !template.mentions(name)) {
+            return Err(TemplateError::UnknownValue(unknown.clone()));
+        }
+        let this = Self { template, values, bootstrap };
         this.addition(&Json::Map(Fields::new()), "", "example")?;
         Ok(this)
     }
@@ -143,6 +147,12 @@ impl Injector {
             Err(error) => Response::failed(request.uid.as_str(), error.to_string()),
         }
     }
+}
+
+/// Whether a value means something whatever the template says.
+fn is_ours(value: &str) -> bool {
+    // The second is set by Pilotfish for templates that show a token.
+    value == "interception" || value == "tokenAudience"
 }
 
 /// What made a Pod, so far as the Pod knows: its owner without what ReplicaSets and Jobs have behind the name of what made them, or the

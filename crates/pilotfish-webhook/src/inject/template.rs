@@ -33,6 +33,9 @@ pub enum TemplateError {
         /// What is wrong.
         why: String,
     },
+    /// A value that was given for all Pods is not one of the template's.
+    #[error("the template of sidecars has no value {0:?}")]
+    UnknownValue(String),
     /// An annotation of the Pod is wrong.
     #[error("metadata.annotations[{name:?}]: {why}")]
     Annotation {
@@ -72,6 +75,12 @@ impl Template {
     /// As it was written.
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether the template may use a value of that name. Names may be computed, so this only looks for the word.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        self.text.split(|c| !is_part(c)).any(|word| word == name)
     }
 
     /// Makes a part of a Pod.

@@ -1,8 +1,8 @@
 //! Finding and starting an Envoy.
 
-use crate::bootstrap::Bootstrap;
 use anyhow::{Context, Result};
 use clap::Parser;
+use pilotfish_node::bootstrap::Bootstrap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -10,8 +10,8 @@ mod preview;
 mod services;
 mod traffic;
 
-use crate::serve::Bound;
-use crate::settings::Written;
+use crate::serve::{Addresses, Bound};
+use crate::settings::{AdminArgs, ServeArgs, SourceArgs, XdsArgs};
 use anyhow::{Context, Result};
 use clap::Args;
 use std::future::Future;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Tries Pilotfish with sample services, a real Envoy and live traffic
 #[derive(Args, Clone, Debug)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// The folder with the example's YAML; it is written there if it does not exist
     #[arg(long, value_name = "DIR", default_value = example::FOLDER)]
     dir: PathBuf,
@@ -47,27 +47,33 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Demo {
+    fn settings(&self) -> ServeArgs {
+        ServeArgs {
+            sources: SourceArgs { paths: vec![self.dir.clone()], ..SourceArgs::default() },
+            xds: XdsArgs {
+                xds_address: Some(self.xds_address.clone()),
+                drain_deadline: Some("1s".into()),
+                ..XdsArgs::default()
+            },
+            admin: AdminArgs { admin_address: Some(self.admin_address.clone()) },
+            ..ServeArgs::default()
+        }
+    }
+
     /// Runs until `stop` is done or the time is over.
     ///
     /// # Errors
     /// When an address is taken or Envoy cannot be started; the text says what to do.
-    pub async fn run(
+    pub(crate) async fn run(
         self,
         picture: Arc<picture::Picture>,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<()> {
         example::write_if_missing(&self.dir)?;
         let _services = services::start().await?;
-        let written = Written {
-            paths: vec![self.dir.clone()],
-            xds_address: Some(self.xds_address.clone()),
-            admin_address: Some(self.admin_address.clone()),
-            drain_deadline: Some("1s".into()),
-            ..Written::default()
-        };
-        let bound = Bound::bind(written.check()?).await?;
-        let (xds, admin) = (bound.xds_address(), bound.admin_address());
-        let plane = bound.plane();
+        let bound = Box::pin(Bound::bind(self.settings().check(pilotfish_registry::RegistryTable::default())?)).await?;
+        let Addresses { xds, admin, .. } = bound.addresses();
+        let state = bound.admin_state();
         let stop = until(stop, self.duration);
         picture.say(&format!(
             "Serving {} to proxies on {xds}; pages on http://{admin}/debug",
@@ -83,7 +89,7 @@ impl Demo {
                 }
                 Err(why) => {
                     picture.say(&why);
-                    preview::show(&plane, &picture).await?;
+                    preview::show(&state, &picture).await?;
                     std::future::pending().await
                 }
             }
@@ -128,4 +134,4 @@ fn tips(dir: &std::path::Path, port: u16) -> String {
     )
 }
 
-pub use picture::Picture;
+pub(crate) use picture::Picture;

@@ -12,7 +12,7 @@ const WINDOW: usize = 100;
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Bars on a terminal, lines elsewhere. Also where logs go, so that they do not tear the bars.
-pub struct Picture {
+pub(crate) struct Picture {
     bars: MultiProgress,
     terminal: bool,
     state: Mutex<State>,
@@ -40,7 +40,7 @@ impl Default for Picture {
 
 impl Picture {
     /// Prints text above the bars.
-    pub fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         self.bars.suspend(|| {
             // Nobody reads a closed stdout.
             let _ = writeln!(std::io::stdout(), "{text}");
@@ -48,7 +48,7 @@ impl Picture {
     }
 
     /// Runs something that writes to the terminal.
-    pub fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
+    pub(crate) fn suspend<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bars.suspend(write)
     }
 

@@ -1,7 +1,7 @@
 //! Without an Envoy: what it would have been sent.
 
 use super::picture::Picture;
-use crate::plane::Plane;
+use crate::admin::AdminState;
 use anyhow::Result;
 use pilotfish_admin::ControlPlane;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -13,13 +13,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Waits until the example is read, then prints the names of everything and the routes in full.
-pub(super) async fn show(plane: &Plane, picture: &Picture) -> Result<()> {
-    while !plane.readiness().ready {
+pub(super) async fn show(state: &AdminState, picture: &Picture) -> Result<()> {
+    while !state.readiness().ready {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let node = Node { id: "sidecar~127.0.0.1~demo.shop~shop.svc.cluster.local".into(), ..Node::default() };
-    let client = plane.translator.connect(Proxy::from_node(&node)?);
-    let snapshot = plane.translator.snapshot();
+    let client = state.translator.connect(Proxy::from_node(&node)?);
+    let snapshot = state.translator.snapshot();
     let mut routes = BTreeSet::new();
     for ty in [ResourceType::Cluster, ResourceType::Listener] {
         let Some(view) = snapshot.view(&client, ty) else { continue };

@@ -1,13 +1,49 @@
 //! What is written to the status of objects.
 
-use super::{Check, Written};
+use super::check::Check;
+use clap::Args;
 use pilotfish_config::status::{CONTROLLERS, Controllers};
 use pilotfish_kube_writer::status::AddressRanges;
+use serde::{Deserialize, Serialize};
+
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[command(next_help_heading = "Status and addresses")]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct StatusArgs {
+    /// Whose status is written to the API server, by one of all replicas: off, gateway-api (and Ingress), all (also Istio's kinds:
+    /// what is wrong with them) [default: gateway-api]
+    #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
+    pub(crate) write_status: Option<String>,
+    /// Whose Gateways and routes get a status, by controller name; where istiod goes on, name pilotfish.io/gateway-controller
+    /// alone [default: istio.io/gateway-controller,pilotfish.io/gateway-controller]
+    #[arg(long, env = "PILOTFISH_STATUS_CONTROLLERS", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) status_controllers: Vec<String>,
+    /// How hosts of ServiceEntries without an address are given some: status (one of all replicas writes them to the entries'
+    /// status, as istiod does), name (each process computes them from the names), off (only addresses that a status has already count)
+    /// [default: status where status is written, else name]
+    #[arg(long, env = "PILOTFISH_ALLOCATE_ADDRESSES", value_name = "MODE")]
+    pub(crate) allocate_addresses: Option<String>,
+    /// The ranges of addresses that are written to status [default: 240.240.0.0/16,2001:2::/48]
+    #[arg(long, env = "PILOTFISH_ALLOCATION_RANGES", value_name = "IPV4,IPV6")]
+    pub(crate) allocation_ranges: Option<String>,
+}
+
+/// What is written to the status of objects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatusSettings {
+    pub(crate) write: WriteStatus,
+    /// Whose Gateways and routes get a status.
+    pub(crate) controllers: Controllers,
+    /// From where hosts of ServiceEntries get addresses in their status; `None` where they get none there.
+    pub(crate) address_ranges: Option<AddressRanges>,
+    /// Whether they get addresses that each process computes from their names instead.
+    pub(crate) addresses_by_name: bool,
+}
 
 /// Whose status is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WriteStatus {
-    /// Nobody's.
+pub(crate) enum WriteStatus {
+    /// No object's.
     Off,
     /// That of the Gateway API and of Ingresses.
     #[default]
@@ -18,130 +54,108 @@ pub enum WriteStatus {
 
 /// Who gives addresses to hosts of ServiceEntries that have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Allocation {
+enum Allocation {
     /// The replica that leads, in the status of entries.
-    Status(AddressRanges),
+    Status,
     /// Each process, from the names.
-    ByName,
-    /// Nobody.
+    Name,
     Off,
 }
 
-impl Allocation {
-    pub(super) fn ranges(self) -> Option<AddressRanges> {
-        match self {
-            Self::Status(ranges) => Some(ranges),
-            Self::ByName | Self::Off => None,
+impl StatusArgs {
+    pub(super) fn check(self, reads_cluster: bool, check: &mut Check) -> StatusSettings {
+        let write = check.parse("--write-status", self.write_status.as_deref(), WriteStatus::parse);
+        let write = write.unwrap_or_default();
+        let writes = reads_cluster && write != WriteStatus::Off;
+        let ranges = check.parse("--allocation-ranges", self.allocation_ranges.as_deref(), ranges);
+        let allocation =
+            check.parse("--allocate-addresses", self.allocate_addresses.as_deref(), |mode| match mode {
+                "name" => Ok(Allocation::Name),
+                "off" => Ok(Allocation::Off),
+                "status" if writes => Ok(Allocation::Status),
+                "status" => Err("needs --kubernetes, and a --write-status that is not off".into()),
+                _ => Err("not one of status, name and off".into()),
+            });
+        let allocation = allocation.unwrap_or(if writes { Allocation::Status } else { Allocation::Name });
+        StatusSettings {
+            write,
+            controllers: controllers(&self.status_controllers, check),
+            address_ranges: (allocation == Allocation::Status).then(|| ranges.unwrap_or_default()),
+            addresses_by_name: allocation == Allocation::Name,
         }
     }
 }
 
-impl Check {
-    /// Whose status is written, and who gives addresses.
-    pub(super) fn status(&mut self, written: &Written) -> (WriteStatus, Allocation) {
-        let write_status = self.write_status(written.write_status.as_deref());
-        (write_status, self.allocation(written, write_status))
-    }
-
-    fn write_status(&mut self, text: Option<&str>) -> WriteStatus {
-        match text {
-            None => WriteStatus::default(),
-            Some("off") => WriteStatus::Off,
-            Some("gateway-api") => WriteStatus::GatewayApi,
-            Some("all") => WriteStatus::All,
-            Some(other) => {
-                self.wrong("--write-status", other, "not one of off, gateway-api and all");
-                WriteStatus::default()
-            }
+impl WriteStatus {
+    fn parse(mode: &str) -> Result<Self, String> {
+        match mode {
+            "off" => Ok(Self::Off),
+            "gateway-api" => Ok(Self::GatewayApi),
+            "all" => Ok(Self::All),
+            _ => Err("not one of off, gateway-api and all".into()),
         }
     }
+}
 
-    pub(super) fn status_controllers(&mut self, names: &[String]) -> Controllers {
-        if names.is_empty() {
-            return Controllers::default();
-        }
-        Controllers::of(names.iter().map(String::as_str)).unwrap_or_else(|| {
-            self.wrong(
-                "--status-controllers",
-                &names.join(","),
-                &format!("not of {}", CONTROLLERS.join(", ")),
-            );
-            Controllers::default()
-        })
+fn controllers(names: &[String], check: &mut Check) -> Controllers {
+    if names.is_empty() {
+        return Controllers::default();
     }
+    Controllers::of(names.iter().map(String::as_str)).unwrap_or_else(|| {
+        let known = format!("not of {}", CONTROLLERS.join(", "));
+        check.wrong("--status-controllers", &names.join(","), &known);
+        Controllers::default()
+    })
+}
 
-    fn allocation(&mut self, written: &Written, status: WriteStatus) -> Allocation {
-        const NAME: &str = "--allocate-addresses";
-        let ranges = self.allocation_ranges(written.allocation_ranges.as_deref());
-        let writes = written.kubernetes && status != WriteStatus::Off;
-        match written.allocate_addresses.as_deref() {
-            None if writes => Allocation::Status(ranges),
-            None | Some("name") => Allocation::ByName,
-            Some("off") => Allocation::Off,
-            Some("status") => {
-                if !writes {
-                    self.wrong(NAME, "status", "needs --kubernetes, and a --write-status that is not off");
-                }
-                Allocation::Status(ranges)
-            }
-            Some(other) => {
-                self.wrong(NAME, other, "not one of status, name and off");
-                Allocation::ByName
-            }
-        }
-    }
-
-    fn allocation_ranges(&mut self, text: Option<&str>) -> AddressRanges {
-        let Some(text) = text else { return AddressRanges::default() };
-        let parts = text.split_once(',');
-        let ranges = parts.and_then(|(v4, v6)| AddressRanges::parse(v4.trim(), v6.trim()));
-        ranges.unwrap_or_else(|| {
-            self.wrong(
-                "--allocation-ranges",
-                text,
-                "not a range for IPv4 and one for IPv6 with room for two addresses each, as in 240.240.0.0/16,2001:2::/48",
-            );
-            AddressRanges::default()
-        })
-    }
+fn ranges(text: &str) -> Result<AddressRanges, String> {
+    let parts = text.split_once(',');
+    parts.and_then(|(v4, v6)| AddressRanges::parse(v4.trim(), v6.trim())).ok_or_else(|| {
+        "not a range for IPv4 and one for IPv6 with room for two addresses each, as in 240.240.0.0/16,2001:2::/48"
+            .into()
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{ServeArgs, SourceArgs};
     use super::*;
+    use pilotfish_registry::RegistryTable;
 
-    fn of(written: Written) -> Result<(Option<AddressRanges>, bool), String> {
-        let settings = written.check().map_err(|mistakes| mistakes.to_string())?;
-        Ok((settings.allocation_ranges, settings.registry.allocate_addresses))
+    fn of(kubernetes: bool, status: StatusArgs) -> Result<(Option<AddressRanges>, bool), String> {
+        let sources = SourceArgs { paths: vec![".".into()], kubernetes, ..SourceArgs::default() };
+        let args = ServeArgs { sources, status, ..ServeArgs::default() };
+        let settings = args.check(RegistryTable::default()).map_err(|mistakes| mistakes.to_string())?;
+        Ok((settings.status.address_ranges, settings.registries.settings.allocate_addresses))
     }
 
     #[test]
     fn addresses_are_written_where_status_is() {
-        let files = || Written { paths: vec![".".into()], ..Written::default() };
-        let live = || Written { kubernetes: true, ..Written::default() };
+        let default = StatusArgs::default;
+        let off = || StatusArgs { write_status: Some("off".into()), ..default() };
         let with =
-            |written: Written, mode: &str| Written { allocate_addresses: Some(mode.into()), ..written };
+            |args: StatusArgs, mode: &str| StatusArgs { allocate_addresses: Some(mode.into()), ..args };
         let status = Some(AddressRanges::default());
-        assert_eq!(of(files()), Ok((None, true)));
-        assert_eq!(of(live()), Ok((status, false)));
-        assert_eq!(of(Written { write_status: Some("off".into()), ..live() }), Ok((None, true)));
-        assert_eq!(of(with(live(), "name")), Ok((None, true)));
-        assert_eq!(of(with(live(), "off")), Ok((None, false)));
-        assert_eq!(of(with(files(), "off")), Ok((None, false)));
-        for (written, told) in [
-            (with(files(), "status"), "needs --kubernetes"),
-            (with(Written { write_status: Some("off".into()), ..live() }, "status"), "needs --kubernetes"),
-            (with(live(), "always"), "not one of status, name and off"),
+        assert_eq!(of(false, default()), Ok((None, true)));
+        assert_eq!(of(true, default()), Ok((status, false)));
+        assert_eq!(of(true, off()), Ok((None, true)));
+        assert_eq!(of(true, with(default(), "name")), Ok((None, true)));
+        assert_eq!(of(true, with(default(), "off")), Ok((None, false)));
+        assert_eq!(of(false, with(default(), "off")), Ok((None, false)));
+        for (kubernetes, args, expected) in [
+            (false, with(default(), "status"), "needs --kubernetes"),
+            (true, with(off(), "status"), "needs --kubernetes"),
+            (true, with(default(), "always"), "not one of status, name and off"),
         ] {
-            let mistakes = of(written).unwrap_err();
-            assert!(mistakes.contains(told), "{mistakes}");
+            let mistakes = of(kubernetes, args).unwrap_err();
+            assert!(mistakes.contains(expected), "{mistakes}");
         }
     }
 
     #[test]
     fn ranges_have_room() {
         let of = |text: &str| {
-            of(Written { kubernetes: true, allocation_ranges: Some(text.into()), ..Written::default() })
+            of(true, StatusArgs { allocation_ranges: Some(text.into()), ..StatusArgs::default() })
         };
         let ranges = AddressRanges::parse("10.200.0.0/20", "fd00::/64");
         assert!(ranges.is_some());

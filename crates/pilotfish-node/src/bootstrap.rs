@@ -1,0 +1,508 @@
+//! Bootstraps that connect a stock Envoy or a gRPC client.
+
+mod control_plane;
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use control_plane::{ControlPlane, Target};
+use pilotfish_webhook::inject::Workload;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Which client.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Bootstrap {
+    /// Prints a bootstrap for Envoy
+    #[command(after_help = ENVOY_EXAMPLES)]
+    Envoy(Envoy),
+    /// Prints a bootstrap for gRPC clients and servers (GRPC_XDS_BOOTSTRAP)
+    #[command(after_help = GRPC_EXAMPLES)]
+    Grpc(Grpc),
+}
+
+const ENVOY_EXAMPLES: &str = "Examples:
+  pilotfish bootstrap envoy --name client-1 --namespace shop > envoy.json && envoy -c envoy.json
+  pilotfish bootstrap envoy --interception none --label app=client    # listeners bind their ports; no iptables needed
+
+  # Over TLS, with a certificate that has the SPIFFE identity of the namespace (read at the start), or with a token
+  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+    --xds-cert-file cert-chain.pem --xds-key-file key.pem > envoy.json
+  pilotfish bootstrap envoy --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+    --xds-token-file /var/run/secrets/tokens/istio-token > envoy.json";
+
+const GRPC_EXAMPLES: &str = "Examples:
+  pilotfish bootstrap grpc --namespace shop > grpc.json
+  GRPC_XDS_BOOTSTRAP=grpc.json python client.py     # dials xds:///catalog.shop.svc.cluster.local:80
+
+  # A server: its address is that of its endpoint, so that its ports and the policies for it are found
+  pilotfish bootstrap grpc --namespace shop --ip 10.0.0.71 --label app=catalog > grpc.json
+
+  # Mutual TLS, for clients and servers: a folder with cert-chain.pem, key.pem and root-cert.pem
+  pilotfish bootstrap grpc --namespace shop --certificates ./certificates > grpc.json
+
+  # To Pilotfish over TLS, with a certificate or a token
+  pilotfish bootstrap grpc --namespace shop --xds-address pilotfish.istio-system.svc:15012 --xds-ca-file root-cert.pem \\
+    --xds-cert-file cert-chain.pem --xds-key-file key.pem > grpc.json";
+
+/// The certificate provider that clusters and listeners name.
+const PROVIDER: &str = "default";
+/// How often gRPC reads the certificates again: soon enough for the shortest-lived ones.
+const REFRESH: &str = "60s";
+
+/// Who the client is: its node.
+#[derive(Args, Clone, Debug)]
+pub struct Identity {
+    /// The name of the client's pod or workload
+    #[arg(long, default_value = "client")]
+    name: String,
+    /// The namespace whose configuration it gets
+    #[arg(long, default_value = "default")]
+    namespace: String,
+    /// The client's address: that of its workload in the registry
+    #[arg(long, default_value = "127.0.0.1")]
+    ip: std::net::IpAddr,
+    #[command(flatten)]
+    control_plane: ControlPlane,
+    /// Labels of the workload; may repeat
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// The cluster that it belongs to
+    #[arg(long, default_value = "Kubernetes")]
+    cluster_id: String,
+    /// Where it runs: region/zone/sub_zone
+    #[arg(long, default_value = "")]
+    locality: String,
+    /// More node metadata; may repeat
+    #[arg(long = "metadata", value_name = "KEY=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+}
+
+/// A bootstrap for Envoy.
+#[derive(Args, Clone, Debug)]
+pub struct Envoy {
+    #[command(flatten)]
+    identity: Identity,
+    /// Sidecar, or a gateway
+    #[arg(long, value_enum, default_value = "sidecar")]
+    kind: EnvoyKind,
+    /// How traffic reaches it: `none` binds the listeners' own ports
+    #[arg(long, value_enum, default_value = "none")]
+    interception: Interception,
+    /// Delta or state-of-the-world xDS
+    #[arg(long, value_enum, default_value = "delta")]
+    protocol: XdsProtocol,
+    /// Where Envoy's own admin pages are
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15000")]
+    envoy_admin_address: String,
+}
+
+/// A bootstrap for gRPC.
+#[derive(Args, Clone, Debug)]
+pub struct Grpc {
+    #[command(flatten)]
+    identity: Identity,
+    /// Where cert-chain.pem, key.pem and root-cert.pem are, for mutual TLS; read again when they change
+    #[arg(long, value_name = "FOLDER")]
+    certificates: Option<PathBuf>,
+}
+
+/// What an Envoy stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EnvoyKind {
+    Sidecar,
+    Router,
+}
+
+/// How traffic reaches a sidecar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Interception {
+    None,
+    Redirect,
+    Tproxy,
+}
+
+/// The form of xDS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum XdsProtocol {
+    Delta,
+    Sotw,
+}
+
+/// Parses KEY=VALUE.
+///
+/// # Errors
+/// When there is no `=`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("not KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Bootstrap {
+    /// The bootstrap as JSON.
+    ///
+    /// # Errors
+    /// When an address is not HOST:PORT.
+    pub fn json(&self) -> anyhow::Result<Value> {
+        match self {
+            Self::Envoy(envoy) => envoy.json(),
+            Self::Grpc(grpc) => grpc.json(),
+        }
+    }
+}
+
+impl Bootstrap {
+    /// What is doubtful, a sentence each: files that are named and not there. They may be where the client runs.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let control_plane = match self {
+            Self::Envoy(envoy) => &envoy.identity.control_plane,
+            Self::Grpc(grpc) => &grpc.identity.control_plane,
+        };
+        let absent = control_plane.files().filter(|(_, path)| !path.exists());
+        absent
+            .map(|(flag, path)| {
+                format!("{flag} {}: no such file here; the client will need it", path.display())
+            })
+            .collect()
+    }
+}
+
+impl Identity {
+    fn node(&self, kind: &str, more: &[(&str, &str)]) -> Value {
+        let labels: BTreeMap<_, _> =
+            self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let ip = self.ip.to_string();
+        let metadata = self.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let node = NodeTemplate {
+            kind,
+            name: &self.name,
+            namespace: &self.namespace,
+            ip: &ip,
+            ips: &ip,
+            cluster_id: &self.cluster_id,
+            app: labels.get("app").copied().unwrap_or(&self.name),
+            labels: &labels,
+            locality: &self.locality,
+        };
+        node.json(more.iter().copied().chain(metadata))
+    }
+}
+
+/// A node, as texts: of a client that is known, or that Kubernetes fills in.
+struct NodeTemplate<'a> {
+    kind: &'a str,
+    name: &'a str,
+    namespace: &'a str,
+    ip: &'a str,
+    ips: &'a str,
+    cluster_id: &'a str,
+    app: &'a str,
+    labels: &'a BTreeMap<&'a str, &'a str>,
+    locality: &'a str,
+}
+
+impl NodeTemplate<'_> {
+    fn json<'m>(&self, more: impl Iterator<Item = (&'m str, &'m str)>) -> Value {
+        let Self { kind, name, namespace, ip, ips, cluster_id, app, labels, locality } = self;
+        let mut metadata: Map<String, Value> = Map::new();
+        let own =
+            [("NAME", name), ("NAMESPACE", namespace), ("CLUSTER_ID", cluster_id), ("INSTANCE_IPS", ips)];
+        metadata.extend(own.into_iter().map(|(key, value)| (key.to_owned(), json!(value))));
+        metadata.extend(more.map(|(key, value)| (key.to_owned(), json!(value))));
+        metadata.insert("LABELS".into(), json!(labels));
+        let mut node = json!({
+            "id": format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
+            "cluster": format!("{app}.{namespace}"), "metadata": metadata,
+        });
+        // There even when nothing is known: Node's gRPC refuses a bootstrap without it.
+        node["locality"] = json!({});
+        if !locality.is_empty() {
+            let mut parts = locality.split('/');
+            let mut part = || parts.next().unwrap_or_default();
+            node["locality"] = json!({"region": part(), "zone": part(), "sub_zone": part()});
+        }
+        node
+    }
+}
+
+/// Host and port of an address; the host may be a name.
+fn host_port(name: &str, text: &str) -> anyhow::Result<(String, u16)> {
+    let wrong = || anyhow::anyhow!("{name} {text:?}: not HOST:PORT, as in 127.0.0.1:15010");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().map_err(|_| wrong())?;
+    Ok((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port))
+}
+
+impl Envoy {
+    fn json(&self) -> anyhow::Result<Value> {
+        let target = self.identity.control_plane.target()?;
+        let (admin_host, admin_port) = host_port("--envoy-admin-address", &self.envoy_admin_address)?;
+        let kind = match self.kind {
+            EnvoyKind::Sidecar => "sidecar",
+            EnvoyKind::Router => "router",
+        };
+        let interception = match self.interception {
+            Interception::None => "NONE",
+            Interception::Redirect => "REDIRECT",
+            Interception::Tproxy => "TPROXY",
+        };
+        let api_type = match self.protocol {
+            XdsProtocol::Delta => "DELTA_GRPC",
+            XdsProtocol::Sotw => "GRPC",
+        };
+        let node = self.identity.node(kind, &[("INTERCEPTION_MODE", interception)]);
+        Ok(envoy(&node, (&admin_host, admin_port), api_type, (&target, &self.identity.cluster_id)))
+    }
+}
+
+fn envoy(
+    node: &Value,
+    (admin_host, admin_port): (&str, u16),
+    api_type: &str,
+    (target, cluster_id): (&Target, &str),
+) -> Value {
+    let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
+    json!({
+        "node": node,
+        "admin": {"address": address(admin_host, admin_port)},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": api_type, "transport_api_version": "V3", "set_node_on_first_message_only": true,
+                "grpc_services": [target.grpc_service(cluster_id)],
+            },
+            "cds_config": over_ads, "lds_config": over_ads,
+        },
+        "static_resources": {"clusters": [xds_cluster(target)]},
+    })
+}
+
+fn address(host: &str, port: u16) -> Value {
+    json!({"socket_address": {"address": host, "port_value": port}})
+}
+
+/// Where the Envoys of Pods find the token of their service account.
+const POD_TOKEN: &str = "/var/run/secrets/tokens/istio-token";
+
+/// Where Pilotfish is, for the Envoys of Pods.
+#[derive(Clone)]
+pub struct PodTarget {
+    host: String,
+    port: u16,
+    cluster_id: String,
+    authorities: Option<AuthoritiesNow>,
+}
+
+/// The authorities of Pilotfish's certificate in PEM, as they are when a Pod is made.
+pub type AuthoritiesNow = Arc<dyn Fn() -> String + Send + Sync>;
+
+impl PodTarget {
+    /// A Pilotfish at that HOST:PORT, for Pods of that cluster.
+    ///
+    /// # Errors
+    /// When the address is none.
+    pub fn new(xds_address: &str, cluster_id: &str) -> anyhow::Result<Self> {
+        let (host, port) = host_port("--xds-address", xds_address)?;
+        Ok(Self { host, port, cluster_id: cluster_id.to_owned(), authorities: None })
+    }
+
+    /// The same over TLS: Envoys know Pilotfish by these authorities, and show the token of their service account.
+    #[must_use]
+    pub fn over_tls(self, authorities: AuthoritiesNow) -> Self {
+        Self { authorities: Some(authorities), ..self }
+    }
+
+    /// The bootstrap of a Pod's Envoy. What nobody knows before the Pod runs is written `$(NAME)`, as Kubernetes fills in arguments of
+    /// containers; the environment that this needs is in the template of sidecars. Beside Envoy's own admin page, which only the
+    /// Pod reaches, it answers kubelets on port 15021 and Prometheus on port 15090, as Istio's sidecars do.
+    #[must_use]
+    pub fn bootstrap(&self, workload: &Workload<'_>) -> Value {
+        let app = workload.labels.get("app").copied().unwrap_or(workload.name);
+        let node = NodeTemplate {
+            kind: "sidecar",
+            name: "$(POD_NAME)",
+            namespace: "$(POD_NAMESPACE)",
+            ip: "$(POD_IP)",
+            ips: "$(POD_IPS)",
+            cluster_id: &self.cluster_id,
+            app: if app.is_empty() { "$(POD_NAME)" } else { app },
+            labels: workload.labels,
+            locality: "",
+        };
+        let more = [
+            ("INTERCEPTION_MODE", workload.interception),
+            ("SERVICE_ACCOUNT", "$(SERVICE_ACCOUNT)"),
+            ("NODE_NAME", "$(NODE_NAME)"),
+            ("WORKLOAD_NAME", workload.name),
+        ];
+        let node = node.json(more.into_iter().filter(|(_, value)| !value.is_empty()));
+        let target = match &self.authorities {
+            Some(authorities) => Target::by_token(&self.host, self.port, &authorities(), POD_TOKEN),
+            None => Target::plain(&self.host, self.port),
+        };
+        let target = (&target, self.cluster_id.as_str());
+        let mut bootstrap = envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", target);
+        bootstrap["static_resources"]["listeners"] = json!([
+            page("/healthz/ready", 15021, "/ready"),
+            page("/stats/prometheus", 15090, "/stats/prometheus")
+        ]);
+        if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
+            clusters.push(json!({
+                "name": "envoy-admin", "type": "STATIC", "connect_timeout": "1s",
+                "load_assignment": {
+                    "cluster_name": "envoy-admin",
+                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address("127.0.0.1", ADMIN_PORT)}}]}],
+                },
+            }));
+        }
+        bootstrap
+    }
+}
+
+/// Where the Envoys of Pods have their admin page.
+const ADMIN_PORT: u16 = 15000;
+
+/// A listener of a Pod that shows one page of Envoy's admin API.
+fn page(path: &str, port: u16, of_admin: &str) -> Value {
+    let name = format!("page-{port}");
+    json!({
+        // The Pod's own address: nobody knows before it runs whether that is of IPv4 or IPv6.
+        "name": name, "address": address("$(POD_IP)", port),
+        "filter_chains": [{"filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "stat_prefix": name,
+                "route_config": {"virtual_hosts": [{
+                    "name": name, "domains": ["*"],
+                    "routes": [{
+                        "match": {"path": path},
+                        "route": {"cluster": "envoy-admin", "prefix_rewrite": of_admin},
+                    }],
+                }]},
+                "http_filters": [{
+                    "name": "envoy.filters.http.router",
+                    "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+                }],
+            },
+        }]}],
+    })
+}
+
+fn xds_cluster(target: &Target) -> Value {
+    let options = json!({
+        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {
+            "connection_keepalive": {"interval": "30s", "timeout": "5s"},
+        }},
+    });
+    let endpoint = json!({"address": address(&target.host, target.port)});
+    let mut cluster = json!({
+        "name": "xds-grpc", "type": "STRICT_DNS", "connect_timeout": "1s",
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
+        "load_assignment": {
+            "cluster_name": "xds-grpc",
+            "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}],
+        },
+    });
+    if let Some(socket) = target.transport_socket() {
+        cluster["transport_socket"] = socket;
+    }
+    cluster
+}
+
+impl Grpc {
+    fn json(&self) -> anyhow::Result<Value> {
+        let mut json = json!({
+            "xds_servers": [self.identity.control_plane.target()?.xds_server()?],
+            "node": self.identity.node("sidecar", &[("GENERATOR", "grpc")]),
+            "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s",
+        });
+        if let Some(folder) = &self.certificates {
+            let folder = std::path::absolute(folder)
+                .with_context(|| format!("--certificates {}: not the path of a folder", folder.display()))?;
+            let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+            json["certificate_providers"] = json!({PROVIDER: {
+                "plugin_name": "file_watcher",
+                "config": {
+                    "certificate_file": file("cert-chain.pem"),
+                    "private_key_file": file("key.pem"),
+                    "ca_certificate_file": file("root-cert.pem"),
+                    "refresh_interval": REFRESH,
+                },
+            }});
+        }
+        Ok(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use pilotfish_proto::envoy::config::core::v3::Node;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        bootstrap: Bootstrap,
+    }
+
+    fn bootstrap(args: &[&str]) -> Value {
+        Cli::try_parse_from([&["x"], args].concat()).unwrap().bootstrap.json().unwrap()
+    }
+
+    #[test]
+    fn an_envoy_gets_a_node_that_the_translator_reads() {
+        let json = bootstrap(&[
+            "envoy",
+            "--name",
+            "a",
+            "--namespace",
+            "n",
+            "--label",
+            "app=a",
+            "--protocol",
+            "sotw",
+        ]);
+        let node = Node { id: json["node"]["id"].as_str().unwrap().into(), ..Default::default() };
+        let proxy = pilotfish_translate::Proxy::from_node(&node).unwrap();
+        assert_eq!((&*proxy.name, proxy.namespace.as_str()), ("a", "n"));
+        assert_eq!(json["node"]["metadata"]["LABELS"]["app"], "a");
+        assert_eq!(json["dynamic_resources"]["ads_config"]["api_type"], "GRPC");
+    }
+
+    #[test]
+    fn a_grpc_server_gets_a_name_for_its_listeners_and_the_certificates() {
+        let plain = bootstrap(&["grpc"]);
+        assert_eq!(
+            plain["server_listener_resource_name_template"],
+            json!("xds.istio.io/grpc/lds/inbound/%s"),
+            "{plain}"
+        );
+        assert_eq!(plain["node"]["locality"], json!({}));
+        assert!(plain.get("certificate_providers").is_none(), "{plain}");
+        let mutual = bootstrap(&["grpc", "--certificates", "/etc/certificates"]);
+        let provider = &mutual["certificate_providers"]["default"];
+        assert_eq!(provider["plugin_name"], "file_watcher");
+        assert_eq!(provider["config"]["private_key_file"], "/etc/certificates/key.pem");
+    }
+
+    #[test]
+    fn files_that_are_not_there_are_warned_of() {
+        let of = |file: &str| {
+            let args = ["x", "grpc", "--xds-ca-file", file];
+            Cli::try_parse_from(args).unwrap().bootstrap.warnings()
+        };
+        assert_eq!(of("Cargo.toml"), Vec::<String>::new());
+        assert_eq!(of("absent.pem").len(), 1);
+        assert!(of("absent.pem")[0].starts_with("--xds-ca-file absent.pem: no such file"));
+    }
+
+    #[test]
+    fn an_address_must_have_a_port() {
+        let cli = Cli::try_parse_from(["x", "grpc", "--xds-address", "nowhere"]).unwrap();
+        assert!(cli.bootstrap.json().unwrap_err().to_string().contains("not HOST:PORT"));
+    }
+}

@@ -1,0 +1,88 @@
+//! What one proxy gets from the newest world, in the shape of Envoy's own `/config_dump`.
+
+use pilotfish_proto::{Any, ResourceType, to_json};
+use pilotfish_translate::{Client, Encoded, Proxy, Snapshot, Translator};
+use pilotfish_xds::{ConnectionStatus, Names};
+use prost::Message;
+use serde_json::{Value, json};
+
+/// The dump of a connected proxy; `None` when its node cannot be read, which connecting would have refused.
+#[must_use]
+pub(crate) fn config_dump(
+    translator: &Translator,
+    connection: &ConnectionStatus,
+    include_eds: bool,
+) -> Option<Value> {
+    // An equal proxy has equal views, so this one sees what the connected one sees.
+    let client = translator.connect(Proxy::from_node(&connection.node).ok()?);
+    let snapshot = translator.snapshot();
+    let mut configs = vec![
+        section("ClustersConfigDump", "dynamic_active_clusters", |out| {
+            entries(&snapshot, &client, connection, ResourceType::Cluster, "cluster", out);
+        }),
+        section("ListenersConfigDump", "dynamic_listeners", |out| {
+            listeners(&snapshot, &client, connection, out);
+        }),
+        section("RoutesConfigDump", "dynamic_route_configs", |out| {
+            entries(&snapshot, &client, connection, ResourceType::Route, "route_config", out);
+        }),
+    ];
+    if include_eds {
+        configs.push(section("EndpointsConfigDump", "dynamic_endpoint_configs", |out| {
+            entries(&snapshot, &client, connection, ResourceType::Endpoint, "endpoint_config", out);
+        }));
+    }
+    drop(snapshot);
+    Some(json!({ "configs": configs }))
+}
+
+fn section(message: &str, field: &str, fill: impl FnOnce(&mut Vec<Value>)) -> Value {
+    let mut rows = Vec::new();
+    fill(&mut rows);
+    json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), field: rows})
+}
+
+fn entries(
+    snapshot: &Snapshot<'_>,
+    client: &Client,
+    connection: &ConnectionStatus,
+    ty: ResourceType,
+    field: &str,
+    out: &mut Vec<Value>,
+) {
+    for resource in resources(snapshot, client, connection, ty) {
+        out.push(json!({"version_info": version(&resource), field: body(&resource)}));
+    }
+}
+
+fn listeners(snapshot: &Snapshot<'_>, client: &Client, connection: &ConnectionStatus, out: &mut Vec<Value>) {
+    for resource in resources(snapshot, client, connection, ResourceType::Listener) {
+        let state = json!({"version_info": version(&resource), "listener": body(&resource)});
+        out.push(json!({"name": resource.name, "active_state": state}));
+    }
+}
+
+/// The resources of a type that the proxy subscribes to.
+fn resources(
+    snapshot: &Snapshot<'_>,
+    client: &Client,
+    connection: &ConnectionStatus,
+    ty: ResourceType,
+) -> Vec<Encoded> {
+    let Some(view) = snapshot.view(client, ty) else { return Vec::new() };
+    let names = match connection.types.get(&ty).map(|status| &status.names) {
+        Some(Names::Named(names)) => names.as_slice().into(),
+        Some(Names::Wildcard) => snapshot.names(view),
+        None => return Vec::new(),
+    };
+    names.iter().filter_map(|name| snapshot.get(view, name)).collect()
+}
+
+fn version(resource: &Encoded) -> String {
+    format!("{:016x}", resource.version)
+}
+
+fn body(resource: &Encoded) -> Value {
+    let packed = Any::decode(resource.body.clone()).unwrap_or_default();
+    to_json(&packed.type_url, &packed.value).unwrap_or_else(|error| json!({"@error": error.to_string()}))
+}

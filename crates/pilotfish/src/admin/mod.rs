@@ -1,0 +1,188 @@
+//! What the admin API is served from.
+
+mod config_dump;
+
+use crate::admin::config_dump::config_dump;
+use crate::control::shared::{self, Shared};
+use crate::resources::Resources;
+use crate::serve::webhooks::WebhookView;
+use pilotfish_admin::ControlPlane;
+use pilotfish_api as api;
+use pilotfish_config::{ProblemReport, Severity};
+use pilotfish_model::{Object, World};
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::{ResourceType, ValueKind};
+use pilotfish_translate::Translator;
+use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The running control plane, as the admin API sees it.
+pub(crate) struct AdminState {
+    /// The newest state of the control loop.
+    pub(crate) shared: Arc<Shared>,
+    /// Whether proxies are served.
+    pub(crate) resources: Arc<Resources>,
+    /// The connected proxies.
+    pub(crate) fanout: Arc<Fanout<Resources>>,
+    /// What makes resources.
+    pub(crate) translator: Arc<Translator>,
+    /// The webhooks, where there are any.
+    pub(crate) webhooks: Option<WebhookView>,
+}
+
+/// Names that `/debug/adsz` lists for each type; more are counted.
+const MOST_NAMES: usize = 100;
+
+impl ControlPlane for AdminState {
+    fn readiness(&self) -> api::Readiness {
+        let mut waiting_for = self.shared.waiting_for().to_vec();
+        if self.shared.is_draining() {
+            waiting_for.push("the process is stopping".into());
+        }
+        let starting = self.webhooks.as_ref().is_some_and(WebhookView::is_starting);
+        if starting {
+            waiting_for.push("a certificate for webhooks".into());
+        }
+        let problems = self.shared.problems();
+        let errors = problems.iter().filter(|report| report.severity == Severity::Error);
+        api::Readiness {
+            ready: self.resources.is_ready() && !self.shared.is_draining() && !starting,
+            waiting_for,
+            problems: errors.map(ToString::to_string).collect(),
+        }
+    }
+
+    fn registries(&self) -> Vec<api::Registry> {
+        self.shared.registries().to_vec()
+    }
+
+    fn world(&self) -> Arc<World> {
+        self.shared.world()
+    }
+
+    fn spec(&self, object: &Object) -> serde_json::Value {
+        pilotfish_config::spec_json(object)
+    }
+
+    fn problems(&self) -> Vec<api::Problem> {
+        self.shared.problems().iter().map(problem).collect()
+    }
+
+    fn injection_templates(&self) -> Option<BTreeMap<String, String>> {
+        let view = self.webhooks.as_ref()?;
+        Some(BTreeMap::from([("sidecar".to_owned(), view.template().to_owned())]))
+    }
+
+    fn ads(&self) -> api::Ads {
+        let clients: Vec<_> = self.fanout.connections().iter().map(client).collect();
+        api::Ads { total_clients: clients.len(), clients }
+    }
+
+    fn sync_status(&self) -> Vec<api::SyncStatus> {
+        self.fanout.connections().iter().map(sync_status).collect()
+    }
+
+    fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value> {
+        let found =
+            self.fanout.connections().into_iter().find(|connection| connection.id.contains(proxy_id))?;
+        config_dump(&self.translator, &found, include_eds)
+    }
+}
+
+pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
+    api::Problem {
+        severity: match report.severity {
+            Severity::Error => "error".into(),
+            Severity::Warning => "warning".into(),
+        },
+        place: if report.line > 0 {
+            format!("{}:{}", report.file, report.line)
+        } else {
+            report.file.to_string()
+        },
+        object: report.object.as_ref().map(ToString::to_string).unwrap_or_default(),
+        path: report.path.clone(),
+        message: report.message.clone(),
+        hint: report.hint.clone().unwrap_or_default(),
+        in_force: shared::in_force(report.in_force).to_owned(),
+    }
+}
+
+fn client(connection: &ConnectionStatus) -> api::AdsClient {
+    let watch = |(ty, status): (&ResourceType, &TypeStatus)| (ty.type_url().to_owned(), watch(status));
+    api::AdsClient {
+        connection_id: connection.id.clone(),
+        connected_at: shared::time(connection.connected_at),
+        address: connection.peer.address.clone(),
+        protocol: match connection.protocol {
+            Protocol::Delta => "delta".into(),
+            Protocol::Sotw => "sotw".into(),
+        },
+        watches: connection.types.iter().map(watch).collect(),
+    }
+}
+
+fn watch(status: &TypeStatus) -> api::Watch {
+    let names = match &status.names {
+        Names::Wildcard => &[][..],
+        Names::Named(names) => names,
+    };
+    let nonce = |nonce: &Option<String>| nonce.clone().unwrap_or_default();
+    let word = match (&status.rejection, &status.sent_nonce) {
+        (Some(_), _) => "ERROR",
+        (None, None) => "NOT_SENT",
+        (None, sent) if *sent == status.acked_nonce => "SYNCED",
+        _ => "STALE",
+    };
+    api::Watch {
+        wildcard: status.names == Names::Wildcard,
+        subscribed: names.len(),
+        names: names.iter().take(MOST_NAMES).map(ToString::to_string).collect(),
+        nonce_sent: nonce(&status.sent_nonce),
+        nonce_acked: nonce(&status.acked_nonce),
+        status: word.to_owned(),
+        last_sent: status.sent_at.map(shared::time).unwrap_or_default(),
+        last_error: status.rejection.as_ref().map(|rejection| rejection.error.clone()).unwrap_or_default(),
+    }
+}
+
+fn sync_status(connection: &ConnectionStatus) -> api::SyncStatus {
+    let mut parts = connection.node.id.split('~');
+    let proxy_type = parts.next().unwrap_or_default().to_owned();
+    let proxy = parts.nth(1).unwrap_or_default().to_owned();
+    let mut nonces = BTreeMap::new();
+    for (ty, status) in &connection.types {
+        let Some(word) = word(*ty) else { continue };
+        nonces.insert(format!("{word}_sent"), status.sent_nonce.clone().unwrap_or_default());
+        nonces.insert(format!("{word}_acked"), status.acked_nonce.clone().unwrap_or_default());
+    }
+    let meta = |key| text(&connection.node, key);
+    api::SyncStatus {
+        cluster_id: meta("CLUSTER_ID"),
+        proxy,
+        proxy_type,
+        istio_version: meta("ISTIO_VERSION"),
+        nonces,
+    }
+}
+
+/// istiod's word for a type in `/debug/syncz`.
+fn word(ty: ResourceType) -> Option<&'static str> {
+    match ty {
+        ResourceType::Cluster => Some("cluster"),
+        ResourceType::Endpoint => Some("endpoint"),
+        ResourceType::Listener => Some("listener"),
+        ResourceType::Route => Some("route"),
+        ResourceType::ExtensionConfig => Some("extensionconfig"),
+        ResourceType::Secret | ResourceType::NameTable => None,
+    }
+}
+
+fn text(node: &Node, key: &str) -> String {
+    let value = node.metadata.as_ref().and_then(|metadata| metadata.fields.get(key));
+    match value.and_then(|value| value.kind.as_ref()) {
+        Some(ValueKind::StringValue(text)) => text.clone(),
+        _ => String::new(),
+    }
+}

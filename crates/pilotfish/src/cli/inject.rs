@@ -1,0 +1,110 @@
+//! `pilotfish inject`: adds sidecars to what makes Pods, in files.
+
+use crate::settings::AUDIENCE;
+use anyhow::{Context, Result};
+use clap::Args;
+use pilotfish_identity::{Authorities, Pem};
+use pilotfish_node::bootstrap::{AuthoritiesNow, PodTarget, pair};
+use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector, inject_documents};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The largest input, in bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// Adds sidecars to files.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Inject {
+    /// The file with Deployments, Pods and the like in YAML or JSON; - for the standard input
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// The template of the sidecar [default: the one that --print-template prints]
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// A value for the template, as in image=docker.io/envoyproxy/envoy:distroless-v1.40.0; may repeat
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = pair)]
+    values: Vec<(String, String)>,
+    /// Where the sidecars find Pilotfish [default: pilotfish.istio-system.svc:15010, over TLS port 15012]
+    #[arg(long, value_name = "HOST:PORT")]
+    xds_address: Option<String>,
+    /// The authorities of Pilotfish's certificate in PEM: with them, sidecars reach it over TLS and show the token of their service account
+    #[arg(long, value_name = "FILE")]
+    xds_ca_file: Option<PathBuf>,
+    /// The cluster that the Pods run in
+    #[arg(long, value_name = "ID", default_value = "Kubernetes")]
+    cluster_id: String,
+    /// Prints the default template, to be changed and given with --template
+    #[arg(long)]
+    print_template: bool,
+}
+
+impl Inject {
+    /// Writes the file with sidecars to `out`.
+    ///
+    /// # Errors
+    /// When the file or the template is wrong.
+    pub(crate) fn run(&self, out: &mut impl Write) -> Result<()> {
+        if self.print_template {
+            return Ok(out.write_all(DEFAULT_TEMPLATE.as_bytes())?);
+        }
+        let port = if self.xds_ca_file.is_some() { 15012 } else { 15010 };
+        let default = format!("pilotfish.istio-system.svc:{port}");
+        let address = self.xds_address.as_deref().unwrap_or(&default);
+        let mut target = PodTarget::new(address, &self.cluster_id)?;
+        let mut values: BTreeMap<_, _> = self.values.iter().cloned().collect();
+        if let Some(path) = &self.xds_ca_file {
+            target = target.over_tls(authorities_of("--xds-ca-file", path)?);
+            values.entry(TOKEN_AUDIENCE.to_owned()).or_insert_with(|| AUDIENCE.to_owned());
+        }
+        let injector = injector(self.template.as_deref(), values, target)?;
+        let name = self.file.display();
+        let text = self.read().with_context(|| format!("--file {name}"))?;
+        let injected = inject_documents(&injector, &text).with_context(|| format!("--file {name}"))?;
+        Ok(out.write_all(injected.as_bytes())?)
+    }
+
+    fn read(&self) -> Result<String> {
+        let mut text = String::new();
+        let source: Box<dyn Read> = match self.file.as_os_str() == "-" {
+            true => Box::new(std::io::stdin().lock()),
+            false => Box::new(std::fs::File::open(&self.file)?),
+        };
+        let read = source.take(LARGEST + 1).read_to_string(&mut text)?;
+        anyhow::ensure!(read as u64 <= LARGEST, "larger than {LARGEST} bytes");
+        Ok(text)
+    }
+}
+
+/// The value of the template with the audience of sidecars' tokens.
+pub(crate) const TOKEN_AUDIENCE: &str = "tokenAudience";
+
+/// The authorities in a file, which must be some.
+///
+/// # Errors
+/// When the file cannot be read or has none.
+pub(crate) fn authorities_of(name: &str, path: &Path) -> Result<AuthoritiesNow> {
+    let origin = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{name} {origin}"))?;
+    Authorities::from_pem(&[Pem { origin: &origin, text: text.as_bytes() }]).context(name.to_owned())?;
+    Ok(Arc::new(move || text.clone()))
+}
+
+/// An injector of sidecars that find Pilotfish there.
+///
+/// # Errors
+/// When the template cannot be read, or is wrong.
+pub(crate) fn injector(
+    template: Option<&Path>,
+    values: BTreeMap<String, String>,
+    target: PodTarget,
+) -> Result<Injector> {
+    let text = match template {
+        Some(path) => {
+            std::fs::read_to_string(path).with_context(|| format!("--template {}", path.display()))?
+        }
+        None => DEFAULT_TEMPLATE.to_owned(),
+    };
+    Ok(Injector::new(&text, values, Arc::new(move |workload| target.bootstrap(workload)))?)
+}

@@ -1,0 +1,240 @@
+//! The command line.
+
+mod crds;
+pub(crate) mod inject;
+mod logging;
+mod remote_secret;
+mod validate;
+
+use crate::cli::crds::Crds;
+use crate::cli::inject::Inject;
+use crate::cli::logging::Logging;
+use crate::cli::remote_secret::RemoteSecret;
+use crate::cli::validate::Validate;
+use crate::demo::{Demo, Picture};
+use crate::serve::{Addresses, Bound};
+use crate::settings::ServeArgs;
+use anyhow::{Context, Result};
+use crate::registries::table_with;
+use pilotfish_registry::{RegistryTable, RegistryType};
+use clap::{Parser, Subcommand};
+use pilotfish_node::bootstrap::Bootstrap;
+use pilotfish_node::interception::IstioIptables;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Service discovery and registration for Envoy and gRPC.
+#[derive(Parser, Debug)]
+#[command(name = "pilotfish", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    logging: Logging,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  pilotfish demo                                see it work: sample services, an Envoy, live traffic
+  pilotfish serve ./mesh                        serve a folder of Kubernetes and Istio YAML
+  pilotfish validate ./mesh                     check it without serving
+  pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
+  curl localhost:15014/ready                    is it ready, and what is wrong";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Serves files to Envoys and gRPC clients over xDS
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<ServeArgs>),
+    /// Checks files without serving them; exit code 1 when there are errors
+    Validate(Validate),
+    /// Tries Pilotfish with sample services, a real Envoy and live traffic
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(Demo),
+    /// Prints CustomResourceDefinitions of the kinds that are read, for clusters without Istio
+    #[command(after_help = CRDS_EXAMPLES)]
+    Crds(Crds),
+    /// Adds an Envoy to what makes Pods, in files
+    #[command(after_help = INJECT_EXAMPLES)]
+    Inject(Inject),
+    /// Prints the Secret with which Pilotfish reads another cluster
+    #[command(after_help = REMOTE_SECRET_EXAMPLES)]
+    RemoteSecret(RemoteSecret),
+    /// Leads a Pod's connections to its Envoy; the init container of a sidecar runs it
+    IstioIptables(Box<IstioIptables>),
+    /// Prints a bootstrap that connects a client
+    #[command(subcommand)]
+    Bootstrap(Bootstrap),
+}
+
+const SERVE_EXAMPLES: &str = "Examples:
+  pilotfish serve ./mesh
+  pilotfish serve services.yaml routes.yaml --mesh-config mesh.yaml
+  pilotfish serve ./mesh --xds-address 0.0.0.0:15010 --admin-address 127.0.0.1:15014
+  pilotfish serve --settings pilotfish.yaml
+
+Every object of the files counts as soon as it is written; a broken one keeps its last good version.
+Pages: /ready /metrics /debug on the admin address.";
+
+const DEMO_EXAMPLES: &str = "Examples:
+  pilotfish demo                                 then edit examples/shop/routes.yaml and watch
+  pilotfish demo --envoy /usr/local/bin/envoy --rate 100";
+
+const CRDS_EXAMPLES: &str = "Examples:
+  pilotfish crds | kubectl apply --server-side -f -
+  pilotfish crds --group gateway.networking.k8s.io | kubectl diff -f -
+  pilotfish crds -o json | jq '.items[].metadata.name'
+
+Where Istio or the Gateway API is installed already, keep their definitions: Pilotfish reads those as well.";
+
+const REMOTE_SECRET_EXAMPLES: &str = "Examples:
+  pilotfish remote-secret --context west --name west | kubectl apply -f -
+  pilotfish remote-secret --context west --name west --expires 720h --server https://west.example.com:6443
+
+The cluster has to have the service account first: kubectl --context west apply -f deploy/remote-cluster/rbac.yaml";
+
+const INJECT_EXAMPLES: &str = "Examples:
+  pilotfish inject -f shop.yaml | kubectl apply -f -
+  kubectl get deployment -n shop -o yaml | pilotfish inject | kubectl apply -f -
+  pilotfish inject --print-template > sidecar.yaml.j2      # change it, then:
+  pilotfish inject -f shop.yaml --template sidecar.yaml.j2 --set cpu=50m";
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// With what a person needs to know to fix it.
+    pub fn run(self) -> Result<ExitCode> {
+        self.run_with(&[])
+    }
+
+    /// Runs the command; `serve` knows these registries, too.
+    ///
+    /// # Errors
+    /// With what a person needs to know to fix it.
+    pub fn run_with(self, more: &[&'static RegistryType]) -> Result<ExitCode> {
+        match self.execute(table_with(more)) {
+            // As in `pilotfish crds | head -1`: the reader has what it wants.
+            Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
+            done => done,
+        }
+    }
+
+    fn execute(self, table: RegistryTable) -> Result<ExitCode> {
+        let mut out = std::io::stdout().lock();
+        match self.command {
+            Command::Bootstrap(bootstrap) => {
+                for warning in bootstrap.warnings() {
+                    // There is nobody left to warn when stderr is closed.
+                    let _ = writeln!(std::io::stderr(), "warning: {warning}");
+                }
+                writeln!(out, "{:#}", bootstrap.json()?)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Crds(crds) => {
+                crds.run(&mut out)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Inject(inject) => {
+                inject.run(&mut out)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
+            Command::IstioIptables(iptables) => {
+                iptables.run(&mut out)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Validate(validate) => {
+                let ok = validate.run(&mut out)?;
+                Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            Command::Serve(args) => {
+                self.logging.start(std::io::stderr)?;
+                drop(out);
+                run(serve(*args, table))
+            }
+            Command::Demo(demo) => {
+                let picture = Arc::new(Picture::default());
+                self.logging.start(Beside(picture.clone()))?;
+                drop(out);
+                run(async { Box::pin(demo.run(picture, stop_signal()?)).await })
+            }
+        }
+    }
+}
+
+/// Runs to the end on all processors.
+fn run(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // Whatever still runs has had its deadline.
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Writes logs above the demo's picture.
+#[derive(Clone)]
+struct Beside(Arc<Picture>);
+
+impl Write for Beside {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.suspend(|| std::io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Beside {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Whether a command failed because nobody reads its output any longer.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let of_io = |cause: &(dyn std::error::Error + 'static)| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(of_io)
+}
+
+async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
+    let bound = Box::pin(Bound::bind(args.with_file()?.check(table)?)).await?;
+    let Addresses { xds, secure_xds, admin, webhooks } = bound.addresses();
+    let (secure_xds, webhooks) =
+        (secure_xds.map(tracing::field::display), webhooks.map(tracing::field::display));
+    tracing::info!(%xds, secure_xds, %admin, webhooks, "listening");
+    bound.run(stop_signal()?).await
+}
+
+/// Done at the first SIGTERM or SIGINT; the second ends the process at once.
+fn stop_signal() -> Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let (first, done) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut first = Some(first);
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            match first.take() {
+                // Nobody waits any more only when the process ends anyway.
+                Some(first) => drop(first.send(())),
+                None => std::process::exit(130),
+            }
+        }
+    });
+    Ok(async {
+        // An error says that the listening task is gone, which only happens when the runtime ends.
+        let _ = done.await;
+    })
+}

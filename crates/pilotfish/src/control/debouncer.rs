@@ -1,0 +1,235 @@
+//! Debounce: when changes go out. A lone change goes at once, a burst is gathered, and a busy namespace delays no other.
+//!
+//! A bucket is a namespace and a class: endpoints are gathered for milliseconds, configuration for tens of milliseconds, each
+//! with a ceiling. Pure: time comes in.
+
+use pilotfish_model::{Namespace, Update};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What a change is about: endpoints are urgent and cheap, configuration is neither.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Class {
+    /// Endpoints and workloads.
+    Endpoints,
+    /// Services and configuration objects.
+    Config,
+}
+
+/// How long a class is gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// A change within this time of the bucket's last one waits for more to come.
+    pub quiet: Duration,
+    /// No change waits longer than this.
+    pub ceiling: Duration,
+}
+
+/// How long each class is gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// For endpoints.
+    pub endpoints: Window,
+    /// For configuration.
+    pub config: Window,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            endpoints: Window { quiet: ms(3), ceiling: ms(30) },
+            config: Window { quiet: ms(20), ceiling: ms(200) },
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    updates: Vec<Update>,
+    /// When the oldest waiting change came.
+    first: Option<Instant>,
+    /// When the newest change came, waiting or not.
+    last: Option<Instant>,
+    due: Option<Instant>,
+}
+
+/// Changes that wait for their moment.
+#[derive(Debug)]
+pub(crate) struct Debouncer {
+    windows: Windows,
+    buckets: BTreeMap<(Namespace, Class), Bucket>,
+}
+
+impl Debouncer {
+    /// Debouncer with these windows.
+    #[must_use]
+    pub(crate) fn new(windows: Windows) -> Self {
+        Self { windows, buckets: BTreeMap::new() }
+    }
+
+    /// Takes in changes that arrived together.
+    pub(crate) fn push(&mut self, updates: Vec<Update>, now: Instant) {
+        for update in updates {
+            let (namespace, class) = bucket_of(&update);
+            let window = match class {
+                Class::Endpoints => self.windows.endpoints,
+                Class::Config => self.windows.config,
+            };
+            let bucket = self.buckets.entry((namespace, class)).or_default();
+            bucket.arrive(window, now);
+            bucket.updates.push(update);
+        }
+    }
+
+    /// When the next change is due; `None` when nothing waits.
+    #[must_use]
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.buckets.values().filter_map(|bucket| bucket.due).min()
+    }
+
+    /// Takes out everything that is due, and since when the oldest of it waited.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<(Vec<Update>, Instant)> {
+        let mut updates = Vec::new();
+        let mut oldest: Option<Instant> = None;
+        for bucket in self.buckets.values_mut() {
+            if bucket.due.is_some_and(|due| due <= now) {
+                updates.append(&mut bucket.updates);
+                oldest = [oldest, bucket.first.take()].into_iter().flatten().min();
+                bucket.due = None;
+            }
+        }
+        self.forget_quiet(now);
+        oldest.map(|oldest| (updates, oldest))
+    }
+
+    /// Takes out everything, due or not: at the end of the first lists, and at the end.
+    pub(crate) fn take_all(&mut self) -> Vec<Update> {
+        std::mem::take(&mut self.buckets).into_values().flat_map(|bucket| bucket.updates).collect()
+    }
+
+    /// A bucket that has been quiet for a while is as good as new.
+    fn forget_quiet(&mut self, now: Instant) {
+        let windows = self.windows;
+        let long = windows.config.quiet.max(windows.endpoints.quiet);
+        self.buckets.retain(|_, bucket| {
+            bucket.due.is_some()
+                || bucket.last.is_some_and(|last| now.saturating_duration_since(last) <= long)
+        });
+    }
+}
+
+impl Bucket {
+    /// Notes that a change came: due at once in a quiet bucket, else when the burst pauses, at the latest at the ceiling.
+    fn arrive(&mut self, window: Window, now: Instant) {
+        let together = self.last == Some(now) && self.due == Some(now);
+        let busy =
+            !together && self.last.is_some_and(|last| now.saturating_duration_since(last) < window.quiet);
+        let first = *self.first.get_or_insert(now);
+        self.due = Some(if busy { (now + window.quiet).min(first + window.ceiling) } else { now });
+        self.last = Some(now);
+    }
+}
+
+/// The bucket of a change. Workloads and gateways between networks matter to everyone, so they share one bucket.
+fn bucket_of(update: &Update) -> (Namespace, Class) {
+    match update {
+        Update::Endpoints(key, ..) | Update::RemoveShard(key, _) => (key.namespace.clone(), Class::Endpoints),
+        Update::Workload(workload) => (workload.key.namespace.clone(), Class::Endpoints),
+        Update::RemoveWorkload(key) => (key.namespace.clone(), Class::Endpoints),
+        Update::Services(key, _) => (key.namespace.clone(), Class::Config),
+        Update::Object(object) => (object.key().namespace.clone(), Class::Config),
+        Update::RemoveObject(key) => (key.namespace.clone(), Class::Config),
+        Update::NetworkGateways(_) => (Namespace::default(), Class::Config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{Kind, ObjectKey, WorkloadKey, WorkloadKind};
+
+    fn config(namespace: &str) -> Vec<Update> {
+        vec![Update::RemoveObject(ObjectKey::new(Kind::VirtualService, namespace, "a"))]
+    }
+
+    fn endpoint(namespace: &str) -> Vec<Update> {
+        let key = WorkloadKey {
+            kind: WorkloadKind::Pod,
+            namespace: namespace.into(),
+            name: "a".into(),
+            cluster: "c".into(),
+        };
+        vec![Update::RemoveWorkload(key)]
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_lone_change_goes_at_once() {
+        let start = Instant::now();
+        let mut debouncer = Debouncer::new(Windows::default());
+        assert!(debouncer.take_due(start).is_none());
+        debouncer.push(config("a"), start);
+        assert_eq!(debouncer.take_due(start).unwrap().0.len(), 1);
+        assert_eq!(debouncer.next_due(), None);
+        debouncer.push(config("a"), start + ms(500));
+        assert!(debouncer.take_due(start + ms(500)).is_some());
+    }
+
+    #[test]
+    fn a_burst_is_gathered_until_it_pauses() {
+        let start = Instant::now();
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push(config("a"), start);
+        debouncer.take_due(start);
+        for n in 1..=3 {
+            debouncer.push(config("a"), start + ms(n * 5));
+            assert!(debouncer.take_due(start + ms(n * 5)).is_none());
+        }
+        assert_eq!(debouncer.next_due(), Some(start + ms(35)));
+        let (updates, oldest) = debouncer.take_due(start + ms(35)).unwrap();
+        assert_eq!((updates.len(), oldest), (3, start + ms(5)));
+    }
+
+    #[test]
+    fn a_burst_without_end_goes_out_at_the_ceiling() {
+        let start = Instant::now();
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push(config("a"), start);
+        debouncer.take_due(start);
+        let mut sent = None;
+        for n in 1..=60 {
+            let now = start + ms(n * 5);
+            debouncer.push(config("a"), now);
+            if debouncer.take_due(now).is_some() {
+                sent = Some(n * 5);
+                break;
+            }
+        }
+        assert_eq!(sent, Some(205));
+    }
+
+    #[test]
+    fn a_busy_namespace_delays_no_other_and_configuration_no_endpoints() {
+        let start = Instant::now();
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push(config("busy"), start);
+        debouncer.take_due(start);
+        debouncer.push(config("busy"), start + ms(1));
+        debouncer.push(config("calm"), start + ms(1));
+        debouncer.push(endpoint("busy"), start + ms(1));
+        assert_eq!(debouncer.take_due(start + ms(1)).unwrap().0.len(), 2);
+        assert_eq!(debouncer.take_all().len(), 1);
+    }
+
+    #[test]
+    fn what_arrives_together_goes_together() {
+        let start = Instant::now();
+        let mut debouncer = Debouncer::new(Windows::default());
+        debouncer.push([config("a"), config("a"), config("a")].concat(), start);
+        assert_eq!(debouncer.take_due(start).unwrap().0.len(), 3);
+    }
+}

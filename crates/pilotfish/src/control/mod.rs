@@ -1,0 +1,329 @@
+//! The control loop: the one owner of the registries and of the world.
+//!
+//! ```text
+//! sources ─ batches ─▶ AggregateController ─ updates ─▶ Debouncer ─ due ─▶ WorldWriter ─▶ Translator ─▶ Fanout ─▶ streams
+//! ```
+//!
+//! It runs on a thread of its own, so that computing what a new world changes never takes a thread from the streams.
+//!
+//! [`Control::step`] is all of it: it waits for nothing and reads no clock that counts. [`Control::run`] only brings messages and the
+//! time; a simulation can bring both.
+
+pub(crate) mod debouncer;
+mod observer;
+pub(crate) mod remote;
+pub(crate) mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use debouncer::{Window, Windows};
+pub use observer::{ControlObserver, Inbound, Trigger};
+pub use remote::RemoteRegistries;
+pub use shared::{Follower, Shared};
+
+use crate::control::debouncer::Debouncer;
+use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
+use crate::resources::{Resources, publication};
+use pilotfish_config::{self as config, SourceBatch};
+use pilotfish_kube::remote::{Reading, RemoteEvent};
+use pilotfish_model::{Kind, Update, WorldWriter};
+use pilotfish_model::ShardKey;
+use pilotfish_registry::{AggregateController, LiveHealth, LiveInput, NoLiveRegistry, ObjectEvent, SourceEvent};
+use pilotfish_translate::Translator;
+use pilotfish_xds::Fanout;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+use tokio::sync::mpsc;
+
+/// What reaches the loop.
+pub enum ControlMessage {
+    /// What a source read.
+    Batch {
+        /// The feed that the source belongs to.
+        feed: Arc<str>,
+        /// The source, by its name.
+        source: Arc<str>,
+        /// Events in order, and problems.
+        batch: SourceBatch,
+    },
+    /// What happens to remote clusters.
+    Remote(RemoteEvent),
+    /// What the source of a live registry sent.
+    Registry {
+        /// Its shard.
+        shard: ShardKey,
+        /// Content and health.
+        input: LiveInput,
+    },
+    /// Readiness has waited long enough for the first list of a live registry.
+    RegistryTimeout(ShardKey),
+}
+
+/// The time of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// For what is due.
+    pub instant: Instant,
+    /// For what people read.
+    pub time: SystemTime,
+}
+
+impl Now {
+    /// The time of this machine.
+    #[must_use]
+    pub fn read() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+}
+
+/// What a new world is passed on to.
+pub struct Outputs {
+    /// Makes resources of it.
+    pub translator: Arc<Translator>,
+    /// Serves them, from the first complete lists on.
+    pub resources: Arc<Resources>,
+    /// Wakes the streams that they concern.
+    pub fanout: Arc<Fanout<Resources>>,
+    /// What the admin API reads, and followers of worlds.
+    pub shared: Arc<Shared>,
+}
+
+/// The state of the loop.
+pub struct Control {
+    controller: AggregateController,
+    /// How remote clusters become registries.
+    remote: RemoteRegistries,
+    debouncer: Debouncer,
+    writer: WorldWriter,
+    outputs: Outputs,
+    observer: Arc<dyn ControlObserver>,
+    /// Whether sources have had any object but mesh-wide settings.
+    has_objects: bool,
+    /// Whether the state of registries may differ from the published one by more than counts of objects.
+    registries_changed: bool,
+}
+
+impl Control {
+    /// A loop over those registries, with an empty world.
+    #[must_use]
+    pub fn new(
+        controller: AggregateController,
+        remote: RemoteRegistries,
+        windows: Windows,
+        outputs: Outputs,
+        observer: Arc<dyn ControlObserver>,
+    ) -> Self {
+        outputs.shared.set_registries(&controller);
+        let (debouncer, writer) = (Debouncer::new(windows), WorldWriter::new());
+        let (has_objects, registries_changed) = (false, false);
+        Self { controller, remote, debouncer, writer, outputs, observer, has_objects, registries_changed }
+    }
+
+    /// Runs until every source has ended.
+    pub async fn run(mut self, mut messages: mpsc::Receiver<ControlMessage>) {
+        let mut next = None;
+        loop {
+            let due = async {
+                match next {
+                    Some(due) => tokio::time::sleep_until(Instant::into(due)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let message = tokio::select! {
+                biased;
+                message = messages.recv() => match message {
+                    Some(message) => Some(message),
+                    None => return,
+                },
+                () = due => None,
+            };
+            next = self.step(message, Now::read());
+        }
+    }
+
+    /// Handles a message, if there is one, and publishes what is due. Returns when the next step is due even without a message.
+    pub fn step(&mut self, message: Option<ControlMessage>, now: Now) -> Option<Instant> {
+        if let Some(message) = message {
+            self.handle(message, now);
+        }
+        self.publish(now.instant);
+        if std::mem::take(&mut self.registries_changed) {
+            self.outputs.shared.set_registries(&self.controller);
+        }
+        // Before the first complete lists nothing is due.
+        self.debouncer.next_due().filter(|_| self.outputs.resources.is_ready())
+    }
+
+    fn handle(&mut self, message: ControlMessage, now: Now) {
+        match message {
+            ControlMessage::Batch { feed, source, batch } => {
+                self.handle_problems(&source, &batch);
+                self.handle_batch(&feed, &source, batch);
+            }
+            ControlMessage::Remote(event) => self.handle_remote(event, now.time),
+            ControlMessage::Registry { shard, input } => {
+                if let Err(error) = self.handle_live(&shard, input, now.time) {
+                    tracing::error!(%error, "a source without a registry");
+                }
+            }
+            ControlMessage::RegistryTimeout(shard) => {
+                if self.controller.give_up(&shard) {
+                    tracing::warn!(registry = %shard, "readiness no longer waits for this registry; what it sends later counts");
+                }
+                self.registries_changed = true;
+            }
+        }
+        let updates = self.controller.settle();
+        self.debouncer.push(updates, now.instant);
+    }
+
+    /// Applies content first, then health: a registry that is in sync has settled all that it sent.
+    fn handle_live(&mut self, shard: &ShardKey, input: LiveInput, at: SystemTime) -> Result<(), NoLiveRegistry> {
+        self.registries_changed = true;
+        if let Some(batch) = input.batch {
+            self.observer.received(Inbound::Registry);
+            self.has_objects = true;
+            self.controller.registry_batch(shard, batch)?;
+        }
+        match input.health {
+            None => {}
+            Some(LiveHealth::Synced) => self.controller.registry_synced(shard)?,
+            Some(LiveHealth::Failed(reason)) => {
+                tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
+                self.controller.registry_failed(shard, at, reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what is wrong with objects, under the name of the source that read them.
+    fn handle_problems(&self, reader: &str, batch: &SourceBatch) {
+        if let Some(problems) = &batch.problems {
+            self.outputs.shared.set_problems(reader, problems);
+            self.observer.rejected_objects(self.outputs.shared.rejected());
+        }
+    }
+
+    fn forget_problems(&self, reading: &Reading) {
+        self.outputs.shared.remove_problems(&feed_of(reading));
+        self.observer.rejected_objects(self.outputs.shared.rejected());
+    }
+
+    fn handle_batch(&mut self, feed: &str, source: &str, batch: SourceBatch) {
+        for event in batch.events {
+            let inbound = Inbound::of(&event);
+            self.observer.received(inbound);
+            self.registries_changed |= inbound == Inbound::Source;
+            self.has_objects |= is_object_of_users(&event);
+            if let config::SourceEvent::Failed { reason, .. } = &event {
+                tracing::warn!(source, %reason, "the source cannot be read; what was read before stays in force");
+            }
+            if let Err(error) = self.controller.source_event(feed, source, convert(event)) {
+                tracing::error!(%error, "a source without a feed");
+            }
+        }
+    }
+
+    fn handle_remote(&mut self, event: RemoteEvent, time: SystemTime) {
+        self.registries_changed = true;
+        match event {
+            RemoteEvent::Secrets(batch) => {
+                let feed = self.remote.config_feed.clone();
+                self.handle_problems(REMOTE_SECRETS, &batch);
+                self.handle_batch(&feed, REMOTE_SECRETS, batch);
+            }
+            RemoteEvent::Said(reading, batch) => {
+                // Two readings of a cluster know of different problems, and those of one go with it.
+                self.handle_problems(&feed_of(&reading), &batch);
+                self.handle_batch(&feed_of(&reading), &cluster_source(&reading.cluster), batch);
+            }
+            RemoteEvent::Opened(reading) => self.remote.open(&mut self.controller, &reading),
+            RemoteEvent::GivenUp(reading, reason) => {
+                self.observer.remote_cluster_timed_out();
+                self.remote.give_up(&mut self.controller, &reading, &reason, time);
+            }
+            RemoteEvent::Closed(reading) => {
+                self.controller.remove_feed(&feed_of(&reading));
+                self.forget_problems(&reading);
+            }
+            RemoteEvent::Removed(cluster, readings) => {
+                self.remote.remove(&mut self.controller, &cluster, &readings);
+                readings.iter().for_each(|reading| self.forget_problems(reading));
+                self.observer.remote_cluster_removed(&cluster);
+            }
+        }
+        self.observer.remote_clusters(self.remote.count());
+    }
+
+    /// Publishes what is due; before the first lists are complete, nothing is.
+    fn publish(&mut self, now: Instant) {
+        if !self.outputs.resources.is_ready() {
+            if self.controller.synced().is_err() {
+                return;
+            }
+            let updates = self.debouncer.take_all();
+            self.apply(updates);
+            self.outputs.resources.set_ready();
+            self.registries_changed = true;
+            let services = self.writer.world().service_count();
+            tracing::info!(services, "all registries are in sync, proxies are served");
+            if !self.has_objects {
+                tracing::warn!("there is not one object in the sources; proxies get nothing to route to");
+            }
+        } else if let Some((updates, oldest)) = self.debouncer.take_due(now) {
+            self.observer.debounced(oldest);
+            self.apply(updates);
+        }
+    }
+
+    /// Publishes the world with these changes.
+    fn apply(&mut self, updates: Vec<Update>) {
+        // Only measured: nothing depends on it.
+        let started = Instant::now();
+        for update in updates {
+            self.writer.apply(update);
+        }
+        let Some((world, changes)) = self.writer.publish() else { return };
+        self.observer.published(Trigger::of(&changes));
+        let revision = world.revision();
+        self.registries_changed = true;
+        self.outputs.shared.set_world(world.clone(), &changes);
+        let changes = publication(self.outputs.translator.publish(world, &changes));
+        let (resources, moved) = (changes.changes.len(), changes.moved.len());
+        self.outputs.fanout.publish(&changes);
+        self.observer.computed(started);
+        self.drop_unwanted(revision);
+        tracing::debug!(revision, resources, moved, took = ?started.elapsed(), "published");
+    }
+
+    /// Now and then, drops resources without a subscription.
+    fn drop_unwanted(&self, revision: u64) {
+        const EVERY: u64 = 256;
+        if revision.is_multiple_of(EVERY) {
+            let wanted = |view: pilotfish_translate::ViewId, ty, name: &str| {
+                self.outputs.fanout.is_subscribed(pilotfish_xds::ViewId(view.0), ty, name)
+            };
+            self.outputs.translator.retain_named(wanted);
+        }
+    }
+}
+
+/// A source's event as the controller takes it.
+fn convert(event: config::SourceEvent) -> SourceEvent {
+    match event {
+        config::SourceEvent::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
+        config::SourceEvent::Delete(key) => SourceEvent::Object(ObjectEvent::Deleted(key)),
+        config::SourceEvent::Listed | config::SourceEvent::Recovered => SourceEvent::Synced,
+        config::SourceEvent::Failed { at, reason } => SourceEvent::Failed { at, reason },
+    }
+}
+
+/// Whether an event is an object of those that users write, not one of mesh-wide settings.
+fn is_object_of_users(event: &config::SourceEvent) -> bool {
+    match event {
+        config::SourceEvent::Apply(object) => {
+            !matches!(object.key().kind, Kind::MeshConfig | Kind::MeshNetworks)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,139 @@
+//! What can be observed of the control loop. The binary measures it; a simulation may note it.
+
+use pilotfish_config::SourceEvent;
+use pilotfish_model::{ChangeSet, Fact, Kind};
+use std::time::Instant;
+
+/// Hears of the control loop's work.
+pub trait ControlObserver: Send + Sync {
+    /// A source sent an event.
+    fn received(&self, what: Inbound);
+    /// So many objects are refused now.
+    fn rejected_objects(&self, count: i64);
+    /// Changes leave the debouncer, the oldest of which arrived then.
+    fn debounced(&self, since: Instant);
+    /// A world was published because of this.
+    fn published(&self, why: Trigger);
+    /// Everything that a world changes was computed; that began then, by the machine's clock.
+    fn computed(&self, since: Instant);
+    /// So many remote clusters are read now.
+    fn remote_clusters(&self, count: usize);
+    /// Readiness goes on without a remote cluster.
+    fn remote_cluster_timed_out(&self);
+    /// A remote cluster left.
+    fn remote_cluster_removed(&self, cluster: &str);
+}
+
+/// What an event of a source is about: istiod's label `type` of `pilot_inbound_updates`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Inbound {
+    /// An endpoint or a workload.
+    Endpoint,
+    /// A service.
+    Service,
+    /// A service that is deleted.
+    ServiceDeleted,
+    /// Any other object.
+    Config,
+    /// A batch of a live registry.
+    Registry,
+    /// The source itself: it listed everything, failed or recovered.
+    Source,
+}
+
+impl Inbound {
+    pub(super) fn of(event: &SourceEvent) -> Self {
+        let (kind, deleted) = match event {
+            SourceEvent::Apply(object) => (object.key().kind, false),
+            SourceEvent::Delete(key) => (key.kind, true),
+            SourceEvent::Listed | SourceEvent::Recovered | SourceEvent::Failed { .. } => return Self::Source,
+        };
+        match kind {
+            Kind::EndpointSlice | Kind::WorkloadEntry | Kind::Pod => Self::Endpoint,
+            Kind::Service | Kind::ServiceEntry if deleted => Self::ServiceDeleted,
+            Kind::Service | Kind::ServiceEntry => Self::Service,
+            _ => Self::Config,
+        }
+    }
+
+    /// The label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Endpoint => "eds",
+            Self::Service => "svc",
+            Self::ServiceDeleted => "svcdelete",
+            Self::Config => "config",
+            Self::Source => "source",
+        }
+    }
+}
+
+/// Why a world is published, by the weightiest of what changed: istiod's label `type` of `pilot_push_triggers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trigger {
+    /// Gateways between networks.
+    Networks,
+    /// Configuration.
+    Config,
+    /// Services.
+    Service,
+    /// Endpoints.
+    Endpoint,
+    /// Only workloads, which proxies are.
+    Proxy,
+}
+
+impl Trigger {
+    pub(super) fn of(changes: &ChangeSet) -> Self {
+        let of_fact = |fact: &Fact| match fact {
+            Fact::NetworkGateways => Self::Networks,
+            Fact::Object(_) => Self::Config,
+            Fact::Service(_) => Self::Service,
+            Fact::Endpoints(_) => Self::Endpoint,
+            _ => Self::Proxy,
+        };
+        changes.facts.iter().map(of_fact).min().unwrap_or(Self::Proxy)
+    }
+
+    /// The label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Networks => "networks",
+            Self::Config => "config",
+            Self::Service => "service",
+            Self::Endpoint => "endpoint",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::ObjectKey;
+
+    #[test]
+    fn events_have_the_labels_of_istiod() {
+        let delete = |kind| Inbound::of(&SourceEvent::Delete(ObjectKey::new(kind, "n", "a"))).as_str();
+        assert_eq!(delete(Kind::Pod), "eds");
+        assert_eq!(delete(Kind::EndpointSlice), "eds");
+        assert_eq!(delete(Kind::ServiceEntry), "svcdelete");
+        assert_eq!(delete(Kind::VirtualService), "config");
+        assert_eq!(Inbound::of(&SourceEvent::Listed).as_str(), "source");
+    }
+
+    #[test]
+    fn the_weightiest_change_triggers() {
+        let object = Fact::Object(ObjectKey::new(Kind::VirtualService, "n", "a"));
+        let of = |facts: Vec<Fact>| {
+            let mut changes = ChangeSet::default();
+            changes.facts.extend(facts);
+            Trigger::of(&changes).as_str()
+        };
+        assert_eq!(of(vec![object.clone()]), "config");
+        assert_eq!(of(vec![object, Fact::NetworkGateways]), "networks");
+        assert_eq!(of(Vec::new()), "proxy");
+    }
+}

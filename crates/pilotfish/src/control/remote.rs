@@ -1,0 +1,126 @@
+//! How remote clusters become registries: each reading of a cluster is a feed of its own, with the registries that read it.
+
+use crate::settings::RegistriesSettings;
+use pilotfish_kube::remote::Reading;
+use pilotfish_model::{Provider, ShardKey};
+use pilotfish_registry::{
+    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, RegistryTable,
+    SERVICE_ENTRY, ServiceEntryRegistry, SourceEvent, UnknownRegistry,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The name of the source of Secrets with kubeconfigs. It has no objects: it is in sync when the clusters that were there at the
+/// start have been opened.
+pub(crate) const REMOTE_SECRETS: &str = "remote secrets";
+
+/// The name of the source of a cluster's objects.
+pub(crate) fn cluster_source(cluster: &str) -> String {
+    format!("cluster {cluster}")
+}
+
+/// The feed of one reading of a remote cluster.
+pub(crate) fn feed_of(reading: &Reading) -> String {
+    reading.to_string()
+}
+
+/// Makes registries for remote clusters.
+pub struct RemoteRegistries {
+    /// The feed of the cluster that holds the configuration.
+    pub(crate) config_feed: Arc<str>,
+    /// As for the registries of that cluster.
+    settings: RegistrySettings,
+    /// Of Kubernetes and of WorkloadEntries.
+    providers: [Provider; 2],
+    services: bool,
+    workload_entries: bool,
+    clusters: BTreeSet<Arc<str>>,
+}
+
+impl RemoteRegistries {
+    /// For the registries that run for the cluster with the configuration, whose id is the name of the feed.
+    ///
+    /// # Errors
+    /// When the table lacks Kubernetes or ServiceEntry.
+    pub(crate) fn new(
+        config_feed: Arc<str>,
+        registries: &RegistriesSettings,
+    ) -> Result<Self, UnknownRegistry> {
+        let RegistriesSettings { table, names, settings, .. } = registries;
+        let has = |name: &str| names.iter().any(|known| known.trim().eq_ignore_ascii_case(name));
+        let services = has(KUBERNETES.name);
+        let selected = settings.select_workload_entries || settings.select_remote_workload_entries;
+        Ok(Self {
+            config_feed,
+            providers: [table.find(KUBERNETES.name)?.0, table.find(SERVICE_ENTRY.name)?.0],
+            services,
+            workload_entries: selected && (services || has(SERVICE_ENTRY.name)),
+            settings: settings.clone(),
+            clusters: BTreeSet::new(),
+        })
+    }
+
+    /// How many remote clusters there are.
+    pub(crate) fn count(&self) -> usize {
+        self.clusters.len()
+    }
+
+    /// Makes the feed and the registries of a reading. Where the cluster is read already, they take over when they are in sync.
+    pub(crate) fn open(&mut self, controller: &mut AggregateController, reading: &Reading) {
+        let feed = feed_of(reading);
+        controller.add_source(&feed, &cluster_source(&reading.cluster));
+        for registry in self.registries(&reading.cluster) {
+            controller.replace_registry(registry, &feed);
+        }
+        self.clusters.insert(reading.cluster.clone());
+    }
+
+    fn registries(&self, cluster: &str) -> Vec<Box<dyn Registry>> {
+        let settings = RegistrySettings {
+            cluster: cluster.into(),
+            // Only the cluster with the configuration decides what stands for remote gateways.
+            remote_gateways: false,
+            ..self.settings.clone()
+        };
+        let [kubernetes, entries] = self.providers;
+        let mut registries: Vec<Box<dyn Registry>> = Vec::new();
+        if self.services {
+            registries.push(Box::new(KubernetesRegistry::new(kubernetes, settings.clone())));
+        }
+        if self.workload_entries {
+            registries.push(Box::new(ServiceEntryRegistry::workload_entries_only(entries, settings)));
+        }
+        registries
+    }
+
+    /// Readiness goes on without a reading.
+    pub(crate) fn give_up(
+        &self,
+        controller: &mut AggregateController,
+        reading: &Reading,
+        reason: &Arc<str>,
+        at: SystemTime,
+    ) {
+        tracing::warn!(cluster = %reading.cluster, %reason, "readiness no longer waits for this cluster");
+        let feed = feed_of(reading);
+        let event = SourceEvent::Failed { at, reason: reason.clone() };
+        if let Err(error) = controller.source_event(&feed, &cluster_source(&reading.cluster), event) {
+            tracing::error!(%error, "a reading without a feed");
+        }
+        for provider in self.providers {
+            controller.give_up(&ShardKey::new(provider, &*reading.cluster));
+        }
+    }
+
+    /// A cluster leaves with all that it had.
+    pub(crate) fn remove(&mut self, controller: &mut AggregateController, cluster: &Arc<str>, readings: &[Reading]) {
+        for provider in self.providers {
+            controller.remove_registry(&ShardKey::new(provider, &**cluster));
+        }
+        for reading in readings {
+            controller.remove_feed(&feed_of(reading));
+        }
+        self.clusters.remove(cluster);
+    }
+}

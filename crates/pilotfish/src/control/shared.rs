@@ -1,0 +1,288 @@
+//! What the control loop publishes for others to read: always the newest, never blocking it.
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use pilotfish_api as api;
+use pilotfish_config::{InForce, ProblemReport, Severity, SourceProblems};
+use pilotfish_model::{ChangeSet, World};
+use pilotfish_registry::AggregateController;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
+use tokio::sync::Notify;
+
+/// The newest state of the control loop.
+#[derive(Default)]
+pub struct Shared {
+    world: ArcSwap<World>,
+    registries: ArcSwap<Vec<api::Registry>>,
+    waiting_for: ArcSwap<Vec<String>>,
+    problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
+    draining: AtomicBool,
+    followers: Mutex<Vec<Weak<Pending>>>,
+}
+
+/// What a follower has not taken yet.
+#[derive(Default)]
+struct Pending {
+    news: Mutex<Option<(Arc<World>, ChangeSet)>>,
+    wake: Notify,
+}
+
+/// Follows the worlds that are published: one that is slow gets the newest, with everything that changed since the one that it
+/// took last.
+pub struct Follower(Arc<Pending>);
+
+impl Follower {
+    /// The next world, and how it differs from the one before. The first differs from nothing.
+    pub async fn next(&mut self) -> (Arc<World>, ChangeSet) {
+        loop {
+            if let Some(news) = self.0.news.lock().take() {
+                return news;
+            }
+            self.0.wake.notified().await;
+        }
+    }
+}
+
+impl Pending {
+    fn add(&self, world: &Arc<World>, changes: &ChangeSet) {
+        let mut news = self.news.lock();
+        let mut all = news.take().map(|(_, before)| before).unwrap_or_default();
+        all.facts.extend(changes.facts.iter().cloned());
+        *news = Some((world.clone(), all));
+        drop(news);
+        self.wake.notify_one();
+    }
+}
+
+impl Shared {
+    /// The newest world.
+    #[must_use]
+    pub fn world(&self) -> Arc<World> {
+        self.world.load_full()
+    }
+
+    pub(crate) fn set_world(&self, world: Arc<World>, changes: &ChangeSet) {
+        let mut followers = self.followers.lock();
+        followers.retain(|follower| match follower.upgrade() {
+            Some(follower) => {
+                follower.add(&world, changes);
+                true
+            }
+            None => false,
+        });
+        self.world.store(world);
+    }
+
+    /// Follows the worlds from the newest one on; where none is published yet, from the first one.
+    #[must_use]
+    pub fn follow(&self) -> Follower {
+        let pending = Arc::new(Pending::default());
+        // Under the lock, so that no world comes between.
+        let mut followers = self.followers.lock();
+        let world = self.world();
+        if world.revision() > 0 {
+            pending.add(&world, &ChangeSet::default());
+        }
+        followers.push(Arc::downgrade(&pending));
+        Follower(pending)
+    }
+
+    /// The registries.
+    #[must_use]
+    pub fn registries(&self) -> Arc<Vec<api::Registry>> {
+        self.registries.load_full()
+    }
+
+    /// The registries that are not in sync, by name.
+    #[must_use]
+    pub fn waiting_for(&self) -> Arc<Vec<String>> {
+        self.waiting_for.load_full()
+    }
+
+    pub(crate) fn set_registries(&self, hub: &AggregateController) {
+        let registries = hub.status().into_iter().map(|status| api::Registry {
+            name: status.shard.to_string(),
+            synced: status.sync.synced,
+            failure: status.sync.failure.as_ref().map(|failure| failure.reason.to_string()),
+            failing_since: status.sync.failure.as_ref().map(|failure| time(failure.since)),
+            given_up: status.given_up,
+            replacing: status.replacing,
+            services: status.services,
+            endpoints: status.endpoints,
+            workloads: status.workloads,
+        });
+        self.registries.store(Arc::new(registries.collect()));
+        let missing = hub.synced().err().map(|error| error.missing).unwrap_or_default();
+        self.waiting_for.store(Arc::new(missing));
+    }
+
+    /// Everything that is wrong with the content of sources, by source.
+    #[must_use]
+    pub fn problems(&self) -> Vec<ProblemReport> {
+        self.problems.lock().values().flat_map(|problems| problems.reports.iter().cloned()).collect()
+    }
+
+    /// How many objects' newest versions are refused.
+    #[must_use]
+    pub fn rejected(&self) -> i64 {
+        let count: usize = self.problems.lock().values().map(|problems| problems.errors()).sum();
+        i64::try_from(count).unwrap_or(i64::MAX)
+    }
+
+    /// Forgets what was wrong with a source that is gone.
+    pub(crate) fn remove_problems(&self, source: &str) {
+        self.problems.lock().remove(source);
+    }
+
+    /// Takes over what is wrong now, and logs what is new and what is mended.
+    pub(crate) fn set_problems(&self, source: &str, problems: &Arc<SourceProblems>) {
+        let before = self.problems.lock().insert(source.to_owned(), problems.clone()).unwrap_or_default();
+        for report in new_reports(&before, problems) {
+            match report.severity {
+                Severity::Error => tracing::error!("{report}"),
+                Severity::Warning => tracing::warn!("{report}"),
+            }
+        }
+        if before.errors() > 0 && problems.errors() == 0 {
+            tracing::info!(source, "all objects are in force as written");
+        }
+        for (kind, count) in &problems.ignored {
+            if !before.ignored.contains_key(kind) {
+                tracing::info!(kind, count, "objects of a kind that is not read are ignored");
+            }
+        }
+    }
+
+    /// From now on the process is not ready: it drains.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether the process drains.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// The reports that were not there before. A source sends all of its problems when one changes: it must not cost their square.
+fn new_reports<'a>(
+    before: &'a SourceProblems,
+    now: &'a SourceProblems,
+) -> impl Iterator<Item = &'a ProblemReport> {
+    let known: HashSet<_> = before.reports.iter().map(fields).collect();
+    now.reports.iter().filter(move |report| !known.contains(&fields(report)))
+}
+
+/// Everything that makes a report another one.
+fn fields(report: &ProblemReport) -> impl Hash + Eq {
+    let ProblemReport { severity, file, document, line, object, path, message, hint, in_force } = report;
+    ((severity, file, document, line), (object, path, message, hint, in_force))
+}
+
+/// A time as RFC 3339.
+#[must_use]
+pub(crate) fn time(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    pilotfish_admin::time(i64::try_from(since.as_secs()).unwrap_or(0))
+}
+
+/// What is in force, as the admin API names it.
+#[must_use]
+pub(crate) fn in_force(what: InForce) -> &'static str {
+    match what {
+        InForce::Written => "newest",
+        InForce::LastGood => "last-good",
+        InForce::Dropped => "dropped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_config::gateway_api::GatewayClass;
+    use pilotfish_model::{Fact, Kind, Update, WorldWriter};
+    use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta};
+
+    fn publish(shared: &Shared, writer: &mut WorldWriter, name: &str) {
+        let key = ObjectKey::new(GatewayClass::KIND, "", name);
+        writer.apply(Update::Object(Object::new(ObjectMeta::of(key), GatewayClass::default())));
+        let (world, changes) = writer.publish().expect("it differs");
+        shared.set_world(world, &changes);
+    }
+
+    fn report(message: &str, line: u32) -> ProblemReport {
+        ProblemReport {
+            severity: Severity::Error,
+            file: "a.yaml".into(),
+            document: 1,
+            line,
+            object: None,
+            path: "spec".into(),
+            message: message.into(),
+            hint: None,
+            in_force: InForce::Dropped,
+        }
+    }
+
+    fn problems(reports: Vec<ProblemReport>) -> SourceProblems {
+        SourceProblems { reports, ..SourceProblems::default() }
+    }
+
+    #[test]
+    fn a_report_is_new_when_any_part_of_it_is() {
+        let before = problems(vec![report("a", 1), report("b", 2)]);
+        let moved = report("b", 3);
+        let warning = ProblemReport { severity: Severity::Warning, ..report("a", 1) };
+        let now = problems(vec![report("a", 1), moved.clone(), warning.clone(), report("b", 2)]);
+        assert_eq!(new_reports(&before, &now).collect::<Vec<_>>(), [&moved, &warning]);
+        assert_eq!(new_reports(&now, &before).count(), 0);
+    }
+
+    #[test]
+    fn problems_of_a_source_replace_those_before() {
+        let shared = Shared::default();
+        shared.set_problems("files", &Arc::new(problems(vec![report("a", 1), report("b", 2)])));
+        shared.set_problems("cluster", &Arc::new(problems(vec![report("c", 1)])));
+        assert_eq!((shared.problems().len(), shared.rejected()), (3, 3));
+        shared.set_problems("files", &Arc::new(problems(vec![report("b", 2)])));
+        assert_eq!(shared.rejected(), 2);
+        shared.remove_problems("cluster");
+        assert_eq!(shared.problems(), [report("b", 2)]);
+    }
+
+    #[tokio::test]
+    async fn a_slow_follower_gets_the_newest_world_with_all_changes() {
+        let (shared, mut writer) = (Shared::default(), WorldWriter::new());
+        let mut early = shared.follow();
+        publish(&shared, &mut writer, "a");
+        publish(&shared, &mut writer, "b");
+        let mut late = shared.follow();
+        let names = |changes: &ChangeSet| {
+            let of = |fact: &Fact| match fact {
+                Fact::Object(key) => Some(key.name.to_string()),
+                _ => None,
+            };
+            changes.facts.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        let (world, changes) = early.next().await;
+        assert_eq!((world.revision(), names(&changes)), (2, vec!["a".to_owned(), "b".to_owned()]));
+        let (world, changes) = late.next().await;
+        assert_eq!((world.revision(), names(&changes)), (2, Vec::new()));
+        publish(&shared, &mut writer, "c");
+        for follower in [&mut early, &mut late] {
+            let (world, changes) = follower.next().await;
+            assert_eq!(
+                (world.objects(Kind::GatewayClass).count(), names(&changes)),
+                (3, vec!["c".to_owned()])
+            );
+        }
+        drop(early);
+        publish(&shared, &mut writer, "d");
+        assert_eq!(shared.followers.lock().len(), 1, "a dropped follower is forgotten");
+    }
+}

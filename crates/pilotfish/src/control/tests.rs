@@ -1,0 +1,189 @@
+use super::*;
+use parking_lot::Mutex;
+use pilotfish_config::networking::ServiceEntry;
+use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta};
+use pilotfish_registry::{AggregateSettings, RegistrySettings};
+use pilotfish_xds::{NoRecorder, StreamLimits};
+use std::time::Duration;
+
+const FEED: &str = "feed";
+const FILES: &str = "files";
+
+/// Notes what it observes.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    fn note(&self, what: impl Into<String>) {
+        self.0.lock().push(what.into());
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+impl ControlObserver for Notes {
+    fn received(&self, what: Inbound) {
+        self.note(format!("received {}", what.as_str()));
+    }
+
+    fn rejected_objects(&self, count: i64) {
+        self.note(format!("rejected {count}"));
+    }
+
+    fn debounced(&self, _since: Instant) {
+        self.note("debounced");
+    }
+
+    fn published(&self, why: Trigger) {
+        self.note(format!("published {}", why.as_str()));
+    }
+
+    fn computed(&self, _since: Instant) {}
+
+    fn remote_clusters(&self, count: usize) {
+        self.note(format!("{count} remote clusters"));
+    }
+
+    fn remote_cluster_timed_out(&self) {
+        self.note("timed out");
+    }
+
+    fn remote_cluster_removed(&self, cluster: &str) {
+        self.note(format!("removed {cluster}"));
+    }
+}
+
+/// A control loop on a clock of its own.
+struct Case {
+    control: Control,
+    shared: Arc<Shared>,
+    resources: Arc<Resources>,
+    notes: Arc<Notes>,
+    now: Now,
+}
+
+impl Case {
+    fn new() -> Self {
+        let settings = RegistrySettings::default();
+        let mut controller = AggregateController::new(AggregateSettings {
+            config_feed: FEED.into(),
+            ..AggregateSettings::default()
+        });
+        controller.add_source(FEED, FILES);
+        for (provider, registry) in RegistryTable::default().iter() {
+            if let Input::Objects(new) = registry.input {
+                controller.add_registry(new(provider, settings.clone()), FEED);
+            }
+        }
+        let translator = Arc::new(Translator::new());
+        let resources = Arc::new(Resources::new(translator.clone(), false));
+        let fanout = Fanout::new(resources.clone(), Arc::new(NoRecorder), StreamLimits::default());
+        let (shared, notes) = (Arc::new(Shared::default()), Arc::new(Notes::default()));
+        let args = RegistriesArgs::default().check(RegistryTable::default(), &mut Check::default());
+        let remote = RemoteRegistries::new(FEED.into(), &args).unwrap();
+        let outputs = Outputs { translator, resources: resources.clone(), fanout, shared: shared.clone() };
+        let control = Control::new(controller, remote, Windows::default(), outputs, notes.clone());
+        Self { control, shared, resources, notes, now: Now::read() }
+    }
+
+    fn after(&mut self, ms: u64) -> &mut Self {
+        self.now.instant += Duration::from_millis(ms);
+        self
+    }
+
+    fn send(&mut self, events: Vec<config::SourceEvent>) -> Option<Duration> {
+        let batch = SourceBatch { events, problems: None };
+        let message = ControlMessage::Batch { feed: FEED.into(), source: FILES.into(), batch };
+        let next = self.control.step(Some(message), self.now);
+        next.map(|next| next.saturating_duration_since(self.now.instant))
+    }
+
+    fn wait(&mut self) -> Option<Duration> {
+        let next = self.control.step(None, self.now);
+        next.map(|next| next.saturating_duration_since(self.now.instant))
+    }
+}
+
+fn entry(name: &str) -> config::SourceEvent {
+    let key = ObjectKey::new(ServiceEntry::KIND, "shop", name);
+    let spec: ServiceEntry = serde_json::from_value(serde_json::json!({
+        "hosts": [format!("{name}.example.com")], "addresses": ["10.1.1.1"], "resolution": "STATIC",
+        "ports": [{"name": "http", "number": 80, "protocol": "HTTP"}], "endpoints": [{"address": "10.2.1.1"}],
+    }))
+    .unwrap();
+    config::SourceEvent::Apply(Object::new(ObjectMeta::of(key), spec))
+}
+
+#[test]
+fn nothing_is_published_before_the_first_complete_list() {
+    let mut case = Case::new();
+    assert_eq!(case.send(vec![entry("a")]), None);
+    assert_eq!(case.after(1000).wait(), None);
+    assert!(!case.resources.is_ready());
+    assert_eq!(case.shared.world().revision(), 0);
+    assert!(!case.shared.waiting_for().is_empty());
+    case.send(vec![config::SourceEvent::Listed]);
+    assert!(case.resources.is_ready());
+    assert_eq!(case.shared.world().service_count(), 1);
+    assert!(case.shared.waiting_for().is_empty());
+    assert!(case.shared.registries().iter().all(|registry| registry.synced));
+    assert_eq!(case.notes.take(), ["received svc", "received source", "published config"]);
+}
+
+#[test]
+fn a_step_returns_when_the_next_one_is_due() {
+    let mut case = Case::new();
+    assert_eq!(case.send(vec![entry("a"), config::SourceEvent::Listed]), None);
+    assert_eq!(case.after(1000).send(vec![entry("b")]), None, "a lone change goes at once");
+    assert_eq!(case.shared.world().service_count(), 2);
+    // The rest of a burst waits for its pause: first the endpoints, then the service.
+    assert_eq!(case.after(1).send(vec![entry("c")]), Some(Duration::from_millis(3)));
+    assert_eq!(case.after(5).wait(), Some(Duration::from_millis(15)));
+    assert_eq!(case.shared.world().service_count(), 2);
+    assert_eq!(case.after(15).wait(), None);
+    assert_eq!(case.shared.world().service_count(), 3);
+}
+
+#[test]
+fn counts_of_registries_are_those_of_the_published_world() {
+    let mut case = Case::new();
+    let services =
+        |case: &Case| case.shared.registries().iter().map(|registry| registry.services).collect::<Vec<_>>();
+    case.send(vec![entry("a"), config::SourceEvent::Listed]);
+    assert_eq!(services(&case), [0, 1]);
+    case.after(1).send(vec![entry("b")]);
+    let before = case.shared.registries();
+    assert_eq!(services(&case), [0, 2]);
+    case.after(1).send(vec![entry("c")]);
+    assert!(Arc::ptr_eq(&before, &case.shared.registries()), "they are not made for every message");
+    case.after(20).wait();
+    assert_eq!(services(&case), [0, 3]);
+}
+
+#[test]
+fn a_source_that_fails_shows_at_once() {
+    let mut case = Case::new();
+    case.send(vec![entry("a"), config::SourceEvent::Listed]);
+    let failed = config::SourceEvent::Failed { at: case.now.time, reason: "no such folder".into() };
+    case.after(1000).send(vec![failed]);
+    let failing = case.shared.registries().iter().filter(|registry| registry.failure.is_some()).count();
+    assert_eq!(failing, 2);
+    assert_eq!(case.shared.world().service_count(), 1, "what was read stays");
+    case.send(vec![config::SourceEvent::Recovered]);
+    assert!(case.shared.registries().iter().all(|registry| registry.failure.is_none()));
+}
+
+#[test]
+fn an_object_is_not_a_mesh_wide_setting() {
+    let mut case = Case::new();
+    let mesh = Object::new(
+        ObjectMeta::of(pilotfish_config::MeshFile::Config.key()),
+        pilotfish_config::mesh::MeshConfig::default(),
+    );
+    case.send(vec![config::SourceEvent::Apply(mesh), config::SourceEvent::Listed]);
+    assert!(case.resources.is_ready() && !case.control.has_objects);
+    case.send(vec![entry("a")]);
+    assert!(case.control.has_objects);
+}

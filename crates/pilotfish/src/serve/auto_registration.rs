@@ -1,0 +1,191 @@
+//! Workloads that register themselves by connecting: the joint between proxies and `pilotfish_kube_writer::auto_registration`.
+
+use super::sources::Sources;
+use super::subsystem::{StopOrder, Subsystem};
+use crate::control::shared::{Follower, Shared};
+use crate::settings::Settings;
+use pilotfish_kube_writer::auto_registration::{
+    Applicant, EntryObserver, Proof, Refused, Registrar, Registration, RegistrationSettings, Registrations,
+    WorldNow, registrations,
+};
+use pilotfish_kube_writer::lease;
+use pilotfish_model::{ChangeSet, Fact, Kind, World};
+use pilotfish_translate::Proxy;
+use pilotfish_xds::ConnectError;
+use std::sync::Arc;
+
+/// Auto-registration that is ready to run.
+pub(crate) struct AutoRegistration {
+    registrar: Arc<ProxyRegistrar>,
+    entries: Registrations,
+}
+
+impl AutoRegistration {
+    /// `None` where no cluster is read, or WorkloadEntries are to be left alone.
+    pub(crate) fn open(
+        settings: &Settings,
+        sources: &Sources,
+        shared: &Arc<Shared>,
+        observer: Arc<dyn EntryObserver>,
+    ) -> Option<Self> {
+        let ((client, _), wanted) = sources.clients().zip(settings.auto_registration)?;
+        let shared = shared.clone();
+        let world: WorldNow = Arc::new(move || shared.world());
+        let settings = RegistrationSettings {
+            me: lease::identity(),
+            wanted: wanted.wanted,
+            grace: wanted.grace_period,
+            observer,
+        };
+        let (registrar, entries) = registrations(client, settings, world.clone());
+        Some(Self { registrar: Arc::new(ProxyRegistrar { registrar, world }), entries })
+    }
+
+    /// What connecting proxies are registered by.
+    pub(crate) fn registrar(&self) -> Arc<ProxyRegistrar> {
+        self.registrar.clone()
+    }
+
+    /// Writes entries until all streams have ended: what that means for entries is written before the process goes.
+    pub(crate) fn subsystem(self, shared: &Arc<Shared>) -> Subsystem {
+        let (registrar, entries, follower) = (self.registrar, self.entries, shared.follow());
+        Subsystem::new("writing WorkloadEntries", StopOrder::AfterStreams)
+            .task(|stop| async move {
+                entries.run(stop.requested()).await;
+                Ok(())
+            })
+            .task(|stop| async move {
+                tokio::select! {
+                    () = registrar.follow(follower) => {}
+                    () = stop.requested() => {}
+                }
+                Ok(())
+            })
+    }
+}
+
+/// Registers proxies that have, or are to have, a WorkloadEntry.
+pub(crate) struct ProxyRegistrar {
+    registrar: Registrar,
+    world: WorldNow,
+}
+
+impl ProxyRegistrar {
+    /// Registers a proxy; `None` when it is an ordinary one.
+    ///
+    /// # Errors
+    /// When it claims an entry that it may not have.
+    pub(crate) fn connect(&self, proxy: &Proxy) -> Result<Option<Registration>, ConnectError> {
+        // Nearly all proxies are Pods and claim no entry.
+        if proxy.meta(GROUP).is_empty() && proxy.meta(ENTRY).is_empty() {
+            return Ok(None);
+        }
+        let proof = proxy.identity.as_ref().map(|identity| Proof {
+            namespace: identity.namespace.as_str(),
+            service_account: &identity.service_account,
+        });
+        self.registrar.connect(applicant(proxy), &(self.world)(), proof).map_err(|refused| match refused {
+            Refused::NotYours { .. } => ConnectError::PermissionDenied(refused.to_string()),
+            Refused::NoGroup { .. } | Refused::NoEntry(_) => {
+                ConnectError::FailedPrecondition(refused.to_string())
+            }
+        })
+    }
+
+    /// Keeps entries as worlds change. Does not end.
+    async fn follow(&self, mut follower: Follower) {
+        loop {
+            let (world, changes) = follower.next().await;
+            self.published(&world, &changes);
+        }
+    }
+
+    /// Registers workloads again whose groups are new or different, and whose entries others deleted or released.
+    fn published(&self, world: &World, changes: &ChangeSet) {
+        for fact in &changes.facts {
+            let Fact::Object(key) = fact else { continue };
+            match (key.kind, world.object(key)) {
+                (Kind::WorkloadGroup, Some(_)) => {
+                    self.registrar.group_added(key.namespace.as_str(), &key.name);
+                }
+                (Kind::WorkloadEntry, object) => self.registrar.entry_changed(key, object),
+                _ => {}
+            }
+        }
+    }
+}
+
+const GROUP: &str = "AUTO_REGISTER_GROUP";
+const ENTRY: &str = "WORKLOAD_ENTRY";
+
+/// The workload that a proxy claims to be.
+fn applicant(proxy: &Proxy) -> Applicant {
+    let place = &proxy.locality;
+    let parts = [&place.region, &place.zone, &place.sub_zone];
+    let known = parts.iter().take_while(|part| !part.is_empty()).map(|part| part.to_string());
+    Applicant {
+        group: proxy.meta(GROUP).to_owned(),
+        entry: proxy.meta(ENTRY).to_owned(),
+        namespace: proxy.namespace.to_string(),
+        address: proxy.ips.first().map(ToString::to_string).unwrap_or_default(),
+        network: proxy.network.to_string(),
+        locality: known.collect::<Vec<_>>().join("/"),
+        labels: (&*proxy.labels).into(),
+        hbone: proxy.meta_flag("ENABLE_HBONE"),
+        health_checks: has_probe(&proxy.proxy_config),
+    }
+}
+
+/// Whether the settings of a proxy have a readiness probe.
+fn has_probe(proxy_config: &str) -> bool {
+    let config: Option<serde_json::Value> = serde_json::from_str(proxy_config).ok();
+    config.is_some_and(|config| config.get("readinessProbe").is_some_and(|probe| !probe.is_null()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::envoy::config::core::v3::{Locality, Node};
+    use pilotfish_proto::{Struct, Value, ValueKind};
+
+    #[test]
+    fn a_proxys_metadata_describes_its_workload() {
+        let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
+        let of = |fields: &[(&str, Value)]| {
+            let fields = fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+            Value { kind: Some(ValueKind::StructValue(Struct { fields })) }
+        };
+        let fields = [
+            ("AUTO_REGISTER_GROUP", text("machines")),
+            ("NETWORK", text("n1")),
+            ("ENABLE_HBONE", text("true")),
+            ("INSTANCE_IPS", text("10.0.0.2,fd00::1")),
+            ("LABELS", of(&[("app", text("db"))])),
+            ("PROXY_CONFIG", of(&[("readinessProbe", of(&[("tcpSocket", of(&[]))]))])),
+        ];
+        let Some(ValueKind::StructValue(metadata)) = of(&fields).kind else { unreachable!("it is a struct") };
+        let node = Node {
+            id: "sidecar~10.0.0.1~vm.vms~vms.svc.cluster.local".into(),
+            locality: Some(Locality { region: "r".into(), zone: "z".into(), sub_zone: String::new() }),
+            metadata: Some(metadata),
+            ..Node::default()
+        };
+        let applicant = applicant(&Proxy::from_node(&node).unwrap());
+        assert_eq!(
+            applicant,
+            Applicant {
+                group: "machines".into(),
+                entry: String::new(),
+                namespace: "vms".into(),
+                address: "10.0.0.2".into(),
+                network: "n1".into(),
+                locality: "r/z".into(),
+                labels: [("app".to_owned(), "db".to_owned())].into(),
+                hbone: true,
+                health_checks: true,
+            }
+        );
+        assert!(!has_probe(""));
+        assert!(!has_probe("{\"concurrency\": 2}"));
+    }
+}

@@ -1,0 +1,39 @@
+//! Work that one replica of all does: an election by Lease, and what the leader does.
+
+use super::subsystem::{StopOrder, StopSignal, Subsystem};
+use anyhow::{Context, Result, bail};
+use pilotfish_kube::client::Client;
+use pilotfish_kube_writer::lease::{Elector, Leadership, LeaseSettings};
+use std::future::Future;
+use tokio::sync::oneshot;
+
+/// Takes part in the election for a Lease. `work` waits for every term and works in it; `name` is what it does, as in "writing
+/// status". When this replica stops, the work is dropped, and only then the Lease is released.
+pub(super) fn elected<W>(
+    name: &'static str,
+    client: Client,
+    lease: LeaseSettings,
+    work: impl FnOnce(Leadership) -> W + Send + 'static,
+) -> Subsystem
+where
+    W: Future<Output = Result<()>> + Send + 'static,
+{
+    Subsystem::new(name, StopOrder::First).task(|stop| {
+        let (elector, leadership) = Elector::new(client, lease);
+        take_part(elector, work(leadership), stop)
+    })
+}
+
+async fn take_part(elector: Elector, work: impl Future<Output = Result<()>>, stop: StopSignal) -> Result<()> {
+    let (release, released) = oneshot::channel::<()>();
+    // A sender that is dropped means the same as one that sends.
+    let mut elector = tokio::spawn(elector.run(async { drop(released.await) }));
+    tokio::select! {
+        ended = work => return ended,
+        ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
+        () = stop.requested() => {}
+    }
+    // Nothing is written any more: the next replica may lead.
+    drop(release);
+    elector.await.context("releasing the Lease")
+}

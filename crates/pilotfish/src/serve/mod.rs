@@ -1,0 +1,160 @@
+//! `pilotfish serve`: bind, report, run, drain.
+//!
+//! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it; [`Bound::run`] knows only the list.
+
+pub(crate) mod auto_registration;
+mod control_loop;
+mod elections;
+mod exports;
+mod registries;
+mod sources;
+mod status;
+mod subsystem;
+mod tls;
+pub(crate) mod webhooks;
+mod xds;
+
+use crate::admin::AdminState;
+use crate::control::remote::RemoteRegistries;
+use crate::control::shared::Shared;
+use crate::control::{Control, Outputs};
+use crate::recorder::PrometheusRecorder;
+use crate::resources::Resources;
+use crate::settings::Settings;
+use anyhow::Result;
+use auto_registration::AutoRegistration;
+use pilotfish_admin::Metrics;
+use pilotfish_translate::Domain;
+use pilotfish_translate::Translator;
+use pilotfish_xds::{Fanout, StreamLimits};
+use registries::Registries;
+use sources::Sources;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use subsystem::{StopOrder, Subsystem, Subsystems, with_flag};
+use tokio::sync::mpsc;
+use webhooks::Webhooks;
+
+/// The version of this program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Batches that may wait for the control loop before a source has to wait.
+const WAITING_BATCHES: usize = 64;
+
+/// A control plane that has its addresses and does not serve yet.
+pub(crate) struct Bound {
+    addresses: Addresses,
+    admin_state: Arc<AdminState>,
+    subsystems: Subsystems,
+    drain_deadline: Duration,
+}
+
+/// Where others connect; `None` for what is not served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) xds: SocketAddr,
+    pub(crate) secure_xds: Option<SocketAddr>,
+    pub(crate) admin: SocketAddr,
+    pub(crate) webhooks: Option<SocketAddr>,
+}
+
+impl Bound {
+    /// Opens the sources and takes the addresses.
+    ///
+    /// # Errors
+    /// When a path or a mesh file is wrong, or an address is taken.
+    pub(crate) async fn bind(settings: Settings) -> Result<Self> {
+        let admin = pilotfish_admin::Bound::bind(settings.admin.address).await;
+        let admin = admin.map_err(|error| with_flag(error, "--admin-address"))?;
+        let metrics = Arc::new(Metrics::new(VERSION)?);
+        let recorder = Arc::new(PrometheusRecorder(metrics.clone()));
+        let shared = Arc::new(Shared::default());
+        let mut subsystems = Subsystems::default();
+
+        let mut registries = Registries::open(&settings.registries, settings.sources.has_any())?;
+        let sources = Sources::open(&settings, &mut registries, &recorder).await?;
+        let registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
+        let registrar = registration.as_ref().map(AutoRegistration::registrar);
+        let translator = Arc::new(Translator::with_domain(domain(&settings)));
+        let resources = Resources::new(translator.clone(), settings.xds.trust_nodes);
+        let resources = Arc::new(resources.with_registrar(registrar));
+        let limits =
+            StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() };
+        let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
+        let outputs = Outputs {
+            translator: translator.clone(),
+            resources: resources.clone(),
+            fanout: fanout.clone(),
+            shared: shared.clone(),
+        };
+        let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
+        let (controller, feed, live) = registries.into_parts(&messages);
+        let remote = RemoteRegistries::new(feed, &settings.registries)?;
+        let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
+        let webhooks = Webhooks::bind(&settings, &recorder).await?;
+        let view = webhooks.as_ref().map(Webhooks::view);
+        let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?.unzip();
+        let xds = xds::bind(&settings.xds, fanout.clone(), secure)?;
+        let admin_state =
+            Arc::new(AdminState { shared: shared.clone(), resources, fanout, translator, webhooks: view });
+        let addresses = Addresses {
+            xds: xds.local_addr(),
+            secure_xds: xds.secure_addr(),
+            admin: admin.address(),
+            webhooks: webhooks.as_ref().map(Webhooks::address),
+        };
+
+        subsystems.add(control_loop::subsystem(control, inbox));
+        subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
+        subsystems.extend(exports::subsystem(&settings, &sources, &shared));
+        subsystems.extend(sources.subsystems(messages));
+        subsystems.extend(live);
+        subsystems.add(admin_server(admin, admin_state.clone(), metrics));
+        subsystems.extend(webhooks.map(Webhooks::subsystem));
+        subsystems.extend(reload.map(tls::Reload::subsystem));
+        subsystems.add(xds::subsystem(xds));
+        subsystems.extend(registration.map(|registration| registration.subsystem(&shared)));
+        Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
+    }
+
+    /// Where others connect.
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// What the admin API reads, for embedding.
+    pub(crate) fn admin_state(&self) -> Arc<AdminState> {
+        self.admin_state.clone()
+    }
+
+    /// Serves until `stop` is done, then drains: not ready, no new connections, streams ended, at the latest after the
+    /// deadline.
+    ///
+    /// # Errors
+    /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
+    pub(crate) async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
+        let mut running = self.subsystems.start();
+        tokio::select! {
+            () = stop => {}
+            error = running.ended() => return Err(error),
+        }
+        tracing::info!(deadline = ?self.drain_deadline, "stopping: streams are ended, proxies keep what they have");
+        self.admin_state.shared.drain();
+        // The xDS server cuts streams at the deadline itself; this one is for everything else that might hang.
+        running.stop(self.drain_deadline + Duration::from_secs(1)).await;
+        Ok(())
+    }
+}
+
+fn admin_server(bound: pilotfish_admin::Bound, state: Arc<AdminState>, metrics: Arc<Metrics>) -> Subsystem {
+    let router = pilotfish_admin::router(state, metrics, VERSION);
+    Subsystem::new("the admin server", StopOrder::First)
+        .task(|stop| async { Ok(bound.run(router, stop.requested()).await?) })
+}
+
+/// The domain of Kubernetes Services' host names.
+fn domain(settings: &Settings) -> Domain {
+    Domain::new(&settings.registries.settings.domain)
+}

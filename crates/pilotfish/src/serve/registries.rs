@@ -1,0 +1,152 @@
+//! The registries that were asked for: those that read the objects of the configuration feed, and those with a source of their own.
+
+use super::subsystem::{StopOrder, Subsystem};
+use crate::control::ControlMessage;
+use crate::settings::RegistriesSettings;
+use anyhow::Result;
+use pilotfish_model::ShardKey;
+use pilotfish_registry::{
+    AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+
+/// A controller with all registries, and the sources of those that bring one.
+pub(super) struct Registries {
+    pub(super) controller: AggregateController,
+    /// The feed of the cluster that holds the configuration.
+    pub(super) feed: Arc<str>,
+    live: Vec<(ShardKey, Box<dyn LiveSource>)>,
+    timeout: Duration,
+}
+
+impl Registries {
+    /// Makes them; no source runs yet. `reads_objects` tells whether there is any source of objects: without one, registries that
+    /// read objects would only be empty.
+    ///
+    /// # Errors
+    /// When the settings of a live registry are wrong.
+    pub(super) fn open(settings: &RegistriesSettings, reads_objects: bool) -> Result<Self> {
+        let cluster = settings.settings.cluster.clone();
+        let feed: Arc<str> = cluster.clone().into();
+        let mut controller = AggregateController::new(AggregateSettings {
+            config_feed: feed.clone(),
+            primary: cluster,
+            merge: settings.merge,
+        });
+        for (provider, registry) in settings.table.select(&settings.names)? {
+            if let (Input::Objects(new), true) = (registry.input, reads_objects) {
+                controller.add_registry(new(provider, settings.settings.clone()), &feed);
+            }
+        }
+        let mut live = Vec::new();
+        for registry in &settings.live {
+            let settings = registry.with(&settings.settings);
+            let shard = settings.shard.clone();
+            controller.add_live(shard.clone());
+            live.push((shard, (registry.new)(settings)?));
+        }
+        Ok(Self { controller, feed, live, timeout: settings.timeout })
+    }
+
+    /// The controller and the feed, and a subsystem for each live registry, whose content and health go to `messages`.
+    pub(super) fn into_parts(
+        self,
+        messages: &mpsc::Sender<ControlMessage>,
+    ) -> (AggregateController, Arc<str>, Vec<Subsystem>) {
+        let timeout = self.timeout;
+        let live = self.live.into_iter();
+        let subsystems = live.map(|(shard, source)| subsystem(shard, source, timeout, messages.clone()));
+        let subsystems = subsystems.collect();
+        (self.controller, self.feed, subsystems)
+    }
+}
+
+/// Runs a source, passes on what it sends, and lets readiness go on without it after a while. A source has nothing to finish when
+/// the process stops.
+fn subsystem(
+    shard: ShardKey,
+    source: Box<dyn LiveSource>,
+    timeout: Duration,
+    messages: mpsc::Sender<ControlMessage>,
+) -> Subsystem {
+    let (sender, receiver, wake) = woken_channel();
+    let waiting = (shard.clone(), messages.clone());
+    Subsystem::new(format!("the source of the registry {shard}"), StopOrder::Abort)
+        .task(|_| async move {
+            source.run(sender).await;
+            Ok(())
+        })
+        .task(|_| forward(shard, receiver, wake, messages))
+        .task(move |_| async move {
+            tokio::time::sleep(timeout).await;
+            let (shard, messages) = waiting;
+            // Nobody listens only when all of this ends anyway.
+            let _ = messages.send(ControlMessage::RegistryTimeout(shard)).await;
+            std::future::pending().await
+        })
+}
+
+fn woken_channel() -> (RegistrySender, RegistryReceiver, Arc<Notify>) {
+    let wake = Arc::new(Notify::new());
+    let waker = wake.clone();
+    let (sender, receiver) = channel(move || waker.notify_one());
+    (sender, receiver, wake)
+}
+
+/// Passes on what a source sends. While the control loop is busy, the channel of the source merges what comes.
+async fn forward(
+    shard: ShardKey,
+    receiver: RegistryReceiver,
+    wake: Arc<Notify>,
+    messages: mpsc::Sender<ControlMessage>,
+) -> Result<()> {
+    loop {
+        wake.notified().await;
+        // A place in the loop's queue first: until there is one, later batches are merged into this one.
+        let Ok(place) = messages.reserve().await else { return Ok(()) };
+        if let Some(input) = receiver.take() {
+            place.send(ControlMessage::Registry { shard: shard.clone(), input });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::Provider;
+    use pilotfish_registry::{LiveHealth, RegistryBatch};
+    use std::future::Future;
+    use std::pin::Pin;
+
+    struct Failing;
+
+    impl LiveSource for Failing {
+        fn run(self: Box<Self>, sender: RegistrySender) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(async move {
+                sender.send(RegistryBatch::partial());
+                sender.failed("connection refused");
+                std::future::pending().await
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn content_health_and_timeout_reach_the_control_loop() {
+        let (messages, mut inbox) = mpsc::channel(8);
+        let shard = ShardKey::new(Provider::new(2, "test"), "c");
+        let mut subsystems = crate::serve::Subsystems::default();
+        subsystems.add(subsystem(shard.clone(), Box::new(Failing), Duration::from_secs(30), messages));
+        let _running = subsystems.start();
+        let Some(ControlMessage::Registry { shard: of, input }) = inbox.recv().await else {
+            unreachable!("the source sends first")
+        };
+        assert_eq!((of, input.health), (shard.clone(), Some(LiveHealth::Failed("connection refused".into()))));
+        let began = tokio::time::Instant::now();
+        let Some(ControlMessage::RegistryTimeout(of)) = inbox.recv().await else {
+            unreachable!("nothing else is sent")
+        };
+        assert_eq!((of, began.elapsed().as_secs()), (shard, 30));
+    }
+}

@@ -1,0 +1,135 @@
+//! Writing status back to the cluster that is read: by the one replica that leads.
+//!
+//! ```text
+//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── Wanted ─▶ StatusWriter ─▶ API server
+//!                                                                                   ▲
+//!                                                    Elector ── Leadership ─────────┘
+//! ```
+
+use super::elections::elected;
+use super::sources::Sources;
+use super::subsystem::Subsystem;
+use crate::control::shared::{Follower, Shared};
+use crate::recorder::PrometheusRecorder;
+use crate::settings::{Settings, StatusSettings, WriteStatus};
+use anyhow::{Context, Result};
+use pilotfish_admin::Metrics;
+use pilotfish_kube::Silent;
+use pilotfish_kube::client::Client;
+use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};
+use pilotfish_kube_writer::status::{StatusSettings as WriterSettings, StatusWriter, Wanted};
+use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
+use pilotfish_translate::Domain;
+use pilotfish_translate::{StatusBook, kinds};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Writes status while this replica leads; `None` where no cluster is read, or no status is to be written.
+pub(super) fn subsystem(
+    settings: &Settings,
+    sources: &Sources,
+    shared: &Arc<Shared>,
+    metrics: &Arc<Metrics>,
+) -> Option<Subsystem> {
+    let (client, _) = sources.clients().filter(|_| settings.status.write != WriteStatus::Off)?;
+    let work = StatusWork {
+        client: client.clone(),
+        cluster: settings.registries.settings.cluster.clone(),
+        domain: super::domain(settings),
+        settings: settings.status,
+        shared: shared.clone(),
+        metrics: metrics.clone(),
+    };
+    let lease = LeaseSettings::new(settings.sources.root_namespace.as_str(), STATUS_LEASE);
+    Some(elected("writing status", client, lease, |leadership| work.run(leadership)))
+}
+
+/// What the leader needs to write status.
+struct StatusWork {
+    client: Client,
+    cluster: ClusterId,
+    domain: Domain,
+    settings: StatusSettings,
+    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+}
+
+impl StatusWork {
+    fn writer_settings(&self) -> WriterSettings {
+        WriterSettings {
+            cluster: self.cluster.to_string().into(),
+            wanted: kinds(),
+            analysed: match self.settings.write {
+                WriteStatus::Off | WriteStatus::GatewayApi => Vec::new(),
+                WriteStatus::All => istio_kinds(),
+            },
+            addresses: self.settings.address_ranges,
+            observer: Arc::new(Silent),
+            written: Arc::new(PrometheusRecorder(self.metrics.clone())),
+        }
+    }
+
+    /// Writes, term by term.
+    async fn run(self, mut leadership: Leadership) -> Result<()> {
+        loop {
+            leadership.gained().await;
+            let _gauge = LeaderGauge::set(&self.metrics);
+            let (sender, wanted) = mpsc::channel(1);
+            let writer = StatusWriter::new(self.client.clone(), self.writer_settings(), leadership.clone());
+            let book = StatusBook::new(self.domain.clone(), self.cluster.clone(), self.settings.controllers);
+            tokio::select! {
+                () = writer.run(wanted) => {}
+                ended = follow(self.shared.follow(), book, sender) => return ended,
+            }
+        }
+    }
+}
+
+/// Sets the metric of leading, until this is dropped.
+struct LeaderGauge<'a>(&'a Metrics);
+
+impl<'a> LeaderGauge<'a> {
+    fn set(metrics: &'a Metrics) -> Self {
+        metrics.kube.status_leader.set(1);
+        Self(metrics)
+    }
+}
+
+impl Drop for LeaderGauge<'_> {
+    fn drop(&mut self) {
+        self.0.kube.status_leader.set(0);
+    }
+}
+
+/// Istio's kinds that are objects of a cluster.
+fn istio_kinds() -> Vec<Kind> {
+    let of_istio =
+        |kind: &Kind| kind.group().ends_with(".istio.io") && pilotfish_config::served(*kind).is_some();
+    Kind::ALL.iter().copied().filter(of_istio).collect()
+}
+
+/// Sends the statuses that differ with each world, for as long as the term lasts.
+async fn follow(mut follower: Follower, mut book: StatusBook, sender: mpsc::Sender<Wanted>) -> Result<()> {
+    let mut is_first = true;
+    loop {
+        let (world, changes) = follower.next().await;
+        // The first world differs from nothing, and is all news all the same.
+        let namespaces = std::mem::take(&mut is_first) || touches_namespaces(&changes);
+        // Many routes take their time, which must not be taken from streams.
+        let work = tokio::task::spawn_blocking(move || {
+            let changes = book.advance(world.clone(), &changes);
+            (book, Wanted { world, changes, namespaces })
+        });
+        let (after, wanted) = work.await.context("computing statuses")?;
+        book = after;
+        if sender.send(wanted).await.is_err() {
+            // The term is over, and with it this future.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Whether other namespaces may take part in the mesh than before.
+fn touches_namespaces(changes: &ChangeSet) -> bool {
+    [Kind::Namespace, Kind::MeshConfig].into_iter().any(|kind| changes.facts.contains(&Fact::Kind(kind)))
+}

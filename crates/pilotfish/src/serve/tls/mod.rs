@@ -1,0 +1,182 @@
+//! xDS over TLS: the certificate in force, from files or from the webhooks, and tokens that API servers review.
+
+mod files;
+
+use super::sources::Sources;
+use super::subsystem::{StopOrder, Subsystem};
+use super::webhooks::Webhooks;
+use crate::control::shared::Shared;
+use crate::settings::{CertificateSource, Settings, TlsSettings};
+use anyhow::{Context, Result};
+use files::{Files, State, Told};
+use pilotfish_admin::Metrics;
+use pilotfish_config::MeshFile;
+use pilotfish_config::mesh::MeshConfig;
+use pilotfish_identity::{Authenticated, Authenticator, Call, ServerCertificate, Tls};
+use pilotfish_kube::token_review::TokenReviewer;
+use pilotfish_model::World;
+use pilotfish_xds::TlsListenerConfig;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often files are polled. Certificates are replaced long before they end, so this need not be quick; it costs reading a few
+/// thousand bytes, and works where notifications do not (mounts that are swapped, network file systems).
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What keeps TLS up to date.
+pub(crate) struct Reload {
+    files: Files,
+    state: State,
+    tls: Arc<Tls>,
+    metrics: Arc<Metrics>,
+    kept: Option<ServerCertificate>,
+}
+
+/// The secure listener, where it is wanted, with what keeps its certificates.
+///
+/// # Errors
+/// When the files cannot be used.
+pub(crate) fn open(
+    settings: &Settings,
+    sources: &Sources,
+    webhooks: Option<&Webhooks>,
+    shared: &Arc<Shared>,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<(TlsListenerConfig, Reload)>> {
+    let Some(secure) = &settings.tls else { return Ok(None) };
+    let kept = match &secure.certificate {
+        CertificateSource::Files { .. } => None,
+        CertificateSource::Webhooks => {
+            let webhooks = webhooks.context("--secure-xds-address: no webhooks that keep a certificate")?;
+            Some(ServerCertificate::resolved_by(webhooks.certificates()))
+        }
+    };
+    let files = Files::of(secure);
+    let texts = files.read()?;
+    let (certificate, authorities) = texts.material(kept.as_ref())?;
+    let tls = Arc::new(Tls::new(certificate, authorities, pilotfish_xds::ALPN)?);
+    let authenticators = authenticators(secure, settings, sources, shared);
+    let state = State::new(texts);
+    let renewal = Reload { files, state, tls: tls.clone(), metrics: metrics.clone(), kept };
+    Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators }, renewal)))
+}
+
+fn authenticators(
+    secure: &TlsSettings,
+    settings: &Settings,
+    sources: &Sources,
+    shared: &Arc<Shared>,
+) -> Vec<Arc<dyn Authenticator>> {
+    let Some((client, remote)) = sources.clients() else { return Vec::new() };
+    let own = (settings.registries.settings.cluster.to_string().into(), client);
+    let reviewer = TokenReviewer::new(own, remote, secure.audiences.clone());
+    vec![Arc::new(TokenAuthenticator { reviewer, shared: shared.clone() })]
+}
+
+/// Authenticates by tokens of service accounts, which API servers review.
+struct TokenAuthenticator {
+    reviewer: TokenReviewer,
+    shared: Arc<Shared>,
+}
+
+impl Authenticator for TokenAuthenticator {
+    fn name(&self) -> &'static str {
+        "token"
+    }
+
+    fn authenticate<'a>(
+        &'a self,
+        call: &'a Call,
+    ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
+        Box::pin(async move {
+            let token = call.metadata("authorization").and_then(bearer).ok_or("none was presented")?;
+            let cluster = call.metadata("clusterid").unwrap_or_default();
+            let account = self.reviewer.review(cluster, token).await.map_err(|error| error.to_string())?;
+            let domain = trust_domain(&self.shared.world());
+            Ok(vec![spiffe_id(&domain, &account.namespace, &account.name)])
+        })
+    }
+}
+
+/// The SPIFFE ID of a service account.
+fn spiffe_id(trust_domain: &str, namespace: &str, service_account: &str) -> String {
+    format!("spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}")
+}
+
+/// The token of an `authorization` header.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn trust_domain(world: &World) -> String {
+    let config = world.object(&MeshFile::Config.key()).and_then(|object| object.typed::<MeshConfig>());
+    let written = config.map(|config| config.trust_domain.clone()).unwrap_or_default();
+    if written.is_empty() { MeshConfig::default().trust_domain } else { written }
+}
+
+impl Reload {
+    /// Reloads until the process ends.
+    pub(crate) fn subsystem(self) -> Subsystem {
+        Subsystem::new("reloading TLS files", StopOrder::Abort).task(|_| async {
+            self.run().await;
+            Ok(())
+        })
+    }
+
+    /// Polls the files, and puts in force what is good. Does not end.
+    async fn run(self) {
+        let Self { files, mut state, tls, metrics, kept } = self;
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let own = files.clone();
+            let read = tokio::task::spawn_blocking(move || own.read()).await;
+            let read = read.unwrap_or_else(|error| Err(anyhow::anyhow!("reading files: {error}")));
+            let outcome = state.step(read.map_err(|error| format!("{error:#}")), |pems| {
+                let (certificate, authorities) = pems.material(kept.as_ref())?;
+                tls.replace(certificate, authorities).map_err(Into::into)
+            });
+            match outcome {
+                Told::Nothing => {}
+                Told::Renewed => tracing::info!("new TLS files are in force for xDS"),
+                Told::Trouble(reason) => {
+                    tracing::error!(reason, "TLS files of xDS cannot be used; those before stay in force");
+                }
+            }
+            metrics.secure.files_refused.set(i64::from(state.is_in_trouble()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_follows_the_scheme() {
+        for (header, token) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer  abc ", Some("abc")),
+            ("Basic abc", None),
+            ("Bearer", None),
+            ("abc", None),
+            ("Bearer ", Some("")),
+        ] {
+            assert_eq!(bearer(header), token, "{header:?}");
+        }
+    }
+
+    #[test]
+    fn the_trust_domain_is_the_meshs() {
+        use pilotfish_model::{Object, ObjectMeta};
+        assert_eq!(trust_domain(&World::default()), "cluster.local");
+        let mut writer = pilotfish_model::WorldWriter::new();
+        let config = MeshConfig { trust_domain: "td".into(), ..MeshConfig::default() };
+        let object = Object::new(ObjectMeta::of(MeshFile::Config.key()), config);
+        writer.apply(pilotfish_model::Update::Object(object));
+        let (world, _) = writer.publish().unwrap();
+        assert_eq!(trust_domain(&world), "td");
+    }
+}

@@ -1,0 +1,250 @@
+//! The webhooks of a cluster: settings, and the tasks that run them.
+
+use super::subsystem::{StopOrder, Subsystem, with_flag};
+use crate::cli::inject::{authorities_of, injector};
+use crate::recorder::PrometheusRecorder;
+use crate::settings::Settings;
+use anyhow::{Context, Result};
+use pilotfish_kube::client;
+use pilotfish_node::bootstrap::PodTarget;
+use pilotfish_webhook::inject::Injector;
+use pilotfish_webhook::{Bound, Certificates, Keeper, KeeperSettings, Observer, Terms, Validator};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How long the webhooks of a Service answer after the stop: so long may API servers still be sent here.
+const LAST_CALL: Duration = Duration::from_secs(3);
+
+/// How long a process that has no certificate yet is not ready because of that. Without a right to have one it serves proxies all the same.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What webhooks get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WebhookSettings {
+    /// Where API servers ask.
+    pub(crate) address: SocketAddr,
+    /// The Service through which they do, `NAME.NAMESPACE`.
+    pub(crate) service: String,
+    /// Where they do instead, `https://HOST:PORT`.
+    pub(crate) url: Option<String>,
+    /// The namespace of the Secret with the certificates.
+    pub(crate) namespace: String,
+    /// The template of sidecars; `None` for the default.
+    pub(crate) template: Option<PathBuf>,
+    /// Values of the template.
+    pub(crate) values: BTreeMap<String, String>,
+    /// How sidecars reach Pilotfish.
+    pub(crate) sidecars: Sidecars,
+    /// Where they do, HOST:PORT.
+    pub(crate) xds_address: String,
+    /// The cluster that they are in.
+    pub(crate) cluster_id: String,
+}
+
+/// How injected sidecars reach Pilotfish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sidecars {
+    /// In plaintext.
+    Plain,
+    /// Over TLS, with the authorities in this file.
+    ByAuthorities(PathBuf),
+    /// Over TLS, with the authorities that the webhooks keep.
+    ByKeptAuthorities,
+}
+
+impl WebhookSettings {
+    /// Where sidecars find Pilotfish.
+    fn target(&self, certificates: Arc<Certificates>) -> Result<PodTarget> {
+        let target = PodTarget::new(&self.xds_address, &self.cluster_id)?;
+        Ok(match &self.sidecars {
+            Sidecars::Plain => target,
+            Sidecars::ByAuthorities(path) => target.over_tls(authorities_of("--injection-xds-ca", path)?),
+            // There are some before an API server can ask for a sidecar: it checks our certificate by them.
+            Sidecars::ByKeptAuthorities => target.over_tls(Arc::new(move || {
+                certificates.authorities().map(|kept| kept.as_str().to_owned()).unwrap_or_default()
+            })),
+        })
+    }
+
+    /// The names that the certificate must have.
+    fn names(&self) -> BTreeSet<String> {
+        let host = self.url.as_deref().and_then(url_host).map(str::to_owned);
+        // API servers use the second for Services.
+        let names = [self.service.clone(), format!("{}.svc", self.service)];
+        names.into_iter().chain(host).collect()
+    }
+}
+
+/// The host of `https://HOST[:PORT]`; `None` when it is no such address, or has a path.
+#[must_use]
+pub(crate) fn url_host(url: &str) -> Option<&str> {
+    let authority = url.strip_prefix("https://")?;
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            host.parse::<IpAddr>().ok()?;
+            (host, port)
+        }
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let port_is_good =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
+    (port_is_good && !host.is_empty() && host.chars().all(known)).then_some(host)
+}
+
+/// What the admin API shows of webhooks.
+pub(crate) struct WebhookView {
+    certificates: Arc<Certificates>,
+    patient_until: Instant,
+    template: String,
+}
+
+impl WebhookView {
+    /// Whether the server has no certificate yet, which passes soon: API servers that are sent here would be refused.
+    #[must_use]
+    pub(crate) fn is_starting(&self) -> bool {
+        !self.certificates.is_served() && Instant::now() < self.patient_until
+    }
+
+    /// The template of sidecars.
+    #[must_use]
+    pub(crate) fn template(&self) -> &str {
+        &self.template
+    }
+}
+
+/// Webhooks that have their address and do not answer yet.
+pub(crate) struct Webhooks {
+    bound: Bound,
+    keeper: Keeper,
+    injector: Injector,
+    observer: Arc<dyn Observer>,
+    last_call: Duration,
+}
+
+impl Webhooks {
+    /// Takes the address; `None` where there are no webhooks.
+    ///
+    /// # Errors
+    /// When it is taken, or there is no such cluster.
+    pub(crate) async fn bind(
+        settings: &Settings,
+        recorder: &Arc<PrometheusRecorder>,
+    ) -> Result<Option<Self>> {
+        let Some((settings, cluster)) = settings.webhooks.as_ref().zip(settings.sources.kubernetes.as_ref())
+        else {
+            return Ok(None);
+        };
+        let bound = Bound::bind(settings.address).await;
+        let bound = bound.map_err(|error| with_flag(error, "--webhook-address"))?;
+        let target = settings.target(bound.certificates())?;
+        let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
+        let client = client::connect(cluster).await.context("--kubernetes")?;
+        let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
+        let keeper = KeeperSettings {
+            namespace: settings.namespace.clone(),
+            names: settings.names(),
+            url: settings.url.clone(),
+            terms: Terms::default(),
+            clock: Arc::new(|now| now),
+        };
+        let keeper = Keeper::new(client, keeper, bound.certificates());
+        Ok(Some(Self { bound, keeper, injector, observer: recorder.clone(), last_call }))
+    }
+
+    /// What the admin API shows of them.
+    #[must_use]
+    pub(crate) fn view(&self) -> WebhookView {
+        WebhookView {
+            certificates: self.bound.certificates(),
+            patient_until: Instant::now() + PATIENCE,
+            template: self.injector.template().to_owned(),
+        }
+    }
+
+    /// Where API servers ask.
+    #[must_use]
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.bound.address()
+    }
+
+    /// The certificate that is kept for the Service's names.
+    #[must_use]
+    pub(crate) fn certificates(&self) -> Arc<Certificates> {
+        self.bound.certificates()
+    }
+
+    /// Answers until it is asked to stop, and a little longer: first the registration is withdrawn, so that API servers are not
+    /// sent to a closed port.
+    pub(crate) fn subsystem(self) -> Subsystem {
+        let validator = Validator::new(vec![pilotfish_translate::check_object]);
+        let router = pilotfish_webhook::router(validator, self.injector, &self.observer);
+        let (close, closed) = watch::channel(false);
+        let (keeper, last_call, bound) = (self.keeper, self.last_call, self.bound);
+        Subsystem::new("the webhooks", StopOrder::First)
+            .task(move |stop| async move {
+                keeper.run(stop.into_receiver()).await;
+                tokio::time::sleep(last_call).await;
+                close.send_replace(true);
+                Ok(())
+            })
+            .task(|_| async {
+                bound.run(router, closed).await;
+                Ok(())
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_https_with_a_host_and_no_path() {
+        for (url, host) in [
+            ("https://127.0.0.1:15017", Some("127.0.0.1")),
+            ("https://pilotfish.example.com", Some("pilotfish.example.com")),
+            ("https://[::1]:15017", Some("::1")),
+            ("http://127.0.0.1:15017", None),
+            ("https://127.0.0.1:15017/validate", None),
+            ("https://127.0.0.1:port", None),
+            ("https://[a]:1", None),
+            ("https://", None),
+        ] {
+            assert_eq!(url_host(url), host, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_missing_certificate_delays_readiness_for_a_while_only() {
+        let view = |patience| WebhookView {
+            certificates: Arc::default(),
+            patient_until: Instant::now() + patience,
+            template: String::new(),
+        };
+        assert!(view(PATIENCE).is_starting());
+        assert!(!view(Duration::ZERO).is_starting());
+    }
+
+    #[test]
+    fn a_certificate_has_the_names_that_api_servers_use() {
+        let settings = WebhookSettings {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            service: "pilotfish.istio-system".into(),
+            url: Some("https://127.0.0.1:15017".into()),
+            namespace: "istio-system".into(),
+            template: None,
+            values: BTreeMap::new(),
+            sidecars: Sidecars::Plain,
+            xds_address: "pilotfish.istio-system.svc:15010".into(),
+            cluster_id: "Kubernetes".into(),
+        };
+        let names: Vec<_> = settings.names().into_iter().collect();
+        assert_eq!(names, ["127.0.0.1", "pilotfish.istio-system", "pilotfish.istio-system.svc"]);
+    }
+}

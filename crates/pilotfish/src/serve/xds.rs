@@ -1,0 +1,38 @@
+//! The xDS server.
+
+use super::subsystem::{StopOrder, Subsystem, with_flag};
+use crate::resources::Resources;
+use crate::settings::XdsSettings;
+use anyhow::Result;
+use pilotfish_xds::{Bound, Fanout, Server, ServerConfig, ServerError, TlsListenerConfig};
+use std::sync::Arc;
+
+/// Takes its addresses.
+///
+/// # Errors
+/// When one is taken.
+pub(super) fn bind(
+    settings: &XdsSettings,
+    fanout: Arc<Fanout<Resources>>,
+    secure: Option<TlsListenerConfig>,
+) -> Result<Bound<Resources>> {
+    let config = ServerConfig {
+        max_message: settings.max_request_bytes,
+        max_connections: settings.max_streams,
+        drain_timeout: settings.drain_deadline,
+        ..ServerConfig::default()
+    };
+    let bound = Server::new(fanout, config).with_secure(secure).bind(settings.address);
+    bound.map_err(|error| match &error {
+        ServerError::Bind { .. } => with_flag(error, "--xds-address"),
+        ServerError::BindSecure { .. } => with_flag(error, "--secure-xds-address"),
+    })
+}
+
+/// Serves until it is asked to stop; cuts streams at its own deadline.
+pub(super) fn subsystem(bound: Bound<Resources>) -> Subsystem {
+    Subsystem::new("the xDS server", StopOrder::First).task(|stop| async {
+        bound.run(stop.requested()).await;
+        Ok(())
+    })
+}

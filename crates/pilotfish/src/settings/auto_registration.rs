@@ -1,0 +1,50 @@
+//! WorkloadEntries of workloads that connect.
+
+use super::check::Check;
+use super::parse;
+use clap::Args;
+use pilotfish_kube_writer::auto_registration::Wanted;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[command(next_help_heading = "Auto-registration")]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct AutoRegistrationArgs {
+    /// What is done with WorkloadEntries of workloads that connect: auto-registration (they are made from WorkloadGroups),
+    /// health-checks (workloads report their health to them), all, off [default: all]
+    #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRIES", value_name = "MODE")]
+    pub(crate) workload_entries: Option<String>,
+    /// How long the WorkloadEntry of a workload that registered itself is kept after it disconnected [default: 10s]
+    #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_GRACE_PERIOD", value_name = "DURATION")]
+    pub(crate) workload_entry_grace_period: Option<String>,
+}
+
+/// What is done with WorkloadEntries of workloads that connect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AutoRegistrationSettings {
+    pub(crate) wanted: Wanted,
+    /// How long the entry of a workload that disconnected is kept.
+    pub(crate) grace_period: Duration,
+}
+
+impl AutoRegistrationArgs {
+    pub(super) fn check(self, check: &mut Check) -> Option<AutoRegistrationSettings> {
+        const GRACE: &str = "--workload-entry-grace-period";
+        let grace = check.parse(GRACE, self.workload_entry_grace_period.as_deref(), parse::duration);
+        let mode = self.workload_entries.as_deref().unwrap_or("all");
+        let wanted = check.parse("--workload-entries", Some(mode), wanted).flatten()?;
+        Some(AutoRegistrationSettings { wanted, grace_period: grace.unwrap_or(Duration::from_secs(10)) })
+    }
+}
+
+fn wanted(mode: &str) -> Result<Option<Wanted>, String> {
+    let of = |registration, health_checks| Ok(Some(Wanted { registration, health_checks }));
+    match mode {
+        "all" => of(true, true),
+        "auto-registration" => of(true, false),
+        "health-checks" => of(false, true),
+        "off" => Ok(None),
+        _ => Err("not one of auto-registration, health-checks, all and off".into()),
+    }
+}

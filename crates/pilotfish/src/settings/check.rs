@@ -1,0 +1,63 @@
+//! Collecting mistakes: what is wrong is replaced by its default, so that checking goes on.
+
+use std::fmt;
+use std::path::Path;
+
+/// Everything that is wrong with the settings.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mistakes(pub(crate) Vec<String>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0.len() == 1 { "setting is" } else { "settings are" };
+        write!(f, "{} {plural} wrong:", self.0.len())?;
+        for mistake in &self.0 {
+            write!(f, "\n  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Collects mistakes while the groups are checked.
+#[derive(Default)]
+pub(super) struct Check {
+    mistakes: Vec<String>,
+}
+
+impl Check {
+    /// A mistake that names its flag itself.
+    pub(super) fn mistake(&mut self, text: impl Into<String>) {
+        self.mistakes.push(text.into());
+    }
+
+    /// A flag whose value is wrong, and why.
+    pub(super) fn wrong(&mut self, flag: &str, value: &str, why: &str) {
+        self.mistakes.push(format!("{flag} {value:?}: {why}"));
+    }
+
+    /// Something that is named must be there.
+    pub(super) fn exists(&mut self, flag: &str, path: &Path) {
+        if let Err(error) = std::fs::metadata(path) {
+            self.wrong(flag, &path.to_string_lossy(), &error.to_string());
+        }
+    }
+
+    /// The value of a flag; `None` where it was not given or is wrong, which then is a mistake.
+    pub(super) fn parse<T>(
+        &mut self,
+        flag: &str,
+        value: Option<&str>,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = value?;
+        parse(value).inspect_err(|why| self.wrong(flag, value, why)).ok()
+    }
+
+    /// # Errors
+    /// All mistakes, where there are some.
+    pub(super) fn finish<T>(self, checked: T) -> Result<T, Mistakes> {
+        if self.mistakes.is_empty() { Ok(checked) } else { Err(Mistakes(self.mistakes)) }
+    }
+}

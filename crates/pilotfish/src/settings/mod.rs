@@ -1,0 +1,144 @@
+//! Settings of `serve`: groups of flags, one file each with its own parsing, checks and help.
+//!
+//! ```text
+//! settings file < environment < flags ─▶ ServeArgs ── check ─▶ Settings, a part for each component
+//!                                                   └───────▶ Mistakes, all of them at once
+//! ```
+//!
+//! A new setting is a field in its group's `Args` struct, and the line of that group's `check` that makes something of it. Its
+//! flag, its variable and its name in the settings file come from the field.
+
+mod admin;
+mod auto_registration;
+mod check;
+mod file;
+mod multi_cluster;
+mod parse;
+mod registries;
+mod sources;
+mod status;
+mod tls;
+mod webhooks;
+mod xds;
+
+pub(crate) use admin::{AdminArgs, AdminSettings};
+pub(crate) use auto_registration::{AutoRegistrationArgs, AutoRegistrationSettings};
+pub(crate) use check::Mistakes;
+pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
+pub(crate) use registries::{RegistriesArgs, RegistriesSettings};
+pub(crate) use sources::{SourceArgs, SourceSettings};
+pub(crate) use status::{StatusArgs, StatusSettings, WriteStatus};
+pub(crate) use tls::{AUDIENCE, CertificateSource, TlsArgs, TlsSettings};
+pub(crate) use webhooks::WebhookArgs;
+pub(crate) use xds::{XdsArgs, XdsSettings};
+
+use crate::serve::webhooks::WebhookSettings;
+use check::Check;
+use clap::Args;
+use pilotfish_registry::RegistryTable;
+use std::path::PathBuf;
+
+/// Declares the groups, once: each is flattened into the flags, read from the settings file and merged with it.
+macro_rules! groups {
+    ($($name:ident: $group:ty),* $(,)?) => {
+        /// What was given. A flag wins over its environment variable, both win over the settings file.
+        #[derive(Args, Clone, Debug, Default)]
+        pub(crate) struct ServeArgs {
+            /// Settings as YAML, with the names of flags in camelCase (xdsAddress: ...)
+            #[arg(long, env = "PILOTFISH_SETTINGS", value_name = "FILE")]
+            pub(crate) settings: Option<PathBuf>,
+            $(#[command(flatten)] pub(crate) $name: $group,)*
+        }
+
+        impl ServeArgs {
+            /// Completes what was given by the text of a settings file.
+            fn with_text(self, text: &str) -> Result<Self, Vec<String>> {
+                let mut file = file::SettingsFile::read(text)?;
+                $(file.knows::<$group>();)*
+                let merged = Self { settings: self.settings, $($name: file.complete(self.$name),)* };
+                file.finish().map(|()| merged)
+            }
+        }
+    };
+}
+
+groups! {
+    sources: SourceArgs,
+    registries: RegistriesArgs,
+    multi_cluster: MultiClusterArgs,
+    auto_registration: AutoRegistrationArgs,
+    xds: XdsArgs,
+    tls: TlsArgs,
+    admin: AdminArgs,
+    status: StatusArgs,
+    webhooks: WebhookArgs,
+}
+
+/// What components get: everything is checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) sources: SourceSettings,
+    pub(crate) registries: RegistriesSettings,
+    pub(crate) remote_clusters: RemoteClusterSettings,
+    /// Whether every Service is exported.
+    pub(crate) export_services: bool,
+    /// `None` where WorkloadEntries of workloads that connect are left alone.
+    pub(crate) auto_registration: Option<AutoRegistrationSettings>,
+    pub(crate) xds: XdsSettings,
+    /// `None` where xDS is served in plaintext only.
+    pub(crate) tls: Option<TlsSettings>,
+    pub(crate) admin: AdminSettings,
+    pub(crate) status: StatusSettings,
+    /// `None` where there are no webhooks.
+    pub(crate) webhooks: Option<WebhookSettings>,
+}
+
+impl ServeArgs {
+    /// What was given, completed by the settings file if one is named.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is no settings file.
+    pub(crate) fn with_file(self) -> Result<Self, Mistakes> {
+        let Some(path) = self.settings.clone() else { return Ok(self) };
+        let named = |error: String| format!("--settings {}: {error}", path.display());
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| Mistakes(vec![named(error.to_string())]))?;
+        self.with_text(&text).map_err(|errors| Mistakes(errors.into_iter().map(named).collect()))
+    }
+
+    /// Checks everything, with the registries of the table.
+    ///
+    /// # Errors
+    /// All mistakes, not just the first.
+    pub(crate) fn check(self, table: RegistryTable) -> Result<Settings, Mistakes> {
+        let mut check = Check::default();
+        let sources = self.sources.check(self.registries.has_live(), &mut check);
+        let reads_cluster = sources.kubernetes.is_some();
+        let auto_registration = self.auto_registration.check(&mut check);
+        let status = self.status.check(reads_cluster, &mut check);
+        let multi_cluster = self.multi_cluster.check(reads_cluster, &mut check);
+        let mut registries = self.registries.check(table, &mut check);
+        registries.settings.multi_cluster_services = multi_cluster.services;
+        registries.settings.system_namespace = sources.root_namespace.as_str().into();
+        registries.settings.workload_entry_health_checks =
+            auto_registration.as_ref().is_some_and(|settings| settings.wanted.health_checks);
+        registries.settings.allocate_addresses = status.addresses_by_name;
+        let webhooks = self.webhooks.check(&sources, &registries, &self.tls, &mut check);
+        let settings = Settings {
+            tls: self.tls.check(reads_cluster, self.webhooks.webhook_address.is_some(), &mut check),
+            xds: self.xds.check(&mut check),
+            admin: self.admin.check(&mut check),
+            remote_clusters: multi_cluster.remote,
+            export_services: multi_cluster.export_services,
+            sources,
+            registries,
+            auto_registration,
+            status,
+            webhooks,
+        };
+        check.finish(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! Which registries run, in which order they win, and for what.
+
+use super::check::Check;
+use clap::Args;
+use pilotfish_model::{Provider, ShardKey};
+use pilotfish_registry::{
+    Input, LiveSettings, LiveSettingsError, LiveSource, MergePolicy, RegistrySettings, RegistryTable,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[command(next_help_heading = "Registries")]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct RegistriesArgs {
+    /// A registry with a source of its own, as in consul=http://127.0.0.1:8500 or, for one of several, consul/dc1=http://...?dc=dc1;
+    /// options follow a '?' as in a URL. May repeat; needs neither PATH nor --kubernetes
+    #[arg(
+        long = "registry",
+        env = "PILOTFISH_REGISTRY",
+        value_name = "NAME[/INSTANCE]=ADDRESS",
+        value_delimiter = ';'
+    )]
+    pub(crate) registry: Vec<String>,
+    /// How long readiness waits for the first list of such a registry [default: 30s]
+    #[arg(long, env = "PILOTFISH_REGISTRY_TIMEOUT", value_name = "DURATION")]
+    pub(crate) registry_timeout: Option<String>,
+    /// Registries in the order in which they win where several have a service; those that are not named follow [default:
+    /// Kubernetes,ServiceEntry, then the others]
+    #[arg(long, env = "PILOTFISH_REGISTRY_ORDER", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) registry_order: Vec<String>,
+    /// What becomes of a service that several registries have: union (the first one describes it, endpoints of all are used), first
+    /// (only the first one is used), refuse (as first, and an error at /ready) [default: union]
+    #[arg(long, env = "PILOTFISH_MERGE_SERVICES", value_name = "POLICY")]
+    pub(crate) merge_services: Option<String>,
+    /// Registries that read objects, by name [default: Kubernetes,ServiceEntry]
+    #[arg(long, env = "PILOTFISH_REGISTRIES", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) registries: Vec<String>,
+    /// The id of the cluster that the files describe: the CLUSTER_ID of its proxies [default: Kubernetes]
+    #[arg(long, env = "PILOTFISH_CLUSTER_ID", value_name = "ID")]
+    pub(crate) cluster_id: Option<String>,
+    /// The domain of Kubernetes Services' host names [default: cluster.local]
+    #[arg(long, env = "PILOTFISH_DOMAIN", value_name = "DOMAIN")]
+    pub(crate) domain: Option<String>,
+}
+
+/// Which registries run, and for what.
+#[derive(Clone, Debug)]
+pub(crate) struct RegistriesSettings {
+    /// All that there are, in the order in which they win.
+    pub(crate) table: RegistryTable,
+    /// Names of those that read objects.
+    pub(crate) names: Vec<String>,
+    /// Those with a source of their own.
+    pub(crate) live: Vec<LiveRegistry>,
+    /// How long readiness waits for one of them.
+    pub(crate) timeout: Duration,
+    pub(crate) merge: MergePolicy,
+    /// What each of them gets.
+    pub(crate) settings: RegistrySettings,
+}
+
+/// One `--registry`.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveRegistry {
+    pub(crate) provider: Provider,
+    pub(crate) new: fn(LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError>,
+    /// Empty for the only one of its type.
+    pub(crate) instance: Arc<str>,
+    pub(crate) address: String,
+    pub(crate) options: BTreeMap<String, String>,
+}
+
+impl LiveRegistry {
+    /// What its source is made from.
+    pub(crate) fn with(&self, registry: &RegistrySettings) -> LiveSettings {
+        LiveSettings {
+            shard: ShardKey::new(self.provider, registry.cluster.clone()).with_instance(self.instance.clone()),
+            address: self.address.clone(),
+            options: self.options.clone(),
+            registry: registry.clone(),
+        }
+    }
+
+    /// Reads `NAME[/INSTANCE]=ADDRESS[?OPTION=VALUE&...]`, and tries to make the source.
+    fn parse(text: &str, table: &RegistryTable, registry: &RegistrySettings) -> Result<Self, String> {
+        let (name, rest) = text.split_once('=').ok_or("not NAME=ADDRESS, as in consul=http://127.0.0.1:8500")?;
+        let (name, instance) = name.split_once('/').unwrap_or((name, ""));
+        let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (provider, found) = table.find(name).map_err(|error| error.to_string())?;
+        let Input::Live(new) = found.input else {
+            return Err(format!("{} reads objects and has no address: see PATH and --kubernetes", found.name));
+        };
+        let options = form_urlencoded::parse(options.as_bytes()).into_owned().collect();
+        let parsed = Self { provider, new, instance: instance.into(), address: address.to_owned(), options };
+        new(parsed.with(registry)).map_err(|error| error.to_string())?;
+        Ok(parsed)
+    }
+}
+
+impl RegistriesArgs {
+    /// Whether a registry brings a source of its own.
+    pub(super) fn has_live(&self) -> bool {
+        !self.registry.is_empty()
+    }
+
+    pub(super) fn check(self, table: RegistryTable, check: &mut Check) -> RegistriesSettings {
+        let defaults = RegistrySettings::default();
+        let domain = check.parse("--domain", self.domain.as_deref(), |text| {
+            let parsed = pilotfish_model::Hostname::parse(text);
+            parsed.map(|_| Arc::from(text)).map_err(|error| error.to_string())
+        });
+        let settings = RegistrySettings {
+            cluster: self.cluster_id.map_or(defaults.cluster, Into::into),
+            domain: domain.unwrap_or_else(|| "cluster.local".into()),
+            ..RegistrySettings::default()
+        };
+        let table = table.clone().ordered(&self.registry_order).unwrap_or_else(|error| {
+            check.mistake(format!("--registry-order: {error}"));
+            table
+        });
+        let merge = check.parse("--merge-services", self.merge_services.as_deref(), |text| {
+            MergePolicy::parse(text).ok_or_else(|| "not one of union, first and refuse".to_owned())
+        });
+        let timeout = check.parse("--registry-timeout", self.registry_timeout.as_deref(), |text| {
+            pilotfish_config::Duration::parse(text).map(Into::into).map_err(|error| error.to_string())
+        });
+        let live = live(&self.registry, &table, &settings, check);
+        RegistriesSettings {
+            names: names(self.registries, &table, check),
+            live,
+            timeout: timeout.unwrap_or(Duration::from_secs(30)),
+            merge: merge.unwrap_or_default(),
+            table,
+            settings,
+        }
+    }
+}
+
+fn live(
+    texts: &[String],
+    table: &RegistryTable,
+    settings: &RegistrySettings,
+    check: &mut Check,
+) -> Vec<LiveRegistry> {
+    let mut all: Vec<LiveRegistry> = Vec::new();
+    for text in texts {
+        let parsed = check.parse("--registry", Some(text), |text| LiveRegistry::parse(text, table, settings));
+        let Some(parsed) = parsed else { continue };
+        if all.iter().any(|known| (known.provider, &known.instance) == (parsed.provider, &parsed.instance)) {
+            let name = parsed.provider.name();
+            check.mistake(format!(
+                "--registry {text:?}: there is one of that name already; tell them apart, as in {name}/first and {name}/second"
+            ));
+        } else {
+            all.push(parsed);
+        }
+    }
+    all
+}
+
+fn names(names: Vec<String>, table: &RegistryTable, check: &mut Check) -> Vec<String> {
+    let names = if names.is_empty() { vec!["Kubernetes".into(), "ServiceEntry".into()] } else { names };
+    match table.select(&names) {
+        Err(error) => check.mistake(format!("--registries: {error}")),
+        Ok(found) => {
+            for (_, registry) in found.iter().filter(|(_, registry)| matches!(registry.input, Input::Live(_))) {
+                let name = registry.name;
+                check.mistake(format!("--registries {name:?}: it has a source of its own: --registry {name}=ADDRESS"));
+            }
+        }
+    }
+    names
+}

@@ -1,0 +1,89 @@
+//! Where objects are read from.
+
+use super::check::Check;
+use super::parse;
+use clap::Args;
+use pilotfish_kube::client::ClientSettings;
+use pilotfish_registry::RegistrySettings;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[command(next_help_heading = "Sources")]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct SourceArgs {
+    /// Folders and files with Kubernetes and Istio YAML; changes are picked up
+    #[arg(value_name = "PATH", help_heading = None::<&str>)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Reads a live cluster: all kinds of objects, from its API server
+    #[arg(long, env = "PILOTFISH_KUBERNETES")]
+    pub(crate) kubernetes: bool,
+    /// The kubeconfig of that cluster; implies --kubernetes [default: the Pod's service account, else $KUBECONFIG or
+    /// ~/.kube/config]
+    #[arg(long, env = "PILOTFISH_KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The namespace of mesh-wide settings: ConfigMap `istio`, Secrets of remote clusters, Leases [default: istio-system]
+    #[arg(long, env = "PILOTFISH_ROOT_NAMESPACE", value_name = "NS")]
+    pub(crate) root_namespace: Option<String>,
+    /// Istio's MeshConfig: a file with the settings themselves, or a ConfigMap with the key `mesh`; reloaded on change
+    #[arg(long, env = "PILOTFISH_MESH_CONFIG", value_name = "FILE")]
+    pub(crate) mesh_config: Option<PathBuf>,
+    /// Istio's MeshNetworks: a file with the settings themselves, or a ConfigMap with the key `meshNetworks`
+    #[arg(long, env = "PILOTFISH_MESH_NETWORKS", value_name = "FILE")]
+    pub(crate) mesh_networks: Option<PathBuf>,
+}
+
+/// Where objects are read from.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceSettings {
+    /// Folders and files with objects.
+    pub(crate) paths: Vec<PathBuf>,
+    /// The live cluster; `None` where none is read.
+    pub(crate) kubernetes: Option<ClientSettings>,
+    pub(crate) root_namespace: String,
+    pub(crate) mesh_config: Option<PathBuf>,
+    pub(crate) mesh_networks: Option<PathBuf>,
+}
+
+impl SourceSettings {
+    /// Whether files are read.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.paths.is_empty() || self.mesh_config.is_some() || self.mesh_networks.is_some()
+    }
+
+    /// Whether there is any source of objects.
+    pub(crate) fn has_any(&self) -> bool {
+        self.has_files() || self.kubernetes.is_some()
+    }
+}
+
+impl SourceArgs {
+    pub(super) fn check(self, has_live: bool, check: &mut Check) -> SourceSettings {
+        let kubernetes = self.kubernetes || self.kubeconfig.is_some();
+        if self.paths.is_empty() && !kubernetes {
+            check.mistake(
+                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, or a cluster with \
+                 --kubernetes",
+            );
+        }
+        let files = [
+            ("--mesh-config", &self.mesh_config),
+            ("--mesh-networks", &self.mesh_networks),
+            ("--kubeconfig", &self.kubeconfig),
+        ];
+        let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        for (flag, path) in files.chain(self.paths.iter().map(|path| ("PATH", path))) {
+            check.exists(flag, path);
+        }
+        let root_namespace =
+            check.parse("--root-namespace", self.root_namespace.as_deref(), parse::namespace);
+        SourceSettings {
+            kubernetes: kubernetes.then_some(ClientSettings { kubeconfig: self.kubeconfig }),
+            root_namespace: root_namespace
+                .unwrap_or_else(|| RegistrySettings::default().system_namespace.to_string()),
+            paths: self.paths,
+            mesh_config: self.mesh_config,
+            mesh_networks: self.mesh_networks,
+        }
+    }
+}

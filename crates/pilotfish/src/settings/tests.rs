@@ -1,0 +1,154 @@
+use super::*;
+use pilotfish_registry::RegistryTable;
+
+fn files() -> ServeArgs {
+    let sources = SourceArgs { paths: vec![".".into()], ..SourceArgs::default() };
+    ServeArgs { sources, ..ServeArgs::default() }
+}
+
+#[test]
+fn defaults_are_istiods() {
+    let settings = files().check(RegistryTable::default()).unwrap();
+    assert_eq!(settings.xds.address.to_string(), "127.0.0.1:15010");
+    assert_eq!(settings.admin.address.to_string(), "127.0.0.1:15014");
+    assert_eq!(&*settings.registries.settings.domain, "cluster.local");
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let args = ServeArgs {
+        xds: XdsArgs {
+            xds_address: Some("nowhere".into()),
+            max_streams: Some("many".into()),
+            drain_deadline: Some("-1s".into()),
+            endpoint_window: Some("5ms,1ms".into()),
+            ..XdsArgs::default()
+        },
+        registries: RegistriesArgs { registries: vec!["Eureka".into()], ..RegistriesArgs::default() },
+        multi_cluster: MultiClusterArgs {
+            multi_cluster_services: Some("some".into()),
+            remote_cluster_timeout: Some("soon".into()),
+            insecure_kubeconfig_options: vec!["exec".into(), "all".into()],
+            ..MultiClusterArgs::default()
+        },
+        status: StatusArgs {
+            write_status: Some("sometimes".into()),
+            status_controllers: vec!["example.com/other".into()],
+            ..StatusArgs::default()
+        },
+        auto_registration: AutoRegistrationArgs {
+            workload_entries: Some("some".into()),
+            ..AutoRegistrationArgs::default()
+        },
+        ..ServeArgs::default()
+    };
+    let mistakes = args.check(RegistryTable::default()).unwrap_err();
+    assert_eq!(mistakes.0.len(), 12, "{mistakes}");
+    assert!(mistakes.to_string().starts_with("12 settings are wrong:\n  PATH: name at least one"));
+    assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
+}
+
+#[test]
+fn a_kubeconfig_implies_the_cluster() {
+    let sources = SourceArgs { kubeconfig: Some("Cargo.toml".into()), ..SourceArgs::default() };
+    let settings = ServeArgs { sources, ..ServeArgs::default() }.check(RegistryTable::default()).unwrap();
+    assert_eq!(settings.sources.kubernetes.unwrap().kubeconfig, Some("Cargo.toml".into()));
+}
+
+#[test]
+fn what_needs_a_cluster_says_so() {
+    let mut args = files();
+    args.multi_cluster.remote_kubeconfigs = Some(".".into());
+    args.multi_cluster.export_services = true;
+    args.multi_cluster.multi_cluster_services = Some("hosts".into());
+    args.webhooks.webhook_address = Some("127.0.0.1:0".into());
+    let mistakes = args.check(RegistryTable::default()).unwrap_err();
+    assert_eq!(mistakes.0.len(), 3, "{mistakes}");
+    assert!(mistakes.0.iter().all(|mistake| mistake.contains("--kubernetes")), "{mistakes}");
+}
+
+#[test]
+fn a_flag_wins_over_the_file() {
+    let mut args = ServeArgs::default();
+    args.xds.xds_address = Some("127.0.0.1:9".into());
+    args.registries.registries = vec!["Kubernetes".into()];
+    let text = "xdsAddress: 127.0.0.1:1\nadminAddress: 127.0.0.1:2\npaths: [.]\ntrustNodes: true\nmaxStreams: 7\n\
+                clusterId: 007\nregistries: [Kubernetes, ServiceEntry]\n";
+    let settings = args.with_text(text).unwrap().check(RegistryTable::default()).unwrap();
+    assert_eq!((settings.xds.address.port(), settings.admin.address.port()), (9, 2));
+    assert!(settings.xds.trust_nodes);
+    assert_eq!(settings.xds.max_streams, 7);
+    assert_eq!(settings.registries.settings.cluster.to_string(), "007", "a text stays as it is written");
+    assert_eq!(settings.registries.names, ["Kubernetes"]);
+}
+
+#[test]
+fn an_unknown_name_of_the_file_is_refused_with_the_likely_meant_one() {
+    let errors = |text: &str| ServeArgs::default().with_text(text).unwrap_err();
+    assert_eq!(errors("xdsAdress: x\n"), ["no setting \"xdsAdress\" (did you mean \"xdsAddress\"?)"]);
+    assert_eq!(errors("xds-address: x\n"), ["no setting \"xds-address\" (did you mean \"xdsAddress\"?)"]);
+    assert!(errors("qqq: x\n")[0].contains("as in xdsAddress"));
+    assert_eq!(errors("qqq: x\nzzz: y\n").len(), 2, "each is reported");
+    assert_eq!(errors("maxStreams: [1]\n").len(), 1, "a value of another type");
+    assert!(errors("- a\n")[0].len() < 300, "no list of all names");
+    assert!(ServeArgs::default().with_text("").is_ok());
+    assert!(ServeArgs::default().with_text("# nothing\n").is_ok());
+}
+
+#[test]
+fn a_settings_file_is_named_in_its_mistakes() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "xdsAdress: x\n").unwrap();
+    let args = ServeArgs { settings: Some(file.path().to_owned()), ..ServeArgs::default() };
+    let mistakes = args.with_file().unwrap_err().to_string();
+    assert!(mistakes.contains(&format!("--settings {}: no setting", file.path().display())), "{mistakes}");
+    let absent = ServeArgs { settings: Some("/no/such/file".into()), ..ServeArgs::default() };
+    assert!(absent.with_file().unwrap_err().to_string().contains("--settings /no/such/file: "));
+}
+
+/// Every name of the settings file, as it was when files with it may have been written.
+const NAMES: &str = "adminAddress allocateAddresses allocationRanges caCertFiles clusterId configWindow domain drainDeadline \
+                     endpointWindow exportServices injectionTemplate injectionValues injectionXdsAddress injectionXdsCa \
+                     insecureKubeconfigOptions kubeconfig kubernetes maxRequestBytes maxStreams maxSubscriptions meshConfig \
+                     meshNetworks multiClusterServices paths registries remoteClusterTimeout remoteKubeconfigs rootNamespace \
+                     secureXdsAddress statusControllers tlsCertFile tlsKeyFile tokenAudiences trustNodes webhookAddress \
+                     webhookService webhookUrl workloadEntries workloadEntryGracePeriod writeStatus xdsAddress";
+
+#[test]
+fn names_of_the_settings_file_stay() {
+    let lists = [
+        "caCertFiles",
+        "injectionValues",
+        "insecureKubeconfigOptions",
+        "paths",
+        "registries",
+        "statusControllers",
+        "tokenAudiences",
+    ];
+    let is_flag = |name: &str| ["exportServices", "kubernetes", "trustNodes"].contains(&name);
+    for name in NAMES.split_whitespace() {
+        let value = if lists.contains(&name) {
+            "[a]"
+        } else if is_flag(name) {
+            "true"
+        } else {
+            "a"
+        };
+        let text = format!("{name}: {value}\n");
+        assert!(ServeArgs::default().with_text(&text).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn help_has_every_setting_under_a_heading() {
+    #[derive(clap::Parser)]
+    struct Serve {
+        #[command(flatten)]
+        _args: ServeArgs,
+    }
+    let command = <Serve as clap::CommandFactory>::command();
+    let is_own = |id: &str| ["paths", "settings", "help"].contains(&id);
+    for argument in command.get_arguments().filter(|argument| !is_own(argument.get_id().as_str())) {
+        assert!(argument.get_help_heading().is_some(), "{}", argument.get_id());
+    }
+}

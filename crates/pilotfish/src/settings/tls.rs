@@ -1,0 +1,185 @@
+//! xDS over TLS, and who its clients are.
+
+use super::check::Check;
+use super::parse;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// The audience of the tokens that Istio's agents and injected sidecars have.
+pub(crate) const AUDIENCE: &str = "istio-ca";
+
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[command(next_help_heading = "xDS over TLS")]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct TlsArgs {
+    /// Where proxies connect over TLS, usually on port 15012, and prove who they are by a certificate or a token of their service
+    /// account; without it there is no such port
+    #[arg(long, env = "PILOTFISH_SECURE_XDS_ADDRESS", value_name = "HOST:PORT")]
+    pub(crate) secure_xds_address: Option<String>,
+    /// The certificate that is shown there, a chain in PEM; reloaded on change [default: the one that the webhooks keep]
+    #[arg(long, env = "PILOTFISH_TLS_CERT_FILE", value_name = "FILE")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    /// Its key in PEM; reloaded on change
+    #[arg(long, env = "PILOTFISH_TLS_KEY_FILE", value_name = "FILE")]
+    pub(crate) tls_key_file: Option<PathBuf>,
+    /// CAs of proxies' certificates in PEM, reloaded on change; may repeat. Pilotfish trusts the SPIFFE ID in any certificate that
+    /// these CAs issued
+    #[arg(long = "ca-cert-file", env = "PILOTFISH_CA_CERT_FILE", value_name = "FILE", value_delimiter = ',')]
+    pub(crate) ca_cert_files: Vec<PathBuf>,
+    /// Audiences that tokens of proxies must have one of, with --kubernetes [default: istio-ca]
+    #[arg(long, env = "PILOTFISH_TOKEN_AUDIENCES", value_name = "AUDIENCE", value_delimiter = ',')]
+    pub(crate) token_audiences: Vec<String>,
+}
+
+/// xDS over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlsSettings {
+    pub(crate) address: SocketAddr,
+    /// The certificate that the server shows.
+    pub(crate) certificate: CertificateSource,
+    /// Files with the CAs of proxies' certificates.
+    pub(crate) authorities: Vec<PathBuf>,
+    /// Audiences of which proxies' tokens must have one.
+    pub(crate) audiences: Vec<String>,
+}
+
+/// Where a server's certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CertificateSource {
+    /// Files, reloaded on change.
+    Files {
+        /// The chain.
+        certificate: PathBuf,
+        key: PathBuf,
+    },
+    /// The one that the webhooks keep for themselves.
+    Webhooks,
+}
+
+impl TlsArgs {
+    /// `None` where TLS is not asked for, or is asked for without a certificate.
+    pub(super) fn check(
+        self,
+        reads_cluster: bool,
+        has_webhooks: bool,
+        check: &mut Check,
+    ) -> Option<TlsSettings> {
+        const ADDRESS: &str = "--secure-xds-address";
+        let files = [("--tls-cert-file", &self.tls_cert_file), ("--tls-key-file", &self.tls_key_file)];
+        let authorities = self.ca_cert_files.iter().map(|path| ("--ca-cert-file", path));
+        let named = files.iter().filter_map(|(flag, path)| Some((*flag, path.as_ref()?))).chain(authorities);
+        let Some(address) = &self.secure_xds_address else {
+            for (flag, path) in named {
+                check.wrong(flag, &path.to_string_lossy(), "there is no TLS without --secure-xds-address");
+            }
+            return None;
+        };
+        for (flag, path) in named {
+            check.exists(flag, path);
+        }
+        let certificate = self.certificate(address, has_webhooks, check)?;
+        if self.ca_cert_files.is_empty() && !reads_cluster {
+            let hint = "nobody could prove who he is: name the authorities of proxies' certificates with --ca-cert-file, or a \
+                        cluster that knows their tokens with --kubernetes";
+            check.wrong(ADDRESS, address, hint);
+        }
+        let address = check.parse(ADDRESS, Some(address), parse::address)?;
+        let mut audiences = self.token_audiences;
+        if audiences.is_empty() {
+            audiences.push(AUDIENCE.to_owned());
+        }
+        Some(TlsSettings { address, certificate, authorities: self.ca_cert_files, audiences })
+    }
+
+    fn certificate(&self, address: &str, has_webhooks: bool, check: &mut Check) -> Option<CertificateSource> {
+        match (&self.tls_cert_file, &self.tls_key_file) {
+            (Some(certificate), Some(key)) => {
+                Some(CertificateSource::Files { certificate: certificate.clone(), key: key.clone() })
+            }
+            (None, None) if has_webhooks => Some(CertificateSource::Webhooks),
+            (None, None) => {
+                let hint = "there is no certificate to show: name --tls-cert-file and --tls-key-file, or --webhook-address, which \
+                            keeps a certificate";
+                check.wrong("--secure-xds-address", address, hint);
+                None
+            }
+            (Some(certificate), None) => {
+                check.wrong(
+                    "--tls-cert-file",
+                    &certificate.to_string_lossy(),
+                    "and where is --tls-key-file?",
+                );
+                None
+            }
+            (None, Some(key)) => {
+                check.wrong("--tls-key-file", &key.to_string_lossy(), "and where is --tls-cert-file?");
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ServeArgs, SourceArgs, WebhookArgs};
+    use super::*;
+    use pilotfish_registry::RegistryTable;
+
+    /// An existing file.
+    fn some_file() -> Option<PathBuf> {
+        Some("Cargo.toml".into())
+    }
+
+    fn given() -> TlsArgs {
+        TlsArgs {
+            secure_xds_address: Some("127.0.0.1:0".into()),
+            tls_cert_file: some_file(),
+            tls_key_file: some_file(),
+            ca_cert_files: some_file().into_iter().collect(),
+            ..TlsArgs::default()
+        }
+    }
+
+    fn args(tls: TlsArgs) -> ServeArgs {
+        let sources = SourceArgs { paths: vec![".".into()], ..SourceArgs::default() };
+        ServeArgs { tls, sources, ..ServeArgs::default() }
+    }
+
+    #[test]
+    fn tls_needs_a_certificate_and_a_way_to_authenticate_clients() {
+        let tls = args(given()).check(RegistryTable::default()).unwrap().tls.unwrap();
+        assert_eq!(tls.audiences, ["istio-ca"]);
+        let kept = ServeArgs {
+            sources: SourceArgs { kubernetes: true, ..SourceArgs::default() },
+            webhooks: WebhookArgs { webhook_address: Some("127.0.0.1:0".into()), ..WebhookArgs::default() },
+            ..args(TlsArgs {
+                tls_cert_file: None,
+                tls_key_file: None,
+                ca_cert_files: Vec::new(),
+                token_audiences: vec!["a".into(), "b".into()],
+                ..given()
+            })
+        };
+        let tls = kept.check(RegistryTable::default()).unwrap().tls.unwrap();
+        assert_eq!((tls.certificate, tls.audiences.len()), (CertificateSource::Webhooks, 2));
+        for (wrong, expected) in [
+            (TlsArgs { tls_key_file: None, ..given() }, "where is --tls-key-file"),
+            (TlsArgs { tls_cert_file: None, ..given() }, "where is --tls-cert-file"),
+            (TlsArgs { tls_cert_file: None, tls_key_file: None, ..given() }, "no certificate to show"),
+            (TlsArgs { ca_cert_files: Vec::new(), ..given() }, "nobody could prove"),
+            (
+                TlsArgs { ca_cert_files: vec!["nowhere.pem".into()], ..given() },
+                "--ca-cert-file \"nowhere.pem\"",
+            ),
+            (TlsArgs { secure_xds_address: Some("nowhere".into()), ..given() }, "not HOST:PORT"),
+        ] {
+            let mistakes = args(wrong).check(RegistryTable::default()).unwrap_err();
+            assert_eq!(mistakes.0.len(), 1, "{mistakes}");
+            assert!(mistakes.0[0].contains(expected), "{mistakes}");
+        }
+        let without = TlsArgs { secure_xds_address: None, ..given() };
+        assert_eq!(args(without).check(RegistryTable::default()).unwrap_err().0.len(), 3, "each of the files is reported");
+    }
+}

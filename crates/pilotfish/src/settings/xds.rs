@@ -1,0 +1,81 @@
+//! How xDS is served: where, how fast, and how much.
+
+use super::check::Check;
+use super::parse;
+use crate::control::debouncer::Windows;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+#[derive(Args, Clone, Debug, Default, Serialize, Deserialize)]
+#[command(next_help_heading = "xDS")]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct XdsArgs {
+    /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
+    #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
+    pub(crate) xds_address: Option<String>,
+    /// Trust the namespace and service account in a proxy's node metadata on connections that authenticate nobody: the proxy then
+    /// gets the secrets of that namespace. Only where nobody else can connect
+    #[arg(long, env = "PILOTFISH_TRUST_NODES")]
+    pub(crate) trust_nodes: bool,
+    /// How long a graceful stop may take before streams are cut [default: 10s]
+    #[arg(long, env = "PILOTFISH_DRAIN_DEADLINE", value_name = "DURATION")]
+    pub(crate) drain_deadline: Option<String>,
+    /// Largest request that a proxy may send, in bytes [default: 4194304]
+    #[arg(long, env = "PILOTFISH_MAX_REQUEST_BYTES", value_name = "N")]
+    pub(crate) max_request_bytes: Option<String>,
+    /// Most streams at a time [default: 100000]
+    #[arg(long, env = "PILOTFISH_MAX_STREAMS", value_name = "N")]
+    pub(crate) max_streams: Option<String>,
+    /// Most resource names that one stream may subscribe to, over all types [default: 100000]
+    #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
+    pub(crate) max_subscriptions: Option<String>,
+    /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling [default: 3ms,30ms]
+    #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
+    pub(crate) endpoint_window: Option<String>,
+    /// How long a burst of configuration changes of one namespace is gathered [default: 20ms,200ms]
+    #[arg(long, env = "PILOTFISH_CONFIG_WINDOW", value_name = "PAUSE,CEILING")]
+    pub(crate) config_window: Option<String>,
+}
+
+/// How xDS is served.
+#[derive(Clone, Debug)]
+pub(crate) struct XdsSettings {
+    pub(crate) address: SocketAddr,
+    /// Whether a proxy's node is trusted where its connection authenticates nobody.
+    pub(crate) trust_nodes: bool,
+    pub(crate) drain_deadline: Duration,
+    pub(crate) max_request_bytes: usize,
+    pub(crate) max_streams: usize,
+    /// Most names of one stream.
+    pub(crate) max_subscriptions: usize,
+    pub(crate) windows: Windows,
+}
+
+impl XdsArgs {
+    pub(super) fn check(self, check: &mut Check) -> XdsSettings {
+        let address = check.parse("--xds-address", self.xds_address.as_deref(), parse::address);
+        let deadline = check.parse("--drain-deadline", self.drain_deadline.as_deref(), parse::duration);
+        let mut limit =
+            |flag, value: Option<&str>, default| check.parse(flag, value, parse::limit).unwrap_or(default);
+        let max_request_bytes = limit("--max-request-bytes", self.max_request_bytes.as_deref(), 4 << 20);
+        let max_streams = limit("--max-streams", self.max_streams.as_deref(), 100_000);
+        let max_subscriptions = limit("--max-subscriptions", self.max_subscriptions.as_deref(), 100_000);
+        let default = Windows::default();
+        let endpoints = check.parse("--endpoint-window", self.endpoint_window.as_deref(), parse::window);
+        let config = check.parse("--config-window", self.config_window.as_deref(), parse::window);
+        XdsSettings {
+            address: address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 15010))),
+            trust_nodes: self.trust_nodes,
+            drain_deadline: deadline.unwrap_or(Duration::from_secs(10)),
+            max_request_bytes,
+            max_streams,
+            max_subscriptions,
+            windows: Windows {
+                endpoints: endpoints.unwrap_or(default.endpoints),
+                config: config.unwrap_or(default.config),
+            },
+        }
+    }
+}
