@@ -12,7 +12,7 @@ use crate::resources::{Resources, publication};
 use crate::shared::Shared;
 use pilotfish_admin::Metrics;
 use pilotfish_config::{SourceBatch, SourceEvent as Told};
-use pilotfish_kube::remote::{Reading, RemoteEvent};
+use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::{ChangeSet, Fact, Update, WorldWriter};
 use pilotfish_registry::{Hub, ObjectEvent, SourceEvent};
 use pilotfish_translate::Translator;
@@ -104,7 +104,7 @@ impl Control {
         }
     }
 
-    fn forget_problems(&self, reading: &Reading) {
+    fn forget_problems(&self, reading: &ClusterGeneration) {
         self.shared.remove_problems(&feed_of(reading));
         self.metrics.rejected_configs.set(self.shared.rejected());
     }
@@ -128,7 +128,7 @@ impl Control {
                 self.take_problems(REMOTE_SECRETS, &batch);
                 self.take_batch(&feed, REMOTE_SECRETS, batch);
             }
-            RemoteEvent::Said(reading, batch) => {
+            RemoteEvent::Batch(reading, batch) => {
                 // Two readings of a cluster know of different problems, and those of one go with it.
                 self.take_problems(&feed_of(&reading), &batch);
                 self.take_batch(&feed_of(&reading), &cluster_source(&reading.cluster), batch);

@@ -4,8 +4,8 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::auto_registration::{
-    Applicant, EntryObserver, Proof, Refused, Registrar, Registration, RegistrationSettings, Registrations,
-    WorldNow, registrations,
+    EntryObserver, PeerIdentity, Registrar, Registration, RegistrationError, RegistrationRequest,
+    RegistrationSettings, Registrations, WorldNow, registrations,
 };
 use pilotfish_kube_writer::lease;
 use pilotfish_model::{ChangeSet, Fact, Kind, World};
@@ -31,7 +31,7 @@ pub(crate) fn gate(
     let wanted = settings.workload_entries?;
     let world: WorldNow = Arc::new(move || shared.world());
     let grace = settings.workload_entry_grace_period;
-    let settings = RegistrationSettings { me: lease::identity(), wanted, grace, observer };
+    let settings = RegistrationSettings { replica: lease::identity(), features: wanted, grace, observer };
     let (registrar, registrations) = registrations(client, settings, world.clone());
     Some((Gate { registrar, world }, registrations))
 }
@@ -81,13 +81,13 @@ impl Gate {
         if proxy.meta(GROUP).is_empty() && proxy.meta(ENTRY).is_empty() {
             return Ok(None);
         }
-        let proof = proxy.identity.as_ref().map(|identity| Proof {
+        let proof = proxy.identity.as_ref().map(|identity| PeerIdentity {
             namespace: identity.namespace.as_str(),
             service_account: &identity.service_account,
         });
         self.registrar.connect(applicant(proxy), &(self.world)(), proof).map_err(|refused| match refused {
-            Refused::NotYours { .. } => ConnectError::PermissionDenied(refused.to_string()),
-            Refused::NoGroup { .. } | Refused::NoEntry(_) => {
+            RegistrationError::NotYours { .. } => ConnectError::PermissionDenied(refused.to_string()),
+            RegistrationError::NoGroup { .. } | RegistrationError::NoEntry(_) => {
                 ConnectError::FailedPrecondition(refused.to_string())
             }
         })
@@ -112,11 +112,11 @@ const GROUP: &str = "AUTO_REGISTER_GROUP";
 const ENTRY: &str = "WORKLOAD_ENTRY";
 
 /// What a proxy says of its workload.
-fn applicant(proxy: &Proxy) -> Applicant {
+fn applicant(proxy: &Proxy) -> RegistrationRequest {
     let place = &proxy.locality;
     let parts = [&place.region, &place.zone, &place.sub_zone];
     let known = parts.iter().take_while(|part| !part.is_empty()).map(|part| part.to_string());
-    Applicant {
+    RegistrationRequest {
         group: proxy.meta(GROUP).to_owned(),
         entry: proxy.meta(ENTRY).to_owned(),
         namespace: proxy.namespace.to_string(),
@@ -166,7 +166,7 @@ mod tests {
         let applicant = applicant(&Proxy::from_node(&node).unwrap());
         assert_eq!(
             applicant,
-            Applicant {
+            RegistrationRequest {
                 group: "machines".into(),
                 entry: String::new(),
                 namespace: "vms".into(),

@@ -1,6 +1,6 @@
 //! How remote clusters become registries: each reading of a cluster is a feed of its own, with the registries that read it.
 
-use pilotfish_kube::remote::Reading;
+use pilotfish_kube::remote::ClusterGeneration;
 use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{
     Hub, KubernetesRegistry, Registry, RegistrySettings, ServiceEntryRegistry, SourceEvent,
@@ -19,7 +19,7 @@ pub(crate) fn cluster_source(cluster: &str) -> String {
 }
 
 /// The feed of one reading of a remote cluster.
-pub(crate) fn feed_of(reading: &Reading) -> String {
+pub(crate) fn feed_of(reading: &ClusterGeneration) -> String {
     reading.to_string()
 }
 
@@ -50,7 +50,7 @@ impl RemoteRegistries {
     }
 
     /// Makes the feed and the registries of a reading. Where the cluster is read already, they take over when they are in sync.
-    pub fn open(&mut self, hub: &mut Hub, reading: &Reading) {
+    pub fn open(&mut self, hub: &mut Hub, reading: &ClusterGeneration) {
         let feed = feed_of(reading);
         hub.add_source(&feed, &cluster_source(&reading.cluster));
         for registry in self.registries(&reading.cluster) {
@@ -77,7 +77,7 @@ impl RemoteRegistries {
     }
 
     /// Readiness goes on without a reading.
-    pub fn give_up(&self, hub: &mut Hub, reading: &Reading, reason: &Arc<str>) {
+    pub fn give_up(&self, hub: &mut Hub, reading: &ClusterGeneration, reason: &Arc<str>) {
         tracing::warn!(cluster = %reading.cluster, %reason, "nobody waits for this cluster any longer");
         let feed = feed_of(reading);
         let event = SourceEvent::Failed { at: SystemTime::now(), reason: reason.clone() };
@@ -88,7 +88,7 @@ impl RemoteRegistries {
     }
 
     /// A cluster leaves with all that it had.
-    pub fn remove(&mut self, hub: &mut Hub, cluster: &Arc<str>, readings: &[Reading]) {
+    pub fn remove(&mut self, hub: &mut Hub, cluster: &Arc<str>, readings: &[ClusterGeneration]) {
         for provider in [Provider::Kubernetes, Provider::External] {
             hub.remove_registry(&ShardKey { provider, cluster: (&**cluster).into() });
         }

@@ -12,7 +12,7 @@ use clap::Args;
 use pilotfish_config::status::Controllers;
 use pilotfish_kube::client::ClientSettings;
 use pilotfish_kube::remote::{InsecureOptions, KubeconfigsIn};
-use pilotfish_kube_writer::auto_registration::Wanted;
+use pilotfish_kube_writer::auto_registration::RegistrationFeatures;
 use pilotfish_kube_writer::status::AddressRanges;
 use pilotfish_registry::RegistrySettings;
 pub(crate) use secure::AUDIENCE;
@@ -200,7 +200,7 @@ pub struct Settings {
     /// Where kubeconfigs of remote clusters are.
     pub remote_kubeconfigs: KubeconfigsIn,
     /// What is done with WorkloadEntries of workloads that connect; `None` for nothing.
-    pub workload_entries: Option<Wanted>,
+    pub workload_entries: Option<RegistrationFeatures>,
     /// What kubeconfigs of remote clusters may ask for.
     pub insecure_kubeconfig_options: InsecureOptions,
     /// Istio's MeshConfig.

@@ -140,7 +140,7 @@ impl Running {
     }
 }
 
-async fn live(run: impl Future<Output = Result<(), pilotfish_kube::Broken>>) -> Result<()> {
+async fn live(run: impl Future<Output = Result<(), pilotfish_kube::SourceError>>) -> Result<()> {
     run.await?;
     bail!("the source of a cluster ended by itself")
 }

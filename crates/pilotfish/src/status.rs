@@ -1,7 +1,7 @@
 //! Writing status back to the cluster that is read: by the one replica that leads.
 //!
 //! ```text
-//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── Wanted ─▶ StatusWriter ─▶ API server
+//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── DesiredStatuses ─▶ StatusWriter ─▶ API server
 //!                                                                                   ▲
 //!                                                    Elector ── Leadership ─────────┘
 //! ```
@@ -13,10 +13,10 @@ use crate::shared::{Follower, Shared};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_config::status::Controllers;
-use pilotfish_kube::Silent;
+use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};
-use pilotfish_kube_writer::status::{AddressRanges, StatusSettings, StatusWriter, Wanted};
+use pilotfish_kube_writer::status::{AddressRanges, DesiredStatuses, StatusSettings, StatusWriter};
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
 use pilotfish_translate::short_name::Domain;
 use pilotfish_translate::status::{StatusBook, kinds};
@@ -72,7 +72,7 @@ impl StatusWriting {
                 WriteStatus::All => istio_kinds(),
             },
             addresses: self.addresses,
-            observer: Arc::new(Silent),
+            observer: Arc::new(NoopObserver),
             written: Arc::new(Counted(metrics.clone())),
         }
     }
@@ -118,7 +118,11 @@ fn istio_kinds() -> Vec<Kind> {
 }
 
 /// Says of each world which statuses differ, for as long as somebody listens.
-async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<Wanted>) -> Result<()> {
+async fn follow(
+    mut follower: Follower,
+    mut book: StatusBook,
+    say: mpsc::Sender<DesiredStatuses>,
+) -> Result<()> {
     let mut is_first = true;
     loop {
         let (world, changes) = follower.next().await;
@@ -127,7 +131,7 @@ async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<
         // Many routes take their time, which must not be taken from streams.
         let work = tokio::task::spawn_blocking(move || {
             let changes = book.advance(world.clone(), &changes);
-            (book, Wanted { world, changes, namespaces })
+            (book, DesiredStatuses { world, changes, namespaces })
         });
         let (after, wanted) = work.await.context("computing statuses")?;
         book = after;

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::client::{self, ClientSettings};
 use pilotfish_webhook::inject::Injector;
-use pilotfish_webhook::{Bound, Certificates, Keeper, KeeperSettings, Observer, Terms, Validator};
+use pilotfish_webhook::{
+    Bound, Certificates, Observer, Terms, Validator, WebhookController, WebhookControllerSettings,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -121,7 +123,7 @@ impl WebhookView {
 /// Webhooks that have their address and do not answer yet.
 pub struct Webhooks {
     bound: Bound,
-    keeper: Keeper,
+    controller: WebhookController,
     injector: Injector,
     observer: Arc<dyn Observer>,
     last_call: Duration,
@@ -142,15 +144,15 @@ impl Webhooks {
         let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
         let client = client::connect(cluster).await.context("--kubernetes")?;
         let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
-        let keeper = KeeperSettings {
+        let controller = WebhookControllerSettings {
             namespace: settings.namespace.clone(),
             names: settings.names(),
             url: settings.url.clone(),
             terms: Terms::default(),
             clock: Arc::new(|now| now),
         };
-        let keeper = Keeper::new(client, keeper, bound.certificates());
-        Ok(Self { bound, keeper, injector, observer: Arc::new(Counted(metrics.clone())), last_call })
+        let controller = WebhookController::new(client, controller, bound.certificates());
+        Ok(Self { bound, controller, injector, observer: Arc::new(Counted(metrics.clone())), last_call })
     }
 
     /// What the admin API tells of them.
@@ -184,9 +186,9 @@ impl Webhooks {
         // What is registered is let go before the server ends, so that nobody is sent to a closed door.
         let (closing, close) = watch::channel(false);
         let stop = stop.clone();
-        let (keeper, last_call) = (self.keeper, self.last_call);
+        let (controller, last_call) = (self.controller, self.last_call);
         tasks.spawn(async move {
-            keeper.run(stop).await;
+            controller.run(stop).await;
             tokio::time::sleep(last_call).await;
             closing.send_replace(true);
         });

@@ -1,11 +1,11 @@
 //! Settings that are one of a few words.
 
 use super::Check;
-use pilotfish_kube_writer::auto_registration::Wanted;
+use pilotfish_kube_writer::auto_registration::RegistrationFeatures;
 use pilotfish_registry::MultiClusterServices;
 
 impl Check {
-    pub(super) fn workload_entries(&mut self, text: Option<&str>) -> Option<Wanted> {
+    pub(super) fn workload_entries(&mut self, text: Option<&str>) -> Option<RegistrationFeatures> {
         let (registration, health_checks) = match text.unwrap_or("all") {
             "all" => (true, true),
             "auto-registration" => (true, false),
@@ -17,7 +17,7 @@ impl Check {
                 return None;
             }
         };
-        Some(Wanted { registration, health_checks })
+        Some(RegistrationFeatures { registration, health_checks })
     }
 
     pub(super) fn multi_cluster_services(&mut self, text: Option<String>) -> MultiClusterServices {
