@@ -1,14 +1,14 @@
-//! Live Kubernetes: the objects of a cluster by watches, as a source for the registries.
+//! Reading live Kubernetes: the objects of a cluster by watches, as a source for the registries. Writing is `pilotfish-kube-writer`.
 //!
 //! ```text
 //!  API server ── lists and watches ──▶ Reflector, one per kind ── Change ──▶ Source ── SourceBatch ──▶ control loop
-//!                (kube client, IO)     (pure: what differs)                  (pure: one voice per cluster)
+//!                (kube client, IO)     (pure: what differs)                  (pure: one per cluster)
 //! ```
 //!
 //! Secrets with kubeconfigs name further clusters ([`remote`]): each is a source of its own.
 //!
-//! A source that cannot reach its API server says so and takes nothing away. When it is back, it goes on where it was; when
-//! that is no longer possible it lists anew and tells what differs, so that nobody downstream sees a gap.
+//! A source that cannot reach its API server reports that and removes nothing. When it is back, it resumes its watches; where
+//! that is no longer possible it lists again and sends what differs, so nothing downstream sees a gap.
 
 pub mod client;
 pub mod remote;
@@ -17,5 +17,5 @@ mod source;
 pub mod token_review;
 pub mod watch;
 
-pub use source::{Broken, Kinds, KubeSource, KubeSourceSettings, has_status, resources_of};
-pub use watch::{Observer, Silent, Watched};
+pub use source::{Kinds, KubeSource, KubeSourceSettings, SourceError, has_status, resources_of};
+pub use watch::{NoopObserver, Observer, Watched};

@@ -4,16 +4,16 @@
 //! ```text
 //!  API server ── AdmissionReview ──▶ server (TLS) ──▶ routes ──▶ validate, inject (pure) ──▶ answer
 //!       ▲                                ▲ certificate, swapped while running
-//!       └── caBundle, failurePolicy ── keeper ── Secret, shared by replicas
+//!       └── caBundle, failurePolicy ── controller ── Secret, shared by replicas
 //! ```
 //!
 //! The certificates are made here, by an authority of their own: nothing else has to be installed for webhooks.
 
 mod certificate;
 mod clock;
+mod controller;
 mod error;
 pub mod inject;
-mod keeper;
 mod probe;
 mod registration;
 pub mod review;
@@ -21,10 +21,10 @@ mod routes;
 mod server;
 mod store;
 mod validate;
-mod wake;
+mod watch;
 
 pub use certificate::Terms;
-pub use keeper::{Clock, Keeper, KeeperSettings};
+pub use controller::{Clock, WebhookController, WebhookControllerSettings};
 pub use registration::{INJECTOR, VALIDATOR};
 pub use routes::{Observer, Outcome, router};
 pub use server::{Bound, Certificates, ServerError};

@@ -14,7 +14,7 @@ pub const INJECTOR: &str = "pilotfish-sidecar-injector";
 
 /// What every webhook of ours ought to say.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct DesiredWebhook<'a> {
     /// The authorities that sign its certificate, in PEM.
     pub(crate) authorities: &'a str,
     /// Where API servers outside of the cluster's network reach it; `None` for the Service that is written there.
@@ -74,7 +74,11 @@ pub(crate) fn all_fail(webhooks: &[Webhook<'_>]) -> bool {
 }
 
 /// The strategic merge patch that makes them as wanted; `None` when they are. It holds for this version of the configuration only.
-pub(crate) fn patch(webhooks: &[Webhook<'_>], version: Option<&str>, wanted: &Wanted<'_>) -> Option<Value> {
+pub(crate) fn patch(
+    webhooks: &[Webhook<'_>],
+    version: Option<&str>,
+    wanted: &DesiredWebhook<'_>,
+) -> Option<Value> {
     let changed: Vec<_> = webhooks.iter().filter_map(|webhook| change(webhook, wanted)).collect();
     (!changed.is_empty()).then(|| {
         let mut patch = json!({"webhooks": changed});
@@ -85,7 +89,7 @@ pub(crate) fn patch(webhooks: &[Webhook<'_>], version: Option<&str>, wanted: &Wa
     })
 }
 
-fn change(webhook: &Webhook<'_>, wanted: &Wanted<'_>) -> Option<Value> {
+fn change(webhook: &Webhook<'_>, wanted: &DesiredWebhook<'_>) -> Option<Value> {
     let mut client = json!({});
     let bundle = webhook.client.ca_bundle.as_ref().map_or(&[][..], |bundle| &bundle.0);
     if bundle != wanted.authorities.as_bytes() {
@@ -100,7 +104,7 @@ fn change(webhook: &Webhook<'_>, wanted: &Wanted<'_>) -> Option<Value> {
         }
     }
     let policy = match wanted.policy {
-        Policy::Careful => (!believes(bundle, wanted.authorities)).then_some("Ignore"),
+        Policy::Careful => (!trusts(bundle, wanted.authorities)).then_some("Ignore"),
         Policy::Fail => Some("Fail"),
         Policy::Ignore => Some("Ignore"),
         Policy::Written => None,
@@ -116,7 +120,7 @@ fn change(webhook: &Webhook<'_>, wanted: &Wanted<'_>) -> Option<Value> {
 }
 
 /// Whether a certificate of one of our authorities may be trusted with that bundle.
-fn believes(bundle: &[u8], authorities: &str) -> bool {
+fn trusts(bundle: &[u8], authorities: &str) -> bool {
     let bundle = certificates(std::str::from_utf8(bundle).unwrap_or_default());
     certificates(authorities).iter().any(|ours| bundle.contains(ours))
 }
@@ -140,7 +144,7 @@ mod tests {
         WebhookClientConfig { ca_bundle, url: url.map(str::to_owned), service }
     }
 
-    fn change_of(client: &WebhookClientConfig, policy: &str, wanted: &Wanted<'_>) -> Option<Value> {
+    fn change_of(client: &WebhookClientConfig, policy: &str, wanted: &DesiredWebhook<'_>) -> Option<Value> {
         let patch = patch(&[Webhook::new("v", client, Some(policy))], Some("7"), wanted)?;
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         let mut change = patch["webhooks"][0].clone();
@@ -151,7 +155,7 @@ mod tests {
     #[test]
     fn a_bundle_that_is_not_ours_is_replaced_and_nothing_refused_meanwhile() {
         let (ours, theirs) = (material().authorities, material().authorities);
-        let wanted = Wanted { authorities: &ours, url: None, policy: Policy::Careful };
+        let wanted = DesiredWebhook { authorities: &ours, url: None, policy: Policy::Careful };
         let bundle = json!(ByteString(ours.clone().into_bytes()));
         for written in ["", "garbage", &theirs] {
             let change = change_of(&client(written, None), "Fail", &wanted).unwrap();
@@ -165,7 +169,7 @@ mod tests {
     fn a_further_authority_does_not_loosen_the_policy() {
         let (old, new) = (material().authorities, material().authorities);
         let both = format!("{new}{old}");
-        let wanted = Wanted { authorities: &both, url: None, policy: Policy::Careful };
+        let wanted = DesiredWebhook { authorities: &both, url: None, policy: Policy::Careful };
         let change = change_of(&client(&old, None), "Fail", &wanted).unwrap();
         assert_eq!(change.get("failurePolicy"), None);
     }
@@ -174,7 +178,7 @@ mod tests {
     fn the_policy_follows_what_is_wanted() {
         let ours = material().authorities;
         let change = |policy, written| {
-            let wanted = Wanted { authorities: &ours, url: None, policy };
+            let wanted = DesiredWebhook { authorities: &ours, url: None, policy };
             change_of(&client(&ours, None), written, &wanted)
         };
         assert_eq!(change(Policy::Fail, "Ignore"), Some(json!({"failurePolicy": "Fail"})));
@@ -187,7 +191,7 @@ mod tests {
     fn an_address_replaces_the_service() {
         let ours = material().authorities;
         let url = "https://192.0.2.1:15017/validate";
-        let wanted = Wanted { authorities: &ours, url: Some(url), policy: Policy::Careful };
+        let wanted = DesiredWebhook { authorities: &ours, url: Some(url), policy: Policy::Careful };
         let change = change_of(&client(&ours, None), "Ignore", &wanted).unwrap();
         assert_eq!(change, json!({"clientConfig": {"url": url, "service": null}}));
         assert_eq!(change_of(&client(&ours, Some(url)), "Ignore", &wanted), None);

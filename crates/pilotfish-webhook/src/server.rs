@@ -146,7 +146,7 @@ impl Bound {
                     }
                 },
                 Some(_) = connections.join_next() => {}
-                () = told_to_stop(&mut stop) => break,
+                () = stopped(&mut stop) => break,
             }
         }
         drop(self.listener);
@@ -158,7 +158,7 @@ impl Bound {
 }
 
 /// Done when that is said.
-pub(crate) async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error says that nobody can tell any more, which means the same.
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -180,7 +180,7 @@ async fn connection(
     let mut connection = pin!(connection);
     tokio::select! {
         end = connection.as_mut() => return end.map_err(|error| error.to_string()),
-        () = told_to_stop(&mut stop) => {}
+        () = stopped(&mut stop) => {}
     }
     connection.as_mut().graceful_shutdown();
     connection.await.map_err(|error| error.to_string())

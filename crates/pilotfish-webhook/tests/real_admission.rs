@@ -12,7 +12,8 @@ use pilotfish_model::Kind;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector};
 use pilotfish_webhook::{
-    Bound, Clock, Keeper, KeeperSettings, Observer, Outcome, SECRET, Terms, VALIDATOR, Validator, router,
+    Bound, Clock, Observer, Outcome, SECRET, Terms, VALIDATOR, Validator, WebhookController,
+    WebhookControllerSettings, router,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -93,17 +94,17 @@ impl Process {
 
     fn with(server: &ApiServer, bound: Bound, url: Option<String>, clock: Clock) -> (Self, SocketAddr) {
         let address = bound.address();
-        let settings = KeeperSettings {
+        let settings = WebhookControllerSettings {
             namespace: ROOT.into(),
             names: BTreeSet::from(["pilotfish.istio-system.svc".to_owned(), address.ip().to_string()]),
             url,
             terms: Terms::default(),
             clock,
         };
-        let keeper = Keeper::new(server.client(), settings, bound.certificates());
+        let controller = WebhookController::new(server.client(), settings, bound.certificates());
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(keeper.run(stopped.clone()));
+        tasks.spawn(controller.run(stopped.clone()));
         let observer: Arc<dyn Observer> = Arc::new(Deaf);
         let injector =
             Injector::new(DEFAULT_TEMPLATE, BTreeMap::new(), Arc::new(|_| serde_json::json!({}))).unwrap();
@@ -483,7 +484,7 @@ async fn served(address: SocketAddr, secret: &Secret) -> std::io::Result<Certifi
     Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
 }
 
-/// Gives the keeper a reason to look.
+/// Gives the controller a reason to look.
 async fn wake(server: &ApiServer) {
     let secrets: Api<Secret> = Api::namespaced(server.client(), ROOT);
     let touch = serde_json::json!({"metadata": {"annotations": {"touched": "yes"}}});

@@ -1,6 +1,6 @@
 //! The WorkloadEntry that a workload of a WorkloadGroup gets. Pure.
 
-use super::marks;
+use super::annotations;
 use k8s_openapi::jiff::Timestamp;
 use pilotfish_config::is_object_name;
 use pilotfish_config::networking::WorkloadGroup;
@@ -40,7 +40,7 @@ impl fmt::Display for EntryName {
 
 /// What a proxy says of its workload when it connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applicant {
+pub struct RegistrationRequest {
     /// `AUTO_REGISTER_GROUP`: the WorkloadGroup that it belongs to; empty for none.
     pub group: String,
     /// `WORKLOAD_ENTRY`: the entry that somebody made for it; empty for none.
@@ -61,7 +61,7 @@ pub struct Applicant {
     pub health_checks: bool,
 }
 
-impl Applicant {
+impl RegistrationRequest {
     /// The entry that it gets from its group. `None` without an address or namespace (such a workload cannot be reached), and
     /// when what it says makes no name of an object.
     #[must_use]
@@ -87,20 +87,20 @@ impl Applicant {
 pub(super) fn make(
     name: &EntryName,
     group: &Typed<WorkloadGroup>,
-    applicant: &Applicant,
+    request: &RegistrationRequest,
     controller: &str,
     connected_at: Timestamp,
 ) -> Value {
-    let labels = labels(group, applicant);
-    let mut annotations = BTreeMap::from([(GROUP.to_owned(), applicant.group.clone())]);
+    let labels = labels(group, request);
+    let mut annotations = BTreeMap::from([(GROUP.to_owned(), request.group.clone())]);
     if let Some(metadata) = &group.metadata {
         annotations.extend(metadata.annotations.clone());
     }
-    if applicant.health_checks {
+    if request.health_checks {
         annotations.insert(HEALTH_CHECKS.to_owned(), "true".to_owned());
     }
-    annotations.insert(marks::CONTROLLER.to_owned(), controller.to_owned());
-    annotations.insert(marks::CONNECTED_AT.to_owned(), connected_at.to_string());
+    annotations.insert(annotations::CONTROLLER.to_owned(), controller.to_owned());
+    annotations.insert(annotations::CONNECTED_AT.to_owned(), connected_at.to_string());
     let meta = group.meta();
     let owners = match &*meta.uid {
         // A group out of a file: no object of the API server owns the entry.
@@ -119,35 +119,39 @@ pub(super) fn make(
             "annotations": annotations,
             "ownerReferences": owners,
         },
-        "spec": spec(group, applicant, &labels),
+        "spec": spec(group, request, &labels),
     })
 }
 
 /// Of the template, then of the group, then of the workload itself.
-fn labels(group: &Typed<WorkloadGroup>, applicant: &Applicant) -> BTreeMap<String, String> {
+fn labels(group: &Typed<WorkloadGroup>, request: &RegistrationRequest) -> BTreeMap<String, String> {
     let mut labels = group.template.as_ref().map(|template| template.labels.clone()).unwrap_or_default();
     if let Some(metadata) = &group.metadata {
         labels.extend(metadata.labels.clone());
     }
-    labels.extend(applicant.labels.clone());
+    labels.extend(request.labels.clone());
     labels.remove(LOCALITY_LABEL);
-    if applicant.hbone {
+    if request.hbone {
         labels.entry(TUNNEL_LABEL.to_owned()).or_insert_with(|| "http".to_owned());
     }
     labels
 }
 
-fn spec(group: &Typed<WorkloadGroup>, applicant: &Applicant, labels: &BTreeMap<String, String>) -> Value {
+fn spec(
+    group: &Typed<WorkloadGroup>,
+    request: &RegistrationRequest,
+    labels: &BTreeMap<String, String>,
+) -> Value {
     let template = group.template.clone().unwrap_or_default();
     let first = |own: &str, other: String| if own.is_empty() { other } else { own.to_owned() };
-    let mut spec = Map::from_iter([("address".to_owned(), json!(applicant.address))]);
+    let mut spec = Map::from_iter([("address".to_owned(), json!(request.address))]);
     let mut add = |field: &str, value: Value, is_set: bool| {
         if is_set {
             spec.insert(field.to_owned(), value);
         }
     };
-    let network = first(&applicant.network, template.network);
-    let locality = first(&applicant.locality, template.locality);
+    let network = first(&request.network, template.network);
+    let locality = first(&request.locality, template.locality);
     add("labels", json!(labels), !labels.is_empty());
     add("ports", json!(template.ports), !template.ports.is_empty());
     add("network", json!(network), !network.is_empty());

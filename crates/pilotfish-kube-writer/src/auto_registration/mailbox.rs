@@ -4,7 +4,7 @@
 //! workload the newest report, and one event for each connection that the state machine does not know yet or still knows.
 
 use super::entry::EntryName;
-use super::live::Event;
+use super::tracker::Event;
 use pilotfish_source::{CoalescingReceiver, CoalescingSender, coalescer};
 
 /// What an event is about. Events about the same keep their order.
@@ -81,11 +81,11 @@ impl EventReceiver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{applicant, at, name};
+    use super::super::tests::{at, name, request};
     use super::*;
 
     fn connected(connection: u64) -> Event {
-        Event::Connected { connection, entry: name(), applicant: applicant(), at: at(0) }
+        Event::Connected { connection, entry: name(), request: request(), at: at(0) }
     }
 
     fn disconnected(connection: u64) -> Event {

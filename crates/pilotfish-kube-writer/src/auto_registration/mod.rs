@@ -2,39 +2,38 @@
 //! for as long as it is connected, and a workload with an entry says in it whether it is healthy.
 //!
 //! ```text
-//!  streams ── Event ──▶ Live ── Task ──▶ Registry ── reads, marks, writes ──▶ API server
-//!             (pure: who is connected)   (rim around the pure rules of `marks` and `entry`)
+//!  streams ── Event ──▶ ConnectionTracker ── Task ──▶ Registry ── reads, annotations, writes ──▶ API server
+//!             (pure: who is connected)   (rim around the pure rules of `annotations` and `entry`)
 //! ```
 //!
 //! A proxy is admitted from what is known already, without asking the API server; the entry is written while the first answers
-//! are on their way. Every replica does this for its own streams; the marks in the entries (which replica, since when) keep
+//! are on their way. Every replica does this for its own streams; the annotations in the entries (which replica, since when) keep
 //! replicas from undoing each other's work, so none has to lead.
 
+mod annotations;
 mod entry;
-mod live;
-#[cfg(test)]
-mod live_tests;
 mod mailbox;
-mod marks;
-mod sightings;
+mod stale_tracker;
 #[cfg(test)]
 mod tests;
+mod tracker;
+#[cfg(test)]
+mod tracker_tests;
 
-pub use entry::{Applicant, EntryName};
+pub use entry::{EntryName, RegistrationRequest};
 
+use annotations::{CleanUp, Connected, ConnectionMark, Seen, Verdict, later};
 use entry::make;
 use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
-use live::{Event, Live, Outcome, Task};
 use mailbox::{EventReceiver, EventSender, mailbox};
-use marks::{CleanUp, Connected, Mark, Seen, Verdict, later};
 use pilotfish_config::networking::{WorkloadEntry, WorkloadGroup};
 use pilotfish_kube::client::Client;
 use pilotfish_kube::request::{RequestError, within};
 use pilotfish_model::{Kind, Namespace, Object, ObjectKey, Typed, World};
 use pilotfish_source::ErrorClass;
 use serde_json::Value;
-use sightings::Sightings;
+use stale_tracker::StaleTracker;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +42,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracker::{ConnectionTracker, Event, Outcome, Task};
 
 /// How long one request may take.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -50,17 +50,17 @@ const ANSWER: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 16;
 /// The sweep runs once in so many grace periods.
 const SWEEP: u32 = 10;
-/// And at least as often as this, so that marks are written anew in time.
+/// And at least as often as this, so that annotations are written anew in time.
 const LONGEST_SWEEP: Duration = Duration::from_secs(5 * 60);
-/// How often a failure that lasts is told.
-const TELL_AGAIN: Duration = Duration::from_secs(30);
+/// How often a failure that lasts is logged.
+const REPORT_AGAIN: Duration = Duration::from_secs(30);
 
 /// The newest world.
 pub type WorldNow = Arc<dyn Fn() -> Arc<World> + Send + Sync>;
 
 /// Why a proxy is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RegistrationError {
     /// There is no such group.
     #[error("there is no WorkloadGroup {namespace}/{group}, which AUTO_REGISTER_GROUP names")]
     NoGroup {
@@ -82,9 +82,9 @@ pub enum Refused {
     },
 }
 
-/// Who a connection proved to be.
+/// The identity that a connection proved.
 #[derive(Clone, Copy, Debug)]
-pub struct Proof<'a> {
+pub struct PeerIdentity<'a> {
     /// The namespace.
     pub namespace: &'a str,
     /// The service account.
@@ -93,7 +93,7 @@ pub struct Proof<'a> {
 
 /// What is done for workloads that connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RegistrationFeatures {
     /// Whether workloads of WorkloadGroups get entries.
     pub registration: bool,
     /// Whether workloads may say in their entry how they are.
@@ -115,21 +115,21 @@ pub enum Written {
     Failed,
 }
 
-/// Who is told what was written.
+/// Records what was written.
 pub trait EntryObserver: Send + Sync {
     /// Something was written, or not.
     fn entry(&self, what: Written);
 }
 
-/// Admits workloads and tells [`Registrations`] of them. Cheap to clone.
+/// Admits workloads and hands them to [`Registrations`]. Cheap to clone.
 #[derive(Clone)]
 pub struct Registrar {
-    wanted: Wanted,
+    features: RegistrationFeatures,
     events: EventSender,
     connections: Arc<AtomicU64>,
 }
 
-/// A workload with an entry that is connected; dropping it says that it is gone.
+/// A connection of a workload with an entry. Dropping it ends the connection.
 pub struct Registration {
     connection: u64,
     entry: EntryName,
@@ -144,21 +144,21 @@ impl Registrar {
     /// When it says that it has one and may not have it.
     pub fn connect(
         &self,
-        mut applicant: Applicant,
+        mut request: RegistrationRequest,
         world: &World,
-        proof: Option<Proof<'_>>,
-    ) -> Result<Option<Registration>, Refused> {
-        let Some(entry) = admit(self.wanted, &applicant, world, proof)? else { return Ok(None) };
+        peer: Option<PeerIdentity<'_>>,
+    ) -> Result<Option<Registration>, RegistrationError> {
+        let Some(entry) = admit(self.features, &request, world, peer)? else { return Ok(None) };
         // An entry that asks for reports which nobody takes would count as unhealthy for ever.
-        applicant.health_checks &= self.wanted.health_checks;
+        request.health_checks &= self.features.health_checks;
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
         let (entry_of_it, events) = (entry.clone(), self.events.clone());
-        let takes_health = self.wanted.health_checks;
+        let takes_health = self.features.health_checks;
         let registration = Registration { connection, entry: entry_of_it, events, takes_health };
         // Later than what the entry says already, whoever's clock that was.
         let known = entry_of(&entry, world).and_then(|known| mark_of(&known.meta().annotations));
         let at = later(Timestamp::now(), known.and_then(|mark| mark.latest()));
-        registration.events.send(Event::Connected { connection, entry, applicant, at });
+        registration.events.send(Event::Connected { connection, entry, request, at });
         Ok(Some(registration))
     }
 
@@ -181,8 +181,8 @@ impl Registrar {
     }
 }
 
-fn mark_of(annotations: &BTreeMap<String, String>) -> Option<Mark> {
-    Mark::of(|name| annotations.get(name).map(String::as_str))
+fn mark_of(annotations: &BTreeMap<String, String>) -> Option<ConnectionMark> {
+    ConnectionMark::of(|name| annotations.get(name).map(String::as_str))
 }
 
 impl Registration {
@@ -204,59 +204,59 @@ impl Drop for Registration {
 
 /// The entry that a proxy has, or is to have.
 fn admit(
-    wanted: Wanted,
-    applicant: &Applicant,
+    features: RegistrationFeatures,
+    request: &RegistrationRequest,
     world: &World,
-    proof: Option<Proof<'_>>,
-) -> Result<Option<EntryName>, Refused> {
-    if !applicant.group.is_empty() && wanted.registration {
-        let Some(name) = applicant.made_entry() else {
+    peer: Option<PeerIdentity<'_>>,
+) -> Result<Option<EntryName>, RegistrationError> {
+    if !request.group.is_empty() && features.registration {
+        let Some(name) = request.made_entry() else {
             tracing::warn!(
-                group = applicant.group,
+                group = request.group,
                 "a proxy without address or namespace, or with a network that makes no name, cannot be registered"
             );
             return Ok(None);
         };
-        let group = group_of(applicant, world).ok_or_else(|| Refused::NoGroup {
-            namespace: applicant.namespace.clone(),
-            group: applicant.group.clone(),
+        let group = group_of(request, world).ok_or_else(|| RegistrationError::NoGroup {
+            namespace: request.namespace.clone(),
+            group: request.group.clone(),
         })?;
         let account = group.template.as_ref().map_or("", |template| &template.service_account);
         let known = entry_of(&name, world);
         let account = known.as_ref().map_or(account, |entry| &entry.service_account);
-        prove(&name, account, proof)?;
+        prove(&name, account, peer)?;
         return Ok(Some(name));
     }
-    if applicant.entry.is_empty() || !wanted.health_checks {
+    if request.entry.is_empty() || !features.health_checks {
         return Ok(None);
     }
     let name =
-        EntryName { namespace: applicant.namespace.as_str().into(), name: applicant.entry.as_str().into() };
-    let entry = entry_of(&name, world).ok_or_else(|| Refused::NoEntry(name.clone()))?;
-    if !marks::asks_for_health(|key| entry.meta().annotations.get(key).map(String::as_str)) {
+        EntryName { namespace: request.namespace.as_str().into(), name: request.entry.as_str().into() };
+    let entry = entry_of(&name, world).ok_or_else(|| RegistrationError::NoEntry(name.clone()))?;
+    if !annotations::asks_for_health(|key| entry.meta().annotations.get(key).map(String::as_str)) {
         return Ok(None);
     }
-    prove(&name, &entry.service_account, proof)?;
+    prove(&name, &entry.service_account, peer)?;
     Ok(Some(name))
 }
 
-fn group_of(applicant: &Applicant, world: &World) -> Option<Typed<WorkloadGroup>> {
-    world.typed(&Namespace::from(&*applicant.namespace), &applicant.group)
+fn group_of(request: &RegistrationRequest, world: &World) -> Option<Typed<WorkloadGroup>> {
+    world.typed(&Namespace::from(&*request.namespace), &request.group)
 }
 
 fn entry_of(name: &EntryName, world: &World) -> Option<Typed<WorkloadEntry>> {
     world.typed(&Namespace::from(&*name.namespace), &name.name)
 }
 
-fn prove(entry: &EntryName, account: &str, proof: Option<Proof<'_>>) -> Result<(), Refused> {
-    let refuse = |reason: String| Err(Refused::NotYours { entry: entry.clone(), reason });
-    match proof {
+fn prove(entry: &EntryName, account: &str, peer: Option<PeerIdentity<'_>>) -> Result<(), RegistrationError> {
+    let refuse = |reason: String| Err(RegistrationError::NotYours { entry: entry.clone(), reason });
+    match peer {
         None => refuse("the connection proves no identity".into()),
-        Some(proof) if proof.namespace != &*entry.namespace => {
-            refuse(format!("the identity is of namespace {:?}", proof.namespace))
+        Some(peer) if peer.namespace != &*entry.namespace => {
+            refuse(format!("the identity is of namespace {:?}", peer.namespace))
         }
-        Some(proof) if !account.is_empty() && proof.service_account != account => {
-            refuse(format!("the identity is of service account {:?}, not {account:?}", proof.service_account))
+        Some(peer) if !account.is_empty() && peer.service_account != account => {
+            refuse(format!("the identity is of service account {:?}, not {account:?}", peer.service_account))
         }
         Some(_) => Ok(()),
     }
@@ -264,8 +264,8 @@ fn prove(entry: &EntryName, account: &str, proof: Option<Proof<'_>>) -> Result<(
 
 /// Writes entries for as long as it runs.
 pub struct Registrations {
-    live: Live,
-    sightings: Sightings,
+    tracker: ConnectionTracker,
+    stale_tracker: StaleTracker,
     events: EventReceiver,
     /// Keeps the channel open while nobody is connected.
     _registrar: Registrar,
@@ -277,23 +277,23 @@ pub struct Registrations {
 struct Writer {
     client: Client,
     /// This replica.
-    me: Arc<str>,
+    replica: Arc<str>,
     world: WorldNow,
     observer: Arc<dyn EntryObserver>,
-    /// With which status writing failed when it was told last, and when that was.
-    told: Mutex<Option<(u16, Instant)>>,
+    /// The status of the failure that was logged last (0 without an answer), and when.
+    reported: Mutex<Option<(u16, Instant)>>,
     turns: Semaphore,
 }
 
 /// How workloads are registered.
 pub struct RegistrationSettings {
     /// What names this replica.
-    pub me: Arc<str>,
+    pub replica: Arc<str>,
     /// What is done.
-    pub wanted: Wanted,
+    pub features: RegistrationFeatures,
     /// How long entries are kept after their workload is gone.
     pub grace: Duration,
-    /// Who is told what was written.
+    /// Records what was written.
     pub observer: Arc<dyn EntryObserver>,
 }
 
@@ -304,13 +304,16 @@ pub fn registrations(
     settings: RegistrationSettings,
     world: WorldNow,
 ) -> (Registrar, Registrations) {
-    let RegistrationSettings { me, wanted, grace, observer } = settings;
+    let RegistrationSettings { replica, features, grace, observer } = settings;
     let (tell, events) = mailbox();
-    let registrar = Registrar { wanted, events: tell, connections: Arc::default() };
+    let registrar = Registrar { features, events: tell, connections: Arc::default() };
     let turns = Semaphore::new(AT_A_TIME);
-    let writer = Arc::new(Writer { client, me, world, observer, told: Mutex::default(), turns });
-    let (live, sightings) = (Live::new(grace), Sightings::default());
-    (registrar.clone(), Registrations { live, sightings, events, _registrar: registrar, writer, grace })
+    let writer = Arc::new(Writer { client, replica, world, observer, reported: Mutex::default(), turns });
+    let (tracker, stale_tracker) = (ConnectionTracker::new(grace), StaleTracker::default());
+    (
+        registrar.clone(),
+        Registrations { tracker, stale_tracker, events, _registrar: registrar, writer, grace },
+    )
 }
 
 impl Registrations {
@@ -324,15 +327,15 @@ impl Registrations {
         let mut tasks: JoinSet<(EntryName, Task, Outcome)> = JoinSet::new();
         loop {
             if stopping {
-                self.events.take().into_iter().for_each(|event| self.live.take(event));
-                if tasks.is_empty() && !self.live.has_news() {
+                self.events.take().into_iter().for_each(|event| self.tracker.take(event));
+                if tasks.is_empty() && !self.tracker.has_news() {
                     return;
                 }
             }
-            for (name, task) in self.live.due(Instant::now()) {
+            for (name, task) in self.tracker.due(Instant::now()) {
                 tasks.spawn(perform(self.writer.clone(), name, task));
             }
-            let next = self.live.next();
+            let next = self.tracker.next();
             let wait = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next).await,
@@ -340,15 +343,15 @@ impl Registrations {
                 }
             };
             tokio::select! {
-                Some(events) = self.events.recv() => events.into_iter().for_each(|event| self.live.take(event)),
+                Some(events) = self.events.recv() => events.into_iter().for_each(|event| self.tracker.take(event)),
                 Some(done) = tasks.join_next() => match done {
-                    Ok((name, task, outcome)) => self.live.done(&name, &task, outcome, Instant::now()),
-                    Err(error) => tracing::error!(%error, "writing a WorkloadEntry broke down"),
+                    Ok((name, task, outcome)) => self.tracker.done(&name, &task, outcome, Instant::now()),
+                    Err(error) => tracing::error!(%error, "a write of a WorkloadEntry panicked"),
                 },
                 () = wait => {}
                 () = &mut stop, if !stopping => {
                     stopping = true;
-                    self.live.end();
+                    self.tracker.end();
                 }
                 _ = sweep.tick() => self.sweep(),
             }
@@ -358,19 +361,19 @@ impl Registrations {
     /// Looks for entries that nobody is connected for, and for connections without an entry.
     fn sweep(&mut self) {
         let (world, now) = ((self.writer.world)(), Instant::now());
-        let marks = world.objects(Kind::WorkloadEntry).filter_map(|object| {
+        let annotations = world.objects(Kind::WorkloadEntry).filter_map(|object| {
             let key = object.key();
             let name = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
             Some((name, mark_of(&object.meta.annotations)?))
         });
-        for suspect in self.sightings.look(marks, (&self.writer.me, self.grace), now) {
-            self.live.suspect(suspect);
+        for stale in self.stale_tracker.update(annotations, (&self.writer.replica, self.grace), now) {
+            self.tracker.stale(stale);
         }
         let known = |name: &EntryName| {
             let entry = entry_of(name, &world)?;
             Some(mark_of(&entry.meta().annotations).and_then(|mark| mark.latest()))
         };
-        self.live.renew(known, (now, Timestamp::now()));
+        self.tracker.renew(known, (now, Timestamp::now()));
     }
 }
 
@@ -380,7 +383,7 @@ async fn perform(writer: Arc<Writer>, name: EntryName, task: Task) -> (EntryName
     let outcome = match AssertUnwindSafe(writer.perform(&name, &task)).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_) => {
-            tracing::error!(entry = %name, "writing a WorkloadEntry broke down");
+            tracing::error!(entry = %name, "a write of a WorkloadEntry panicked");
             Outcome::GiveUp
         }
     };
@@ -391,22 +394,22 @@ async fn perform(writer: Arc<Writer>, name: EntryName, task: Task) -> (EntryName
 }
 
 impl Writer {
-    /// Says that writing fails: when an API server dies, a thousand entries fail for one reason.
-    fn tell_failure(&self, name: &EntryName, code: u16, reason: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = told.is_none_or(|(before, at)| {
-            at.elapsed() > if before == code { TELL_AGAIN } else { Duration::from_secs(1) }
+    /// Logs that writing fails, seldom: when an API server dies, a thousand entries fail for one reason.
+    fn report_failure(&self, name: &EntryName, code: u16, reason: &str) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = reported.is_none_or(|(before, at)| {
+            at.elapsed() > if before == code { REPORT_AGAIN } else { Duration::from_secs(1) }
         });
         if is_news {
-            *told = Some((code, Instant::now()));
-            tracing::warn!(entry = %name, reason, "WorkloadEntries cannot be written now, it is tried again");
+            *reported = Some((code, Instant::now()));
+            tracing::warn!(entry = %name, reason, "WorkloadEntries cannot be written now, retrying");
         }
     }
 
     async fn perform(&self, name: &EntryName, task: &Task) -> Outcome {
         let Ok(_turn) = self.turns.acquire().await else { return Outcome::GiveUp };
         let done = match task {
-            Task::Connect { applicant, at } => self.connect(name, applicant, *at).await,
+            Task::Connect { request, at } => self.connect(name, request, *at).await,
             Task::Disconnect { at } => self.disconnect(name, *at).await,
             Task::Report { at, health } => self.report(name, *at, health).await,
             Task::CleanUp { seen, is_sure } => self.clean_up(name, seen, *is_sure).await,
@@ -424,7 +427,7 @@ impl Writer {
                 Outcome::GiveUp
             }
             (_, status) => {
-                self.tell_failure(name, status.unwrap_or(0), reason);
+                self.report_failure(name, status.unwrap_or(0), reason);
                 Outcome::Retry
             }
         }
@@ -433,17 +436,17 @@ impl Writer {
     async fn connect(
         &self,
         name: &EntryName,
-        applicant: &Applicant,
+        request: &RegistrationRequest,
         at: Timestamp,
     ) -> Result<Outcome, RequestError> {
         let mut object = match self.get(name).await {
             Ok(object) => object,
-            Err(error) if error.class == ErrorClass::Gone && !applicant.group.is_empty() => {
-                let Some(group) = group_of(applicant, &(self.world)()) else {
-                    tracing::warn!(entry = %name, group = applicant.group, "the WorkloadGroup is gone, no entry is made");
+            Err(error) if error.class == ErrorClass::Gone && !request.group.is_empty() => {
+                let Some(group) = group_of(request, &(self.world)()) else {
+                    tracing::warn!(entry = %name, group = request.group, "the WorkloadGroup is gone, no entry is made");
                     return Ok(Outcome::GiveUp);
                 };
-                let object = make(name, &group, applicant, &self.me, at);
+                let object = make(name, &group, request, &self.replica, at);
                 self.send(http::Method::POST, &collection(name), &object).await?;
                 tracing::info!(entry = %name, "registered");
                 self.observer.entry(Written::Registered);
@@ -451,7 +454,7 @@ impl Writer {
             }
             Err(error) => return Err(error),
         };
-        match marks::connect(&mut object, &self.me, at) {
+        match annotations::connect(&mut object, &self.replica, at) {
             Connected::Here(Verdict::Write) => {
                 self.send(http::Method::PUT, &path(name), &object).await?;
                 self.observer.entry(Written::Updated);
@@ -464,7 +467,7 @@ impl Writer {
 
     async fn disconnect(&self, name: &EntryName, at: Timestamp) -> Result<Outcome, RequestError> {
         let mut object = self.get(name).await?;
-        if marks::disconnect(&mut object, &self.me, at) == Verdict::Write {
+        if annotations::disconnect(&mut object, &self.replica, at) == Verdict::Write {
             self.send(http::Method::PUT, &path(name), &object).await?;
             tracing::info!(entry = %name, "disconnected");
             self.observer.entry(Written::Unregistered);
@@ -479,7 +482,7 @@ impl Writer {
         health: &Result<(), String>,
     ) -> Result<Outcome, RequestError> {
         let mut object = self.get(name).await?;
-        if marks::report(&mut object, &self.me, at, health) == Verdict::Write {
+        if annotations::report(&mut object, &self.replica, at, health) == Verdict::Write {
             self.send(http::Method::PUT, &format!("{}/status", path(name)), &object).await?;
         }
         Ok(Outcome::Done)
@@ -491,7 +494,7 @@ impl Writer {
             Err(error) if error.class == ErrorClass::Gone => return Ok(Outcome::Done),
             Err(error) => return Err(error),
         };
-        match marks::clean_up(&mut object, &self.me, seen) {
+        match annotations::clean_up(&mut object, &self.replica, seen) {
             CleanUp::Leave => {}
             _ if !is_sure => return Ok(Outcome::Again),
             CleanUp::ForgetHealth => {

@@ -1,9 +1,9 @@
-//! Who may have an entry, what it looks like, and what marks say.
+//! Who may have an entry, what it looks like, and what annotations say.
 
-use super::entry::{Applicant, EntryName, make};
-use super::marks::{self, CleanUp, Connected, Mark, Seen, Verdict};
-use super::sightings::{Sightings, Suspect};
-use super::{Proof, Refused, Wanted, admit};
+use super::annotations::{self, CleanUp, Connected, ConnectionMark, Seen, Verdict};
+use super::entry::{EntryName, RegistrationRequest, make};
+use super::stale_tracker::{StaleEntry, StaleTracker};
+use super::{PeerIdentity, RegistrationError, RegistrationFeatures, admit};
 use k8s_openapi::jiff::Timestamp;
 use pilotfish_config::networking::WorkloadGroup;
 use pilotfish_config::read_live;
@@ -47,27 +47,27 @@ fn world(objects: Vec<Object>) -> Arc<World> {
     writer.publish().map(|(world, _)| world).unwrap_or_default()
 }
 
-pub(super) fn applicant() -> Applicant {
-    Applicant {
+pub(super) fn request() -> RegistrationRequest {
+    RegistrationRequest {
         group: "machines".into(),
         namespace: "vms".into(),
         address: "10.0.0.1".into(),
-        ..Applicant::default()
+        ..RegistrationRequest::default()
     }
 }
 
 pub(super) fn name() -> EntryName {
-    applicant().made_entry().unwrap()
+    request().made_entry().unwrap()
 }
 
-const ALL: Wanted = Wanted { registration: true, health_checks: true };
-const PROOF: Proof<'_> = Proof { namespace: "vms", service_account: "db" };
+const ALL: RegistrationFeatures = RegistrationFeatures { registration: true, health_checks: true };
+const PEER: PeerIdentity<'_> = PeerIdentity { namespace: "vms", service_account: "db" };
 
 #[test]
 fn names_tell_workloads_of_a_group_apart() {
     let of = |address: &str, network: &str| {
-        let applicant = Applicant { address: address.into(), network: network.into(), ..applicant() };
-        applicant.made_entry().map(|entry| entry.to_string())
+        let request = RegistrationRequest { address: address.into(), network: network.into(), ..request() };
+        request.made_entry().map(|entry| entry.to_string())
     };
     assert_eq!(of("10.0.0.1", "").unwrap(), "vms/machines-10.0.0.1");
     assert_eq!(of("10.0.0.1", "n1").unwrap(), "vms/machines-10.0.0.1-n1");
@@ -85,34 +85,34 @@ fn names_tell_workloads_of_a_group_apart() {
     ] {
         assert_eq!(of(address, network), None, "{address} {network}");
     }
-    assert_eq!(Applicant { namespace: String::new(), ..applicant() }.made_entry(), None);
+    assert_eq!(RegistrationRequest { namespace: String::new(), ..request() }.made_entry(), None);
 }
 
 #[test]
 fn who_may_have_an_entry() {
     let all = world(vec![group("db")]);
-    assert_eq!(admit(ALL, &applicant(), &all, Some(PROOF)), Ok(Some(name())));
-    assert_eq!(admit(ALL, &Applicant::default(), &all, None), Ok(None), "an ordinary proxy");
-    let nowhere = Applicant { address: String::new(), ..applicant() };
-    assert_eq!(admit(ALL, &nowhere, &all, Some(PROOF)), Ok(None), "goes on without an entry");
-    let unknown = Applicant { group: "other".into(), ..applicant() };
-    assert!(matches!(admit(ALL, &unknown, &all, Some(PROOF)), Err(Refused::NoGroup { .. })));
+    assert_eq!(admit(ALL, &request(), &all, Some(PEER)), Ok(Some(name())));
+    assert_eq!(admit(ALL, &RegistrationRequest::default(), &all, None), Ok(None), "an ordinary proxy");
+    let nowhere = RegistrationRequest { address: String::new(), ..request() };
+    assert_eq!(admit(ALL, &nowhere, &all, Some(PEER)), Ok(None), "goes on without an entry");
+    let unknown = RegistrationRequest { group: "other".into(), ..request() };
+    assert!(matches!(admit(ALL, &unknown, &all, Some(PEER)), Err(RegistrationError::NoGroup { .. })));
     let reasons = [
         (None, "the connection proves no identity"),
-        (Some(Proof { namespace: "else", ..PROOF }), "the identity is of namespace \"else\""),
+        (Some(PeerIdentity { namespace: "else", ..PEER }), "the identity is of namespace \"else\""),
         (
-            Some(Proof { service_account: "web", ..PROOF }),
+            Some(PeerIdentity { service_account: "web", ..PEER }),
             "the identity is of service account \"web\", not \"db\"",
         ),
     ];
-    for (proof, why) in reasons {
-        let refused = admit(ALL, &applicant(), &all, proof).unwrap_err();
-        assert_eq!(refused.to_string(), format!("not for WorkloadEntry vms/machines-10.0.0.1: {why}"));
+    for (peer, why) in reasons {
+        let error = admit(ALL, &request(), &all, peer).unwrap_err();
+        assert_eq!(error.to_string(), format!("not for WorkloadEntry vms/machines-10.0.0.1: {why}"));
     }
     let any = world(vec![group("")]);
-    let web = Proof { service_account: "web", ..PROOF };
+    let web = PeerIdentity { service_account: "web", ..PEER };
     assert_eq!(
-        admit(ALL, &applicant(), &any, Some(web)),
+        admit(ALL, &request(), &any, Some(web)),
         Ok(Some(name())),
         "a group without account takes any"
     );
@@ -120,22 +120,18 @@ fn who_may_have_an_entry() {
 
 #[test]
 fn an_entry_that_somebody_made_needs_its_annotation() {
-    let named = Applicant { entry: "vm".into(), group: String::new(), ..applicant() };
+    let named = RegistrationRequest { entry: "vm".into(), group: String::new(), ..request() };
     let with = |annotations: Value| {
         world(vec![object(
             Kind::WorkloadEntry,
             json!({"metadata": {"name": "vm", "annotations": annotations}, "spec": {"address": "10.0.0.1"}}),
         )])
     };
-    assert!(matches!(admit(ALL, &named, &world(vec![]), Some(PROOF)), Err(Refused::NoEntry(_))));
+    assert!(matches!(admit(ALL, &named, &world(vec![]), Some(PEER)), Err(RegistrationError::NoEntry(_))));
     assert_eq!(admit(ALL, &named, &with(json!({})), None), Ok(None));
     for value in ["", "false", "true"] {
         let all = with(json!({"proxy.istio.io/health-checks-enabled": value}));
-        assert_eq!(
-            admit(ALL, &named, &all, Some(PROOF)).unwrap().unwrap().to_string(),
-            "vms/vm",
-            "{value:?}"
-        );
+        assert_eq!(admit(ALL, &named, &all, Some(PEER)).unwrap().unwrap().to_string(), "vms/vm", "{value:?}");
         assert!(admit(ALL, &named, &all, None).is_err());
     }
 }
@@ -149,14 +145,14 @@ fn what_is_switched_off_is_as_if_nobody_asked() {
             "spec": {"address": "10.0.0.1"},
         }),
     )]);
-    let named = Applicant { entry: "vm".into(), group: String::new(), ..applicant() };
-    let only = |registration, health_checks| Wanted { registration, health_checks };
+    let named = RegistrationRequest { entry: "vm".into(), group: String::new(), ..request() };
+    let only = |registration, health_checks| RegistrationFeatures { registration, health_checks };
     assert!(admit(only(true, false), &named, &all, None).unwrap().is_none());
-    assert!(admit(only(false, true), &named, &all, Some(PROOF)).unwrap().is_some());
-    let grouped = Applicant { group: "unknown".into(), ..named };
+    assert!(admit(only(false, true), &named, &all, Some(PEER)).unwrap().is_some());
+    let grouped = RegistrationRequest { group: "unknown".into(), ..named };
     assert!(admit(only(false, false), &grouped, &all, None).unwrap().is_none());
     assert!(
-        admit(only(false, true), &grouped, &all, Some(PROOF)).unwrap().is_some(),
+        admit(only(false, true), &grouped, &all, Some(PEER)).unwrap().is_some(),
         "it has an entry anyhow"
     );
 }
@@ -165,23 +161,23 @@ fn what_is_switched_off_is_as_if_nobody_asked() {
 fn a_group_out_of_a_file_owns_nothing() {
     let mut group = group("db");
     std::sync::Arc::make_mut(&mut group.meta).uid = "".into();
-    let entry = make(&name(), &group.typed().unwrap(), &applicant(), "replica-a", at(0));
+    let entry = make(&name(), &group.typed().unwrap(), &request(), "replica-a", at(0));
     assert_eq!(entry["metadata"]["ownerReferences"], json!([]));
 }
 
-pub(super) fn made(applicant: &Applicant) -> Value {
+pub(super) fn made(request: &RegistrationRequest) -> Value {
     let group: Typed<WorkloadGroup> = group("db").typed().unwrap();
-    make(&name(), &group, applicant, "replica-a", at(0))
+    make(&name(), &group, request, "replica-a", at(0))
 }
 
 #[test]
 fn an_entry_is_made_of_template_group_and_workload() {
-    let entry = made(&Applicant {
+    let entry = made(&RegistrationRequest {
         network: "n1".into(),
         labels: [("of".to_owned(), "workload".to_owned())].into(),
         hbone: true,
         health_checks: true,
-        ..applicant()
+        ..request()
     });
     let labels = json!({"app": "db", "of": "workload", "networking.istio.io/tunnel": "http"});
     assert_eq!(entry["metadata"]["labels"], labels);
@@ -205,13 +201,13 @@ fn an_entry_is_made_of_template_group_and_workload() {
         (&json!("WorkloadGroup"), &json!("machines"), &json!("u-1"))
     );
     assert_eq!(owner["controller"], true);
-    let plain = made(&applicant());
+    let plain = made(&request());
     assert!(plain["metadata"]["annotations"].get("proxy.istio.io/health-checks-enabled").is_none());
     let read = read_live(Kind::WorkloadEntry, &"made".into(), plain.to_string().as_bytes()).unwrap();
     assert!(read.warnings.is_empty(), "{:?}", read.warnings);
 }
 
-pub(super) fn marks_of(entry: &Value) -> [Option<&str>; 3] {
+pub(super) fn annotations_of(entry: &Value) -> [Option<&str>; 3] {
     ["istio.io/workloadController", "istio.io/connectedAt", "istio.io/disconnectedAt"]
         .map(|mark| entry["metadata"]["annotations"].get(mark).and_then(Value::as_str))
 }
@@ -221,86 +217,89 @@ const SAID: Connected = Connected::Here(Verdict::Skip);
 
 #[test]
 fn the_last_one_to_connect_keeps_the_entry() {
-    let mut entry = made(&applicant());
-    assert_eq!(marks::connect(&mut entry, "replica-a", at(0)), SAID);
-    assert_eq!(marks::connect(&mut entry, "replica-b", at(5)), WRITTEN);
+    let mut entry = made(&request());
+    assert_eq!(annotations::connect(&mut entry, "replica-a", at(0)), SAID);
+    assert_eq!(annotations::connect(&mut entry, "replica-b", at(5)), WRITTEN);
     assert_eq!(
-        marks::connect(&mut entry, "replica-a", at(3)),
+        annotations::connect(&mut entry, "replica-a", at(3)),
         Connected::Elsewhere,
         "it was later elsewhere"
     );
-    assert_eq!(marks::disconnect(&mut entry, "replica-a", at(6)), Verdict::Skip, "another one has it");
-    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
+    assert_eq!(annotations::disconnect(&mut entry, "replica-a", at(6)), Verdict::Skip, "another one has it");
+    assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
     let left = at(8).to_string();
-    assert_eq!(marks_of(&entry), [Some("replica-b"), None, Some(&*left)]);
-    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(9)), Verdict::Skip, "said already");
-    assert_eq!(marks::connect(&mut entry, "replica-a", at(7)), WRITTEN, "it came before it left");
+    assert_eq!(annotations_of(&entry), [Some("replica-b"), None, Some(&*left)]);
+    assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(9)), Verdict::Skip, "said already");
+    assert_eq!(annotations::connect(&mut entry, "replica-a", at(7)), WRITTEN, "it came before it left");
     let back = "2023-11-14T22:13:28.000000001Z";
-    assert_eq!(marks_of(&entry), [Some("replica-a"), Some(back), None], "and its mark is the latest");
+    assert_eq!(annotations_of(&entry), [Some("replica-a"), Some(back), None], "and its mark is the latest");
 }
 
 #[test]
 fn a_clock_that_is_turned_back_keeps_nobody_from_leaving() {
-    let mut entry = made(&applicant());
-    marks::connect(&mut entry, "replica-b", at(3600));
-    assert_eq!(marks::connect(&mut entry, "replica-b", at(5)), SAID, "connected is connected");
-    assert_eq!(marks::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
-    assert_eq!(marks::connect(&mut entry, "replica-b", at(9)), WRITTEN);
+    let mut entry = made(&request());
+    annotations::connect(&mut entry, "replica-b", at(3600));
+    assert_eq!(annotations::connect(&mut entry, "replica-b", at(5)), SAID, "connected is connected");
+    assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
+    assert_eq!(annotations::connect(&mut entry, "replica-b", at(9)), WRITTEN);
     let mark = mark(&entry).unwrap();
     assert!(!mark.has_left() && mark.latest() > Some(at(3600)), "{mark:?}");
 }
 
-pub(super) fn mark(entry: &Value) -> Option<Mark> {
-    Mark::of(|name| entry["metadata"]["annotations"].get(name)?.as_str())
+pub(super) fn mark(entry: &Value) -> Option<ConnectionMark> {
+    ConnectionMark::of(|name| entry["metadata"]["annotations"].get(name)?.as_str())
 }
 
 #[test]
 fn an_entry_goes_only_when_it_says_what_was_seen() {
-    let mut entry = made(&applicant());
-    let connected = Seen::Mark(mark(&entry).unwrap());
+    let mut entry = made(&request());
+    let connected = Seen::ConnectionMark(mark(&entry).unwrap());
     assert_eq!(
-        marks::clean_up(&mut entry, "replica-b", &connected),
+        annotations::clean_up(&mut entry, "replica-b", &connected),
         CleanUp::Delete,
         "the mark of a dead replica"
     );
-    assert_eq!(marks::clean_up(&mut entry, "replica-a", &Seen::LeftHere), CleanUp::Leave, "it is back");
-    marks::disconnect(&mut entry, "replica-a", at(100));
-    assert_eq!(marks::clean_up(&mut entry, "replica-b", &connected), CleanUp::Leave, "it was alive");
+    assert_eq!(annotations::clean_up(&mut entry, "replica-a", &Seen::LeftHere), CleanUp::Leave, "it is back");
+    annotations::disconnect(&mut entry, "replica-a", at(100));
+    assert_eq!(annotations::clean_up(&mut entry, "replica-b", &connected), CleanUp::Leave, "it was alive");
     assert_eq!(
-        marks::clean_up(&mut entry, "replica-b", &Seen::LeftHere),
+        annotations::clean_up(&mut entry, "replica-b", &Seen::LeftHere),
         CleanUp::Leave,
         "it left elsewhere"
     );
-    assert_eq!(marks::clean_up(&mut entry, "replica-a", &Seen::LeftHere), CleanUp::Delete);
-    let left = Seen::Mark(mark(&entry).unwrap());
-    assert_eq!(marks::clean_up(&mut entry, "replica-b", &left), CleanUp::Delete);
+    assert_eq!(annotations::clean_up(&mut entry, "replica-a", &Seen::LeftHere), CleanUp::Delete);
+    let left = Seen::ConnectionMark(mark(&entry).unwrap());
+    assert_eq!(annotations::clean_up(&mut entry, "replica-b", &left), CleanUp::Delete);
     let mut foreign = json!({"metadata": {"name": "x"}});
     assert_eq!(mark(&foreign), None);
-    assert_eq!(marks::clean_up(&mut foreign, "replica-a", &Seen::LeftHere), CleanUp::Leave);
+    assert_eq!(annotations::clean_up(&mut foreign, "replica-a", &Seen::LeftHere), CleanUp::Leave);
 }
 
 #[test]
 fn how_old_a_mark_is_tells_how_long_it_was_watched() {
     let grace = Duration::from_secs(10);
-    let mut sightings = Sightings::default();
+    let mut stale_tracker = StaleTracker::default();
     let start = Instant::now();
     let minutes = |n: u64| start + Duration::from_secs(60 * n);
     let mut look = |entry: &Value, now: Instant| {
-        let marks = mark(entry).map(|mark| (name(), mark));
-        let suspects = sightings.look(marks.into_iter(), ("replica-b", grace), now);
-        suspects.into_iter().map(|Suspect { at, is_sure, .. }| (at.duration_since(now), is_sure)).next()
+        let annotations = mark(entry).map(|mark| (name(), mark));
+        let stale_entries = stale_tracker.update(annotations.into_iter(), ("replica-b", grace), now);
+        stale_entries
+            .into_iter()
+            .map(|StaleEntry { at, is_sure, .. }| (at.duration_since(now), is_sure))
+            .next()
     };
     // Made by a clock that is years behind.
-    let mut entry = made(&applicant());
+    let mut entry = made(&request());
     assert_eq!(look(&entry, minutes(0)), None);
     assert_eq!(look(&entry, minutes(45)), None);
-    marks::connect(&mut entry, "replica-a", at(1));
+    annotations::connect(&mut entry, "replica-a", at(1));
     assert_eq!(look(&entry, minutes(46)), None, "it was written anew");
     assert_eq!(look(&entry, minutes(91)), None);
     assert_eq!(look(&entry, minutes(92)), Some((Duration::ZERO, false)), "nobody writes it anew");
-    marks::disconnect(&mut entry, "replica-a", at(2));
+    annotations::disconnect(&mut entry, "replica-a", at(2));
     assert_eq!(look(&entry, minutes(93)), Some((grace, true)), "the grace time begins when it is seen");
-    marks::connect(&mut entry, "replica-b", at(3));
+    annotations::connect(&mut entry, "replica-b", at(3));
     assert_eq!(
         look(&entry, minutes(94)),
         Some((Duration::ZERO, false)),
@@ -311,21 +310,29 @@ fn how_old_a_mark_is_tells_how_long_it_was_watched() {
 #[test]
 fn health_is_told_by_the_replica_in_charge_and_forgotten_with_the_workload() {
     let mut entry = json!({"metadata": {"name": "vm"}});
-    assert_eq!(marks::report(&mut entry, "a", at(1), &Ok(())), Verdict::Skip, "not in charge");
-    marks::connect(&mut entry, "a", at(0));
-    assert_eq!(marks::report(&mut entry, "a", at(2), &Err("down".into())), Verdict::Write);
+    assert_eq!(annotations::report(&mut entry, "a", at(1), &Ok(())), Verdict::Skip, "not in charge");
+    annotations::connect(&mut entry, "a", at(0));
+    assert_eq!(annotations::report(&mut entry, "a", at(2), &Err("down".into())), Verdict::Write);
     let probed = at(2).to_string();
     let want = json!([{
         "type": "Healthy", "status": "False", "message": "down", "lastProbeTime": probed, "lastTransitionTime": probed,
     }]);
     assert_eq!(entry["status"]["conditions"], want);
-    assert_eq!(marks::report(&mut entry, "a", at(3), &Err("down".into())), Verdict::Skip, "said already");
-    assert_eq!(marks::report(&mut entry, "a", at(1), &Ok(())), Verdict::Write, "by a clock that is behind");
+    assert_eq!(
+        annotations::report(&mut entry, "a", at(3), &Err("down".into())),
+        Verdict::Skip,
+        "said already"
+    );
+    assert_eq!(
+        annotations::report(&mut entry, "a", at(1), &Ok(())),
+        Verdict::Write,
+        "by a clock that is behind"
+    );
     assert_eq!(entry["status"]["conditions"][0]["status"], "True");
     assert!(entry["status"]["conditions"][0].get("message").is_none());
     entry["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Other", "status": "True"}));
-    marks::disconnect(&mut entry, "a", at(4));
-    assert_eq!(marks::clean_up(&mut entry, "a", &Seen::LeftHere), CleanUp::ForgetHealth);
+    annotations::disconnect(&mut entry, "a", at(4));
+    assert_eq!(annotations::clean_up(&mut entry, "a", &Seen::LeftHere), CleanUp::ForgetHealth);
     assert_eq!(entry["status"]["conditions"], json!([{"type": "Other", "status": "True"}]));
-    assert_eq!(marks::clean_up(&mut entry, "a", &Seen::LeftHere), CleanUp::Leave);
+    assert_eq!(annotations::clean_up(&mut entry, "a", &Seen::LeftHere), CleanUp::Leave);
 }

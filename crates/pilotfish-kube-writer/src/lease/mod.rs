@@ -1,21 +1,21 @@
 //! Leader election: of several replicas one writes. Each purpose has a Lease (`coordination.k8s.io/v1`) of its own.
 //!
-//! [`Elector`] is the rim around the `machine`, which decides everything: it reads and writes the Lease and hands
+//! [`Elector`] is the rim around the `election`, which decides everything: it reads and writes the Lease and hands
 //! out [`Leadership`], which says at each moment whether this replica leads. Whoever writes asks before each
 //! write, and gives up a write that is under way when the leadership ends.
 
-mod machine;
+mod election;
 mod record;
 #[cfg(test)]
 mod tests;
 
-pub use machine::ElectionTimes;
+pub use election::ElectionTimes;
 
+use election::{Claim, Election, Step};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use machine::{Claim, Machine, Step};
 use pilotfish_kube::request::within;
 use pilotfish_source::{ErrorClass, Health, Jitter};
 use record::Record;
@@ -50,7 +50,7 @@ impl LeaseSettings {
     }
 }
 
-/// The Pod's name, else the machine's, with a random part: a process that is started again is somebody else.
+/// The Pod's name, else the election's, with a random part: a process that is started again is somebody else.
 #[must_use]
 pub fn identity() -> Arc<str> {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -115,16 +115,16 @@ impl Leadership {
 pub struct Elector {
     api: Api<Lease>,
     settings: LeaseSettings,
-    machine: Machine,
+    election: Election,
     /// The Lease as it was read last: what others set on it stays when we write.
     lease: Option<Lease>,
-    tell: watch::Sender<Option<Instant>>,
+    sender: watch::Sender<Option<Instant>>,
     health: Health,
     jitter: Jitter,
 }
 
 /// What came of a request.
-enum Answer<T> {
+enum Response<T> {
     Got(T),
     Refused,
     Failed(String),
@@ -135,11 +135,11 @@ impl Elector {
     #[must_use]
     pub fn new(client: Client, settings: LeaseSettings) -> (Self, Leadership) {
         let settings = LeaseSettings { times: settings.times.checked(), ..settings };
-        let (tell, until) = watch::channel(None);
-        let machine = Machine::new(settings.identity.clone(), settings.times, Instant::now());
+        let (sender, until) = watch::channel(None);
+        let election = Election::new(settings.identity.clone(), settings.times, Instant::now());
         let api = Api::namespaced(client, &settings.namespace);
         let (health, jitter) = (Health::default(), Jitter::default());
-        (Self { api, settings, machine, lease: None, tell, health, jitter }, Leadership { until })
+        (Self { api, settings, election, lease: None, sender, health, jitter }, Leadership { until })
     }
 
     /// With this randomness for the times between requests.
@@ -153,27 +153,27 @@ impl Elector {
         let mut stop = std::pin::pin!(stop);
         loop {
             let now = Instant::now();
-            match self.machine.step(now) {
+            match self.election.step(now) {
                 Step::Wait(until) => tokio::select! {
                     () = tokio::time::sleep_until(until) => {}
                     () = &mut stop => break,
                 },
                 Step::Read => tokio::select! {
-                    answer = read(&self.api, &self.settings) => self.was_read(answer, now),
+                    answer = read(&self.api, &self.settings) => self.handle_read(answer, now),
                     () = &mut stop => break,
                 },
                 Step::Write(claim) => {
                     let lease = self.claim(&claim);
                     tokio::select! {
-                        answer = write(&self.api, &self.settings, &lease) => self.was_written(answer, now),
+                        answer = write(&self.api, &self.settings, &lease) => self.handle_written(answer, now),
                         () = &mut stop => break,
                     }
                 }
             }
-            self.say();
+            self.publish();
         }
-        self.machine.resign();
-        self.say();
+        self.election.resign();
+        self.publish();
         self.release().await;
     }
 
@@ -185,38 +185,38 @@ impl Elector {
         record.lease(name, claim.over.as_deref(), before)
     }
 
-    fn was_read(&mut self, answer: Answer<Option<Lease>>, sent: Instant) {
+    fn handle_read(&mut self, answer: Response<Option<Lease>>, sent: Instant) {
         let now = Instant::now();
         match answer {
-            Answer::Got(lease) => {
+            Response::Got(lease) => {
                 // That there is none does not say that one can be made: its namespace may be missing.
                 if lease.is_some() {
                     self.healthy();
                 }
-                self.machine.read(lease.as_ref().map(parts), now, self.jitter.fraction());
+                self.election.read(lease.as_ref().map(parts), now, self.jitter.fraction());
                 self.lease = lease;
             }
-            Answer::Refused => self.machine.refused(now, self.jitter.fraction()),
-            Answer::Failed(reason) => self.trouble(&reason, sent),
+            Response::Refused => self.election.refused(now, self.jitter.fraction()),
+            Response::Failed(reason) => self.handle_failure(&reason, sent),
         }
     }
 
-    fn was_written(&mut self, answer: Answer<Lease>, sent: Instant) {
+    fn handle_written(&mut self, answer: Response<Lease>, sent: Instant) {
         let now = Instant::now();
         match answer {
-            Answer::Got(lease) => {
+            Response::Got(lease) => {
                 self.healthy();
                 let (record, version) = parts(&lease);
-                self.machine.wrote(record, version, sent, now);
+                self.election.wrote(record, version, sent, now);
                 self.lease = Some(lease);
             }
-            Answer::Refused => self.machine.refused(now, self.jitter.fraction()),
-            Answer::Failed(reason) => self.trouble(&reason, sent),
+            Response::Refused => self.election.refused(now, self.jitter.fraction()),
+            Response::Failed(reason) => self.handle_failure(&reason, sent),
         }
     }
 
-    fn trouble(&mut self, reason: &str, sent: Instant) {
-        self.machine.failed(sent, Instant::now(), self.jitter.fraction());
+    fn handle_failure(&mut self, reason: &str, sent: Instant) {
+        self.election.failed(sent, Instant::now(), self.jitter.fraction());
         if self.health.failed(reason, SystemTime::now()) {
             tracing::warn!(lease = %self.settings.name, reason, "the Lease cannot be read or written");
         }
@@ -229,10 +229,10 @@ impl Elector {
     }
 
     /// Tells whether we lead.
-    fn say(&self) {
-        let until = self.machine.leads_until(Instant::now());
+    fn publish(&self) {
+        let until = self.election.leads_until(Instant::now());
         let LeaseSettings { name, identity, .. } = &self.settings;
-        let before = self.tell.send_replace(until);
+        let before = self.sender.send_replace(until);
         match (before, until) {
             (None, Some(_)) => tracing::info!(lease = %name, %identity, "leading"),
             (Some(_), None) => tracing::info!(lease = %name, %identity, "leading no longer"),
@@ -243,16 +243,16 @@ impl Elector {
     /// Gives the Lease back if it is ours. What cannot be said in a moment is not said: the Lease then ends by itself.
     async fn release(&mut self) {
         let lease = match read(&self.api, &self.settings).await {
-            Answer::Got(Some(lease)) => lease,
-            Answer::Got(None) | Answer::Refused => return,
-            Answer::Failed(reason) => return self.not_released(&reason),
+            Response::Got(Some(lease)) => lease,
+            Response::Got(None) | Response::Refused => return,
+            Response::Failed(reason) => return self.not_released(&reason),
         };
         let (record, version) = parts(&lease);
         if record.holder != self.settings.identity {
             return;
         }
         let released = record.released().lease(&self.settings.name, Some(&version), Some(lease));
-        if let Answer::Failed(reason) = write(&self.api, &self.settings, &released).await {
+        if let Response::Failed(reason) = write(&self.api, &self.settings, &released).await {
             self.not_released(&reason);
         }
     }
@@ -268,16 +268,16 @@ fn parts(lease: &Lease) -> (Record, Arc<str>) {
     (record, lease.metadata.resource_version.as_deref().unwrap_or_default().into())
 }
 
-async fn read(api: &Api<Lease>, settings: &LeaseSettings) -> Answer<Option<Lease>> {
-    answer(settings, &[], api.get_opt(&settings.name)).await
+async fn read(api: &Api<Lease>, settings: &LeaseSettings) -> Response<Option<Lease>> {
+    request(settings, &[], api.get_opt(&settings.name)).await
 }
 
 /// Creates the Lease, or replaces the version that it names.
-async fn write(api: &Api<Lease>, settings: &LeaseSettings, lease: &Lease) -> Answer<Lease> {
+async fn write(api: &Api<Lease>, settings: &LeaseSettings, lease: &Lease) -> Response<Lease> {
     let params = PostParams { field_manager: Some("pilotfish".to_owned()), ..PostParams::default() };
     if lease.metadata.resource_version.is_some() {
         // Changed meanwhile, or gone.
-        answer(
+        request(
             settings,
             &[ErrorClass::Conflict, ErrorClass::Gone],
             api.replace(&settings.name, &params, lease),
@@ -285,20 +285,20 @@ async fn write(api: &Api<Lease>, settings: &LeaseSettings, lease: &Lease) -> Ans
         .await
     } else {
         // There already. A 404 would be about the namespace.
-        answer(settings, &[ErrorClass::Conflict], api.create(&params, lease)).await
+        request(settings, &[ErrorClass::Conflict], api.create(&params, lease)).await
     }
 }
 
 /// A request may take half of the deadline, so that there is time for another.
-async fn answer<T>(
+async fn request<T>(
     settings: &LeaseSettings,
     refusals: &[ErrorClass],
-    request: impl Future<Output = kube::Result<T>>,
-) -> Answer<T> {
+    sent: impl Future<Output = kube::Result<T>>,
+) -> Response<T> {
     let limit = settings.times.deadline / 2;
-    match within(limit, request).await {
-        Ok(got) => Answer::Got(got),
-        Err(error) if refusals.contains(&error.class) => Answer::Refused,
-        Err(error) => Answer::Failed(error.to_string()),
+    match within(limit, sent).await {
+        Ok(got) => Response::Got(got),
+        Err(error) if refusals.contains(&error.class) => Response::Refused,
+        Err(error) => Response::Failed(error.to_string()),
     }
 }

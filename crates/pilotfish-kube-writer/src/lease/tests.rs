@@ -1,6 +1,6 @@
-//! The machine by sequences, and many machines against each other in a world where everything may go wrong.
+//! The election by sequences, and many machines against each other in a world where everything may go wrong.
 
-use super::machine::{Claim, ElectionTimes, Machine, Step};
+use super::election::{Claim, Election, ElectionTimes, Step};
 use super::record::Record;
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
@@ -22,23 +22,23 @@ fn version(version: u64) -> Arc<str> {
     version.to_string().into()
 }
 
-fn machine(now: Instant) -> Machine {
-    Machine::new("me".into(), ElectionTimes::default(), now)
+fn election(now: Instant) -> Election {
+    Election::new("me".into(), ElectionTimes::default(), now)
 }
 
 #[test]
 fn a_free_lease_is_taken_at_once() {
     let now = Instant::now();
     let free = |lease: Option<(Record, Arc<str>)>, over| {
-        let mut machine = machine(now);
-        assert_eq!(machine.step(now), Step::Read);
-        machine.read(lease.clone(), now, 0.5);
-        let Step::Write(claim) = machine.step(now) else { panic!("no claim") };
+        let mut election = election(now);
+        assert_eq!(election.step(now), Step::Read);
+        election.read(lease.clone(), now, 0.5);
+        let Step::Write(claim) = election.step(now) else { panic!("no claim") };
         assert_eq!(claim, Claim { over, before: lease.map(|(record, _)| record) });
-        assert_eq!(machine.leads_until(now), None, "a claim is no leadership");
-        machine.wrote(record("me", 1), version(2), now, now + seconds(1));
+        assert_eq!(election.leads_until(now), None, "a claim is no leadership");
+        election.wrote(record("me", 1), version(2), now, now + seconds(1));
         assert_eq!(
-            machine.leads_until(now),
+            election.leads_until(now),
             Some(now + seconds(10)),
             "counted from before the claim was sent"
         );
@@ -52,11 +52,11 @@ fn a_lease_is_stale_after_we_watched_it_for_its_duration_whatever_its_times_say(
     for clock in [0, 1_700_000_000, 4_000_000_000] {
         let mut now = Instant::now();
         let began = now;
-        let mut machine = machine(now);
+        let mut election = election(now);
         let lease = Some((record("other", clock), version(1)));
         loop {
-            match machine.step(now) {
-                Step::Read => machine.read(lease.clone(), now, 1.0),
+            match election.step(now) {
+                Step::Read => election.read(lease.clone(), now, 1.0),
                 Step::Wait(until) => now = until,
                 Step::Write(_) => break,
             }
@@ -68,7 +68,7 @@ fn a_lease_is_stale_after_we_watched_it_for_its_duration_whatever_its_times_say(
 #[test]
 fn a_lease_that_is_renewed_is_never_taken() {
     let mut now = Instant::now();
-    let mut machine = machine(now);
+    let mut election = election(now);
     let mut lease = record("other", 100);
     for turn in 0..100 {
         // A clock that stands still, and one that runs backwards.
@@ -78,11 +78,11 @@ fn a_lease_that_is_renewed_is_never_taken() {
             seconds(15),
             Timestamp::from_second(90 - turn).unwrap(),
         );
-        while let Step::Wait(until) = machine.step(now) {
+        while let Step::Wait(until) = election.step(now) {
             now = until;
         }
-        assert_eq!(machine.step(now), Step::Read);
-        machine.read(Some((lease.clone(), version(1))), now, 0.3);
+        assert_eq!(election.step(now), Step::Read);
+        election.read(Some((lease.clone(), version(1))), now, 0.3);
         now += seconds(14);
     }
 }
@@ -90,61 +90,61 @@ fn a_lease_that_is_renewed_is_never_taken() {
 #[test]
 fn who_cannot_renew_stops_before_the_deadline_and_says_so_at_once_when_another_leads() {
     let now = Instant::now();
-    let mut machine = machine(now);
-    machine.read(None, now, 0.0);
-    machine.wrote(record("me", 1), version(1), now, now);
+    let mut election = election(now);
+    election.read(None, now, 0.0);
+    election.wrote(record("me", 1), version(1), now, now);
     let renewal = now + seconds(2);
-    assert_eq!(machine.step(now), Step::Wait(renewal));
-    assert!(matches!(machine.step(renewal), Step::Write(_)));
-    machine.failed(renewal, renewal, 0.0);
-    assert_eq!(machine.leads_until(renewal), Some(now + seconds(10)));
-    assert_eq!(machine.leads_until(now + seconds(10)), None);
-    machine.read(Some((record("other", 1), version(2))), renewal + seconds(1), 0.0);
-    assert_eq!(machine.leads_until(renewal + seconds(1)), None);
+    assert_eq!(election.step(now), Step::Wait(renewal));
+    assert!(matches!(election.step(renewal), Step::Write(_)));
+    election.failed(renewal, renewal, 0.0);
+    assert_eq!(election.leads_until(renewal), Some(now + seconds(10)));
+    assert_eq!(election.leads_until(now + seconds(10)), None);
+    election.read(Some((record("other", 1), version(2))), renewal + seconds(1), 0.0);
+    assert_eq!(election.leads_until(renewal + seconds(1)), None);
 }
 
 #[test]
 fn a_claim_whose_answer_was_lost_must_be_confirmed() {
     let now = Instant::now();
-    let mut machine = machine(now);
-    machine.read(None, now, 0.0);
-    machine.failed(now, now, 0.0);
+    let mut election = election(now);
+    election.read(None, now, 0.0);
+    election.failed(now, now, 0.0);
     let later = now + seconds(2);
-    assert_eq!(machine.step(later), Step::Read);
-    machine.read(Some((record("me", 1), version(1))), later, 0.0);
-    assert_eq!(machine.leads_until(later), None);
-    assert!(matches!(machine.step(later), Step::Write(claim) if claim.over == Some(version(1))));
+    assert_eq!(election.step(later), Step::Read);
+    election.read(Some((record("me", 1), version(1))), later, 0.0);
+    assert_eq!(election.leads_until(later), None);
+    assert!(matches!(election.step(later), Step::Write(claim) if claim.over == Some(version(1))));
 }
 
 #[test]
 fn a_leader_that_waited_for_an_answer_asks_again_at_once() {
     let now = Instant::now();
-    let mut machine = machine(now);
-    machine.read(None, now, 0.0);
-    machine.wrote(record("me", 1), version(1), now, now);
+    let mut election = election(now);
+    election.read(None, now, 0.0);
+    election.wrote(record("me", 1), version(1), now, now);
     let renewal = now + seconds(2);
     // The renewal takes the 5 seconds that a request may take, and with the pause the deadline would be as good as over.
     let late = renewal + seconds(5);
-    machine.failed(renewal, late, 1.0);
-    let Step::Wait(next) = machine.step(late) else { panic!("it does not hammer") };
+    election.failed(renewal, late, 1.0);
+    let Step::Wait(next) = election.step(late) else { panic!("it does not hammer") };
     assert!(next < late + seconds(1) && next > late, "{:?}", next - late);
     // What is refused at once is asked again after the pause.
-    machine.failed(late, late, 0.0);
-    assert_eq!(machine.step(late), Step::Wait(late + seconds(2)));
+    election.failed(late, late, 0.0);
+    assert_eq!(election.step(late), Step::Wait(late + seconds(2)));
 }
 
 #[test]
 fn a_leader_whose_lease_was_labelled_goes_on() {
     let now = Instant::now();
-    let mut machine = machine(now);
-    machine.read(None, now, 0.0);
-    machine.wrote(record("me", 1), version(1), now, now);
+    let mut election = election(now);
+    election.read(None, now, 0.0);
+    election.wrote(record("me", 1), version(1), now, now);
     let renewal = now + seconds(2);
-    machine.refused(renewal, 0.0);
-    assert_eq!(machine.step(renewal), Step::Read);
-    machine.read(Some((record("me", 1), version(9))), renewal, 0.0);
-    assert_eq!(machine.leads_until(renewal), Some(now + seconds(10)));
-    assert!(matches!(machine.step(renewal), Step::Write(claim) if claim.over == Some(version(9))));
+    election.refused(renewal, 0.0);
+    assert_eq!(election.step(renewal), Step::Read);
+    election.read(Some((record("me", 1), version(9))), renewal, 0.0);
+    assert_eq!(election.leads_until(renewal), Some(now + seconds(10)));
+    assert!(matches!(election.step(renewal), Step::Write(claim) if claim.over == Some(version(9))));
 }
 
 #[test]
@@ -165,7 +165,7 @@ struct Fate {
     answer_is_lost: bool,
 }
 
-/// A candidate's machine with its clock.
+/// A candidate's election with its clock.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     /// Parts of a thousand by which it is too fast.
@@ -231,7 +231,7 @@ struct Flight {
 
 struct Candidate {
     identity: Arc<str>,
-    machine: Machine,
+    election: Election,
     clock: Clock,
     base: Instant,
     flights: Vec<Flight>,
@@ -244,7 +244,7 @@ impl Candidate {
     }
 
     fn leads(&self, tick: u32) -> bool {
-        self.machine.leads_until(self.now(tick)).is_some()
+        self.election.leads_until(self.now(tick)).is_some()
     }
 
     /// One tick: what lands, what is answered, what is sent.
@@ -268,7 +268,7 @@ impl Candidate {
     }
 
     fn send(&mut self, tick: u32, now: Instant, fate: impl FnOnce() -> Fate) {
-        let asked = match self.machine.step(now) {
+        let asked = match self.election.step(now) {
             Step::Wait(_) => return,
             Step::Read => Asked::Read(None),
             Step::Write(claim) => {
@@ -284,14 +284,14 @@ impl Candidate {
     fn answer(&mut self, flight: &Flight, now: Instant) {
         let sent = self.now(flight.sent);
         if flight.fate.answer_is_lost {
-            return self.machine.failed(sent, now, 0.5);
+            return self.election.failed(sent, now, 0.5);
         }
         match &flight.asked {
-            Asked::Read(Some(lease)) => self.machine.read(lease.clone(), now, 0.5),
+            Asked::Read(Some(lease)) => self.election.read(lease.clone(), now, 0.5),
             Asked::Write { record, stored: Some(Some(version)), .. } => {
-                self.machine.wrote(record.clone(), version.clone(), sent, now);
+                self.election.wrote(record.clone(), version.clone(), sent, now);
             }
-            Asked::Write { stored: Some(None), .. } => self.machine.refused(now, 0.5),
+            Asked::Write { stored: Some(None), .. } => self.election.refused(now, 0.5),
             _ => panic!("answered before it landed"),
         }
     }
@@ -328,7 +328,7 @@ proptest! {
         let mut stored = Stored::default();
         let mut candidates: Vec<Candidate> = clocks.iter().enumerate().map(|(index, clock)| Candidate {
             identity: format!("c{index}").into(),
-            machine: Machine::new(format!("c{index}").into(), ElectionTimes::default(), base),
+            election: Election::new(format!("c{index}").into(), ElectionTimes::default(), base),
             clock: *clock,
             base,
             flights: Vec::new(),

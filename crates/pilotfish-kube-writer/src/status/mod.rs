@@ -1,7 +1,7 @@
 //! Writing back: the status of objects through the API server, for as long as this replica leads.
 //!
 //! ```text
-//! worlds ── wanted statuses ─▶ Book (pure: what differs) ── Write ─▶ API server
+//! worlds ── wanted statuses ─▶ StatusQueue (pure: what differs) ── Write ─▶ API server
 //!                                ▲        ▲                             │
 //!                                │        │ addresses of hosts          │
 //!                                │    Allocator (pure: whose is free)   │
@@ -10,7 +10,7 @@
 //! ```
 
 mod addresses;
-mod book;
+mod queue;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -20,18 +20,18 @@ pub use addresses::AddressRanges;
 
 use crate::lease::Leadership;
 use addresses::Allocator;
-use book::{Book, Outcome, Write};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use pilotfish_config::status::{Message, Status};
 use pilotfish_config::{Problem, Severity};
 use pilotfish_kube::request::{BACKOFF, within};
-use pilotfish_kube::watch::{Change, News, Observer, Place, Reader, Resource, Stored, Watch};
+use pilotfish_kube::watch::{Change, Observer, Reader, Resource, Stored, Watch, WatchTarget, WatchUpdate};
 use pilotfish_kube::{has_status, resources_of};
 use pilotfish_model::{Kind, Object, ObjectKey, World};
 use pilotfish_source::{Backoff, Jitter};
-use request::{Answer, send};
+use queue::{Outcome, StatusQueue, Write};
+use request::{WriteResponse, send};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,12 +48,12 @@ const AT_A_TIME: usize = 8;
 /// How long one write may take.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How often it is looked which kinds there are.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// News of watches that may wait.
+const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
+/// WatchUpdate of watches that may wait.
 const WAITING: usize = 1024;
 
 /// A world, and the statuses that differ from those of the world before.
-pub struct Wanted {
+pub struct DesiredStatuses {
     /// The world.
     pub world: Arc<World>,
     /// The statuses; `None` for objects that have none any more.
@@ -88,7 +88,7 @@ impl Written {
     }
 }
 
-/// Who is told what is written.
+/// Who is receiver what is written.
 pub trait WriteObserver: Send + Sync {
     /// A write of the status of an object of that kind came to an end.
     fn written(&self, kind: &'static str, what: Written);
@@ -101,13 +101,13 @@ pub struct StatusSettings {
     pub cluster: Arc<str>,
     /// Kinds of which it is said what is wanted.
     pub wanted: Vec<Kind>,
-    /// Kinds whose objects are told what is wrong with them by themselves.
+    /// Kinds whose objects are receiver what is wrong with them by themselves.
     pub analysed: Vec<Kind>,
     /// The ranges from which hosts of ServiceEntries are given addresses, where they are.
     pub addresses: Option<AddressRanges>,
-    /// Who is told what happens to watches.
+    /// Who is receiver what happens to watches.
     pub observer: Arc<dyn Observer>,
-    /// Who is told what is written.
+    /// Who is receiver what is written.
     pub written: Arc<dyn WriteObserver>,
 }
 
@@ -119,20 +119,20 @@ pub struct StatusWriter {
     client: Client,
     settings: StatusSettings,
     leadership: Leadership,
-    book: Book,
+    queue: StatusQueue,
     allocator: Option<Allocator>,
     /// Where kinds are served whose status can be written.
     resources: BTreeMap<Kind, Resource>,
     /// Those of them that the API server did not name the last time.
     missed: BTreeSet<Kind>,
-    looks: JoinSet<Groups>,
-    look_at: Instant,
+    discoveries: JoinSet<Groups>,
+    discover_at: Instant,
     backoff: Backoff,
     watches: JoinSet<()>,
     watched: BTreeMap<Kind, watch::Sender<Option<Resource>>>,
-    writes: JoinSet<(Write, Answer)>,
+    writes: JoinSet<(Write, WriteResponse)>,
     throttle: Throttle,
-    /// Kinds whose status was not written the last time, for which people have been told so.
+    /// Kinds whose status was not written the last time, for which people have been receiver so.
     failing: BTreeSet<Kind>,
     jitter: Jitter,
 }
@@ -145,13 +145,13 @@ impl StatusWriter {
         Self {
             client,
             leadership,
-            book: Book::default(),
+            queue: StatusQueue::default(),
             allocator: settings.addresses.map(Allocator::new),
             settings,
             resources: BTreeMap::new(),
             missed: BTreeSet::new(),
-            looks: JoinSet::new(),
-            look_at: Instant::now(),
+            discoveries: JoinSet::new(),
+            discover_at: Instant::now(),
             backoff: Backoff::new(BACKOFF, jitter.fork("discovery")),
             watches: JoinSet::new(),
             watched: BTreeMap::new(),
@@ -172,8 +172,8 @@ impl StatusWriter {
 
     /// Writes what is wanted until nobody wants anything any more, or this replica leads no longer. Writes that are under way then
     /// are given up: whether they are stored is not known, and whoever leads next writes what is missing.
-    pub async fn run(mut self, mut wanted: mpsc::Receiver<Wanted>) {
-        let (say, mut heard) = mpsc::channel(WAITING);
+    pub async fn run(mut self, mut wanted: mpsc::Receiver<DesiredStatuses>) {
+        let (sender, mut updates) = mpsc::channel(WAITING);
         let mut leadership = self.leadership.clone();
         loop {
             self.write();
@@ -183,15 +183,15 @@ impl StatusWriter {
                 () = leadership.lost() => return,
                 Some(ended) = self.writes.join_next() => self.ended(ended),
                 message = wanted.recv() => match message {
-                    Some(Wanted { world, changes, namespaces }) => self.book.want(world, changes, namespaces),
+                    Some(DesiredStatuses { world, changes, namespaces }) => self.queue.set_desired(world, changes, namespaces),
                     None => return,
                 },
-                Some((kind, news)) = heard.recv() => self.hear(kind, news),
-                Some(groups) = self.looks.join_next() => self.looked(groups, &say),
-                () = tokio::time::sleep_until(self.look_at), if self.looks.is_empty() => {
-                    drop(self.looks.spawn(groups(self.client.clone())));
+                Some((kind, update)) = updates.recv() => self.handle_watch(kind, update),
+                Some(groups) = self.discoveries.join_next() => self.handle_discovery(groups, &sender),
+                () = tokio::time::sleep_until(self.discover_at), if self.discoveries.is_empty() => {
+                    drop(self.discoveries.spawn(groups(self.client.clone())));
                 }
-                () = tokio::time::sleep_until(due.unwrap_or(self.look_at)), if due.is_some() => {}
+                () = tokio::time::sleep_until(due.unwrap_or(self.discover_at)), if due.is_some() => {}
             }
         }
     }
@@ -201,27 +201,31 @@ impl StatusWriter {
         if self.writes.len() >= AT_A_TIME {
             return None;
         }
-        self.throttle.ready_at(Instant::now()).or_else(|| self.book.due())
+        self.throttle.ready_at(Instant::now()).or_else(|| self.queue.due())
     }
 
     /// Takes in what the API server has.
-    fn looked(&mut self, groups: Result<Groups, JoinError>, say: &mpsc::Sender<(Kind, News)>) {
+    fn handle_discovery(
+        &mut self,
+        groups: Result<Groups, JoinError>,
+        sender: &mpsc::Sender<(Kind, WatchUpdate)>,
+    ) {
         let wait = match groups.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(groups) => {
-                self.find(&groups, say);
+                self.update_watches(&groups, sender);
                 self.backoff.reset();
-                LOOK_AGAIN
+                REDISCOVER_AFTER
             }
             Err(reason) => {
                 tracing::debug!(cluster = %self.settings.cluster, reason, "cannot find out which kinds there are");
                 self.backoff.wait()
             }
         };
-        self.look_at = Instant::now() + wait;
+        self.discover_at = Instant::now() + wait;
     }
 
     /// Finds where kinds are served, and watches them.
-    fn find(&mut self, groups: &APIGroupDiscoveryList, say: &mpsc::Sender<(Kind, News)>) {
+    fn update_watches(&mut self, groups: &APIGroupDiscoveryList, sender: &mpsc::Sender<(Kind, WatchUpdate)>) {
         let StatusSettings { wanted, analysed, addresses, .. } = &self.settings;
         let allocated = addresses.map(|_| Kind::ServiceEntry);
         let kinds: BTreeSet<Kind> = wanted.iter().chain(analysed).copied().chain(allocated).collect();
@@ -236,10 +240,10 @@ impl StatusWriter {
                 found.insert(*kind, resource.clone());
             }
         }
-        self.watched.retain(|kind, tell| {
+        self.watched.retain(|kind, sender| {
             let there = found.contains_key(kind);
             if !there {
-                tell.send_replace(None);
+                sender.send_replace(None);
             }
             there
         });
@@ -252,26 +256,26 @@ impl StatusWriter {
                 continue;
             }
             match self.watched.get(kind) {
-                Some(tell) => drop(tell.send_replace(Some(resource.clone()))),
-                None => self.watch(*kind, resource, say),
+                Some(sender) => drop(sender.send_replace(Some(resource.clone()))),
+                None => self.watch(*kind, resource, sender),
             }
         }
         self.resources = found;
     }
 
-    fn watch(&mut self, kind: Kind, resource: &Resource, say: &mpsc::Sender<(Kind, News)>) {
-        let (tell, told) = watch::channel(Some(resource.clone()));
+    fn watch(&mut self, kind: Kind, resource: &Resource, sender: &mpsc::Sender<(Kind, WatchUpdate)>) {
+        let (resources, followed) = watch::channel(Some(resource.clone()));
         let StatusSettings { cluster, observer, .. } = &self.settings;
         let jitter = self.jitter.fork(kind.plural());
-        let place = Place { cluster: cluster.clone(), kind, observer: observer.clone(), jitter };
-        let watch = Watch::new(self.client.clone(), place, Reader::Stored(kind), say.clone());
-        self.watches.spawn(watch.run(told));
-        self.watched.insert(kind, tell);
+        let target = WatchTarget { cluster: cluster.clone(), kind, observer: observer.clone(), jitter };
+        let watch = Watch::new(self.client.clone(), target, Reader::Stored(kind), sender.clone());
+        self.watches.spawn(watch.run(followed));
+        self.watched.insert(kind, resources);
     }
 
-    fn hear(&mut self, kind: Kind, news: News) {
-        match news {
-            News::Changes(changes) => {
+    fn handle_watch(&mut self, kind: Kind, update: WatchUpdate) {
+        match update {
+            WatchUpdate::Changes(changes) => {
                 for change in changes {
                     match change {
                         Change::Stored { key, object, problems, stored } => {
@@ -279,42 +283,42 @@ impl StatusWriter {
                         }
                         Change::Delete(key) => self.gone(&key),
                         // Only said by other readers.
-                        Change::Apply { .. } | Change::Refused { .. } => {}
+                        Change::Apply { .. } | Change::Rejected { .. } => {}
                     }
                 }
             }
-            News::Listed => {
+            WatchUpdate::Listed => {
                 if let Some(allocator) = self.allocator.as_mut().filter(|_| kind == Kind::ServiceEntry) {
                     allocator.listed();
                 }
             }
-            News::Failed(reason) => {
+            WatchUpdate::Failed(reason) => {
                 tracing::debug!(cluster = %self.settings.cluster, %kind, reason, "stored statuses cannot be read");
             }
-            News::Healthy => {}
+            WatchUpdate::Healthy => {}
         }
         for (key, addresses) in self.allocator.as_mut().map(Allocator::settle).unwrap_or_default() {
-            self.book.allocated(&key, addresses);
+            self.queue.allocated(&key, addresses);
         }
     }
 
     fn stored(&mut self, key: ObjectKey, object: Option<Object>, problems: &[Problem], stored: Stored) {
         if self.settings.analysed.contains(&key.kind) {
-            self.book.analysed(&key, problems.iter().map(message).collect());
+            self.queue.analysed(&key, problems.iter().map(message).collect());
         }
         if let Some(allocator) = self.allocator.as_mut().filter(|_| key.kind == Kind::ServiceEntry) {
             allocator.stored(&key, object.as_ref(), &stored.status);
         }
         // Only statuses that are made of worlds are about the content.
         let object = object.filter(|_| self.settings.wanted.contains(&key.kind));
-        self.book.stored(key, object, stored);
+        self.queue.stored(key, object, stored);
     }
 
     fn gone(&mut self, key: &ObjectKey) {
         if let Some(allocator) = &mut self.allocator {
             allocator.gone(key);
         }
-        self.book.gone(key);
+        self.queue.gone(key);
     }
 
     /// Starts what is due and allowed.
@@ -326,9 +330,9 @@ impl StatusWriter {
             if !self.throttle.is_ready(now) {
                 return;
             }
-            let Some(write) = self.book.next(now, &clock()) else { return };
+            let Some(write) = self.queue.next(now, &clock()) else { return };
             let Some(path) = self.path(&write.key) else {
-                self.book.ended(&write, Outcome::Failed, now);
+                self.queue.ended(&write, Outcome::Failed, now);
                 continue;
             };
             self.throttle.take(now);
@@ -351,7 +355,7 @@ impl StatusWriter {
         Some(format!("{base}{namespace}/{plural}/{}/status?fieldManager={FIELD_MANAGER}", key.name))
     }
 
-    fn ended(&mut self, ended: Result<(Write, Answer), JoinError>) {
+    fn ended(&mut self, ended: Result<(Write, WriteResponse), JoinError>) {
         let (write, answer) = match ended {
             Ok(ended) => ended,
             Err(error) => {
@@ -361,23 +365,23 @@ impl StatusWriter {
         };
         let now = Instant::now();
         match &answer {
-            Answer::Troubled(_, after) => self.throttle.failed(now, *after),
+            WriteResponse::Unavailable(_, after) => self.throttle.failed(now, *after),
             _ => self.throttle.succeeded(),
         }
         let (what, outcome) = match answer {
-            Answer::Stored(stored) => {
+            WriteResponse::Stored(stored) => {
                 self.well(write.key.kind);
                 (Written::Stored, Outcome::Written(stored))
             }
-            Answer::Conflict => (Written::Conflict, Outcome::Conflict),
-            Answer::Gone => (Written::Gone, Outcome::Conflict),
-            Answer::Refused(reason) | Answer::Troubled(reason, _) => {
+            WriteResponse::Conflict => (Written::Conflict, Outcome::Conflict),
+            WriteResponse::Gone => (Written::Gone, Outcome::Conflict),
+            WriteResponse::Rejected(reason) | WriteResponse::Unavailable(reason, _) => {
                 self.failed(&write.key, &reason);
                 (Written::Failed, Outcome::Failed)
             }
         };
         self.settings.written.written(write.key.kind.plural(), what);
-        self.book.ended(&write, outcome, now);
+        self.queue.ended(&write, outcome, now);
     }
 
     /// Tells people once, not for each of a thousand objects.

@@ -1,6 +1,6 @@
 //! One write on its way to the API server, and what its answer means.
 
-use super::book::Write;
+use super::queue::Write;
 use kube::Client;
 use pilotfish_kube::request::{RequestError, until};
 use pilotfish_kube::watch::Stored;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// What came of a request.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum WriteResponse {
     /// It is stored so.
     Stored(Stored),
     /// Somebody else was faster.
@@ -18,32 +18,32 @@ pub(super) enum Answer {
     /// There is no such object any more.
     Gone,
     /// The API server does not take this write, which says nothing about others.
-    Refused(String),
+    Rejected(String),
     /// The API server is away, or has too much to do, and names the least time that it wants to be left alone.
-    Troubled(String, Duration),
+    Unavailable(String, Duration),
 }
 
 /// Sends a write, which is given up at `limit`.
-pub(super) async fn send(client: &Client, path: &str, write: &Write, limit: Instant) -> Answer {
+pub(super) async fn send(client: &Client, path: &str, write: &Write, limit: Instant) -> WriteResponse {
     let request = http::Request::patch(path)
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
         .body(write.patch.to_string().into_bytes());
     let request = match request {
         Ok(request) => request,
-        Err(error) => return Answer::Refused(format!("no request for this object: {error}")),
+        Err(error) => return WriteResponse::Rejected(format!("no request for this object: {error}")),
     };
     match until(limit, client.request::<Stored>(request)).await {
-        Ok(stored) => Answer::Stored(stored),
+        Ok(stored) => WriteResponse::Stored(stored),
         Err(error) => answer(&error),
     }
 }
 
-fn answer(error: &RequestError) -> Answer {
+fn answer(error: &RequestError) -> WriteResponse {
     match error.class {
-        ErrorClass::Conflict => Answer::Conflict,
-        ErrorClass::Gone => Answer::Gone,
-        ErrorClass::Rejected | ErrorClass::Denied => Answer::Refused(error.to_string()),
-        ErrorClass::Transient => Answer::Troubled(error.to_string(), error.retry_after),
+        ErrorClass::Conflict => WriteResponse::Conflict,
+        ErrorClass::Gone => WriteResponse::Gone,
+        ErrorClass::Rejected | ErrorClass::Denied => WriteResponse::Rejected(error.to_string()),
+        ErrorClass::Transient => WriteResponse::Unavailable(error.to_string(), error.retry_after),
     }
 }
 
@@ -51,20 +51,23 @@ fn answer(error: &RequestError) -> Answer {
 mod tests {
     use super::*;
 
-    fn of(code: u16, retry_after: u32) -> Answer {
+    fn of(code: u16, retry_after: u32) -> WriteResponse {
         answer(&RequestError::of_status(code, "", retry_after))
     }
 
     #[test]
     fn answers_are_told_apart() {
-        assert!(matches!(of(409, 0), Answer::Conflict));
-        assert!(matches!(of(404, 0), Answer::Gone));
+        assert!(matches!(of(409, 0), WriteResponse::Conflict));
+        assert!(matches!(of(404, 0), WriteResponse::Gone));
         for code in [400, 401, 403, 405, 413, 415, 422] {
-            assert!(matches!(of(code, 0), Answer::Refused(_)), "{code}");
+            assert!(matches!(of(code, 0), WriteResponse::Rejected(_)), "{code}");
         }
         for code in [429, 500, 503, 504] {
-            assert!(matches!(of(code, 2), Answer::Troubled(_, after) if after.as_secs() == 2), "{code}");
+            assert!(
+                matches!(of(code, 2), WriteResponse::Unavailable(_, after) if after.as_secs() == 2),
+                "{code}"
+            );
         }
-        assert!(matches!(of(429, u32::MAX), Answer::Troubled(_, after) if after.as_secs() == 60));
+        assert!(matches!(of(429, u32::MAX), WriteResponse::Unavailable(_, after) if after.as_secs() == 60));
     }
 }

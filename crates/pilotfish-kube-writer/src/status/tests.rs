@@ -1,6 +1,6 @@
-//! The book by sequences: what is wanted, what is stored, what is written.
+//! The queue by sequences: what is wanted, what is stored, what is written.
 
-use super::book::{Book, Outcome, Write};
+use super::queue::{Outcome, StatusQueue, Write};
 use pilotfish_config::gateway_api::GatewayClass;
 use pilotfish_config::status::{Condition, HostAddress, Message, Status};
 use pilotfish_config::{MeshFile, read_mesh_file};
@@ -16,7 +16,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(GatewayClass::KIND, "", name)
 }
 
-/// An object whose content is told apart by a number.
+/// An object whose content is receiver apart by a number.
 fn object(name: &str, content: i64) -> Object {
     let meta = ObjectMeta { created: content, ..ObjectMeta::of(key(name)) };
     Object::new(meta, GatewayClass::default())
@@ -44,26 +44,26 @@ fn left(write: &Write) -> Value {
 const NOW: &str = "2026-01-02T03:04:05Z";
 
 struct Case {
-    book: Book,
+    queue: StatusQueue,
     now: Instant,
 }
 
 impl Case {
     /// `a` with content 1 is wanted and stored as version 1.
     fn new() -> Self {
-        let mut case = Self { book: Book::default(), now: Instant::now() };
-        case.book.want(world(&[("a", 1)]), vec![(key("a"), status("fine"))], false);
-        case.book.stored(key("a"), Some(object("a", 1)), stored(1, 7, Value::Null));
+        let mut case = Self { queue: StatusQueue::default(), now: Instant::now() };
+        case.queue.set_desired(world(&[("a", 1)]), vec![(key("a"), status("fine"))], false);
+        case.queue.stored(key("a"), Some(object("a", 1)), stored(1, 7, Value::Null));
         case
     }
 
     fn next(&mut self) -> Option<Write> {
-        self.book.next(self.now, NOW)
+        self.queue.next(self.now, NOW)
     }
 
     fn written(&mut self, write: &Write, version: u32) -> Value {
         let status = left(write);
-        self.book.ended(write, Outcome::Written(stored(version, 7, status.clone())), self.now);
+        self.queue.ended(write, Outcome::Written(stored(version, 7, status.clone())), self.now);
         // Longer than an object rests after it was written.
         self.now += Duration::from_millis(100);
         status
@@ -79,43 +79,43 @@ fn a_difference_is_written_once_and_its_echo_asks_for_nothing() {
     assert_eq!(case.next(), None, "it is under way");
     let status = case.written(&write, 2);
     assert_eq!(case.next(), None);
-    case.book.stored(key("a"), Some(object("a", 1)), stored(2, 7, status.clone()));
+    case.queue.stored(key("a"), Some(object("a", 1)), stored(2, 7, status.clone()));
     assert_eq!(case.next(), None);
-    case.book.stored(key("a"), Some(object("a", 1)), stored(1, 7, Value::Null));
+    case.queue.stored(key("a"), Some(object("a", 1)), stored(1, 7, Value::Null));
     assert_eq!(case.next(), None, "an event from before the write");
-    assert_eq!(case.book.due(), None);
+    assert_eq!(case.queue.due(), None);
 }
 
 #[test]
 fn what_is_stored_already_is_not_written() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
-    let mut other = Case { book: Book::default(), now: case.now };
-    other.book.stored(key("a"), Some(object("a", 1)), stored(5, 7, left(&write)));
-    other.book.want(world(&[("a", 1)]), vec![(key("a"), status("fine"))], false);
+    let mut other = Case { queue: StatusQueue::default(), now: case.now };
+    other.queue.stored(key("a"), Some(object("a", 1)), stored(5, 7, left(&write)));
+    other.queue.set_desired(world(&[("a", 1)]), vec![(key("a"), status("fine"))], false);
     assert_eq!(other.next(), None);
 }
 
 #[test]
 fn a_status_waits_for_the_object_that_it_was_made_from() {
     let mut case = Case::new();
-    case.book.stored(key("a"), Some(object("a", 2)), stored(3, 8, Value::Null));
+    case.queue.stored(key("a"), Some(object("a", 2)), stored(3, 8, Value::Null));
     assert_eq!(case.next(), None, "the world has not seen content 2 yet");
-    case.book.want(world(&[("a", 2)]), Vec::new(), false);
+    case.queue.set_desired(world(&[("a", 2)]), Vec::new(), false);
     let write = case.next().expect("the world has caught up");
     assert_eq!(write.patch["status"]["conditions"][0]["observedGeneration"], 8);
 
-    case.book.want(world(&[("a", 3)]), vec![(key("a"), status("ahead"))], false);
+    case.queue.set_desired(world(&[("a", 3)]), vec![(key("a"), status("ahead"))], false);
     case.written(&write, 4);
     assert_eq!(case.next(), None, "the world is ahead of the watch");
-    case.book.stored(key("a"), Some(object("a", 3)), stored(5, 9, left(&write)));
+    case.queue.stored(key("a"), Some(object("a", 3)), stored(5, 9, left(&write)));
     assert!(case.next().is_some());
 }
 
 #[test]
 fn an_object_that_cannot_be_read_is_left_alone() {
     let mut case = Case::new();
-    case.book.stored(key("a"), None, stored(2, 8, Value::Null));
+    case.queue.stored(key("a"), None, stored(2, 8, Value::Null));
     assert_eq!(case.next(), None);
 }
 
@@ -123,9 +123,9 @@ fn an_object_that_cannot_be_read_is_left_alone() {
 fn a_conflict_waits_for_the_newer_version() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
-    case.book.ended(&write, Outcome::Conflict, case.now);
+    case.queue.ended(&write, Outcome::Conflict, case.now);
     assert_eq!(case.next(), None, "what is known is out of date");
-    case.book.stored(key("a"), Some(object("a", 1)), stored(2, 7, json!({"other": "field"})));
+    case.queue.stored(key("a"), Some(object("a", 1)), stored(2, 7, json!({"other": "field"})));
     let again = case.next().expect("the newer version");
     assert_eq!(again.patch["metadata"]["resourceVersion"], "2");
     assert_eq!(again.patch["status"].get("other"), None, "what others wrote is not touched");
@@ -136,15 +136,15 @@ fn failures_are_tried_again_ever_later() {
     let mut case = Case::new();
     for seconds in [1, 2, 4] {
         let write = case.next().expect("due");
-        case.book.ended(&write, Outcome::Failed, case.now);
+        case.queue.ended(&write, Outcome::Failed, case.now);
         assert_eq!(case.next(), None);
-        let due = case.book.due().expect("later");
+        let due = case.queue.due().expect("later");
         assert_eq!(due - case.now, Duration::from_secs(seconds));
         case.now = due;
     }
     let write = case.next().expect("due");
-    case.book.ended(&write, Outcome::Failed, case.now);
-    case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))], false);
+    case.queue.ended(&write, Outcome::Failed, case.now);
+    case.queue.set_desired(world(&[("a", 1)]), vec![(key("a"), status("else"))], false);
     assert!(case.next().is_some(), "what is new does not wait");
 }
 
@@ -160,9 +160,9 @@ fn two_controllers_that_say_different_things_do_not_race() {
         // The other one writes at once, each time.
         let other =
             json!({"conditions": [{"type": "Accepted", "status": "False", "reason": "No", "message": "no"}]});
-        case.book.stored(key("a"), Some(object("a", 1)), stored(version, 7, other));
+        case.queue.stored(key("a"), Some(object("a", 1)), stored(version, 7, other));
         assert_eq!(case.next(), None);
-        let due = case.book.due().expect("later");
+        let due = case.queue.due().expect("later");
         pauses.push((due - case.now).as_secs());
         case.now = due;
     }
@@ -175,11 +175,11 @@ fn what_a_definition_does_not_take_is_not_said_again() {
     let write = case.next().expect("it differs");
     let mut part = left(&write);
     part["conditions"][0].as_object_mut().expect("a condition").remove("observedGeneration");
-    case.book.ended(&write, Outcome::Written(stored(2, 7, part.clone())), case.now);
+    case.queue.ended(&write, Outcome::Written(stored(2, 7, part.clone())), case.now);
     case.now += Duration::from_secs(1);
-    case.book.stored(key("a"), Some(object("a", 1)), stored(2, 7, part));
-    assert_eq!((case.next(), case.book.due()), (None, None));
-    case.book.want(world(&[("a", 1)]), vec![(key("a"), status("else"))], false);
+    case.queue.stored(key("a"), Some(object("a", 1)), stored(2, 7, part));
+    assert_eq!((case.next(), case.queue.due()), (None, None));
+    case.queue.set_desired(world(&[("a", 1)]), vec![(key("a"), status("else"))], false);
     assert!(case.next().is_some(), "something new is");
 }
 
@@ -191,10 +191,10 @@ fn an_object_rests_between_writes() {
     case.written(&write, 2);
     case.now = began;
     for message in ["two", "three"] {
-        case.book.want(world(&[("a", 1)]), vec![(key("a"), status(message))], false);
+        case.queue.set_desired(world(&[("a", 1)]), vec![(key("a"), status(message))], false);
         assert_eq!(case.next(), None, "{message} comes too soon");
     }
-    case.now = case.book.due().expect("later");
+    case.now = case.queue.due().expect("later");
     assert_eq!(case.now - began, Duration::from_millis(100));
     let write = case.next().expect("only the last one");
     assert_eq!(write.patch["status"]["conditions"][0]["message"], "three");
@@ -206,16 +206,16 @@ fn an_object_that_went_and_came_again_is_written_anew() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
     case.written(&write, 2);
-    case.book.gone(&key("a"));
+    case.queue.gone(&key("a"));
     assert_eq!(case.next(), None);
-    case.book.stored(key("a"), Some(object("a", 1)), stored(3, 7, Value::Null));
+    case.queue.stored(key("a"), Some(object("a", 1)), stored(3, 7, Value::Null));
     assert!(case.next().is_some());
 }
 
 #[test]
 fn what_is_not_ours_any_more_is_left_as_it_is() {
     let mut case = Case::new();
-    case.book.want(world(&[("a", 1)]), vec![(key("a"), None)], false);
+    case.queue.set_desired(world(&[("a", 1)]), vec![(key("a"), None)], false);
     assert_eq!(case.next(), None);
 }
 
@@ -241,53 +241,53 @@ fn entry(namespace: &str) -> ObjectKey {
 
 #[test]
 fn what_is_wrong_with_an_object_is_told_whatever_the_world_has_of_it() {
-    let mut case = Case { book: Book::default(), now: Instant::now() };
+    let mut case = Case { queue: StatusQueue::default(), now: Instant::now() };
     let key = entry("shop");
-    case.book.analysed(&key, odd());
-    case.book.stored(key.clone(), None, stored(1, 3, Value::Null));
+    case.queue.analysed(&key, odd());
+    case.queue.stored(key.clone(), None, stored(1, 3, Value::Null));
     assert_eq!(case.next(), None, "it is not known yet whether the namespace takes part");
-    case.book.want(mesh("", "x"), Vec::new(), true);
-    let write = case.next().expect("it is told");
+    case.queue.set_desired(mesh("", "x"), Vec::new(), true);
+    let write = case.next().expect("it is receiver");
     let status = case.written(&write, 2);
-    case.book.analysed(&key, odd());
-    case.book.stored(key.clone(), None, stored(2, 3, status.clone()));
+    case.queue.analysed(&key, odd());
+    case.queue.stored(key.clone(), None, stored(2, 3, status.clone()));
     assert_eq!(case.next(), None, "once");
-    case.book.analysed(&key, Vec::new());
-    case.book.stored(key.clone(), None, stored(3, 4, status));
+    case.queue.analysed(&key, Vec::new());
+    case.queue.stored(key.clone(), None, stored(3, 4, status));
     let mended = case.next().expect("it is mended");
     assert_eq!(mended.patch["status"]["conditions"][0]["status"], "True");
-    case.book.gone(&key);
-    case.book.ended(&mended, Outcome::Conflict, case.now);
-    case.book.analysed(&entry("b"), Vec::new());
-    case.book.stored(entry("b"), None, stored(4, 1, Value::Null));
+    case.queue.gone(&key);
+    case.queue.ended(&mended, Outcome::Conflict, case.now);
+    case.queue.analysed(&entry("b"), Vec::new());
+    case.queue.stored(entry("b"), None, stored(4, 1, Value::Null));
     assert_eq!(case.next(), None, "nothing ever was wrong with it");
-    case.book.gone(&entry("b"));
-    assert_eq!(case.book.len(), 0);
+    case.queue.gone(&entry("b"));
+    assert_eq!(case.queue.len(), 0);
 }
 
 #[test]
 fn objects_of_namespaces_that_take_no_part_are_left_to_others() {
-    let mut case = Case { book: Book::default(), now: Instant::now() };
-    case.book.want(mesh("team: ours", "x"), Vec::new(), true);
+    let mut case = Case { queue: StatusQueue::default(), now: Instant::now() };
+    case.queue.set_desired(mesh("team: ours", "x"), Vec::new(), true);
     for namespace in ["ours", "theirs"] {
-        case.book.analysed(&entry(namespace), odd());
-        case.book.stored(entry(namespace), None, stored(1, 1, Value::Null));
+        case.queue.analysed(&entry(namespace), odd());
+        case.queue.stored(entry(namespace), None, stored(1, 1, Value::Null));
     }
     assert_eq!(case.next(), None, "neither has the label");
-    case.book.want(mesh("kubernetes.io/metadata.name: ours", "y"), Vec::new(), true);
+    case.queue.set_desired(mesh("kubernetes.io/metadata.name: ours", "y"), Vec::new(), true);
     assert_eq!(case.next().map(|write| write.key), Some(entry("ours")));
     assert_eq!(case.next(), None);
 }
 
 #[test]
 fn what_is_wrong_and_what_is_allocated_are_said_together() {
-    let mut case = Case { book: Book::default(), now: Instant::now() };
-    case.book.want(mesh("", "x"), Vec::new(), true);
+    let mut case = Case { queue: StatusQueue::default(), now: Instant::now() };
+    case.queue.set_desired(mesh("", "x"), Vec::new(), true);
     let key = entry("shop");
     let addresses = vec![HostAddress { host: "a.com".into(), value: "240.240.0.1".into() }];
-    case.book.allocated(&key, addresses);
-    case.book.analysed(&key, odd());
-    case.book.stored(key.clone(), None, stored(1, 3, Value::Null));
+    case.queue.allocated(&key, addresses);
+    case.queue.analysed(&key, odd());
+    case.queue.stored(key.clone(), None, stored(1, 3, Value::Null));
     let write = case.next().expect("there is something to say");
     assert_eq!(write.patch["status"]["addresses"][0]["value"], "240.240.0.1");
     assert_eq!(write.patch["status"]["conditions"][0]["reason"], "Refused");
@@ -297,22 +297,22 @@ fn what_is_wrong_and_what_is_allocated_are_said_together() {
 fn objects_that_went_are_forgotten_in_whatever_order_that_is_heard() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
-    case.book.gone(&key("a"));
-    case.book.want(world(&[]), vec![(key("a"), None)], false);
-    assert_eq!(case.book.len(), 1, "a write is under way");
-    case.book.ended(&write, Outcome::Written(stored(2, 7, left(&write))), case.now);
-    assert_eq!(case.book.len(), 0);
+    case.queue.gone(&key("a"));
+    case.queue.set_desired(world(&[]), vec![(key("a"), None)], false);
+    assert_eq!(case.queue.len(), 1, "a write is under way");
+    case.queue.ended(&write, Outcome::Written(stored(2, 7, left(&write))), case.now);
+    assert_eq!(case.queue.len(), 0);
     assert_eq!(case.next(), None);
 
     let mut case = Case::new();
-    case.book.want(world(&[]), vec![(key("a"), None)], false);
-    case.book.gone(&key("a"));
-    assert_eq!(case.book.len(), 0);
+    case.queue.set_desired(world(&[]), vec![(key("a"), None)], false);
+    case.queue.gone(&key("a"));
+    assert_eq!(case.queue.len(), 0);
 
     let mut case = Case::new();
-    case.book.gone(&key("a"));
-    case.book.want(world(&[]), vec![(key("a"), None)], false);
-    assert_eq!(case.book.len(), 0);
+    case.queue.gone(&key("a"));
+    case.queue.set_desired(world(&[]), vec![(key("a"), None)], false);
+    assert_eq!(case.queue.len(), 0);
 }
 
 #[test]
@@ -320,8 +320,8 @@ fn an_answer_that_is_older_than_what_was_heard_says_nothing_new() {
     // People change the object while the answer is on its way, and their change is heard of first.
     let mut case = Case::new();
     let write = case.next().expect("it differs");
-    case.book.want(world(&[("a", 2)]), Vec::new(), false);
-    case.book.stored(key("a"), Some(object("a", 2)), stored(3, 8, left(&write)));
+    case.queue.set_desired(world(&[("a", 2)]), Vec::new(), false);
+    case.queue.stored(key("a"), Some(object("a", 2)), stored(3, 8, left(&write)));
     case.written(&write, 2);
     let write = case.next().expect("the new content was observed");
     assert_eq!(write.patch["metadata"]["resourceVersion"], "3");
@@ -330,8 +330,8 @@ fn an_answer_that_is_older_than_what_was_heard_says_nothing_new() {
     // The object went and came again.
     let mut case = Case::new();
     let write = case.next().expect("it differs");
-    case.book.gone(&key("a"));
-    case.book.stored(key("a"), Some(object("a", 1)), stored(5, 7, Value::Null));
+    case.queue.gone(&key("a"));
+    case.queue.stored(key("a"), Some(object("a", 1)), stored(5, 7, Value::Null));
     case.written(&write, 2);
     let write = case.next().expect("the new object has no status");
     assert_eq!(write.patch["metadata"]["resourceVersion"], "5");
@@ -341,9 +341,9 @@ fn an_answer_that_is_older_than_what_was_heard_says_nothing_new() {
 fn a_conflict_about_something_else_is_tried_again() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
-    case.book.ended(&write, Outcome::Conflict, case.now);
+    case.queue.ended(&write, Outcome::Conflict, case.now);
     assert_eq!(case.next(), None);
-    let due = case.book.due().expect("not for ever");
+    let due = case.queue.due().expect("not for ever");
     assert_eq!(due - case.now, Duration::from_secs(30));
     case.now = due;
     assert!(case.next().is_some());
@@ -353,12 +353,16 @@ fn a_conflict_about_something_else_is_tried_again() {
 fn everybody_has_their_turn() {
     // `a` changes all the time; `b` changed once.
     let mut case = Case::new();
-    case.book.want(world(&[("a", 1), ("b", 1)]), vec![(key("b"), status("fine"))], false);
+    case.queue.set_desired(world(&[("a", 1), ("b", 1)]), vec![(key("b"), status("fine"))], false);
     let mut versions = [1, 1];
     let mut turns = BTreeMap::new();
-    case.book.stored(key("b"), Some(object("b", 1)), stored(1, 7, Value::Null));
+    case.queue.stored(key("b"), Some(object("b", 1)), stored(1, 7, Value::Null));
     for turn in 0..6 {
-        case.book.want(world(&[("a", 1), ("b", 1)]), vec![(key("a"), status(&turn.to_string()))], false);
+        case.queue.set_desired(
+            world(&[("a", 1), ("b", 1)]),
+            vec![(key("a"), status(&turn.to_string()))],
+            false,
+        );
         let Some(write) = case.next() else { continue };
         let index = usize::from(write.key != key("a"));
         versions[index] += 1;

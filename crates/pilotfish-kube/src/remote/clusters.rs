@@ -3,11 +3,11 @@
 //! Inputs are only noted; [`RemoteClusters::settle`] then says what to do about all of them at once. A cluster belongs to one
 //! Secret, or one file: to the one that it belongs to already, else to the oldest that claims it with a kubeconfig that can be used.
 //!
-//! Each way of reading a cluster is a [`Reading`] with a number of its own. A changed kubeconfig makes a second one beside the
+//! Each way of generation a cluster is a [`ClusterGeneration`] with a number of its own. A changed kubeconfig makes a second one beside the
 //! first, which serves on until the second has a complete list.
 
 use super::folder::{File, Files};
-use super::kubeconfig::{self, InsecureOptions, Refusal};
+use super::kubeconfig::{self, InsecureOptions, KubeconfigError};
 use kube::config::Kubeconfig;
 use pilotfish_config::kubernetes::Secret;
 use pilotfish_config::{InForce, Problem, ProblemReport, Severity};
@@ -16,16 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// One way of reading a cluster: with one kubeconfig, from one start on.
+/// One way of generation a cluster: with one kubeconfig, from one start on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reading {
+pub struct ClusterGeneration {
     /// The cluster's id.
     pub cluster: Arc<str>,
-    /// Counts all readings of all clusters.
+    /// Counts all generations of all clusters.
     pub number: u64,
 }
 
-impl fmt::Display for Reading {
+impl fmt::Display for ClusterGeneration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.cluster, self.number)
     }
@@ -33,19 +33,19 @@ impl fmt::Display for Reading {
 
 /// What must happen.
 #[derive(Clone)]
-pub(super) enum Step {
-    /// A cluster is read from now on. If it is read already, this is beside the old reading.
-    Open(Reading, Arc<Kubeconfig>),
-    /// A reading is over; another one of the same cluster stays.
-    Close(Reading),
-    /// A cluster is gone, with its readings.
-    Remove(Arc<str>, Vec<Reading>),
+pub(super) enum Action {
+    /// A cluster is read from now on. If it is read already, this is beside the old generation.
+    Open(ClusterGeneration, Arc<Kubeconfig>),
+    /// A generation is over; another one of the same cluster stays.
+    Close(ClusterGeneration),
+    /// A cluster is gone, with its generations.
+    Remove(Arc<str>, Vec<ClusterGeneration>),
 }
 
 /// What a Secret says about one cluster.
 struct Claim {
     text: Arc<[u8]>,
-    kubeconfig: Result<Arc<Kubeconfig>, Refusal>,
+    kubeconfig: Result<Arc<Kubeconfig>, KubeconfigError>,
 }
 
 /// Where a kubeconfig comes from.
@@ -76,9 +76,9 @@ struct Claims {
 struct Cluster {
     owner: Origin,
     text: Arc<[u8]>,
-    /// The reading that is in force.
+    /// The generation that is in force.
     serving: u64,
-    /// The reading that will take its place.
+    /// The generation that will take its place.
     coming: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct RemoteClusters {
     unreadable: BTreeMap<ObjectKey, (Vec<Problem>, InForce)>,
     clusters: BTreeMap<Arc<str>, Cluster>,
     dirty: BTreeSet<Arc<str>>,
-    readings: u64,
+    generations: u64,
 }
 
 impl RemoteClusters {
@@ -104,7 +104,7 @@ impl RemoteClusters {
             unreadable: BTreeMap::new(),
             clusters: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            readings: 0,
+            generations: 0,
         }
     }
 
@@ -122,7 +122,7 @@ impl RemoteClusters {
         let gone: Vec<Origin> = self.claims.keys().filter(|origin| is_gone(origin)).cloned().collect();
         gone.iter().for_each(|origin| drop(self.forget(origin)));
         for (path, File { cluster, content }) in files {
-            let content = content.as_deref().map_err(|reason| Refusal::Unreadable(reason.clone()));
+            let content = content.as_deref().map_err(|reason| KubeconfigError::Unreadable(reason.clone()));
             self.claim(Origin::File(path.clone()), 0, [(cluster.clone(), content)].into_iter());
         }
     }
@@ -131,7 +131,7 @@ impl RemoteClusters {
         &mut self,
         origin: Origin,
         created: i64,
-        kubeconfigs: impl Iterator<Item = (Arc<str>, Result<&'a [u8], Refusal>)>,
+        kubeconfigs: impl Iterator<Item = (Arc<str>, Result<&'a [u8], KubeconfigError>)>,
     ) {
         let mut before = self.forget(&origin);
         let mut claims = BTreeMap::new();
@@ -144,7 +144,7 @@ impl RemoteClusters {
                         text: text.into(),
                         kubeconfig: kubeconfig::read(text, &self.allowed).map(Arc::new),
                     }),
-                Err(refusal) => Claim { text: Arc::default(), kubeconfig: Err(refusal) },
+                Err(error) => Claim { text: Arc::default(), kubeconfig: Err(error) },
             };
             self.dirty.insert(id.clone());
             claims.insert(id, claim);
@@ -170,41 +170,42 @@ impl RemoteClusters {
         Some(before)
     }
 
-    /// Whether a reading is in force, or will be.
-    pub(super) fn is_current(&self, reading: &Reading) -> bool {
-        let cluster = self.clusters.get(&reading.cluster);
-        cluster.is_some_and(|cluster| [Some(cluster.serving), cluster.coming].contains(&Some(reading.number)))
+    /// Whether a generation is in force, or will be.
+    pub(super) fn is_current(&self, generation: &ClusterGeneration) -> bool {
+        let cluster = self.clusters.get(&generation.cluster);
+        cluster
+            .is_some_and(|cluster| [Some(cluster.serving), cluster.coming].contains(&Some(generation.number)))
     }
 
-    /// A reading has its first complete list: the one that it was to replace is over.
-    pub(super) fn listed(&mut self, reading: &Reading) -> Option<Step> {
-        let cluster = self.clusters.get_mut(&reading.cluster)?;
-        if cluster.coming != Some(reading.number) {
+    /// A generation has its first complete list: the one that it was to replace is over.
+    pub(super) fn listed(&mut self, generation: &ClusterGeneration) -> Option<Action> {
+        let cluster = self.clusters.get_mut(&generation.cluster)?;
+        if cluster.coming != Some(generation.number) {
             return None;
         }
         cluster.coming = None;
-        let old = std::mem::replace(&mut cluster.serving, reading.number);
-        Some(Step::Close(Reading { cluster: reading.cluster.clone(), number: old }))
+        let old = std::mem::replace(&mut cluster.serving, generation.number);
+        Some(Action::Close(ClusterGeneration { cluster: generation.cluster.clone(), number: old }))
     }
 
-    /// A reading broke down. Another one begins beside what is left of it.
-    pub(super) fn broke(&mut self, reading: &Reading) -> Vec<Step> {
-        let Some(cluster) = self.clusters.get(&reading.cluster) else { return Vec::new() };
+    /// A generation broke down. Another one begins beside what is left of it.
+    pub(super) fn broke(&mut self, generation: &ClusterGeneration) -> Vec<Action> {
+        let Some(cluster) = self.clusters.get(&generation.cluster) else { return Vec::new() };
         let newest = cluster.coming.unwrap_or(cluster.serving);
-        let claim = self.claims.get(&cluster.owner).and_then(|all| all.claims.get(&reading.cluster));
+        let claim = self.claims.get(&cluster.owner).and_then(|all| all.claims.get(&generation.cluster));
         match claim.map(|claim| claim.kubeconfig.clone()) {
-            Some(Ok(kubeconfig)) if newest == reading.number => self.open(&reading.cluster, kubeconfig),
+            Some(Ok(kubeconfig)) if newest == generation.number => self.open(&generation.cluster, kubeconfig),
             _ => Vec::new(),
         }
     }
 
     /// What must happen for all that was noted.
-    pub(super) fn settle(&mut self) -> Vec<Step> {
+    pub(super) fn settle(&mut self) -> Vec<Action> {
         let dirty = std::mem::take(&mut self.dirty);
         dirty.into_iter().flat_map(|id| self.settle_cluster(&id)).collect()
     }
 
-    fn settle_cluster(&mut self, id: &Arc<str>) -> Vec<Step> {
+    fn settle_cluster(&mut self, id: &Arc<str>) -> Vec<Action> {
         let Some((owner, claim)) = self.owner(id) else {
             return self.clusters.remove(id).map(|cluster| remove(id, &cluster)).into_iter().collect();
         };
@@ -221,23 +222,26 @@ impl RemoteClusters {
                 cluster.text = text;
             }
             None => {
-                let serving = self.readings + 1;
+                let serving = self.generations + 1;
                 self.clusters.insert(id.clone(), Cluster { owner, text, serving, coming: None });
-                self.readings = serving;
-                return vec![Step::Open(Reading { cluster: id.clone(), number: serving }, kubeconfig)];
+                self.generations = serving;
+                return vec![Action::Open(
+                    ClusterGeneration { cluster: id.clone(), number: serving },
+                    kubeconfig,
+                )];
             }
         }
         self.open(id, kubeconfig)
     }
 
-    /// Opens another reading of a cluster that is read.
-    fn open(&mut self, id: &Arc<str>, kubeconfig: Arc<Kubeconfig>) -> Vec<Step> {
+    /// Opens another generation of a cluster that is read.
+    fn open(&mut self, id: &Arc<str>, kubeconfig: Arc<Kubeconfig>) -> Vec<Action> {
         let Some(cluster) = self.clusters.get_mut(id) else { return Vec::new() };
-        self.readings += 1;
-        let reading = |number| Reading { cluster: id.clone(), number };
+        self.generations += 1;
+        let generation = |number| ClusterGeneration { cluster: id.clone(), number };
         // One that never came into force is in nobody's way, and not needed any more.
-        let given_up = cluster.coming.replace(self.readings).map(|old| Step::Close(reading(old)));
-        let open = Step::Open(reading(self.readings), kubeconfig);
+        let given_up = cluster.coming.replace(self.generations).map(|old| Action::Close(generation(old)));
+        let open = Action::Open(generation(self.generations), kubeconfig);
         std::iter::once(open).chain(given_up).collect()
     }
 
@@ -274,10 +278,10 @@ impl RemoteClusters {
         for (key, id, claim) in self.all_claims() {
             let path = format!("data[{id}]");
             let owner = self.clusters.get(id).map(|cluster| &cluster.owner);
-            if let Err(refusal) = &claim.kubeconfig {
+            if let Err(error) = &claim.kubeconfig {
                 let in_force = if owner == Some(key) { InForce::LastGood } else { InForce::Dropped };
-                let message = refusal.to_string();
-                reports.push(report(key, Severity::Error, path, message, refusal.hint(), in_force));
+                let message = error.to_string();
+                reports.push(report(key, Severity::Error, path, message, error.hint(), in_force));
             } else if let Some(owner) = owner.filter(|owner| *owner != key) {
                 let message = format!("the cluster belongs to {owner} already; this kubeconfig is ignored");
                 reports.push(report(key, Severity::Warning, path, message, None, InForce::Dropped));
@@ -293,8 +297,9 @@ impl RemoteClusters {
     }
 }
 
-fn remove(id: &Arc<str>, cluster: &Cluster) -> Step {
+fn remove(id: &Arc<str>, cluster: &Cluster) -> Action {
     let numbers = [Some(cluster.serving), cluster.coming];
-    let readings = numbers.into_iter().flatten().map(|number| Reading { cluster: id.clone(), number });
-    Step::Remove(id.clone(), readings.collect())
+    let generations =
+        numbers.into_iter().flatten().map(|number| ClusterGeneration { cluster: id.clone(), number });
+    Action::Remove(id.clone(), generations.collect())
 }

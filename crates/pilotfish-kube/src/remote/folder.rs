@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the folder is read.
-pub(super) const AGAIN: Duration = Duration::from_secs(2);
+pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 /// The largest kubeconfig in bytes, as of a Secret.
 const LARGEST: u64 = 1 << 20;
 /// Most files.

@@ -49,7 +49,7 @@ impl InsecureOptions {
 
 /// Why a kubeconfig is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum KubeconfigError {
     /// It cannot be read.
     #[error("the kubeconfig cannot be read: {0}")]
     Unreadable(String),
@@ -80,7 +80,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl KubeconfigError {
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -97,12 +97,13 @@ impl Refusal {
 ///
 /// # Errors
 /// Says what is wrong.
-pub(super) fn read(bytes: &[u8], allowed: &InsecureOptions) -> Result<Kubeconfig, Refusal> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Refusal::NotText)?;
+pub(super) fn read(bytes: &[u8], allowed: &InsecureOptions) -> Result<Kubeconfig, KubeconfigError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| KubeconfigError::NotText)?;
     if text.trim().is_empty() {
-        return Err(Refusal::Empty);
+        return Err(KubeconfigError::Empty);
     }
-    let config = Kubeconfig::from_yaml(text).map_err(|error| Refusal::NotAKubeconfig(first_line(&error)))?;
+    let config =
+        Kubeconfig::from_yaml(text).map_err(|error| KubeconfigError::NotAKubeconfig(first_line(&error)))?;
     is_complete(&config)?;
     for named in &config.auth_infos {
         if let Some(user) = &named.auth_info {
@@ -127,8 +128,8 @@ fn first_line(error: &kube::config::KubeconfigError) -> String {
 }
 
 /// Whether the current context, its cluster and the cluster's server are there.
-fn is_complete(config: &Kubeconfig) -> Result<(), Refusal> {
-    let missing = |what, name: &str| Refusal::Missing { what, name: name.to_owned() };
+fn is_complete(config: &Kubeconfig) -> Result<(), KubeconfigError> {
+    let missing = |what, name: &str| KubeconfigError::Missing { what, name: name.to_owned() };
     let name = config.current_context.as_deref().unwrap_or_default();
     let context = config.contexts.iter().find(|context| context.name == name);
     let context =
@@ -143,11 +144,12 @@ fn is_complete(config: &Kubeconfig) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_user(name: &str, user: &AuthInfo, allowed: &InsecureOptions) -> Result<(), Refusal> {
+fn check_user(name: &str, user: &AuthInfo, allowed: &InsecureOptions) -> Result<(), KubeconfigError> {
     let refuse = |is: bool, field: &str, option: &str| match is && !allowed.allow(option) {
-        true => {
-            Err(Refusal::Insecure { what: format!("{field} of user {name:?}"), option: option.to_owned() })
-        }
+        true => Err(KubeconfigError::Insecure {
+            what: format!("{field} of user {name:?}"),
+            option: option.to_owned(),
+        }),
         false => Ok(()),
     };
     let is_set = |file: &Option<String>| file.as_deref().is_some_and(|file| !file.is_empty());
@@ -162,11 +164,12 @@ fn check_user(name: &str, user: &AuthInfo, allowed: &InsecureOptions) -> Result<
     refuse(is_set(&user.token_file), "tokenFile", "tokenFile")
 }
 
-fn check_cluster(name: &str, cluster: &Cluster, allowed: &InsecureOptions) -> Result<(), Refusal> {
+fn check_cluster(name: &str, cluster: &Cluster, allowed: &InsecureOptions) -> Result<(), KubeconfigError> {
     let refuse = |is: bool, field: &str, option: &str| match is && !allowed.allow(option) {
-        true => {
-            Err(Refusal::Insecure { what: format!("{field} of cluster {name:?}"), option: option.to_owned() })
-        }
+        true => Err(KubeconfigError::Insecure {
+            what: format!("{field} of cluster {name:?}"),
+            option: option.to_owned(),
+        }),
         false => Ok(()),
     };
     let authority = cluster.certificate_authority.as_deref().is_some_and(|file| !file.is_empty());

@@ -1,7 +1,7 @@
 //! Remote clusters: Secrets with kubeconfigs in the root namespace say which there are, or files in a folder.
 //!
 //! ```text
-//!  Secrets ──▶ RemoteClusters ── Step ──▶ Remotes ── one task per reading: KubeSource ──▶ RemoteEvent ──▶ control loop
+//!  Secrets ──▶ RemoteClusters ── Action ──▶ Remotes ── one task per generation: KubeSource ──▶ RemoteEvent ──▶ control loop
 //!              (pure: who owns what)      (IO)  ▲                              │
 //!                     ▲                         └──── listed, broke ───────────┘
 //!                     └─────────────────────────────────┘
@@ -19,14 +19,14 @@ mod kubeconfig;
 mod tests;
 
 pub use clients::RemoteClients;
-pub use clusters::Reading;
+pub use clusters::ClusterGeneration;
 pub use credentials::{CredentialError, CredentialSettings, remote_kubeconfig};
-pub use kubeconfig::{InsecureOptions, Refusal, UnknownOption};
+pub use kubeconfig::{InsecureOptions, KubeconfigError, UnknownOption};
 
 use crate::client::{Client, of_config};
-use crate::source::{Broken, KubeSource, KubeSourceSettings};
-use crate::watch::{Change, News, Place, Reader, Resource, Watch};
-use clusters::{RemoteClusters, Step};
+use crate::source::{KubeSource, KubeSourceSettings, SourceError};
+use crate::watch::{Change, Reader, Resource, Watch, WatchTarget, WatchUpdate};
+use clusters::{Action, RemoteClusters};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use pilotfish_config::{SourceBatch, SourceEvent, SourceProblems};
@@ -42,12 +42,12 @@ use tokio::time::timeout;
 
 /// The label of Secrets with kubeconfigs of remote clusters.
 pub(crate) const LABEL: &str = "istio/multiCluster";
-/// News that may wait.
+/// WatchUpdate that may wait.
 const WAITING: usize = 64;
-/// How long it must be quiet before a reading takes the place of another: what the other has heard already may still be on
-/// its way to the new one.
+/// How long no update may come before a generation takes the place of another: what the other has received already may still be
+/// on its way to the new one.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How long after a reading broke down the next one begins.
+/// How long after a generation broke down the next one begins.
 const AFTER_BREAKDOWN: Duration = Duration::from_secs(5);
 
 /// Where kubeconfigs of remote clusters are.
@@ -75,46 +75,46 @@ pub struct RemoteSettings {
     pub clients: RemoteClients,
 }
 
-/// What happens to remote clusters, in an order that makes sense: a reading is opened before it says something, and says nothing
+/// What happens to remote clusters, in an order that makes sense: a generation is opened before it says something, and says nothing
 /// after it was closed.
 #[derive(Debug)]
 pub enum RemoteEvent {
     /// How the Secrets are: `Listed` when all clusters that were there at the start have been opened.
     Secrets(SourceBatch),
-    /// A cluster is read, perhaps beside an older reading. It takes over with its first complete list.
-    Opened(Reading),
+    /// A cluster is read, perhaps beside an older generation. It takes over with its first complete list.
+    Opened(ClusterGeneration),
     /// What there is in a cluster.
-    Said(Reading, SourceBatch),
+    Batch(ClusterGeneration, SourceBatch),
     /// Nobody shall wait for the first list of this any longer, and why.
-    GivenUp(Reading, Arc<str>),
-    /// A reading is over, another one is in force.
-    Closed(Reading),
-    /// A cluster is gone, and its readings are over.
-    Removed(Arc<str>, Vec<Reading>),
+    GivenUp(ClusterGeneration, Arc<str>),
+    /// A generation is over, another one is in force.
+    Closed(ClusterGeneration),
+    /// A cluster is gone, and its generations are over.
+    Removed(Arc<str>, Vec<ClusterGeneration>),
 }
 
-/// What a task says about its reading.
-enum Happened {
+/// What a task says about its generation.
+enum TaskEvent {
     /// It has a complete list, and waits until it may say so: from then on it counts, however many others come.
     Listed(oneshot::Sender<()>),
     Broke,
 }
 
-/// Nobody listens any more.
-struct Over;
+/// The receiver of the events is gone.
+struct Closed;
 
 /// See the module's description.
 pub struct Remotes {
     client: Client,
     settings: RemoteSettings,
     clusters: RemoteClusters,
-    tasks: BTreeMap<Reading, JoinHandle<()>>,
+    tasks: BTreeMap<ClusterGeneration, JoinHandle<()>>,
     /// Whether the first list of Secrets is complete; until then nothing is done.
     complete: bool,
     failing: bool,
     out: mpsc::Sender<RemoteEvent>,
-    happened: mpsc::Sender<(Reading, Happened)>,
-    told: mpsc::Receiver<(Reading, Happened)>,
+    task_event: mpsc::Sender<(ClusterGeneration, TaskEvent)>,
+    task_events: mpsc::Receiver<(ClusterGeneration, TaskEvent)>,
 }
 
 impl Remotes {
@@ -122,16 +122,26 @@ impl Remotes {
     #[must_use]
     pub fn new(client: Client, settings: RemoteSettings, out: mpsc::Sender<RemoteEvent>) -> Self {
         let clusters = RemoteClusters::new(settings.source.cluster.clone(), settings.allowed.clone());
-        let (happened, told) = mpsc::channel(WAITING);
+        let (task_event, task_events) = mpsc::channel(WAITING);
         let tasks = BTreeMap::new();
-        Self { client, settings, clusters, tasks, complete: false, failing: false, out, happened, told }
+        Self {
+            client,
+            settings,
+            clusters,
+            tasks,
+            complete: false,
+            failing: false,
+            out,
+            task_event,
+            task_events,
+        }
     }
 
     /// Runs until nobody listens any more. All that it started stops when it is dropped.
     ///
     /// # Errors
     /// When the watch of Secrets ends by itself.
-    pub async fn run(self) -> Result<(), Broken> {
+    pub async fn run(self) -> Result<(), SourceError> {
         match self.settings.kubeconfigs.clone() {
             KubeconfigsIn::Secrets => self.follow_secrets().await,
             KubeconfigsIn::Folder(folder) => {
@@ -142,8 +152,8 @@ impl Remotes {
         }
     }
 
-    async fn follow_folder(mut self, folder: PathBuf) -> Result<(), Over> {
-        let mut again = tokio::time::interval(folder::AGAIN);
+    async fn follow_folder(mut self, folder: PathBuf) -> Result<(), Closed> {
+        let mut again = tokio::time::interval(folder::INTERVAL);
         again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut before = None;
         let out = self.out.clone();
@@ -152,57 +162,57 @@ impl Remotes {
                 _ = again.tick() => {
                     let files = folder::read(folder.clone()).await;
                     if before.as_ref() != Some(&files) {
-                        self.take_files(&files).await?;
+                        self.apply_files(&files).await?;
                         before = Some(files);
                     }
                 }
-                Some((reading, happened)) = self.told.recv() => self.happened(&reading, happened).await?,
-                () = out.closed() => return Err(Over),
+                Some((generation, task_event)) = self.task_events.recv() => self.handle_task_event(&generation, task_event).await?,
+                () = out.closed() => return Err(Closed),
             }
         }
     }
 
     /// Takes in what there is in the folder.
-    async fn take_files(&mut self, files: &Result<folder::Files, String>) -> Result<(), Over> {
+    async fn apply_files(&mut self, files: &Result<folder::Files, String>) -> Result<(), Closed> {
         match files {
             Ok(files) => {
                 self.clusters.set_files(files);
-                let steps = self.clusters.settle();
-                self.execute(steps).await?;
+                let actions = self.clusters.settle();
+                self.execute(actions).await?;
                 let first = !std::mem::replace(&mut self.complete, true);
                 let again = std::mem::take(&mut self.failing);
                 let event =
                     if first { Some(SourceEvent::Listed) } else { again.then_some(SourceEvent::Recovered) };
-                self.say_how_it_is(event.into_iter().collect()).await
+                self.send_state(event.into_iter().collect()).await
             }
             Err(reason) => {
                 self.failing = true;
                 let reason = format!("kubeconfigs of remote clusters: {reason}").into();
-                self.say_how_it_is(vec![SourceEvent::Failed { at: SystemTime::now(), reason }]).await
+                self.send_state(vec![SourceEvent::Failed { at: SystemTime::now(), reason }]).await
             }
         }
     }
 
-    async fn follow_secrets(mut self) -> Result<(), Broken> {
+    async fn follow_secrets(mut self) -> Result<(), SourceError> {
         let (say, mut secrets) = mpsc::channel(WAITING);
         let (_tell, told) = watch::channel(Some(self.resource()));
         let KubeSourceSettings { cluster, observer, jitter, .. } = &self.settings.source;
         let (observer, jitter) = (observer.clone(), jitter.fork("remote secrets"));
-        let place = Place { cluster: cluster.clone(), kind: Kind::Secret, observer, jitter };
-        let watch = Watch::new(self.client.clone(), place, Reader::Object(Kind::Secret), say);
+        let target = WatchTarget { cluster: cluster.clone(), kind: Kind::Secret, observer, jitter };
+        let watch = Watch::new(self.client.clone(), target, Reader::Object(Kind::Secret), say);
         let mut watch = std::pin::pin!(watch.run(told));
         let out = self.out.clone();
         loop {
             let next = tokio::select! {
-                Some((_, news)) = secrets.recv() => self.take(news).await,
-                Some((reading, happened)) = self.told.recv() => self.happened(&reading, happened).await,
+                Some((_, update)) = secrets.recv() => self.handle(update).await,
+                Some((generation, task_event)) = self.task_events.recv() => self.handle_task_event(&generation, task_event).await,
                 () = &mut watch => {
                     let cluster = self.settings.source.cluster.clone();
-                    return Err(Broken::new(cluster, "Secrets of remote clusters are not watched"));
+                    return Err(SourceError::new(cluster, "Secrets of remote clusters are not watched"));
                 }
                 () = out.closed() => return Ok(()),
             };
-            if let Err(Over) = next {
+            if let Err(Closed) = next {
                 return Ok(());
             }
         }
@@ -214,38 +224,38 @@ impl Remotes {
     }
 
     /// Takes in news of the Secrets.
-    async fn take(&mut self, news: News) -> Result<(), Over> {
+    async fn handle(&mut self, update: WatchUpdate) -> Result<(), Closed> {
         let mut events = Vec::new();
-        match news {
-            News::Changes(changes) => changes.into_iter().for_each(|change| self.change(change)),
-            News::Listed => {
+        match update {
+            WatchUpdate::Changes(changes) => changes.into_iter().for_each(|change| self.change(change)),
+            WatchUpdate::Listed => {
                 self.complete = true;
                 events.push(SourceEvent::Listed);
             }
-            News::Failed(reason) => {
+            WatchUpdate::Failed(reason) => {
                 self.failing = true;
                 let reason = format!("Secrets of remote clusters: {reason}").into();
                 events.push(SourceEvent::Failed { at: SystemTime::now(), reason });
             }
-            News::Healthy => {
+            WatchUpdate::Healthy => {
                 if std::mem::take(&mut self.failing) && self.complete {
                     events.push(SourceEvent::Recovered);
                 }
             }
         }
         if self.complete {
-            let steps = self.clusters.settle();
-            self.execute(steps).await?;
+            let actions = self.clusters.settle();
+            self.execute(actions).await?;
         }
-        self.say_how_it_is(events).await
+        self.send_state(events).await
     }
 
-    /// Says what happened to the Secrets or files as a whole, and what is wrong with them.
-    async fn say_how_it_is(&self, events: Vec<SourceEvent>) -> Result<(), Over> {
+    /// Sends what happened to the Secrets or files as a whole, and what is wrong with them.
+    async fn send_state(&self, events: Vec<SourceEvent>) -> Result<(), Closed> {
         let origin = format!("cluster {}", self.settings.source.cluster).into();
         let reports = self.clusters.problems(&origin);
         let problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
-        self.say(RemoteEvent::Secrets(SourceBatch { events, problems })).await
+        self.send(RemoteEvent::Secrets(SourceBatch { events, problems })).await
     }
 
     fn change(&mut self, change: Change) {
@@ -255,81 +265,92 @@ impl Remotes {
                     self.clusters.apply(&secret);
                 }
             }
-            Change::Refused { key, problems, last_good } => self.clusters.refuse(key, problems, last_good),
+            Change::Rejected { key, problems, last_good } => self.clusters.refuse(key, problems, last_good),
             // Nothing here asks for statuses.
             Change::Stored { .. } => {}
             Change::Delete(key) => self.clusters.delete(&key),
         }
     }
 
-    async fn happened(&mut self, reading: &Reading, happened: Happened) -> Result<(), Over> {
-        let steps = match happened {
-            Happened::Listed(may_say) => {
-                if !self.clusters.is_current(reading) {
+    async fn handle_task_event(
+        &mut self,
+        generation: &ClusterGeneration,
+        task_event: TaskEvent,
+    ) -> Result<(), Closed> {
+        let actions = match task_event {
+            TaskEvent::Listed(permit) => {
+                if !self.clusters.is_current(generation) {
                     return Ok(());
                 }
                 // An error says that the task was stopped meanwhile.
-                let _ = may_say.send(());
-                self.clusters.listed(reading).into_iter().collect()
+                let _ = permit.send(());
+                self.clusters.listed(generation).into_iter().collect()
             }
-            Happened::Broke => self.clusters.broke(reading),
+            TaskEvent::Broke => self.clusters.broke(generation),
         };
-        self.execute(steps).await
+        self.execute(actions).await
     }
 
-    async fn execute(&mut self, steps: Vec<Step>) -> Result<(), Over> {
-        for step in steps {
-            match step {
-                Step::Open(reading, kubeconfig) => {
-                    tracing::info!(cluster = %reading.cluster, %reading, "reading a remote cluster");
-                    self.say(RemoteEvent::Opened(reading.clone())).await?;
-                    let task = self.task(reading.clone()).run(kubeconfig);
-                    self.tasks.insert(reading, tokio::spawn(task));
+    async fn execute(&mut self, actions: Vec<Action>) -> Result<(), Closed> {
+        for action in actions {
+            match action {
+                Action::Open(generation, kubeconfig) => {
+                    tracing::info!(cluster = %generation.cluster, %generation, "generation a remote cluster");
+                    self.send(RemoteEvent::Opened(generation.clone())).await?;
+                    let task = self.task(generation.clone()).run(kubeconfig);
+                    self.tasks.insert(generation, tokio::spawn(task));
                 }
-                Step::Close(reading) => {
-                    self.stop(&reading).await;
-                    self.say(RemoteEvent::Closed(reading)).await?;
+                Action::Close(generation) => {
+                    self.stop(&generation).await;
+                    self.send(RemoteEvent::Closed(generation)).await?;
                 }
-                Step::Remove(cluster, readings) => {
+                Action::Remove(cluster, generations) => {
                     tracing::info!(%cluster, "the remote cluster is no longer wanted, it leaves with all that it had");
-                    for reading in &readings {
-                        self.stop(reading).await;
+                    for generation in &generations {
+                        self.stop(generation).await;
                     }
-                    self.say(RemoteEvent::Removed(cluster, readings)).await?;
+                    self.send(RemoteEvent::Removed(cluster, generations)).await?;
                 }
             }
         }
         Ok(())
     }
 
-    fn task(&self, reading: Reading) -> Task {
-        let follows = self.tasks.keys().any(|known| known.cluster == reading.cluster);
+    fn task(&self, generation: ClusterGeneration) -> Task {
+        let follows = self.tasks.keys().any(|known| known.cluster == generation.cluster);
         let source = KubeSourceSettings {
-            cluster: reading.cluster.clone(),
+            cluster: generation.cluster.clone(),
             kinds: crate::Kinds::Discovery,
             settle: if follows { SETTLE } else { Duration::ZERO },
-            jitter: self.settings.source.jitter.fork(&reading.to_string()),
+            jitter: self.settings.source.jitter.fork(&generation.to_string()),
             ..self.settings.source.clone()
         };
         let (timeout, clients) = (self.settings.timeout, self.settings.clients.clone());
-        Task { reading, source, timeout, clients, out: self.out.clone(), happened: self.happened.clone() }
-    }
-
-    /// Stops a reading; when this returns it says nothing more.
-    async fn stop(&mut self, reading: &Reading) {
-        let Some(task) = self.tasks.remove(reading) else { return };
-        task.abort();
-        let ended = task.await;
-        self.settings.clients.remove(reading);
-        if let Err(error) = ended
-            && error.is_panic()
-        {
-            tracing::error!(%reading, %error, "the task of a remote cluster broke down");
+        Task {
+            generation,
+            source,
+            timeout,
+            clients,
+            out: self.out.clone(),
+            task_event: self.task_event.clone(),
         }
     }
 
-    async fn say(&self, event: RemoteEvent) -> Result<(), Over> {
-        self.out.send(event).await.map_err(|_| Over)
+    /// Stops a generation; when this returns it says nothing more.
+    async fn stop(&mut self, generation: &ClusterGeneration) {
+        let Some(task) = self.tasks.remove(generation) else { return };
+        task.abort();
+        let ended = task.await;
+        self.settings.clients.remove(generation);
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            tracing::error!(%generation, %error, "the task of a remote cluster broke down");
+        }
+    }
+
+    async fn send(&self, event: RemoteEvent) -> Result<(), Closed> {
+        self.out.send(event).await.map_err(|_| Closed)
     }
 }
 
@@ -339,14 +360,14 @@ impl Drop for Remotes {
     }
 }
 
-/// One reading.
+/// One generation.
 struct Task {
-    reading: Reading,
+    generation: ClusterGeneration,
     source: KubeSourceSettings,
     timeout: Duration,
     clients: RemoteClients,
     out: mpsc::Sender<RemoteEvent>,
-    happened: mpsc::Sender<(Reading, Happened)>,
+    task_event: mpsc::Sender<(ClusterGeneration, TaskEvent)>,
 }
 
 impl Task {
@@ -356,7 +377,7 @@ impl Task {
         let _ = self.follow(kubeconfig).await;
     }
 
-    async fn follow(&self, kubeconfig: Arc<Kubeconfig>) -> Result<(), Over> {
+    async fn follow(&self, kubeconfig: Arc<Kubeconfig>) -> Result<(), Closed> {
         let made = timeout(self.timeout, connect(kubeconfig)).await;
         let too_long = || Err(format!("making a client took longer than {:?}", self.timeout));
         let client = match made.unwrap_or_else(|_| too_long()) {
@@ -367,10 +388,10 @@ impl Task {
                 return self.give_up(reason).await;
             }
         };
-        self.clients.insert(self.reading.clone(), client.clone());
+        self.clients.insert(self.generation.clone(), client.clone());
         let (say, mut told) = mpsc::channel(WAITING);
         let mut source = std::pin::pin!(KubeSource::new(client, self.source.clone(), say).run());
-        let mut patience = std::pin::pin!(tokio::time::sleep(self.timeout));
+        let mut deadline = std::pin::pin!(tokio::time::sleep(self.timeout));
         let mut waiting = true;
         loop {
             tokio::select! {
@@ -379,19 +400,19 @@ impl Task {
                         waiting = false;
                         self.ask_to_take_over().await?;
                     }
-                    self.say(RemoteEvent::Said(self.reading.clone(), batch)).await?;
+                    self.send(RemoteEvent::Batch(self.generation.clone(), batch)).await?;
                 }
                 ended = &mut source => {
                     let reason = match ended {
                         Ok(()) => "the source ended by itself".to_owned(),
                         Err(broken) => broken.to_string(),
                     };
-                    tracing::error!(cluster = %self.reading.cluster, reason, "reading the cluster anew soon");
+                    tracing::error!(cluster = %self.generation.cluster, reason, "generation the cluster anew soon");
                     self.failed(&reason).await?;
                     tokio::time::sleep(AFTER_BREAKDOWN).await;
-                    return self.tell(Happened::Broke).await;
+                    return self.notify(TaskEvent::Broke).await;
                 }
-                () = &mut patience, if waiting => {
+                () = &mut deadline, if waiting => {
                     waiting = false;
                     self.give_up(format!("no complete list within {:?}", self.timeout)).await?;
                 }
@@ -399,10 +420,10 @@ impl Task {
         }
     }
 
-    /// Waits until nothing that is decided already takes this reading out of force again.
-    async fn ask_to_take_over(&self) -> Result<(), Over> {
-        let (may_say, answer) = oneshot::channel();
-        self.tell(Happened::Listed(may_say)).await?;
+    /// Waits until nothing that is decided already takes this generation out of force again.
+    async fn ask_to_take_over(&self) -> Result<(), Closed> {
+        let (permit, answer) = oneshot::channel();
+        self.notify(TaskEvent::Listed(permit)).await?;
         match answer.await {
             Ok(()) => Ok(()),
             // Another one has taken its place, and this task is about to be stopped.
@@ -410,26 +431,26 @@ impl Task {
         }
     }
 
-    async fn failed(&self, reason: &str) -> Result<(), Over> {
+    async fn failed(&self, reason: &str) -> Result<(), Closed> {
         let event = SourceEvent::Failed { at: SystemTime::now(), reason: reason.into() };
         let batch = SourceBatch { events: vec![event], problems: None };
-        self.say(RemoteEvent::Said(self.reading.clone(), batch)).await
+        self.send(RemoteEvent::Batch(self.generation.clone(), batch)).await
     }
 
-    async fn give_up(&self, reason: String) -> Result<(), Over> {
-        self.say(RemoteEvent::GivenUp(self.reading.clone(), reason.into())).await
+    async fn give_up(&self, reason: String) -> Result<(), Closed> {
+        self.send(RemoteEvent::GivenUp(self.generation.clone(), reason.into())).await
     }
 
-    async fn say(&self, event: RemoteEvent) -> Result<(), Over> {
-        self.out.send(event).await.map_err(|_| Over)
+    async fn send(&self, event: RemoteEvent) -> Result<(), Closed> {
+        self.out.send(event).await.map_err(|_| Closed)
     }
 
-    async fn tell(&self, happened: Happened) -> Result<(), Over> {
-        self.happened.send((self.reading.clone(), happened)).await.map_err(|_| Over)
+    async fn notify(&self, task_event: TaskEvent) -> Result<(), Closed> {
+        self.task_event.send((self.generation.clone(), task_event)).await.map_err(|_| Closed)
     }
 }
 
-/// Makes a client, away from all others: reading files and running programs, where that is allowed, may take long.
+/// Makes a client, away from all others: generation files and running programs, where that is allowed, may take long.
 async fn connect(kubeconfig: Arc<Kubeconfig>) -> Result<Client, String> {
     let runtime = tokio::runtime::Handle::current();
     let made = tokio::task::spawn_blocking(move || {

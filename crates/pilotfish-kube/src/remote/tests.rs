@@ -1,6 +1,6 @@
 //! Secrets in, what happens to clusters out.
 
-use super::clusters::{Reading, RemoteClusters, Step};
+use super::clusters::{Action, ClusterGeneration, RemoteClusters};
 use super::folder::File;
 use super::kubeconfig::InsecureOptions;
 use pilotfish_config::kubernetes::Secret;
@@ -40,14 +40,16 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::Secret, "istio-system", name)
 }
 
-fn words(steps: impl IntoIterator<Item = Step>) -> Vec<String> {
-    let list = |readings: &[Reading]| readings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    steps
+fn words(actions: impl IntoIterator<Item = Action>) -> Vec<String> {
+    let list = |generations: &[ClusterGeneration]| {
+        generations.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    actions
         .into_iter()
-        .map(|step| match step {
-            Step::Open(reading, _) => format!("open {reading}"),
-            Step::Close(reading) => format!("close {reading}"),
-            Step::Remove(cluster, readings) => format!("remove {cluster}: {}", list(&readings)),
+        .map(|action| match action {
+            Action::Open(generation, _) => format!("open {generation}"),
+            Action::Close(generation) => format!("close {generation}"),
+            Action::Remove(cluster, generations) => format!("remove {cluster}: {}", list(&generations)),
         })
         .collect()
 }
@@ -66,8 +68,8 @@ fn problems(clusters: &RemoteClusters) -> Vec<String> {
     clusters.problems(&"cluster own".into()).iter().map(ToString::to_string).collect()
 }
 
-fn reading(cluster: &str, number: u64) -> Reading {
-    Reading { cluster: cluster.into(), number }
+fn generation(cluster: &str, number: u64) -> ClusterGeneration {
+    ClusterGeneration { cluster: cluster.into(), number }
 }
 
 const NOTHING: [&str; 0] = [];
@@ -87,14 +89,14 @@ fn secrets_bring_clusters_and_take_them_away() {
 fn a_new_kubeconfig_is_read_beside_the_old_one_until_it_is_complete() {
     let mut all = clusters();
     apply(&mut all, "s", 1, &[("a", "1")]);
-    assert!(all.listed(&reading("a", 1)).is_none());
+    assert!(all.listed(&generation("a", 1)).is_none());
     assert_eq!(apply(&mut all, "s", 1, &[("a", "2")]), ["open a#2"]);
     assert_eq!(apply(&mut all, "s", 1, &[("a", "3")]), ["open a#3", "close a#2"], "one never in force goes");
-    assert!(all.listed(&reading("a", 2)).is_none(), "too late");
-    assert_eq!(words(all.listed(&reading("a", 3))), ["close a#1"]);
+    assert!(all.listed(&generation("a", 2)).is_none(), "too late");
+    assert_eq!(words(all.listed(&generation("a", 3))), ["close a#1"]);
     assert_eq!(apply(&mut all, "s", 1, &[("a", "4")]), ["open a#4"]);
     assert_eq!(delete(&mut all, "s"), ["remove a: a#3 a#4"], "both go");
-    assert!(all.listed(&reading("a", 4)).is_none());
+    assert!(all.listed(&generation("a", 4)).is_none());
 }
 
 #[test]
@@ -133,13 +135,13 @@ fn only_readings_that_are_wanted_may_take_over() {
     let mut all = clusters();
     apply(&mut all, "s", 1, &[("a", "1")]);
     apply(&mut all, "s", 1, &[("a", "2")]);
-    assert!(all.is_current(&reading("a", 1)) && all.is_current(&reading("a", 2)));
+    assert!(all.is_current(&generation("a", 1)) && all.is_current(&generation("a", 2)));
     apply(&mut all, "s", 1, &[("a", "3")]);
-    assert!(!all.is_current(&reading("a", 2)), "another came before it was complete");
-    all.listed(&reading("a", 3));
-    assert!(!all.is_current(&reading("a", 1)) && all.is_current(&reading("a", 3)));
+    assert!(!all.is_current(&generation("a", 2)), "another came before it was complete");
+    all.listed(&generation("a", 3));
+    assert!(!all.is_current(&generation("a", 1)) && all.is_current(&generation("a", 3)));
     delete(&mut all, "s");
-    assert!(!all.is_current(&reading("a", 3)));
+    assert!(!all.is_current(&generation("a", 3)));
 }
 
 #[test]
@@ -160,7 +162,7 @@ fn a_cluster_stays_with_its_secret_and_goes_to_the_next_one() {
         ["open a#2"],
         "the oldest of the others follows, beside what there was"
     );
-    assert_eq!(words(all.listed(&reading("a", 2))), ["close a#1"]);
+    assert_eq!(words(all.listed(&generation("a", 2))), ["close a#1"]);
     assert_eq!(delete(&mut all, "same"), NOTHING);
     assert_eq!(delete(&mut all, "older"), ["remove a: a#2"]);
     assert!(problems(&all).is_empty());
@@ -215,15 +217,15 @@ fn what_is_refused_changes_nothing_and_is_told() {
 fn a_reading_that_broke_down_begins_anew() {
     let mut all = clusters();
     apply(&mut all, "s", 1, &[("a", "1")]);
-    assert_eq!(words(all.broke(&reading("a", 1))), ["open a#2"]);
-    assert_eq!(words(all.broke(&reading("a", 1))), NOTHING, "there is a newer one");
-    assert_eq!(words(all.broke(&reading("a", 2))), ["open a#3", "close a#2"]);
-    assert_eq!(words(all.listed(&reading("a", 3))), ["close a#1"]);
-    assert_eq!(words(all.broke(&reading("gone", 9))), NOTHING);
+    assert_eq!(words(all.broke(&generation("a", 1))), ["open a#2"]);
+    assert_eq!(words(all.broke(&generation("a", 1))), NOTHING, "there is a newer one");
+    assert_eq!(words(all.broke(&generation("a", 2))), ["open a#3", "close a#2"]);
+    assert_eq!(words(all.listed(&generation("a", 3))), ["close a#1"]);
+    assert_eq!(words(all.broke(&generation("gone", 9))), NOTHING);
 }
 
 /// One of: a Secret with tokens for clusters `a` and `b` (none, refused, or one of two), its deletion, or that the newest
-/// reading of a cluster is complete.
+/// generation of a cluster is complete.
 type Event = (u8, Option<[Option<u8>; 2]>, bool);
 
 fn event() -> impl Strategy<Value = Event> {
@@ -232,12 +234,12 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens: what is opened is closed once, a cluster that some Secret claims well is read, by one reading or by
+    /// Whatever happens: what is opened is closed once, a cluster that some Secret claims well is read, by one generation or by
     /// two while it changes, and one that none claims is not.
     #[test]
     fn readings_are_balanced(events in proptest::collection::vec(event(), 1..40)) {
         let mut all = clusters();
-        let mut open: BTreeSet<Reading> = BTreeSet::new();
+        let mut open: BTreeSet<ClusterGeneration> = BTreeSet::new();
         let mut good: [BTreeSet<u8>; 2] = Default::default();
         for (name, data, complete) in events {
             let text = format!("s{name}");
@@ -257,27 +259,27 @@ proptest! {
                     _ => good.remove(&name),
                 };
             }
-            let mut steps = all.settle();
+            let mut actions = all.settle();
             if complete {
-                let newest: Vec<Reading> = steps.iter().filter_map(|step| match step {
-                    Step::Open(reading, _) => Some(reading.clone()),
+                let newest: Vec<ClusterGeneration> = actions.iter().filter_map(|action| match action {
+                    Action::Open(generation, _) => Some(generation.clone()),
                     _ => None,
                 }).collect();
-                steps.extend(newest.iter().filter_map(|reading| all.listed(reading)));
+                actions.extend(newest.iter().filter_map(|generation| all.listed(generation)));
             }
-            for step in steps {
-                match step {
-                    Step::Open(reading, _) => prop_assert!(open.insert(reading)),
-                    Step::Close(reading) => prop_assert!(open.remove(&reading)),
-                    Step::Remove(cluster, readings) => {
-                        prop_assert!(readings.iter().all(|reading| open.remove(reading)));
-                        prop_assert!(!open.iter().any(|reading| reading.cluster == cluster));
+            for action in actions {
+                match action {
+                    Action::Open(generation, _) => prop_assert!(open.insert(generation)),
+                    Action::Close(generation) => prop_assert!(open.remove(&generation)),
+                    Action::Remove(cluster, generations) => {
+                        prop_assert!(generations.iter().all(|generation| open.remove(generation)));
+                        prop_assert!(!open.iter().any(|generation| generation.cluster == cluster));
                     }
                 }
             }
             for (id, good) in ["a", "b"].into_iter().zip(&good) {
                 let id: Arc<str> = id.into();
-                let count = open.iter().filter(|reading| reading.cluster == id).count();
+                let count = open.iter().filter(|generation| generation.cluster == id).count();
                 prop_assert!(count <= 2);
                 prop_assert!(good.is_empty() || count > 0);
             }

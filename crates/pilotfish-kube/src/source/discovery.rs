@@ -1,11 +1,11 @@
-//! Finding out which kinds an API server has, and where.
+//! Discovery: which kinds an API server serves, and where.
 //!
 //! An API server that has just started answers before it knows all that it has: for a moment its list of groups is short, with a
 //! status of 200, and the right to something is denied because no role was read yet. Taking that at its word would take away every
 //! object of the missing kinds. So what is missing from the list is believed only when the kind's own path answers 404, which an
 //! API server says no earlier than when all its paths are known (503 until then).
 
-use super::kinds::{Kinds, Wanted, paths};
+use super::kinds::{Kinds, ResourceQuery, paths};
 use crate::request::within;
 use crate::watch::Resource;
 use futures::future::join_all;
@@ -25,8 +25,8 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// How long a right must have been denied before it counts as taken away.
 const CERTAIN: Duration = Duration::from_secs(30);
 
-/// What was found out.
-pub(super) struct Found {
+/// The outcome of a discovery.
+pub(super) struct Discovered {
     /// Where each kind is served.
     pub(super) resources: BTreeMap<Kind, Resource>,
     /// The kinds of `known` that are served no longer.
@@ -37,8 +37,8 @@ pub(super) struct Found {
     pub(super) mesh: bool,
 }
 
-/// What to find out.
-pub(super) struct Question {
+/// What to discover.
+pub(super) struct Discovery {
     pub(super) client: Client,
     pub(super) kinds: Kinds,
     pub(super) root_namespace: Arc<str>,
@@ -46,7 +46,7 @@ pub(super) struct Question {
     pub(super) secrets: SecretRights,
     /// Whether the mesh-wide settings are read already, or have to be.
     pub(super) mesh: bool,
-    /// Where kinds are read now; `None` when nothing was found out yet.
+    /// Where kinds are read now; `None` before the first discovery.
     pub(super) known: Option<BTreeMap<Kind, Resource>>,
 }
 
@@ -79,12 +79,12 @@ impl SecretRights {
     }
 }
 
-impl Question {
+impl Discovery {
     /// Asks.
     ///
     /// # Errors
-    /// Why it cannot be told now.
-    pub(super) async fn ask(mut self) -> Result<Found, String> {
+    /// Why it cannot be receiver now.
+    pub(super) async fn run(mut self) -> Result<Discovered, String> {
         let groups = within(ANSWER, self.client.list_api_groups_aggregated()).await;
         let groups = groups.map_err(|error| error.to_string())?;
         let all_secrets = match self.kinds.includes(Kind::Secret) {
@@ -95,7 +95,7 @@ impl Question {
         let mesh = self.mesh || self.may_list("configmaps", Some(&self.mesh_config_map)).await == Some(true);
         let first = self.known.is_none();
         self.secrets.answered(all_secrets, first, Instant::now());
-        let wanted = Wanted {
+        let wanted = ResourceQuery {
             kinds: self.kinds,
             root_namespace: &self.root_namespace,
             mesh_config_map: &self.mesh_config_map,
@@ -133,7 +133,7 @@ impl Question {
                 "kinds are missing from the list of groups, and read on"
             );
         }
-        Ok(Found { resources, gone, all_secrets, mesh })
+        Ok(Discovered { resources, gone, all_secrets, mesh })
     }
 
     /// Whether the API server says at the kind's own paths that there is nothing.

@@ -52,7 +52,7 @@ pub(super) fn reader(kind: Kind) -> Reader {
 
 /// What is asked of the API server.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ResourceQuery<'a> {
     /// Which kinds.
     pub(super) kinds: Kinds,
     /// The namespace of the mesh-wide settings.
@@ -68,8 +68,13 @@ pub(super) struct Wanted<'a> {
 /// What the API server has of kinds that are read everywhere: where each is served.
 #[must_use]
 pub fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<Kind, Resource> {
-    let wanted =
-        Wanted { kinds: Kinds::All, root_namespace: "", mesh_config_map: "", all_secrets: false, mesh: true };
+    let wanted = ResourceQuery {
+        kinds: Kinds::All,
+        root_namespace: "",
+        mesh_config_map: "",
+        all_secrets: false,
+        mesh: true,
+    };
     kinds.iter().filter_map(|kind| Some((*kind, wanted.resource(groups, *kind)?))).collect()
 }
 
@@ -90,7 +95,7 @@ fn path(kind: Kind, version: &str) -> String {
     format!("{}/{}", base(kind, version), kind.plural())
 }
 
-impl Wanted<'_> {
+impl ResourceQuery<'_> {
     /// What the API server has of the wanted kinds: the request for each.
     pub(super) fn resources(&self, groups: &APIGroupDiscoveryList) -> BTreeMap<Kind, Resource> {
         let includes = |kind: Kind| if kind == MESH { self.mesh } else { self.kinds.includes(kind) };

@@ -9,8 +9,8 @@ mod tests;
 pub use kinds::{Kinds, has_status, resources_of};
 
 use crate::request::{BACKOFF, RequestError, within};
-use crate::watch::{News, Observer, Place, Resource, Silent, Watch};
-use discovery::{Found, Question, SecretRights};
+use crate::watch::{NoopObserver, Observer, Resource, Watch, WatchTarget, WatchUpdate};
+use discovery::{Discovered, Discovery, SecretRights};
 use kinds::{MESH, reader};
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
@@ -24,17 +24,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// News that may wait until the source takes them in.
+/// WatchUpdate that may wait until the source takes them in.
 const WAITING: usize = 1024;
-/// Most news that become one batch.
+/// Most updates that become one batch.
 const BATCH: usize = 4096;
-/// How often it is looked which kinds there are, also without a sign that they changed.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How soon it is looked after CustomResourceDefinitions changed; twice as long after each further look.
-const LOOK_SOON: Duration = Duration::from_millis(250);
-/// Until the wait is as long as this.
-const SOON: Duration = Duration::from_secs(10);
-/// A watch of CustomResourceDefinitions that says nothing for longer is dead: the API server ends it sooner.
+/// How often the kinds that are served are discovered without a sign that they changed.
+const REDISCOVER_AFTER: Duration = Duration::from_secs(60);
+/// How soon they are after CustomResourceDefinitions changed; the wait doubles with each further discovery.
+const REDISCOVER_SOON: Duration = Duration::from_millis(250);
+/// The wait at which that ends.
+const REDISCOVER_SOON_UNTIL: Duration = Duration::from_secs(10);
+/// A watch of CustomResourceDefinitions that is silent for longer is dead: the API server ends it sooner.
 const SILENCE: Duration = Duration::from_secs(320);
 
 /// How a cluster is read.
@@ -48,12 +48,12 @@ pub struct KubeSourceSettings {
     pub root_namespace: Arc<str>,
     /// The ConfigMap of the mesh-wide settings: `istio`, or `istio-REVISION`.
     pub mesh_config_map: Arc<str>,
-    /// How long it must be quiet after everything was listed before that is said; at most ten times as long. For a source that
-    /// takes the place of another.
+    /// How long no update may come after everything was listed before the source is listed; it waits ten times as long at most.
+    /// For a source that takes the place of another.
     pub settle: Duration,
     /// More checks of each object.
     pub checks: Vec<ObjectCheck>,
-    /// Who is told what happens to watches.
+    /// Who is receiver what happens to watches.
     pub observer: Arc<dyn Observer>,
     /// Spreads requests over time.
     pub jitter: Jitter,
@@ -70,16 +70,17 @@ impl KubeSourceSettings {
             mesh_config_map: "istio".into(),
             settle: Duration::ZERO,
             checks: Vec::new(),
-            observer: Arc::new(Silent),
+            observer: Arc::new(NoopObserver),
             jitter: Jitter::default(),
         }
     }
 }
 
 /// A watch that runs.
-struct Running {
+struct RunningWatch {
     resource: Resource,
-    tell: watch::Sender<Option<Resource>>,
+    /// Where the watch learns that its kind moved or is gone.
+    resources: watch::Sender<Option<Resource>>,
 }
 
 /// See the module's description.
@@ -87,13 +88,13 @@ pub struct KubeSource {
     client: Client,
     settings: KubeSourceSettings,
     state: SourceState,
-    running: BTreeMap<Kind, Running>,
+    running: BTreeMap<Kind, RunningWatch>,
     /// Whether Secrets are read in every namespace.
     secrets: SecretRights,
     /// Whether the mesh-wide settings are read.
     mesh: bool,
-    /// Whether it was found out which kinds there are.
-    looked: bool,
+    /// Whether kinds were discovered once.
+    discovered: bool,
     tasks: JoinSet<()>,
     out: mpsc::Sender<SourceBatch>,
 }
@@ -101,16 +102,16 @@ pub struct KubeSource {
 /// A part of the source ended although nobody stopped it.
 #[derive(Debug, thiserror::Error)]
 #[error("a watch of cluster {0} ended by itself: {1}")]
-pub struct Broken(Arc<str>, String);
+pub struct SourceError(Arc<str>, String);
 
-impl Broken {
+impl SourceError {
     pub(crate) fn new(cluster: Arc<str>, reason: impl Into<String>) -> Self {
         Self(cluster, reason.into())
     }
 }
 
 impl KubeSource {
-    /// A source that says what it learns to `out`.
+    /// A source that sends what it learns to `out`.
     #[must_use]
     pub fn new(client: Client, settings: KubeSourceSettings, out: mpsc::Sender<SourceBatch>) -> Self {
         let mesh = settings.kinds.includes(MESH);
@@ -122,43 +123,43 @@ impl KubeSource {
             running: BTreeMap::new(),
             secrets: SecretRights::default(),
             mesh,
-            looked: false,
+            discovered: false,
             tasks: JoinSet::new(),
             out,
         }
     }
 
-    /// Reads until nobody listens any more. Stops all its watches when it is dropped.
+    /// Reads until the receiver of the batches is dropped. Stops all its watches when it is dropped.
     ///
     /// # Errors
     /// When one of its watches ends by itself: going on without it would serve frozen data.
-    pub async fn run(mut self) -> Result<(), Broken> {
-        let (say, mut heard) = mpsc::channel(WAITING);
-        let (definitions, mut definitions_heard) = mpsc::channel(WAITING);
+    pub async fn run(mut self) -> Result<(), SourceError> {
+        let (sender, mut updates) = mpsc::channel(WAITING);
+        let (definitions, mut definitions_changed) = mpsc::channel(WAITING);
         self.watch_definitions(definitions);
-        let mut look = Look::new(self.settings.jitter.fork("discovery"));
-        let mut looking = JoinSet::new();
-        let mut news = Vec::new();
-        let mut quiet = Quiet::new(self.settings.settle);
+        let mut schedule = DiscoverySchedule::new(self.settings.jitter.fork("discovery"));
+        let mut discovering = JoinSet::new();
+        let mut received = Vec::new();
+        let mut quiet = SettleTimer::new(self.settings.settle);
         loop {
             tokio::select! {
-                count = heard.recv_many(&mut news, BATCH) => {
+                count = updates.recv_many(&mut received, BATCH) => {
                     if count == 0 {
                         return Ok(());
                     }
-                    for (kind, news) in news.drain(..) {
-                        self.state.take(kind, news);
+                    for (kind, update) in received.drain(..) {
+                        self.state.handle(kind, update);
                     }
-                    quiet.heard(self.state.waits_for_quiet(), Instant::now());
+                    quiet.activity(self.state.waits_for_quiet(), Instant::now());
                 }
                 () = tokio::time::sleep_until(quiet.at), if self.state.waits_for_quiet() => self.state.settled(),
-                Some(_) = definitions_heard.recv() => look.soon(Instant::now()),
-                () = tokio::time::sleep_until(look.at), if looking.is_empty() => {
-                    looking.spawn(self.look());
+                Some(_) = definitions_changed.recv() => schedule.soon(Instant::now()),
+                () = tokio::time::sleep_until(schedule.at), if discovering.is_empty() => {
+                    discovering.spawn(self.discover());
                 }
-                Some(found) = looking.join_next() => {
+                Some(found) = discovering.join_next() => {
                     let found = found.map_err(|error| self.broken(&error))?;
-                    look.done(self.found(found, &say), Instant::now());
+                    schedule.done(self.apply_discovery(found, &sender), Instant::now());
                 }
                 Some(ended) = self.tasks.join_next() => self.ended(ended)?,
                 () = self.out.closed() => return Ok(()),
@@ -170,24 +171,28 @@ impl KubeSource {
         }
     }
 
-    /// Begins to find out which kinds there are. An API server that is slow to say holds up nothing else.
-    fn look(&self) -> impl Future<Output = Result<Found, String>> + Send + 'static {
-        let known = |running: &Running| running.resource.clone();
+    /// Begins to discover which kinds are served. An API server that is slow to answer holds up nothing else.
+    fn discover(&self) -> impl Future<Output = Result<Discovered, String>> + Send + 'static {
+        let known = |running: &RunningWatch| running.resource.clone();
         let known = self.running.iter().map(|(kind, running)| (*kind, known(running))).collect();
-        let question = Question {
+        let discovery = Discovery {
             client: self.client.clone(),
             kinds: self.settings.kinds,
             root_namespace: self.settings.root_namespace.clone(),
             mesh_config_map: self.settings.mesh_config_map.clone(),
             secrets: self.secrets,
             mesh: self.mesh,
-            known: self.looked.then_some(known),
+            known: self.discovered.then_some(known),
         };
-        question.ask()
+        discovery.run()
     }
 
-    /// Starts and stops watches after what was found out; says whether it could be.
-    fn found(&mut self, found: Result<Found, String>, say: &mpsc::Sender<(Kind, News)>) -> bool {
+    /// Starts and stops watches as discovery has it; returns whether it succeeded.
+    fn apply_discovery(
+        &mut self,
+        found: Result<Discovered, String>,
+        sender: &mpsc::Sender<(Kind, WatchUpdate)>,
+    ) -> bool {
         let found = match found {
             Ok(found) => found,
             Err(reason) => {
@@ -197,83 +202,83 @@ impl KubeSource {
         };
         self.mesh = found.mesh;
         let before = self.secrets.all();
-        self.secrets.answered(found.all_secrets, !self.looked, Instant::now());
+        self.secrets.answered(found.all_secrets, !self.discovered, Instant::now());
         let cluster = &self.settings.cluster;
         if before && !self.secrets.all() && self.settings.kinds.includes(Kind::Secret) {
             tracing::info!(%cluster, "Secrets are read in the root namespace alone: more is not allowed");
         }
         for kind in found.gone {
             if let Some(running) = self.running.remove(&kind) {
-                tracing::info!(%cluster, %kind, "the cluster has this kind no longer");
-                running.tell.send_replace(None);
-                self.state.forgets(kind);
+                tracing::info!(%cluster, %kind, "the cluster no longer serves this kind");
+                running.resources.send_replace(None);
+                self.state.unwatch(kind);
             }
         }
         for (kind, resource) in found.resources {
-            self.watch(kind, resource, say);
+            self.watch(kind, resource, sender);
         }
-        self.looked = true;
+        self.discovered = true;
         self.state.discovered(Ok(()));
         true
     }
 
-    fn watch(&mut self, kind: Kind, resource: Resource, say: &mpsc::Sender<(Kind, News)>) {
+    fn watch(&mut self, kind: Kind, resource: Resource, sender: &mpsc::Sender<(Kind, WatchUpdate)>) {
         match self.running.get_mut(&kind) {
             Some(running) if running.resource == resource => {}
             Some(running) => {
                 running.resource = resource.clone();
-                running.tell.send_replace(Some(resource));
+                running.resources.send_replace(Some(resource));
             }
             None => {
-                let (tell, told) = watch::channel(Some(resource.clone()));
-                let watch = Watch::new(self.client.clone(), self.place(kind), reader(kind), say.clone());
-                self.tasks.spawn(watch.run(told));
-                self.state.watches(kind);
-                self.running.insert(kind, Running { resource, tell });
+                let (resources, followed) = watch::channel(Some(resource.clone()));
+                let watch = Watch::new(self.client.clone(), self.target(kind), reader(kind), sender.clone());
+                self.tasks.spawn(watch.run(followed));
+                self.state.watch(kind);
+                self.running.insert(kind, RunningWatch { resource, resources });
             }
         }
     }
 
-    /// Watches CustomResourceDefinitions, for a sign that other kinds are served. Without the right to see them it is
-    /// looked now and then.
-    fn watch_definitions(&mut self, say: mpsc::Sender<()>) {
+    /// Watches CustomResourceDefinitions, for a sign that other kinds are served. Without the right to see them,
+    /// kinds are discovered now and then.
+    fn watch_definitions(&mut self, sender: mpsc::Sender<()>) {
         let client = self.client.clone();
         let cluster = self.settings.cluster.clone();
         let mut backoff = Backoff::new(BACKOFF, self.settings.jitter.fork("definitions"));
         self.tasks.spawn(async move {
             loop {
-                match definitions(&client, &say).await {
+                match definitions(&client, &sender).await {
                     Ok(()) => backoff.reset(),
                     Err(error) => {
                         tracing::debug!(%cluster, reason = %error, "cannot watch CustomResourceDefinitions");
                     }
                 }
-                if say.is_closed() {
+                if sender.is_closed() {
                     return;
                 }
-                tokio::time::sleep(backoff.wait_at_least(LOOK_SOON)).await;
+                tokio::time::sleep(backoff.wait_at_least(REDISCOVER_SOON)).await;
             }
         });
     }
 
-    fn place(&self, kind: Kind) -> Place {
+    fn target(&self, kind: Kind) -> WatchTarget {
         let KubeSourceSettings { cluster, observer, jitter, .. } = &self.settings;
         let jitter = jitter.fork(kind.plural());
-        Place { cluster: cluster.clone(), kind, observer: observer.clone(), jitter }
+        WatchTarget { cluster: cluster.clone(), kind, observer: observer.clone(), jitter }
     }
 
     /// A task ended: right when its kind is gone, an error otherwise.
-    fn ended(&self, ended: Result<(), tokio::task::JoinError>) -> Result<(), Broken> {
+    fn ended(&self, ended: Result<(), tokio::task::JoinError>) -> Result<(), SourceError> {
         ended.map_err(|error| self.broken(&error))
     }
 
-    fn broken(&self, error: &tokio::task::JoinError) -> Broken {
-        Broken(self.settings.cluster.clone(), error.to_string())
+    fn broken(&self, error: &tokio::task::JoinError) -> SourceError {
+        SourceError(self.settings.cluster.clone(), error.to_string())
     }
 }
 
 /// One watch of CustomResourceDefinitions, of which only their metadata is asked for.
-async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), RequestError> {
+async fn definitions(client: &Client, sender: &mpsc::Sender<()>) -> Result<(), RequestError> {
     use futures::TryStreamExt;
     use kube::core::{PartialObjectMeta, WatchEvent};
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -292,28 +297,28 @@ async fn definitions(client: &Client, say: &mpsc::Sender<()>) -> Result<(), Requ
         if let WatchEvent::Error(status) = event {
             return Err(RequestError::of_status(status.code, &status.message, 0));
         }
-        if say.send(()).await.is_err() {
+        if sender.send(()).await.is_err() {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// When it has been quiet for long enough.
-struct Quiet {
+/// When no update has come for long enough.
+struct SettleTimer {
     settle: Duration,
     at: Instant,
-    /// When it counts as quiet whatever is said.
+    /// When it counts as quiet whatever comes.
     latest: Option<Instant>,
 }
 
-impl Quiet {
+impl SettleTimer {
     fn new(settle: Duration) -> Self {
         Self { settle, at: Instant::now() + settle, latest: None }
     }
 
-    /// Something was said; `complete` says whether everything had been listed.
-    fn heard(&mut self, complete: bool, now: Instant) {
+    /// An update came; `complete` says whether everything had been listed.
+    fn activity(&mut self, complete: bool, now: Instant) {
         self.at = now + self.settle;
         if complete {
             let latest = *self.latest.get_or_insert(now + self.settle * 10);
@@ -322,36 +327,36 @@ impl Quiet {
     }
 }
 
-/// When to look which kinds there are.
-struct Look {
+/// When to discover kinds.
+struct DiscoverySchedule {
     at: Instant,
-    /// The wait after the next look while kinds may still be changing.
+    /// The wait after the next discovery while kinds may still be changing.
     soon: Option<Duration>,
     backoff: Backoff,
 }
 
-impl Look {
+impl DiscoverySchedule {
     fn new(jitter: Jitter) -> Self {
         Self { at: Instant::now(), soon: None, backoff: Backoff::new(BACKOFF, jitter) }
     }
 
     /// There is a sign that kinds changed. They are served a moment later.
     fn soon(&mut self, now: Instant) {
-        self.soon = Some(LOOK_SOON);
-        self.at = self.at.min(now + LOOK_SOON);
+        self.soon = Some(REDISCOVER_SOON);
+        self.at = self.at.min(now + REDISCOVER_SOON);
     }
 
-    /// It was looked.
+    /// Discovery ended.
     fn done(&mut self, found: bool, now: Instant) {
         let wait = match (found, self.soon) {
             (false, _) => self.backoff.wait(),
             (true, Some(soon)) => soon,
-            (true, None) => LOOK_AGAIN,
+            (true, None) => REDISCOVER_AFTER,
         };
         if found {
             self.backoff.reset();
         }
-        self.soon = self.soon.map(|soon| soon * 2).filter(|soon| *soon < SOON);
+        self.soon = self.soon.map(|soon| soon * 2).filter(|soon| *soon < REDISCOVER_SOON_UNTIL);
         self.at = now + wait;
     }
 }

@@ -1,6 +1,6 @@
-//! One voice for all watches of a cluster: what they say, as batches of a source. Pure.
+//! The updates of all watches of a cluster as batches of one source, without IO.
 
-use crate::watch::{Change, News};
+use crate::watch::{Change, WatchUpdate};
 use pilotfish_config::{
     InForce, ObjectCheck, Problem, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems,
 };
@@ -25,14 +25,14 @@ pub(super) struct SourceState {
     problems: BTreeMap<ObjectKey, Vec<ProblemReport>>,
     problems_changed: bool,
     events: Vec<SourceEvent>,
-    /// Whether it is known which kinds there are.
+    /// Whether kinds were discovered.
     discovered: bool,
     discovery_failing: Option<String>,
-    /// Whether it was quiet for long enough after everything was listed.
+    /// Whether no update came for long enough after everything was listed.
     settled: bool,
-    said_listed: bool,
-    /// What was said to fail: the plural of a kind, and why.
-    said_failed: Option<(&'static str, String)>,
+    sent_listed: bool,
+    /// The failure that was reported: the plural of a kind, and why.
+    reported_failure: Option<(&'static str, String)>,
 }
 
 impl SourceState {
@@ -47,18 +47,18 @@ impl SourceState {
             discovered: false,
             discovery_failing: None,
             settled,
-            said_listed: false,
-            said_failed: None,
+            sent_listed: false,
+            reported_failure: None,
         }
     }
 
     /// A kind is watched from now on. It counts for the first list only when it was there at the start.
-    pub(super) fn watches(&mut self, kind: Kind) {
+    pub(super) fn watch(&mut self, kind: Kind) {
         self.watches.entry(kind).or_default();
     }
 
     /// A kind is no longer watched.
-    pub(super) fn forgets(&mut self, kind: Kind) {
+    pub(super) fn unwatch(&mut self, kind: Kind) {
         self.watches.remove(&kind);
     }
 
@@ -73,21 +73,21 @@ impl SourceState {
         }
     }
 
-    /// Takes in what a watch says.
-    pub(super) fn take(&mut self, kind: Kind, news: News) {
-        match news {
-            News::Changes(changes) => {
+    /// Takes in an update of a watch.
+    pub(super) fn handle(&mut self, kind: Kind, update: WatchUpdate) {
+        match update {
+            WatchUpdate::Changes(changes) => {
                 for change in changes {
                     self.change(change);
                 }
             }
-            News::Listed => self.watches.entry(kind).or_default().listed = true,
-            News::Failed(reason) => {
+            WatchUpdate::Listed => self.watches.entry(kind).or_default().listed = true,
+            WatchUpdate::Failed(reason) => {
                 if let Some(watch) = self.watches.get_mut(&kind) {
                     watch.failing = Some(reason);
                 }
             }
-            News::Healthy => {
+            WatchUpdate::Healthy => {
                 if let Some(watch) = self.watches.get_mut(&kind) {
                     watch.failing = None;
                 }
@@ -95,27 +95,27 @@ impl SourceState {
         }
     }
 
-    /// Everything that there is to say now.
+    /// Everything that was not sent yet.
     pub(super) fn batch(&mut self, now: SystemTime) -> SourceBatch {
         let mut batch = SourceBatch { events: std::mem::take(&mut self.events), problems: None };
         if std::mem::take(&mut self.problems_changed) {
             let reports = self.problems.values().flatten().cloned().collect();
             batch.problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
         }
-        if !self.said_listed && self.settled && self.is_listed() {
-            self.said_listed = true;
+        if !self.sent_listed && self.settled && self.is_listed() {
+            self.sent_listed = true;
             batch.events.push(SourceEvent::Listed);
         }
-        self.say_failure(&mut batch, now);
+        self.report_failure(&mut batch, now);
         batch
     }
 
-    /// Whether everything was listed, and only quiet is missing for saying so.
+    /// Whether everything was listed, and only quiet is missing for reporting that.
     pub(super) fn waits_for_quiet(&self) -> bool {
         !self.settled && self.is_listed()
     }
 
-    /// It was quiet for long enough.
+    /// No update came for long enough.
     pub(super) fn settled(&mut self) {
         self.settled = true;
     }
@@ -124,11 +124,11 @@ impl SourceState {
         self.discovered && self.watches.values().all(|watch| watch.listed)
     }
 
-    /// Says that something fails, or nothing any more. What was said stays said while it is true: when an API server dies, thirty
-    /// watches fail one after the other.
-    fn say_failure(&mut self, batch: &mut SourceBatch, now: SystemTime) {
+    /// Reports that something fails, or nothing any more. A failure that was reported stands for all others while it lasts: when an
+    /// API server dies, thirty watches fail one after the other.
+    fn report_failure(&mut self, batch: &mut SourceBatch, now: SystemTime) {
         let failing = self.failing();
-        let still = self.said_failed.as_ref().is_some_and(|said| failing.contains(said));
+        let still = self.reported_failure.as_ref().is_some_and(|said| failing.contains(said));
         if still {
             return;
         }
@@ -138,12 +138,12 @@ impl SourceState {
                 batch.events.push(SourceEvent::Failed { at: now, reason });
             }
             // Before the first list is complete, the end of a failure does not mean that all is there.
-            None if self.said_failed.is_some() && self.said_listed => {
+            None if self.reported_failure.is_some() && self.sent_listed => {
                 batch.events.push(SourceEvent::Recovered)
             }
             None => {}
         }
-        self.said_failed = failing.into_iter().next();
+        self.reported_failure = failing.into_iter().next();
     }
 
     /// What fails now, and why.
@@ -160,7 +160,7 @@ impl SourceState {
                 self.set_problems(object.key(), &warnings, InForce::Written);
                 self.events.push(SourceEvent::Apply(object));
             }
-            Change::Refused { key, problems, last_good } => {
+            Change::Rejected { key, problems, last_good } => {
                 let in_force = if last_good { InForce::LastGood } else { InForce::Dropped };
                 self.set_problems(&key, &problems, in_force);
             }

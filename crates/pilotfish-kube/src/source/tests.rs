@@ -1,7 +1,7 @@
 //! What a source says, when.
 
 use super::state::SourceState;
-use crate::watch::{Change, News};
+use crate::watch::{Change, WatchUpdate};
 use pilotfish_config::{InForce, SourceBatch, SourceEvent, read_live};
 use pilotfish_model::{Kind, ObjectKey};
 use std::time::SystemTime;
@@ -9,8 +9,8 @@ use std::time::SystemTime;
 fn state() -> SourceState {
     let mut state = SourceState::new("test", Vec::new(), true);
     state.discovered(Ok(()));
-    state.watches(Kind::Service);
-    state.watches(Kind::Pod);
+    state.watch(Kind::Service);
+    state.watch(Kind::Pod);
     state
 }
 
@@ -32,12 +32,12 @@ fn words(batch: &SourceBatch) -> Vec<String> {
 #[test]
 fn listed_is_said_once_when_every_kind_is() {
     let mut state = state();
-    state.take(Kind::Service, News::Listed);
+    state.handle(Kind::Service, WatchUpdate::Listed);
     assert!(batch(&mut state).is_empty());
-    state.take(Kind::Pod, News::Listed);
+    state.handle(Kind::Pod, WatchUpdate::Listed);
     assert_eq!(words(&batch(&mut state)), ["listed"]);
     // A kind that appears later delays nobody.
-    state.watches(Kind::VirtualService);
+    state.watch(Kind::VirtualService);
     assert!(batch(&mut state).is_empty());
 }
 
@@ -47,29 +47,29 @@ fn nothing_is_listed_before_it_is_known_what_there_is() {
     state.discovered(Err("connection refused".into()));
     assert_eq!(words(&batch(&mut state)), ["failed: API groups: connection refused"]);
     state.discovered(Ok(()));
-    state.watches(Kind::Pod);
+    state.watch(Kind::Pod);
     assert!(batch(&mut state).is_empty(), "the end of a failure is no complete list");
-    state.take(Kind::Pod, News::Listed);
+    state.handle(Kind::Pod, WatchUpdate::Listed);
     assert_eq!(words(&batch(&mut state)), ["listed"]);
 }
 
 #[test]
 fn a_failure_lasts_until_every_watch_is_healthy() {
     let mut state = state();
-    state.take(Kind::Service, News::Listed);
-    state.take(Kind::Pod, News::Listed);
+    state.handle(Kind::Service, WatchUpdate::Listed);
+    state.handle(Kind::Pod, WatchUpdate::Listed);
     batch(&mut state);
-    state.take(Kind::Pod, News::Failed("refused".into()));
+    state.handle(Kind::Pod, WatchUpdate::Failed("refused".into()));
     assert_eq!(words(&batch(&mut state)), ["failed: pods: refused"]);
-    state.take(Kind::Pod, News::Failed("refused".into()));
+    state.handle(Kind::Pod, WatchUpdate::Failed("refused".into()));
     assert!(batch(&mut state).is_empty(), "the same is not said twice");
-    state.take(Kind::Service, News::Failed("refused".into()));
+    state.handle(Kind::Service, WatchUpdate::Failed("refused".into()));
     assert!(batch(&mut state).is_empty(), "what was said is still true");
-    state.take(Kind::Pod, News::Failed("busy".into()));
+    state.handle(Kind::Pod, WatchUpdate::Failed("busy".into()));
     assert_eq!(words(&batch(&mut state)), ["failed: services: refused"]);
-    state.take(Kind::Service, News::Healthy);
+    state.handle(Kind::Service, WatchUpdate::Healthy);
     assert_eq!(words(&batch(&mut state)), ["failed: pods: busy"]);
-    state.take(Kind::Pod, News::Healthy);
+    state.handle(Kind::Pod, WatchUpdate::Healthy);
     assert_eq!(words(&batch(&mut state)), ["recovered"]);
 }
 
@@ -79,29 +79,29 @@ fn problems_come_and_go_with_their_objects() {
     let key = ObjectKey::new(Kind::Service, "shop", "a");
     let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"ports": 7}}"#;
     let refused = read_live(Kind::Service, &"cluster test".into(), broken).unwrap_err();
-    let change = Change::Refused { key: key.clone(), problems: refused.problems, last_good: true };
-    state.take(Kind::Service, News::Changes(vec![change.clone()]));
-    let said = batch(&mut state);
-    let report = &said.problems.as_ref().unwrap().reports[0];
+    let change = Change::Rejected { key: key.clone(), problems: refused.problems, last_good: true };
+    state.handle(Kind::Service, WatchUpdate::Changes(vec![change.clone()]));
+    let sent = batch(&mut state);
+    let report = &sent.problems.as_ref().unwrap().reports[0];
     assert_eq!(report.in_force, InForce::LastGood);
     assert!(report.to_string().starts_with("cluster test: Service shop/a: spec.ports: "), "{report}");
-    assert!(said.events.is_empty(), "the last good version stays");
-    state.take(Kind::Service, News::Changes(vec![change]));
+    assert!(sent.events.is_empty(), "the last good version stays");
+    state.handle(Kind::Service, WatchUpdate::Changes(vec![change]));
     assert!(batch(&mut state).is_empty(), "equal problems are no news");
 
-    state.take(Kind::Service, News::Changes(vec![Change::Delete(key)]));
-    let said = batch(&mut state);
-    assert!(said.problems.unwrap().reports.is_empty());
-    assert_eq!(said.events.len(), 1);
+    state.handle(Kind::Service, WatchUpdate::Changes(vec![Change::Delete(key)]));
+    let sent = batch(&mut state);
+    assert!(sent.problems.unwrap().reports.is_empty());
+    assert_eq!(sent.events.len(), 1);
 }
 
 #[test]
 fn a_source_that_follows_another_is_listed_when_it_is_quiet() {
     let mut state = SourceState::new("test", Vec::new(), false);
     state.discovered(Ok(()));
-    state.watches(Kind::Pod);
+    state.watch(Kind::Pod);
     assert!(!state.waits_for_quiet(), "nothing was listed yet");
-    state.take(Kind::Pod, News::Listed);
+    state.handle(Kind::Pod, WatchUpdate::Listed);
     assert!(state.waits_for_quiet());
     assert!(batch(&mut state).is_empty());
     state.settled();

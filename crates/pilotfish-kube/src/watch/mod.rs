@@ -1,4 +1,4 @@
-//! The watch of one kind: asks, hands the answers to the [`Reflector`], and goes on after whatever goes wrong.
+//! The watch of one kind: sends requests, hands the answers to the [`Reflector`], and goes on after every failure.
 
 mod reflector;
 mod request;
@@ -14,30 +14,30 @@ use crate::request::{BACKOFF, RequestError, within};
 use kube::Client;
 use pilotfish_model::Kind;
 use pilotfish_source::{Backoff, Jitter};
-use reflector::{Failure, Heard, Reflector, Step};
-use request::{Trouble, next_line};
+use reflector::{Failure, LineContent, NextRequest, Reflector};
+use request::{WatchError, next_line};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 /// How long the API server may take to answer.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a whole page of a list may take.
-const PAGE: Duration = Duration::from_secs(120);
-/// Bookmarks come about every minute: a stream that is silent for longer than this is asked for anew.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Bookmarks come about every minute: a stream that is silent for longer than this is requested again.
 const SILENCE: Duration = Duration::from_secs(180);
-/// A watch that ends sooner than this is not asked for anew at once.
-const TOO_SHORT: Duration = Duration::from_millis(500);
+/// A watch that ends sooner than this is not requested again at once.
+const SHORTEST_WATCH: Duration = Duration::from_millis(500);
 
 /// An answer that takes longer than this is counted as slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// So many refusals to resume in a row are no accident any more.
-const REFUSALS: u32 = 2;
+/// So many expired versions in a row are a failure.
+const EXPIRED_IN_A_ROW: u32 = 2;
 
-/// What a watch has to say.
+/// What a watch sends.
 #[derive(Debug)]
-pub enum News {
+pub enum WatchUpdate {
     /// What differs.
     Changes(Vec<Change>),
     /// The first list is complete.
@@ -63,7 +63,7 @@ pub enum Watched {
     Resumed,
     /// A request or stream failed.
     Failed,
-    /// The API server no longer had the version, so everything is listed anew.
+    /// The API server no longer had the version, so everything is listed again.
     Expired,
     /// An answer began only after a second or more.
     Slow,
@@ -83,17 +83,17 @@ impl Watched {
     }
 }
 
-/// Nobody observes.
+/// Records nothing.
 #[derive(Debug, Default)]
-pub struct Silent;
+pub struct NoopObserver;
 
-impl Observer for Silent {
+impl Observer for NoopObserver {
     fn watched(&self, _: &str, _: &str, _: Watched) {}
 }
 
-/// Where a watch belongs.
+/// What is watched, and on whose behalf.
 #[derive(Clone)]
-pub struct Place {
+pub struct WatchTarget {
     /// The cluster's id, for messages and metrics.
     pub cluster: Arc<str>,
     /// What is watched.
@@ -107,39 +107,44 @@ pub struct Place {
 /// See the module's description.
 pub struct Watch {
     client: Client,
-    place: Place,
+    target: WatchTarget,
     reflector: Reflector,
-    out: mpsc::Sender<(Kind, News)>,
+    out: mpsc::Sender<(Kind, WatchUpdate)>,
     backoff: Backoff,
     listed: bool,
     failing: bool,
 }
 
-/// Nobody listens any more.
-struct Over;
+/// The receiver of the updates is gone.
+struct Closed;
 
 impl Watch {
-    /// A watch that says to `out` what it learns.
+    /// A watch that sends to `out` what it learns.
     #[must_use]
-    pub fn new(client: Client, place: Place, reader: Reader, out: mpsc::Sender<(Kind, News)>) -> Self {
-        let origin = format!("cluster {}", place.cluster).into();
+    pub fn new(
+        client: Client,
+        target: WatchTarget,
+        reader: Reader,
+        out: mpsc::Sender<(Kind, WatchUpdate)>,
+    ) -> Self {
+        let origin = format!("cluster {}", target.cluster).into();
         let reflector = Reflector::new(reader, origin);
-        let backoff = Backoff::new(BACKOFF, place.jitter.fork("backoff"));
-        Self { client, place, reflector, out, backoff, listed: false, failing: false }
+        let backoff = Backoff::new(BACKOFF, target.jitter.fork("backoff"));
+        Self { client, target, reflector, out, backoff, listed: false, failing: false }
     }
 
-    /// Watches until nobody listens, or the kind is gone: `resource` says where it is served, `None` when nowhere any more.
+    /// Watches until the receiver is dropped or the kind is gone. `resource` is where it is served, `None` when nowhere any more.
     pub async fn run(mut self, mut resource: watch::Receiver<Option<Resource>>) {
         loop {
             let Some(now) = resource.borrow_and_update().clone() else {
-                let gone = self.reflector.vanished();
+                let gone = self.reflector.kind_removed();
                 // Nobody listens any more only when all of this ends anyway.
-                let _ = self.say(News::Changes(gone)).await;
+                let _ = self.send(WatchUpdate::Changes(gone)).await;
                 return;
             };
             tokio::select! {
                 ended = self.follow(&now) => {
-                    let Over = ended;
+                    let Closed = ended;
                     return;
                 }
                 changed = resource.changed() => match changed {
@@ -150,22 +155,22 @@ impl Watch {
         }
     }
 
-    /// Asks step by step, for ever.
-    async fn follow(&mut self, resource: &Resource) -> Over {
+    /// Sends one request after the other, for ever.
+    async fn follow(&mut self, resource: &Resource) -> Closed {
         loop {
             let began = Instant::now();
-            let watched = matches!(self.reflector.step(), Step::Watch { .. });
-            let turn = self.turn(resource).await;
-            let lasted = began.elapsed() >= TOO_SHORT;
+            let watched = matches!(self.reflector.next_request(), NextRequest::Watch { .. });
+            let result = self.request_once(resource).await;
+            let lasted = began.elapsed() >= SHORTEST_WATCH;
             if watched && lasted {
-                // It works, however it ends. That a list was read says nothing yet: the watch after it may be refused again and
-                // again, and reading everything several times in a second is what a troubled API server needs least.
+                // A watch that lasted works, however it ends. A list proves nothing yet: the watch after it may be rejected again and
+                // again, and an overloaded API server must not list everything several times in a second.
                 self.backoff.reset();
             }
-            let wait = match turn {
-                Ok(Ok(())) if watched && !lasted => self.backoff.wait().min(TOO_SHORT),
+            let wait = match result {
+                Ok(Ok(())) if watched && !lasted => self.backoff.wait().min(SHORTEST_WATCH),
                 Ok(Ok(())) => continue,
-                Ok(Err(trouble)) => match self.troubled(&trouble).await {
+                Ok(Err(error)) => match self.handle_error(&error).await {
                     Ok(wait) => wait,
                     Err(over) => return over,
                 },
@@ -175,46 +180,46 @@ impl Watch {
         }
     }
 
-    /// Takes note of trouble; says how long to wait.
-    async fn troubled(&mut self, trouble: &Trouble) -> Result<Duration, Over> {
-        let Place { cluster, kind, observer, .. } = &self.place;
-        self.reflector.failed(&trouble.failure);
-        match trouble.failure {
+    /// Takes note of error; says how long to wait.
+    async fn handle_error(&mut self, error: &WatchError) -> Result<Duration, Closed> {
+        let WatchTarget { cluster, kind, observer, .. } = &self.target;
+        self.reflector.failed(&error.failure);
+        match error.failure {
             Failure::NoStreams => return Ok(Duration::ZERO),
             Failure::Gone => {
                 observer.watched(cluster, kind.plural(), Watched::Expired);
-                tracing::info!(%cluster, %kind, reason = %trouble, "listing anew");
+                tracing::info!(%cluster, %kind, reason = %error, "the version has expired, listing again");
                 // Normal once in a while, and a fault when no watch works in between.
-                if self.backoff.failures() < REFUSALS {
-                    return Ok(self.backoff.wait_at_least(trouble.after));
+                if self.backoff.failures() < EXPIRED_IN_A_ROW {
+                    return Ok(self.backoff.wait_at_least(error.after));
                 }
             }
             Failure::Other => {
                 observer.watched(cluster, kind.plural(), Watched::Failed);
-                tracing::debug!(%cluster, %kind, reason = %trouble, "a watch failed");
+                tracing::debug!(%cluster, %kind, reason = %error, "a watch failed");
             }
         }
         self.failing = true;
-        self.say(News::Failed(trouble.reason.clone())).await?;
-        Ok(self.backoff.wait_at_least(trouble.after))
+        self.send(WatchUpdate::Failed(error.reason.clone())).await?;
+        Ok(self.backoff.wait_at_least(error.after))
     }
 
     /// One request with its answer.
-    async fn turn(&mut self, resource: &Resource) -> Result<Result<(), Trouble>, Over> {
-        let step = self.reflector.step();
+    async fn request_once(&mut self, resource: &Resource) -> Result<Result<(), WatchError>, Closed> {
+        let step = self.reflector.next_request();
         // Ends at different times, so that watches that began together do not end together.
-        let seconds = 240 + (240.0 * self.place.jitter.fraction()) as u64;
+        let seconds = 240 + (240.0 * self.target.jitter.fraction()) as u64;
         let request = match resource.request(&step, seconds) {
             Ok(request) => request,
-            Err(error) => return Ok(Err(Trouble::other(error))),
+            Err(error) => return Ok(Err(WatchError::other(error))),
         };
         match step {
-            Step::List { next } => self.list(request, next.is_none()).await,
-            Step::StreamList => {
-                self.reflector.list_begins();
+            NextRequest::List { next } => self.list(request, next.is_none()).await,
+            NextRequest::StreamList => {
+                self.reflector.list_started();
                 self.stream(request).await
             }
-            Step::Watch { .. } => self.stream(request).await,
+            NextRequest::Watch { .. } => self.stream(request).await,
         }
     }
 
@@ -222,20 +227,20 @@ impl Watch {
         &mut self,
         request: http::Request<Vec<u8>>,
         first: bool,
-    ) -> Result<Result<(), Trouble>, Over> {
+    ) -> Result<Result<(), WatchError>, Closed> {
         if first {
-            self.reflector.list_begins();
+            self.reflector.list_started();
         }
         let began = Instant::now();
-        let answer = within(PAGE, self.client.request_text(request)).await;
-        self.answered(began);
+        let answer = within(PAGE_TIMEOUT, self.client.request_text(request)).await;
+        self.record_latency(began);
         let text = match answer {
             Ok(text) => text,
             Err(error) => return Ok(Err(error.into())),
         };
         match self.reflector.page(&text) {
             Ok((changes, complete)) => {
-                self.say(News::Changes(changes)).await?;
+                self.send(WatchUpdate::Changes(changes)).await?;
                 if complete {
                     self.list_is_complete().await?;
                 }
@@ -243,15 +248,15 @@ impl Watch {
             }
             Err(error) => {
                 self.reflector.start_over();
-                Ok(Err(Trouble::other(format!("not a list: {error}"))))
+                Ok(Err(WatchError::other(format!("not a list: {error}"))))
             }
         }
     }
 
-    async fn stream(&mut self, request: http::Request<Vec<u8>>) -> Result<Result<(), Trouble>, Over> {
+    async fn stream(&mut self, request: http::Request<Vec<u8>>) -> Result<Result<(), WatchError>, Closed> {
         let began = Instant::now();
-        let answer = within(ANSWER, self.client.request_stream(request)).await;
-        self.answered(began);
+        let answer = within(ANSWER_TIMEOUT, self.client.request_stream(request)).await;
+        self.record_latency(began);
         let mut stream = match answer {
             Ok(stream) => Box::pin(stream),
             Err(error) => return Ok(Err(error.into())),
@@ -263,77 +268,79 @@ impl Watch {
             match timeout(SILENCE, next_line(&mut stream, &mut line)).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => break,
-                Ok(Err(trouble)) => return Ok(Err(trouble)),
+                Ok(Err(error)) => return Ok(Err(error)),
                 Err(_) => {
-                    tracing::debug!(cluster = %self.place.cluster, kind = %self.place.kind, "silent, asking anew");
+                    tracing::debug!(cluster = %self.target.cluster, kind = %self.target.kind, "the watch is silent, requesting it again");
                     break;
                 }
             }
-            if let Err(trouble) = self.hear(&line).await? {
-                return Ok(Err(trouble));
+            if let Err(error) = self.handle_line(&line).await? {
+                return Ok(Err(error));
             }
         }
-        if self.reflector.step() == Step::StreamList {
+        if self.reflector.next_request() == NextRequest::StreamList {
             // To ask again at once could go on for ever, a whole list each time.
-            return Ok(Err(Trouble::other("the list ended before it was complete")));
+            return Ok(Err(WatchError::other("the list ended before it was complete")));
         }
-        let Place { cluster, kind, observer, .. } = &self.place;
+        let WatchTarget { cluster, kind, observer, .. } = &self.target;
         observer.watched(cluster, kind.plural(), Watched::Resumed);
         Ok(Ok(()))
     }
 
     /// There is an answer, or will be none, to what was asked at `began`.
-    fn answered(&self, began: Instant) {
-        let Place { cluster, kind, observer, .. } = &self.place;
+    fn record_latency(&self, began: Instant) {
+        let WatchTarget { cluster, kind, observer, .. } = &self.target;
         if began.elapsed() >= SLOW {
             observer.watched(cluster, kind.plural(), Watched::Slow);
         }
     }
 
-    async fn hear(&mut self, line: &[u8]) -> Result<Result<(), Trouble>, Over> {
+    async fn handle_line(&mut self, line: &[u8]) -> Result<Result<(), WatchError>, Closed> {
         let Ok(text) = std::str::from_utf8(line) else {
-            return Ok(Err(Trouble::other("an event is not text in UTF-8")));
+            return Ok(Err(WatchError::other("an event is not text in UTF-8")));
         };
         match self.reflector.line(text) {
-            Ok(Heard::Changes { changes, listed }) => {
-                self.say(News::Changes(changes)).await?;
+            Ok(LineContent::Changes { changes, listed }) => {
+                self.send(WatchUpdate::Changes(changes)).await?;
                 if listed {
                     self.list_is_complete().await?;
                 }
                 Ok(Ok(()))
             }
-            Ok(Heard::Error { code, message }) => Ok(Err(RequestError::of_status(code, &message, 0).into())),
+            Ok(LineContent::Error { code, message }) => {
+                Ok(Err(RequestError::of_status(code, &message, 0).into()))
+            }
             Err(error) => {
                 self.reflector.start_over();
-                Ok(Err(Trouble::other(format!("not an event: {error}"))))
+                Ok(Err(WatchError::other(format!("not an event: {error}"))))
             }
         }
     }
 
-    async fn list_is_complete(&mut self) -> Result<(), Over> {
-        let Place { cluster, kind, observer, .. } = &self.place;
+    async fn list_is_complete(&mut self) -> Result<(), Closed> {
+        let WatchTarget { cluster, kind, observer, .. } = &self.target;
         observer.watched(cluster, kind.plural(), Watched::Listed);
         tracing::debug!(%cluster, %kind, objects = self.reflector.len(), "listed");
         // This may be given up at any await when the kind moves: what was not told is told the next time.
         if !self.listed {
-            self.say(News::Listed).await?;
+            self.send(WatchUpdate::Listed).await?;
             self.listed = true;
         }
         Ok(())
     }
 
-    async fn healthy(&mut self) -> Result<(), Over> {
+    async fn healthy(&mut self) -> Result<(), Closed> {
         if self.failing {
-            self.say(News::Healthy).await?;
+            self.send(WatchUpdate::Healthy).await?;
             self.failing = false;
         }
         Ok(())
     }
 
-    async fn say(&self, news: News) -> Result<(), Over> {
-        if matches!(&news, News::Changes(changes) if changes.is_empty()) {
+    async fn send(&self, news: WatchUpdate) -> Result<(), Closed> {
+        if matches!(&news, WatchUpdate::Changes(changes) if changes.is_empty()) {
             return Ok(());
         }
-        self.out.send((self.place.kind, news)).await.map_err(|_| Over)
+        self.out.send((self.target.kind, news)).await.map_err(|_| Closed)
     }
 }

@@ -20,7 +20,7 @@ pub enum Change {
         warnings: Vec<Problem>,
     },
     /// The object's newest version is refused.
-    Refused {
+    Rejected {
         /// Which object.
         key: ObjectKey,
         /// What is wrong with it.
@@ -89,7 +89,7 @@ pub enum Reader {
 
 /// What to ask the API server next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum NextRequest {
     /// Everything there is and then every change, in one stream.
     StreamList,
     /// A page of everything there is; the first one without a token.
@@ -188,7 +188,7 @@ struct Line<'a> {
 
 /// What a line of a watch meant.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum LineContent {
     /// These changes, and whether the list is complete with them.
     Changes { changes: Vec<Change>, listed: bool },
     /// An error with its code and text.
@@ -204,17 +204,17 @@ impl Reflector {
     }
 
     /// What to ask next.
-    pub(crate) fn step(&self) -> Step {
+    pub(crate) fn next_request(&self) -> NextRequest {
         match (&self.at, &self.next) {
-            (Some(from), _) => Step::Watch { from: from.clone() },
-            (None, Some(next)) => Step::List { next: Some(next.clone()) },
-            (None, None) if self.streams => Step::StreamList,
-            (None, None) => Step::List { next: None },
+            (Some(from), _) => NextRequest::Watch { from: from.clone() },
+            (None, Some(next)) => NextRequest::List { next: Some(next.clone()) },
+            (None, None) if self.streams => NextRequest::StreamList,
+            (None, None) => NextRequest::List { next: None },
         }
     }
 
     /// A list begins: until it ended, nothing is taken away.
-    pub(crate) fn list_begins(&mut self) {
+    pub(crate) fn list_started(&mut self) {
         self.seen = Some(HashSet::new());
         self.next = None;
     }
@@ -230,7 +230,7 @@ impl Reflector {
             self.applied(item.get(), &mut changes)?;
         }
         if page.metadata.r#continue.is_empty() {
-            self.list_ends(page.metadata.resource_version, &mut changes);
+            self.list_ended(page.metadata.resource_version, &mut changes);
             return Ok((changes, true));
         }
         self.next = Some(page.metadata.r#continue);
@@ -241,7 +241,7 @@ impl Reflector {
     ///
     /// # Errors
     /// When the text is no event.
-    pub(crate) fn line(&mut self, text: &str) -> Result<Heard, serde_json::Error> {
+    pub(crate) fn line(&mut self, text: &str) -> Result<LineContent, serde_json::Error> {
         let line: Line<'_> = serde_json::from_str(text)?;
         let object = line.object.get();
         let mut changes = Vec::new();
@@ -261,7 +261,7 @@ impl Reflector {
                 let ends = head.metadata.annotations.is_some_and(|all| all.contains_key(LIST_ENDS));
                 let version = head.metadata.resource_version.into_owned();
                 if ends && self.seen.is_some() {
-                    self.list_ends(version, &mut changes);
+                    self.list_ended(version, &mut changes);
                     listed = true;
                 } else {
                     self.move_to(version);
@@ -269,12 +269,12 @@ impl Reflector {
             }
             "ERROR" => {
                 let status: ErrorStatus = serde_json::from_str(object)?;
-                return Ok(Heard::Error { code: status.code, message: status.message });
+                return Ok(LineContent::Error { code: status.code, message: status.message });
             }
             // Types that are not known yet say nothing that could be lost: a list tells of every object.
             _ => {}
         }
-        Ok(Heard::Changes { changes, listed })
+        Ok(LineContent::Changes { changes, listed })
     }
 
     /// Learns that what was asked failed.
@@ -300,7 +300,7 @@ impl Reflector {
     }
 
     /// Everything is gone: the API server does not have the kind any more.
-    pub(crate) fn vanished(&mut self) -> Vec<Change> {
+    pub(crate) fn kind_removed(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         let names: BTreeSet<Name> = self.known.keys().cloned().collect();
         for name in &names {
@@ -322,7 +322,7 @@ impl Reflector {
         }
     }
 
-    fn list_ends(&mut self, version: String, changes: &mut Vec<Change>) {
+    fn list_ended(&mut self, version: String, changes: &mut Vec<Change>) {
         let seen = self.seen.take().unwrap_or_default();
         let gone: BTreeSet<Name> = self.known.keys().filter(|name| !seen.contains(*name)).cloned().collect();
         for name in &gone {
@@ -365,7 +365,7 @@ impl Reflector {
             }
             Err(Rejected { problems, .. }) => {
                 let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
-                changes.push(Change::Refused { key, problems, last_good: had });
+                changes.push(Change::Rejected { key, problems, last_good: had });
                 had
             }
         }
@@ -403,7 +403,7 @@ impl Reflector {
                 changes.push(Change::Apply { object, warnings });
             }
             for Rejected { problems, .. } in read.rejected {
-                changes.push(Change::Refused { key: which.key(), problems, last_good: had });
+                changes.push(Change::Rejected { key: which.key(), problems, last_good: had });
             }
         }
         good

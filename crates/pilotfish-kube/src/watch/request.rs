@@ -1,6 +1,6 @@
 //! Requests for lists and watches, and what went wrong with them.
 
-use super::reflector::{Failure, Step};
+use super::reflector::{Failure, NextRequest};
 use crate::request::RequestError;
 use futures::io::{AsyncBufRead, AsyncBufReadExt};
 use pilotfish_source::error_chain;
@@ -26,7 +26,7 @@ pub struct Resource {
 
 impl Resource {
     /// The request for a step. `seconds` is how long the API server shall let a watch run.
-    pub(crate) fn request(&self, step: &Step, seconds: u64) -> http::Result<http::Request<Vec<u8>>> {
+    pub(crate) fn request(&self, step: &NextRequest, seconds: u64) -> http::Result<http::Request<Vec<u8>>> {
         let mut query = format!("{}?", self.path);
         let mut add = |name: &str, value: &str| {
             if !value.is_empty() {
@@ -37,17 +37,17 @@ impl Resource {
         add("fieldSelector", &self.fields);
         let watch = [("watch", "true"), ("allowWatchBookmarks", "true")];
         match step {
-            Step::List { next } => {
+            NextRequest::List { next } => {
                 add("limit", &PAGE.to_string());
                 add("continue", next.as_deref().unwrap_or_default());
             }
-            Step::StreamList => {
+            NextRequest::StreamList => {
                 watch.iter().for_each(|(name, value)| add(name, value));
                 add("sendInitialEvents", "true");
                 add("resourceVersionMatch", "NotOlderThan");
                 add("timeoutSeconds", &seconds.to_string());
             }
-            Step::Watch { from } => {
+            NextRequest::Watch { from } => {
                 watch.iter().for_each(|(name, value)| add(name, value));
                 add("resourceVersion", from);
                 add("timeoutSeconds", &seconds.to_string());
@@ -72,7 +72,7 @@ fn escaped(value: &str) -> String {
 
 /// What went wrong with a request or a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct WatchError {
     pub(crate) failure: Failure,
     /// How long the server wants to be left alone.
     pub(crate) after: Duration,
@@ -80,19 +80,19 @@ pub(crate) struct Trouble {
     pub(crate) reason: String,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for WatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
 }
 
-impl Trouble {
+impl WatchError {
     pub(crate) fn other(reason: impl fmt::Display) -> Self {
         Self { failure: Failure::Other, after: Duration::ZERO, reason: reason.to_string() }
     }
 }
 
-impl From<RequestError> for Trouble {
+impl From<RequestError> for WatchError {
     fn from(error: RequestError) -> Self {
         let RequestError { status, retry_after: after, message, .. } = &error;
         let too_large = message.contains("Too large resource version");
@@ -126,17 +126,17 @@ impl From<RequestError> for Trouble {
 pub(crate) async fn next_line(
     stream: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
-) -> Result<bool, Trouble> {
+) -> Result<bool, WatchError> {
     line.clear();
     loop {
-        let buffer = stream.fill_buf().await.map_err(|error| Trouble::other(error_chain(&error)))?;
+        let buffer = stream.fill_buf().await.map_err(|error| WatchError::other(error_chain(&error)))?;
         if buffer.is_empty() {
             return Ok(!line.is_empty());
         }
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let taken = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
         if line.len() + taken.len() > LONGEST_LINE {
-            return Err(Trouble::other(format!("an event is longer than {LONGEST_LINE} bytes")));
+            return Err(WatchError::other(format!("an event is longer than {LONGEST_LINE} bytes")));
         }
         line.extend_from_slice(taken);
         let used = end.map_or(buffer.len(), |end| end + 1);
@@ -159,17 +159,19 @@ mod tests {
     fn requests_ask_for_bookmarks_and_pages() {
         let uri = |step| resource().request(&step, 300).unwrap().uri().to_string();
         assert_eq!(
-            uri(Step::List { next: Some("a b".into()) }),
+            uri(NextRequest::List { next: Some("a b".into()) }),
             "/api/v1/secrets?labelSelector=a%3Db&fieldSelector=type%21%3Dx&limit=500&continue=a%20b"
         );
-        let stream = uri(Step::StreamList);
+        let stream = uri(NextRequest::StreamList);
         assert!(stream.contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"), "{stream}");
-        assert!(uri(Step::Watch { from: "7".into() }).ends_with("&resourceVersion=7&timeoutSeconds=300"));
+        assert!(
+            uri(NextRequest::Watch { from: "7".into() }).ends_with("&resourceVersion=7&timeoutSeconds=300")
+        );
     }
 
     #[test]
     fn answers_are_told_apart() {
-        let of = |code, text, after| Trouble::from(RequestError::of_status(code, text, after));
+        let of = |code, text, after| WatchError::from(RequestError::of_status(code, text, after));
         let failure = |code, text| of(code, text, 0).failure;
         assert_eq!(failure(410, "too old resource version"), Failure::Gone);
         assert_eq!(failure(504, "Too large resource version: 9, current: 3"), Failure::Gone);

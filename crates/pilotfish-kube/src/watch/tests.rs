@@ -1,6 +1,6 @@
 //! Sequences of answers, and what differs after each.
 
-use super::reflector::{Change, Failure, Heard, Reader, Reflector, Step};
+use super::reflector::{Change, Failure, LineContent, NextRequest, Reader, Reflector};
 use pilotfish_model::Kind;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -35,63 +35,70 @@ fn short(changes: &[Change]) -> Vec<String> {
         Change::Apply { object, .. } => format!("+{}", object.key().name),
         Change::Stored { key, stored, .. } => format!("={}@{}", key.name, stored.version),
         Change::Delete(key) => format!("-{}", key.name),
-        Change::Refused { key, last_good, .. } => {
+        Change::Rejected { key, last_good, .. } => {
             format!("!{}{}", key.name, if *last_good { " (last good)" } else { "" })
         }
     };
     changes.iter().map(name).collect()
 }
 
-fn hear(reflector: &mut Reflector, line: &str) -> (Vec<String>, bool) {
+fn handle_line(reflector: &mut Reflector, line: &str) -> (Vec<String>, bool) {
     match reflector.line(line).unwrap() {
-        Heard::Changes { changes, listed } => (short(&changes), listed),
-        Heard::Error { code, .. } => panic!("error {code}"),
+        LineContent::Changes { changes, listed } => (short(&changes), listed),
+        LineContent::Error { code, .. } => panic!("error {code}"),
     }
 }
 
 #[test]
 fn a_stream_lists_and_goes_on() {
     let mut reflector = reflector();
-    assert_eq!(reflector.step(), Step::StreamList);
-    reflector.list_begins();
-    assert_eq!(hear(&mut reflector, &event("ADDED", &service("a", 1, 80))), (vec!["+a".into()], false));
-    assert_eq!(reflector.step(), Step::StreamList, "an incomplete list is no place to resume from");
-    assert_eq!(hear(&mut reflector, &bookmark(5, true)), (vec![], true));
-    assert_eq!(reflector.step(), Step::Watch { from: "5".into() });
-    assert_eq!(hear(&mut reflector, &event("MODIFIED", &service("a", 6, 81))).0, ["+a"]);
-    assert_eq!(hear(&mut reflector, &event("DELETED", &service("a", 7, 81))).0, ["-a"]);
-    assert_eq!(hear(&mut reflector, &bookmark(9, false)), (vec![], false));
-    assert_eq!(reflector.step(), Step::Watch { from: "9".into() });
+    assert_eq!(reflector.next_request(), NextRequest::StreamList);
+    reflector.list_started();
+    assert_eq!(
+        handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80))),
+        (vec!["+a".into()], false)
+    );
+    assert_eq!(
+        reflector.next_request(),
+        NextRequest::StreamList,
+        "an incomplete list is no place to resume from"
+    );
+    assert_eq!(handle_line(&mut reflector, &bookmark(5, true)), (vec![], true));
+    assert_eq!(reflector.next_request(), NextRequest::Watch { from: "5".into() });
+    assert_eq!(handle_line(&mut reflector, &event("MODIFIED", &service("a", 6, 81))).0, ["+a"]);
+    assert_eq!(handle_line(&mut reflector, &event("DELETED", &service("a", 7, 81))).0, ["-a"]);
+    assert_eq!(handle_line(&mut reflector, &bookmark(9, false)), (vec![], false));
+    assert_eq!(reflector.next_request(), NextRequest::Watch { from: "9".into() });
 }
 
 #[test]
 fn an_expired_version_lists_anew_and_tells_only_what_differs() {
     let mut reflector = reflector();
-    reflector.list_begins();
+    reflector.list_started();
     for name in ["a", "b", "c"] {
-        hear(&mut reflector, &event("ADDED", &service(name, 1, 80)));
+        handle_line(&mut reflector, &event("ADDED", &service(name, 1, 80)));
     }
-    hear(&mut reflector, &bookmark(5, true));
+    handle_line(&mut reflector, &bookmark(5, true));
     reflector.failed(&Failure::Gone);
-    assert_eq!(reflector.step(), Step::StreamList);
+    assert_eq!(reflector.next_request(), NextRequest::StreamList);
 
-    reflector.list_begins();
-    assert_eq!(hear(&mut reflector, &event("ADDED", &service("a", 1, 80))).0, Vec::<String>::new());
-    assert_eq!(hear(&mut reflector, &event("ADDED", &service("b", 8, 90))).0, ["+b"]);
-    assert_eq!(hear(&mut reflector, &bookmark(9, true)), (vec!["-c".into()], true));
+    reflector.list_started();
+    assert_eq!(handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80))).0, Vec::<String>::new());
+    assert_eq!(handle_line(&mut reflector, &event("ADDED", &service("b", 8, 90))).0, ["+b"]);
+    assert_eq!(handle_line(&mut reflector, &bookmark(9, true)), (vec!["-c".into()], true));
 }
 
 #[test]
 fn a_broken_list_takes_nothing_away() {
     let mut reflector = reflector();
-    reflector.list_begins();
-    hear(&mut reflector, &event("ADDED", &service("a", 1, 80)));
-    hear(&mut reflector, &bookmark(5, true));
+    reflector.list_started();
+    handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80)));
+    handle_line(&mut reflector, &bookmark(5, true));
     reflector.failed(&Failure::Gone);
-    reflector.list_begins();
+    reflector.list_started();
     // The stream ends here; the next list begins from the start.
     reflector.failed(&Failure::Other);
-    assert_eq!(reflector.step(), Step::StreamList);
+    assert_eq!(reflector.next_request(), NextRequest::StreamList);
     assert_eq!(reflector.len(), 1);
 }
 
@@ -99,8 +106,8 @@ fn a_broken_list_takes_nothing_away() {
 fn pages_are_read_to_the_end_where_streams_are_not_known() {
     let mut reflector = reflector();
     reflector.failed(&Failure::NoStreams);
-    assert_eq!(reflector.step(), Step::List { next: None });
-    reflector.list_begins();
+    assert_eq!(reflector.next_request(), NextRequest::List { next: None });
+    reflector.list_started();
     let page = |items: &[String], next: &str| {
         format!(
             r#"{{"metadata":{{"resourceVersion":"7","continue":"{next}"}},"items":[{}]}}"#,
@@ -109,15 +116,15 @@ fn pages_are_read_to_the_end_where_streams_are_not_known() {
     };
     let (changes, complete) = reflector.page(&page(&[service("a", 1, 80)], "token")).unwrap();
     assert_eq!((short(&changes), complete), (vec!["+a".into()], false));
-    assert_eq!(reflector.step(), Step::List { next: Some("token".into()) });
+    assert_eq!(reflector.next_request(), NextRequest::List { next: Some("token".into()) });
     let (changes, complete) = reflector.page(&page(&[service("b", 2, 80)], "")).unwrap();
     assert_eq!((short(&changes), complete), (vec!["+b".into()], true));
-    assert_eq!(reflector.step(), Step::Watch { from: "7".into() });
+    assert_eq!(reflector.next_request(), NextRequest::Watch { from: "7".into() });
 
     // The token of a page expires: from the start, and nothing is lost.
     reflector.failed(&Failure::Gone);
-    assert_eq!(reflector.step(), Step::List { next: None });
-    reflector.list_begins();
+    assert_eq!(reflector.next_request(), NextRequest::List { next: None });
+    reflector.list_started();
     let (changes, _) = reflector.page(r#"{"metadata":{"resourceVersion":"9"},"items":null}"#).unwrap();
     assert_eq!(short(&changes), ["-a", "-b"]);
 }
@@ -125,42 +132,42 @@ fn pages_are_read_to_the_end_where_streams_are_not_known() {
 #[test]
 fn a_refused_object_keeps_its_last_good_version() {
     let mut reflector = reflector();
-    reflector.list_begins();
+    reflector.list_started();
     let broken = |version| {
         format!(
             r#"{{"metadata":{{"name":"a","namespace":"shop","resourceVersion":"{version}"}},"spec":{{"ports":7}}}}"#
         )
     };
-    assert_eq!(hear(&mut reflector, &event("ADDED", &broken(1))).0, ["!a"]);
-    assert_eq!(hear(&mut reflector, &event("MODIFIED", &service("a", 2, 80))).0, ["+a"]);
-    assert_eq!(hear(&mut reflector, &event("MODIFIED", &broken(3))).0, ["!a (last good)"]);
-    assert_eq!(hear(&mut reflector, &event("DELETED", &broken(3))).0, ["-a"]);
+    assert_eq!(handle_line(&mut reflector, &event("ADDED", &broken(1))).0, ["!a"]);
+    assert_eq!(handle_line(&mut reflector, &event("MODIFIED", &service("a", 2, 80))).0, ["+a"]);
+    assert_eq!(handle_line(&mut reflector, &event("MODIFIED", &broken(3))).0, ["!a (last good)"]);
+    assert_eq!(handle_line(&mut reflector, &event("DELETED", &broken(3))).0, ["-a"]);
 }
 
 #[test]
 fn what_may_not_have_been_told_is_told_again() {
     let mut reflector = reflector();
-    reflector.list_begins();
-    hear(&mut reflector, &event("ADDED", &service("a", 1, 80)));
+    reflector.list_started();
+    handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80)));
     reflector.start_over();
-    reflector.list_begins();
-    assert_eq!(hear(&mut reflector, &event("ADDED", &service("a", 1, 80))).0, ["+a"]);
+    reflector.list_started();
+    assert_eq!(handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80))).0, ["+a"]);
 }
 
 #[test]
 fn a_kind_that_vanished_takes_its_objects_with_it() {
     let mut reflector = reflector();
-    reflector.list_begins();
-    hear(&mut reflector, &event("ADDED", &service("b", 1, 80)));
-    hear(&mut reflector, &event("ADDED", &service("a", 1, 80)));
-    assert_eq!(short(&reflector.vanished()), ["-a", "-b"]);
+    reflector.list_started();
+    handle_line(&mut reflector, &event("ADDED", &service("b", 1, 80)));
+    handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80)));
+    assert_eq!(short(&reflector.kind_removed()), ["-a", "-b"]);
     assert_eq!(reflector.len(), 0);
 }
 
 #[test]
 fn mesh_config_is_read_out_of_its_config_map() {
     let mut reflector = Reflector::new(Reader::Mesh, "cluster test".into());
-    reflector.list_begins();
+    reflector.list_started();
     let map = |version: u64, mesh: &str| {
         serde_json::json!({
             "metadata": {"name": "istio", "namespace": "istio-system", "resourceVersion": version.to_string()},
@@ -168,10 +175,13 @@ fn mesh_config_is_read_out_of_its_config_map() {
         })
         .to_string()
     };
-    assert_eq!(hear(&mut reflector, &event("ADDED", &map(1, "trustDomain: td"))).0, ["+default", "-default"]);
-    let broken = hear(&mut reflector, &event("MODIFIED", &map(2, "trustDomain: [1]"))).0;
+    assert_eq!(
+        handle_line(&mut reflector, &event("ADDED", &map(1, "trustDomain: td"))).0,
+        ["+default", "-default"]
+    );
+    let broken = handle_line(&mut reflector, &event("MODIFIED", &map(2, "trustDomain: [1]"))).0;
     assert_eq!(broken, ["!default (last good)", "-default"]);
-    assert_eq!(hear(&mut reflector, &event("DELETED", &map(2, ""))).0, ["-default", "-default"]);
+    assert_eq!(handle_line(&mut reflector, &event("DELETED", &map(2, ""))).0, ["-default", "-default"]);
 }
 
 /// One thing that can happen to a cluster or to the connection to it.
@@ -219,7 +229,7 @@ impl Both {
                 Change::Delete(key) => {
                     self.reader.remove(&*key.name).expect("only what is there is deleted");
                 }
-                Change::Refused { .. } | Change::Stored { .. } => {
+                Change::Rejected { .. } | Change::Stored { .. } => {
                     panic!("all are good, and none is with status")
                 }
             }
@@ -230,19 +240,19 @@ impl Both {
         if !self.watching {
             return self.missed.push(line);
         }
-        let Heard::Changes { changes, .. } = reflector.line(&line).unwrap() else { panic!("an error") };
+        let LineContent::Changes { changes, .. } = reflector.line(&line).unwrap() else { panic!("an error") };
         self.read(changes);
     }
 
     fn connect(&mut self, reflector: &mut Reflector, break_after: Option<usize>) {
-        if let Step::Watch { .. } = reflector.step() {
+        if let NextRequest::Watch { .. } = reflector.next_request() {
             self.watching = true;
             for line in std::mem::take(&mut self.missed) {
                 self.tell(reflector, line);
             }
             return;
         }
-        reflector.list_begins();
+        reflector.list_started();
         self.missed.clear();
         self.watching = true;
         let all = self.cluster.clone();

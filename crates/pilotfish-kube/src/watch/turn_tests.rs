@@ -1,6 +1,6 @@
 //! What a watch asks, and when, of API servers that do the same wrong thing for ever. Time is virtual.
 
-use super::{News, Place, Reader, Resource, Silent, Watch};
+use super::{NoopObserver, Reader, Resource, Watch, WatchTarget, WatchUpdate};
 use futures::StreamExt;
 use futures::stream;
 use http_body_util::StreamBody;
@@ -44,25 +44,28 @@ fn resource(path: &str) -> Resource {
     Resource { path: path.into(), labels: String::new(), fields: String::new() }
 }
 
-fn start(client: Client, waiting: usize) -> (watch::Sender<Option<Resource>>, mpsc::Receiver<(Kind, News)>) {
+fn start(
+    client: Client,
+    waiting: usize,
+) -> (watch::Sender<Option<Resource>>, mpsc::Receiver<(Kind, WatchUpdate)>) {
     let (out, heard) = mpsc::channel(waiting);
-    let (observer, jitter) = (Arc::new(Silent), Jitter::seeded(0));
-    let place = Place { cluster: "test".into(), kind: Kind::Service, observer, jitter };
+    let (observer, jitter) = (Arc::new(NoopObserver), Jitter::seeded(0));
+    let target = WatchTarget { cluster: "test".into(), kind: Kind::Service, observer, jitter };
     let (tell, told) = watch::channel(Some(resource("/api/v1/services")));
-    tokio::spawn(Watch::new(client, place, Reader::Object(Kind::Service), out).run(told));
+    tokio::spawn(Watch::new(client, target, Reader::Object(Kind::Service), out).run(told));
     (tell, heard)
 }
 
 /// What is said within a long time, in short.
-async fn said(heard: &mut mpsc::Receiver<(Kind, News)>) -> Vec<String> {
+async fn said(heard: &mut mpsc::Receiver<(Kind, WatchUpdate)>) -> Vec<String> {
     let end = Instant::now() + LONG;
     let mut said = Vec::new();
     while let Ok(Some((_, news))) = tokio::time::timeout_at(end, heard.recv()).await {
         said.push(match news {
-            News::Changes(changes) => format!("{} changes", changes.len()),
-            News::Failed(reason) => format!("failed: {reason}"),
-            News::Listed => "listed".into(),
-            News::Healthy => "healthy".into(),
+            WatchUpdate::Changes(changes) => format!("{} changes", changes.len()),
+            WatchUpdate::Failed(reason) => format!("failed: {reason}"),
+            WatchUpdate::Listed => "listed".into(),
+            WatchUpdate::Healthy => "healthy".into(),
         });
     }
     said

@@ -25,10 +25,12 @@ use crate::control::debouncer::Debouncer;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
 use pilotfish_config::{self as config, SourceBatch};
-use pilotfish_kube::remote::{Reading, RemoteEvent};
-use pilotfish_model::{Kind, Update, WorldWriter};
+use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
-use pilotfish_registry::{AggregateController, LiveHealth, LiveInput, NoLiveRegistry, ObjectEvent, SourceEvent};
+use pilotfish_model::{Kind, Update, WorldWriter};
+use pilotfish_registry::{
+    AggregateController, LiveHealth, LiveInput, NoLiveRegistry, ObjectEvent, SourceEvent,
+};
 use pilotfish_translate::Translator;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
@@ -178,7 +180,12 @@ impl Control {
     }
 
     /// Applies content first, then health: a registry that is in sync has settled all that it sent.
-    fn handle_live(&mut self, shard: &ShardKey, input: LiveInput, at: SystemTime) -> Result<(), NoLiveRegistry> {
+    fn handle_live(
+        &mut self,
+        shard: &ShardKey,
+        input: LiveInput,
+        at: SystemTime,
+    ) -> Result<(), NoLiveRegistry> {
         self.registries_changed = true;
         if let Some(batch) = input.batch {
             self.observer.received(Inbound::Registry);
@@ -204,8 +211,8 @@ impl Control {
         }
     }
 
-    fn forget_problems(&self, reading: &Reading) {
-        self.outputs.shared.remove_problems(&feed_of(reading));
+    fn forget_problems(&self, generation: &ClusterGeneration) {
+        self.outputs.shared.remove_problems(&feed_of(generation));
         self.observer.rejected_objects(self.outputs.shared.rejected());
     }
 
@@ -232,23 +239,23 @@ impl Control {
                 self.handle_problems(REMOTE_SECRETS, &batch);
                 self.handle_batch(&feed, REMOTE_SECRETS, batch);
             }
-            RemoteEvent::Said(reading, batch) => {
-                // Two readings of a cluster know of different problems, and those of one go with it.
-                self.handle_problems(&feed_of(&reading), &batch);
-                self.handle_batch(&feed_of(&reading), &cluster_source(&reading.cluster), batch);
+            RemoteEvent::Batch(generation, batch) => {
+                // Two generations of a cluster know of different problems, and those of one go with it.
+                self.handle_problems(&feed_of(&generation), &batch);
+                self.handle_batch(&feed_of(&generation), &cluster_source(&generation.cluster), batch);
             }
-            RemoteEvent::Opened(reading) => self.remote.open(&mut self.controller, &reading),
-            RemoteEvent::GivenUp(reading, reason) => {
+            RemoteEvent::Opened(generation) => self.remote.open(&mut self.controller, &generation),
+            RemoteEvent::GivenUp(generation, reason) => {
                 self.observer.remote_cluster_timed_out();
-                self.remote.give_up(&mut self.controller, &reading, &reason, time);
+                self.remote.give_up(&mut self.controller, &generation, &reason, time);
             }
-            RemoteEvent::Closed(reading) => {
-                self.controller.remove_feed(&feed_of(&reading));
-                self.forget_problems(&reading);
+            RemoteEvent::Closed(generation) => {
+                self.controller.remove_feed(&feed_of(&generation));
+                self.forget_problems(&generation);
             }
-            RemoteEvent::Removed(cluster, readings) => {
-                self.remote.remove(&mut self.controller, &cluster, &readings);
-                readings.iter().for_each(|reading| self.forget_problems(reading));
+            RemoteEvent::Removed(cluster, generations) => {
+                self.remote.remove(&mut self.controller, &cluster, &generations);
+                generations.iter().for_each(|generation| self.forget_problems(generation));
                 self.observer.remote_cluster_removed(&cluster);
             }
         }

@@ -64,6 +64,7 @@ impl Inbound {
             Self::Service => "svc",
             Self::ServiceDeleted => "svcdelete",
             Self::Config => "config",
+            Self::Registry => "registry",
             Self::Source => "source",
         }
     }

@@ -1,7 +1,7 @@
-//! How remote clusters become registries: each reading of a cluster is a feed of its own, with the registries that read it.
+//! How remote clusters become registries: each generation of a cluster is a feed of its own, with the registries that read it.
 
 use crate::settings::RegistriesSettings;
-use pilotfish_kube::remote::Reading;
+use pilotfish_kube::remote::ClusterGeneration;
 use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{
     AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, RegistryTable,
@@ -20,9 +20,9 @@ pub(crate) fn cluster_source(cluster: &str) -> String {
     format!("cluster {cluster}")
 }
 
-/// The feed of one reading of a remote cluster.
-pub(crate) fn feed_of(reading: &Reading) -> String {
-    reading.to_string()
+/// The feed of one generation of a remote cluster.
+pub(crate) fn feed_of(generation: &ClusterGeneration) -> String {
+    generation.to_string()
 }
 
 /// Makes registries for remote clusters.
@@ -66,14 +66,14 @@ impl RemoteRegistries {
         self.clusters.len()
     }
 
-    /// Makes the feed and the registries of a reading. Where the cluster is read already, they take over when they are in sync.
-    pub(crate) fn open(&mut self, controller: &mut AggregateController, reading: &Reading) {
-        let feed = feed_of(reading);
-        controller.add_source(&feed, &cluster_source(&reading.cluster));
-        for registry in self.registries(&reading.cluster) {
+    /// Makes the feed and the registries of a generation. Where the cluster is read already, they take over when they are in sync.
+    pub(crate) fn open(&mut self, controller: &mut AggregateController, generation: &ClusterGeneration) {
+        let feed = feed_of(generation);
+        controller.add_source(&feed, &cluster_source(&generation.cluster));
+        for registry in self.registries(&generation.cluster) {
             controller.replace_registry(registry, &feed);
         }
-        self.clusters.insert(reading.cluster.clone());
+        self.clusters.insert(generation.cluster.clone());
     }
 
     fn registries(&self, cluster: &str) -> Vec<Box<dyn Registry>> {
@@ -94,32 +94,37 @@ impl RemoteRegistries {
         registries
     }
 
-    /// Readiness goes on without a reading.
+    /// Readiness goes on without a generation.
     pub(crate) fn give_up(
         &self,
         controller: &mut AggregateController,
-        reading: &Reading,
+        generation: &ClusterGeneration,
         reason: &Arc<str>,
         at: SystemTime,
     ) {
-        tracing::warn!(cluster = %reading.cluster, %reason, "readiness no longer waits for this cluster");
-        let feed = feed_of(reading);
+        tracing::warn!(cluster = %generation.cluster, %reason, "readiness no longer waits for this cluster");
+        let feed = feed_of(generation);
         let event = SourceEvent::Failed { at, reason: reason.clone() };
-        if let Err(error) = controller.source_event(&feed, &cluster_source(&reading.cluster), event) {
-            tracing::error!(%error, "a reading without a feed");
+        if let Err(error) = controller.source_event(&feed, &cluster_source(&generation.cluster), event) {
+            tracing::error!(%error, "a generation without a feed");
         }
         for provider in self.providers {
-            controller.give_up(&ShardKey::new(provider, &*reading.cluster));
+            controller.give_up(&ShardKey::new(provider, &*generation.cluster));
         }
     }
 
     /// A cluster leaves with all that it had.
-    pub(crate) fn remove(&mut self, controller: &mut AggregateController, cluster: &Arc<str>, readings: &[Reading]) {
+    pub(crate) fn remove(
+        &mut self,
+        controller: &mut AggregateController,
+        cluster: &Arc<str>,
+        generations: &[ClusterGeneration],
+    ) {
         for provider in self.providers {
             controller.remove_registry(&ShardKey::new(provider, &**cluster));
         }
-        for reading in readings {
-            controller.remove_feed(&feed_of(reading));
+        for generation in generations {
+            controller.remove_feed(&feed_of(generation));
         }
         self.clusters.remove(cluster);
     }

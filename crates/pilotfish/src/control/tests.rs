@@ -1,8 +1,9 @@
 use super::*;
+use crate::settings::RegistriesSettings;
 use parking_lot::Mutex;
 use pilotfish_config::networking::ServiceEntry;
 use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta};
-use pilotfish_registry::{AggregateSettings, RegistrySettings};
+use pilotfish_registry::{AggregateSettings, Input, RegistrySettings, RegistryTable};
 use pilotfish_xds::{NoRecorder, StreamLimits};
 use std::time::Duration;
 
@@ -81,8 +82,7 @@ impl Case {
         let resources = Arc::new(Resources::new(translator.clone(), false));
         let fanout = Fanout::new(resources.clone(), Arc::new(NoRecorder), StreamLimits::default());
         let (shared, notes) = (Arc::new(Shared::default()), Arc::new(Notes::default()));
-        let args = RegistriesArgs::default().check(RegistryTable::default(), &mut Check::default());
-        let remote = RemoteRegistries::new(FEED.into(), &args).unwrap();
+        let remote = RemoteRegistries::new(FEED.into(), &RegistriesSettings::default()).unwrap();
         let outputs = Outputs { translator, resources: resources.clone(), fanout, shared: shared.clone() };
         let control = Control::new(controller, remote, Windows::default(), outputs, notes.clone());
         Self { control, shared, resources, notes, now: Now::read() }

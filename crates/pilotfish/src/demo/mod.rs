@@ -71,7 +71,9 @@ impl Demo {
     ) -> Result<()> {
         example::write_if_missing(&self.dir)?;
         let _services = services::start().await?;
-        let bound = Box::pin(Bound::bind(self.settings().check(pilotfish_registry::RegistryTable::default())?)).await?;
+        let bound =
+            Box::pin(Bound::bind(self.settings().check(pilotfish_registry::RegistryTable::default())?))
+                .await?;
         let Addresses { xds, admin, .. } = bound.addresses();
         let state = bound.admin_state();
         let stop = until(stop, self.duration);

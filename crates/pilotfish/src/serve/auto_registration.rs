@@ -5,8 +5,8 @@ use super::subsystem::{StopOrder, Subsystem};
 use crate::control::shared::{Follower, Shared};
 use crate::settings::Settings;
 use pilotfish_kube_writer::auto_registration::{
-    Applicant, EntryObserver, Proof, Refused, Registrar, Registration, RegistrationSettings, Registrations,
-    WorldNow, registrations,
+    EntryObserver, PeerIdentity, Registrar, Registration, RegistrationError, RegistrationRequest,
+    RegistrationSettings, Registrations, WorldNow, registrations,
 };
 use pilotfish_kube_writer::lease;
 use pilotfish_model::{ChangeSet, Fact, Kind, World};
@@ -32,8 +32,8 @@ impl AutoRegistration {
         let shared = shared.clone();
         let world: WorldNow = Arc::new(move || shared.world());
         let settings = RegistrationSettings {
-            me: lease::identity(),
-            wanted: wanted.wanted,
+            replica: lease::identity(),
+            features: wanted.wanted,
             grace: wanted.grace_period,
             observer,
         };
@@ -80,13 +80,13 @@ impl ProxyRegistrar {
         if proxy.meta(GROUP).is_empty() && proxy.meta(ENTRY).is_empty() {
             return Ok(None);
         }
-        let proof = proxy.identity.as_ref().map(|identity| Proof {
+        let proof = proxy.identity.as_ref().map(|identity| PeerIdentity {
             namespace: identity.namespace.as_str(),
             service_account: &identity.service_account,
         });
         self.registrar.connect(applicant(proxy), &(self.world)(), proof).map_err(|refused| match refused {
-            Refused::NotYours { .. } => ConnectError::PermissionDenied(refused.to_string()),
-            Refused::NoGroup { .. } | Refused::NoEntry(_) => {
+            RegistrationError::NotYours { .. } => ConnectError::PermissionDenied(refused.to_string()),
+            RegistrationError::NoGroup { .. } | RegistrationError::NoEntry(_) => {
                 ConnectError::FailedPrecondition(refused.to_string())
             }
         })
@@ -119,11 +119,11 @@ const GROUP: &str = "AUTO_REGISTER_GROUP";
 const ENTRY: &str = "WORKLOAD_ENTRY";
 
 /// The workload that a proxy claims to be.
-fn applicant(proxy: &Proxy) -> Applicant {
+fn applicant(proxy: &Proxy) -> RegistrationRequest {
     let place = &proxy.locality;
     let parts = [&place.region, &place.zone, &place.sub_zone];
     let known = parts.iter().take_while(|part| !part.is_empty()).map(|part| part.to_string());
-    Applicant {
+    RegistrationRequest {
         group: proxy.meta(GROUP).to_owned(),
         entry: proxy.meta(ENTRY).to_owned(),
         namespace: proxy.namespace.to_string(),
@@ -173,7 +173,7 @@ mod tests {
         let applicant = applicant(&Proxy::from_node(&node).unwrap());
         assert_eq!(
             applicant,
-            Applicant {
+            RegistrationRequest {
                 group: "machines".into(),
                 entry: String::new(),
                 namespace: "vms".into(),

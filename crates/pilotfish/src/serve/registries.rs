@@ -142,7 +142,10 @@ mod tests {
         let Some(ControlMessage::Registry { shard: of, input }) = inbox.recv().await else {
             unreachable!("the source sends first")
         };
-        assert_eq!((of, input.health), (shard.clone(), Some(LiveHealth::Failed("connection refused".into()))));
+        assert_eq!(
+            (of, input.health),
+            (shard.clone(), Some(LiveHealth::Failed("connection refused".into())))
+        );
         let began = tokio::time::Instant::now();
         let Some(ControlMessage::RegistryTimeout(of)) = inbox.recv().await else {
             unreachable!("nothing else is sent")

@@ -1,7 +1,7 @@
 //! Writing status back to the cluster that is read: by the one replica that leads.
 //!
 //! ```text
-//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── Wanted ─▶ StatusWriter ─▶ API server
+//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── DesiredStatuses ─▶ StatusWriter ─▶ API server
 //!                                                                                   ▲
 //!                                                    Elector ── Leadership ─────────┘
 //! ```
@@ -14,10 +14,10 @@ use crate::recorder::PrometheusRecorder;
 use crate::settings::{Settings, StatusSettings, WriteStatus};
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
-use pilotfish_kube::Silent;
+use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};
-use pilotfish_kube_writer::status::{StatusSettings as WriterSettings, StatusWriter, Wanted};
+use pilotfish_kube_writer::status::{DesiredStatuses, StatusSettings as WriterSettings, StatusWriter};
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
 use pilotfish_translate::Domain;
 use pilotfish_translate::{StatusBook, kinds};
@@ -64,7 +64,7 @@ impl StatusWork {
                 WriteStatus::All => istio_kinds(),
             },
             addresses: self.settings.address_ranges,
-            observer: Arc::new(Silent),
+            observer: Arc::new(NoopObserver),
             written: Arc::new(PrometheusRecorder(self.metrics.clone())),
         }
     }
@@ -109,7 +109,11 @@ fn istio_kinds() -> Vec<Kind> {
 }
 
 /// Sends the statuses that differ with each world, for as long as the term lasts.
-async fn follow(mut follower: Follower, mut book: StatusBook, sender: mpsc::Sender<Wanted>) -> Result<()> {
+async fn follow(
+    mut follower: Follower,
+    mut book: StatusBook,
+    sender: mpsc::Sender<DesiredStatuses>,
+) -> Result<()> {
     let mut is_first = true;
     loop {
         let (world, changes) = follower.next().await;
@@ -118,7 +122,7 @@ async fn follow(mut follower: Follower, mut book: StatusBook, sender: mpsc::Send
         // Many routes take their time, which must not be taken from streams.
         let work = tokio::task::spawn_blocking(move || {
             let changes = book.advance(world.clone(), &changes);
-            (book, Wanted { world, changes, namespaces })
+            (book, DesiredStatuses { world, changes, namespaces })
         });
         let (after, wanted) = work.await.context("computing statuses")?;
         book = after;

@@ -8,7 +8,9 @@ use anyhow::{Context, Result};
 use pilotfish_kube::client;
 use pilotfish_node::bootstrap::PodTarget;
 use pilotfish_webhook::inject::Injector;
-use pilotfish_webhook::{Bound, Certificates, Keeper, KeeperSettings, Observer, Terms, Validator};
+use pilotfish_webhook::{
+    Bound, Certificates, Observer, Terms, Validator, WebhookController, WebhookControllerSettings,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -121,7 +123,7 @@ impl WebhookView {
 /// Webhooks that have their address and do not answer yet.
 pub(crate) struct Webhooks {
     bound: Bound,
-    keeper: Keeper,
+    controller: WebhookController,
     injector: Injector,
     observer: Arc<dyn Observer>,
     last_call: Duration,
@@ -146,15 +148,15 @@ impl Webhooks {
         let injector = injector(settings.template.as_deref(), settings.values.clone(), target)?;
         let client = client::connect(cluster).await.context("--kubernetes")?;
         let last_call = if settings.url.is_some() { Duration::ZERO } else { LAST_CALL };
-        let keeper = KeeperSettings {
+        let controller = WebhookControllerSettings {
             namespace: settings.namespace.clone(),
             names: settings.names(),
             url: settings.url.clone(),
             terms: Terms::default(),
             clock: Arc::new(|now| now),
         };
-        let keeper = Keeper::new(client, keeper, bound.certificates());
-        Ok(Some(Self { bound, keeper, injector, observer: recorder.clone(), last_call }))
+        let controller = WebhookController::new(client, controller, bound.certificates());
+        Ok(Some(Self { bound, controller, injector, observer: recorder.clone(), last_call }))
     }
 
     /// What the admin API shows of them.
@@ -185,10 +187,10 @@ impl Webhooks {
         let validator = Validator::new(vec![pilotfish_translate::check_object]);
         let router = pilotfish_webhook::router(validator, self.injector, &self.observer);
         let (close, closed) = watch::channel(false);
-        let (keeper, last_call, bound) = (self.keeper, self.last_call, self.bound);
+        let (controller, last_call, bound) = (self.controller, self.last_call, self.bound);
         Subsystem::new("the webhooks", StopOrder::First)
             .task(move |stop| async move {
-                keeper.run(stop.into_receiver()).await;
+                controller.run(stop.into_receiver()).await;
                 tokio::time::sleep(last_call).await;
                 close.send_replace(true);
                 Ok(())

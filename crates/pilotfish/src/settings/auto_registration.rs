@@ -3,7 +3,7 @@
 use super::check::Check;
 use super::parse;
 use clap::Args;
-use pilotfish_kube_writer::auto_registration::Wanted;
+use pilotfish_kube_writer::auto_registration::RegistrationFeatures;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) struct AutoRegistrationArgs {
 /// What is done with WorkloadEntries of workloads that connect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AutoRegistrationSettings {
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: RegistrationFeatures,
     /// How long the entry of a workload that disconnected is kept.
     pub(crate) grace_period: Duration,
 }
@@ -38,8 +38,8 @@ impl AutoRegistrationArgs {
     }
 }
 
-fn wanted(mode: &str) -> Result<Option<Wanted>, String> {
-    let of = |registration, health_checks| Ok(Some(Wanted { registration, health_checks }));
+fn wanted(mode: &str) -> Result<Option<RegistrationFeatures>, String> {
+    let of = |registration, health_checks| Ok(Some(RegistrationFeatures { registration, health_checks }));
     match mode {
         "all" => of(true, true),
         "auto-registration" => of(true, false),

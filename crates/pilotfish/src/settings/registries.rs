@@ -73,11 +73,25 @@ pub(crate) struct LiveRegistry {
     pub(crate) options: BTreeMap<String, String>,
 }
 
+impl Default for RegistriesSettings {
+    fn default() -> Self {
+        Self {
+            table: RegistryTable::default(),
+            names: vec!["Kubernetes".into(), "ServiceEntry".into()],
+            live: Vec::new(),
+            timeout: Duration::from_secs(30),
+            merge: MergePolicy::default(),
+            settings: RegistrySettings::default(),
+        }
+    }
+}
+
 impl LiveRegistry {
     /// What its source is made from.
     pub(crate) fn with(&self, registry: &RegistrySettings) -> LiveSettings {
         LiveSettings {
-            shard: ShardKey::new(self.provider, registry.cluster.clone()).with_instance(self.instance.clone()),
+            shard: ShardKey::new(self.provider, registry.cluster.clone())
+                .with_instance(self.instance.clone()),
             address: self.address.clone(),
             options: self.options.clone(),
             registry: registry.clone(),
@@ -86,12 +100,16 @@ impl LiveRegistry {
 
     /// Reads `NAME[/INSTANCE]=ADDRESS[?OPTION=VALUE&...]`, and tries to make the source.
     fn parse(text: &str, table: &RegistryTable, registry: &RegistrySettings) -> Result<Self, String> {
-        let (name, rest) = text.split_once('=').ok_or("not NAME=ADDRESS, as in consul=http://127.0.0.1:8500")?;
+        let (name, rest) =
+            text.split_once('=').ok_or("not NAME=ADDRESS, as in consul=http://127.0.0.1:8500")?;
         let (name, instance) = name.split_once('/').unwrap_or((name, ""));
         let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (provider, found) = table.find(name).map_err(|error| error.to_string())?;
         let Input::Live(new) = found.input else {
-            return Err(format!("{} reads objects and has no address: see PATH and --kubernetes", found.name));
+            return Err(format!(
+                "{} reads objects and has no address: see PATH and --kubernetes",
+                found.name
+            ));
         };
         let options = form_urlencoded::parse(options.as_bytes()).into_owned().collect();
         let parsed = Self { provider, new, instance: instance.into(), address: address.to_owned(), options };
@@ -107,15 +125,15 @@ impl RegistriesArgs {
     }
 
     pub(super) fn check(self, table: RegistryTable, check: &mut Check) -> RegistriesSettings {
-        let defaults = RegistrySettings::default();
+        let defaults = RegistriesSettings::default();
         let domain = check.parse("--domain", self.domain.as_deref(), |text| {
             let parsed = pilotfish_model::Hostname::parse(text);
             parsed.map(|_| Arc::from(text)).map_err(|error| error.to_string())
         });
         let settings = RegistrySettings {
-            cluster: self.cluster_id.map_or(defaults.cluster, Into::into),
+            cluster: self.cluster_id.map_or(defaults.settings.cluster, Into::into),
             domain: domain.unwrap_or_else(|| "cluster.local".into()),
-            ..RegistrySettings::default()
+            ..defaults.settings
         };
         let table = table.clone().ordered(&self.registry_order).unwrap_or_else(|error| {
             check.mistake(format!("--registry-order: {error}"));
@@ -129,9 +147,9 @@ impl RegistriesArgs {
         });
         let live = live(&self.registry, &table, &settings, check);
         RegistriesSettings {
-            names: names(self.registries, &table, check),
+            names: names(self.registries, defaults.names, &table, check),
             live,
-            timeout: timeout.unwrap_or(Duration::from_secs(30)),
+            timeout: timeout.unwrap_or(defaults.timeout),
             merge: merge.unwrap_or_default(),
             table,
             settings,
@@ -161,14 +179,17 @@ fn live(
     all
 }
 
-fn names(names: Vec<String>, table: &RegistryTable, check: &mut Check) -> Vec<String> {
-    let names = if names.is_empty() { vec!["Kubernetes".into(), "ServiceEntry".into()] } else { names };
+fn names(given: Vec<String>, default: Vec<String>, table: &RegistryTable, check: &mut Check) -> Vec<String> {
+    let names = if given.is_empty() { default } else { given };
     match table.select(&names) {
         Err(error) => check.mistake(format!("--registries: {error}")),
         Ok(found) => {
-            for (_, registry) in found.iter().filter(|(_, registry)| matches!(registry.input, Input::Live(_))) {
+            for (_, registry) in found.iter().filter(|(_, registry)| matches!(registry.input, Input::Live(_)))
+            {
                 let name = registry.name;
-                check.mistake(format!("--registries {name:?}: it has a source of its own: --registry {name}=ADDRESS"));
+                check.mistake(format!(
+                    "--registries {name:?}: it has a source of its own: --registry {name}=ADDRESS"
+                ));
             }
         }
     }

@@ -180,6 +180,10 @@ mod tests {
             assert!(mistakes.0[0].contains(expected), "{mistakes}");
         }
         let without = TlsArgs { secure_xds_address: None, ..given() };
-        assert_eq!(args(without).check(RegistryTable::default()).unwrap_err().0.len(), 3, "each of the files is reported");
+        assert_eq!(
+            args(without).check(RegistryTable::default()).unwrap_err().0.len(),
+            3,
+            "each of the files is reported"
+        );
     }
 }

@@ -188,7 +188,11 @@ mod tests {
             (Sidecars::ByKeptAuthorities, "pilotfish.mesh.svc:15012")
         );
         assert_eq!(tls.values["tokenAudience"], "mesh");
-        let settings = args(Some("127.0.0.1:15017"), None, true).check(RegistryTable::default()).unwrap().webhooks.unwrap();
+        let settings = args(Some("127.0.0.1:15017"), None, true)
+            .check(RegistryTable::default())
+            .unwrap()
+            .webhooks
+            .unwrap();
         assert!(settings.values.is_empty());
         assert_eq!((settings.service.as_str(), settings.namespace.as_str()), ("pilotfish.mesh", "mesh"));
         assert_eq!(args(None, None, true).check(RegistryTable::default()).unwrap().webhooks, None);

@@ -339,7 +339,7 @@ impl Allocator {
         });
     }
 
-    /// Everybody who claims an address looks again whose it is, where that may have changed.
+    /// Everybody who claims an address discoveries again whose it is, where that may have changed.
     fn contest(&mut self, address: IpAddr) {
         let Some(uses) = self.uses.get(&address) else { return };
         if uses.claims.len() > 1 || uses.typed > 0 {

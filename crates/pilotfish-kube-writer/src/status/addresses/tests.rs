@@ -64,7 +64,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::ServiceEntry, "ns", name)
 }
 
-fn told(allocator: &mut Allocator, name: &str, stored: &Stored) {
+fn receiver(allocator: &mut Allocator, name: &str, stored: &Stored) {
     allocator.stored(&key(name), Some(&stored.object(name)), &stored.status());
 }
 
@@ -80,7 +80,7 @@ fn said(allocator: &mut Allocator) -> Vec<String> {
 /// An allocator that knows these entries.
 fn knows(entries: &[(&str, Stored)]) -> Allocator {
     let mut allocator = Allocator::new(AddressRanges::default());
-    entries.iter().for_each(|(name, stored)| told(&mut allocator, name, stored));
+    entries.iter().for_each(|(name, stored)| receiver(&mut allocator, name, stored));
     allocator.listed();
     allocator
 }
@@ -92,9 +92,9 @@ fn hosts_are_given_the_next_addresses_the_oldest_entry_first() {
         ("a", Stored::of(2, &["a.com"], &[])),
     ];
     let mut allocator = Allocator::new(AddressRanges::default());
-    told(&mut allocator, "a", &entries[1].1);
+    receiver(&mut allocator, "a", &entries[1].1);
     assert!(said(&mut allocator).is_empty(), "not before all are known");
-    told(&mut allocator, "b", &entries[0].1);
+    receiver(&mut allocator, "b", &entries[0].1);
     allocator.listed();
     let expected = [
         "b: b.com=240.240.0.1 b.com=2001:2::1 c.com=240.240.0.2 c.com=2001:2::2",
@@ -147,15 +147,15 @@ fn the_older_one_keeps_an_address_and_people_win_over_everybody() {
     let mut allocator = knows(&[("old", old), ("young", young.clone())]);
     let first = ["old: x.com=240.240.0.5 x.com=2001:2::5", "young: x.com=240.240.0.6 x.com=2001:2::6"];
     assert_eq!(said(&mut allocator), first);
-    told(&mut allocator, "young", &young);
+    receiver(&mut allocator, "young", &young);
     assert!(said(&mut allocator).is_empty(), "the write is under way");
 
     let typed = Stored { typed: vec!["240.240.0.5/32", "10.0.0.0/8"], ..Stored::of(9, &["y.com"], &[]) };
-    told(&mut allocator, "typed", &typed);
+    receiver(&mut allocator, "typed", &typed);
     assert_eq!(said(&mut allocator), ["old: x.com=2001:2::5 x.com=240.240.0.7"]);
 
     // An older one comes with what another controller gave it.
-    told(&mut allocator, "oldest", &Stored::of(0, &["z.com"], &[("z.com", "240.240.0.6")]));
+    receiver(&mut allocator, "oldest", &Stored::of(0, &["z.com"], &[("z.com", "240.240.0.6")]));
     let expected = ["oldest: z.com=240.240.0.6 z.com=2001:2::7", "young: x.com=2001:2::6 x.com=240.240.0.8"];
     assert_eq!(said(&mut allocator), expected);
 }
@@ -173,7 +173,7 @@ fn an_address_that_was_given_up_rests_while_there_are_others() {
         knows(&[("a", Stored::of(1, &["a.com"], &[])), ("b", Stored::of(2, &["b.com"], &[]))]);
     said(&mut allocator);
     allocator.gone(&key("a"));
-    told(&mut allocator, "c", &Stored::of(3, &["c.com"], &[]));
+    receiver(&mut allocator, "c", &Stored::of(3, &["c.com"], &[]));
     assert_eq!(said(&mut allocator), ["c: c.com=240.240.0.3 c.com=2001:2::3"]);
 }
 
@@ -182,9 +182,9 @@ fn a_status_that_was_emptied_gets_the_same_again() {
     let has = Stored::of(1, &["a.com"], &[("a.com", "240.240.0.7"), ("a.com", "2001:2::7")]);
     let mut allocator = knows(&[("a", has.clone())]);
     said(&mut allocator);
-    told(&mut allocator, "a", &Stored { addresses: Vec::new(), ..has });
+    receiver(&mut allocator, "a", &Stored { addresses: Vec::new(), ..has });
     assert!(said(&mut allocator).is_empty(), "what was said holds");
-    told(&mut allocator, "b", &Stored::of(2, &["b.com"], &[]));
+    receiver(&mut allocator, "b", &Stored::of(2, &["b.com"], &[]));
     assert_eq!(said(&mut allocator), ["b: b.com=240.240.0.8 b.com=2001:2::8"]);
 }
 
@@ -193,7 +193,7 @@ fn an_entry_that_cannot_be_read_keeps_what_it_has() {
     let has = Stored::of(5, &["a.com"], &[("a.com", "240.240.0.1")]);
     let mut allocator = Allocator::new(AddressRanges::default());
     allocator.stored(&key("broken"), None, &has.status());
-    told(&mut allocator, "b", &Stored::of(1, &["b.com"], &[]));
+    receiver(&mut allocator, "b", &Stored::of(1, &["b.com"], &[]));
     allocator.listed();
     assert_eq!(said(&mut allocator), ["b: b.com=240.240.0.2 b.com=2001:2::1"]);
 }
@@ -203,7 +203,7 @@ fn who_found_none_free_is_served_when_there_is_one() {
     let ranges = AddressRanges { v4: "10.0.0.0/30".parse().unwrap(), ..AddressRanges::default() };
     let mut allocator = Allocator::new(ranges);
     for (created, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
-        told(&mut allocator, name, &Stored::of(i64::try_from(created).unwrap(), &["x.com"], &[]));
+        receiver(&mut allocator, name, &Stored::of(i64::try_from(created).unwrap(), &["x.com"], &[]));
     }
     allocator.listed();
     let expected = [
@@ -278,7 +278,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An API server, its watch, and a writer as the book is one: a write stands on the version that was heard of last.
+/// An API server, its watch, and a writer as the queue is one: a write stands on the version that was heard of last.
 struct Cluster {
     entries: BTreeMap<&'static str, Stored>,
     version: u64,
@@ -320,11 +320,11 @@ impl Cluster {
         }
     }
 
-    fn hear(&mut self) {
+    fn handle_watch(&mut self) {
         let Some((name, news)) = self.watch.pop_front() else { return };
         match news {
             Some(stored) => {
-                told(&mut self.allocator, name, &stored);
+                receiver(&mut self.allocator, name, &stored);
                 self.heard.insert(name, stored);
             }
             None => {
@@ -362,7 +362,7 @@ impl Cluster {
         self.heard = self.entries.clone();
         self.allocator = Allocator::new(AddressRanges::default());
         for (name, stored) in self.entries.iter().rev() {
-            told(&mut self.allocator, name, stored);
+            receiver(&mut self.allocator, name, stored);
         }
         self.allocator.listed();
         self.wanted.extend(self.allocator.settle());
@@ -389,7 +389,7 @@ impl Cluster {
                     self.change(NAMES[name], Some(Stored { addresses, ..entry }));
                 }
             }
-            Event::Hear(count) => (0..count).for_each(|_| self.hear()),
+            Event::Hear(count) => (0..count).for_each(|_| self.handle_watch()),
             Event::Land(count) => {
                 let landed = (0..count).take_while(|_| self.land()).count();
                 assert!(landed <= count);
@@ -403,7 +403,7 @@ impl Cluster {
         let before = self.writes;
         for _ in 0..1000 {
             while !self.watch.is_empty() {
-                self.hear();
+                self.handle_watch();
             }
             if !self.land() {
                 return self.writes - before;
@@ -475,7 +475,7 @@ proptest! {
         let by_name: BTreeMap<&str, Stored> = NAMES.into_iter().zip(entries).collect();
         let outcome = |names: &[&str]| {
             let mut allocator = Allocator::new(AddressRanges::default());
-            names.iter().for_each(|name| told(&mut allocator, name, &by_name[name]));
+            names.iter().for_each(|name| receiver(&mut allocator, name, &by_name[name]));
             allocator.listed();
             said(&mut allocator)
         };

@@ -1,19 +1,19 @@
 //! Since when entries have said what they say, by our own clock that only goes forward: how old a mark is. Pure.
 
+use super::annotations::ConnectionMark;
 use super::entry::EntryName;
-use super::marks::Mark;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A mark of a connection that stayed the same for so long is a dead replica's: those that live write theirs anew more often.
+/// A mark of a connection that stayed the same for so long is a dead replica's: those that tracker write theirs anew more often.
 pub(super) const OLDEST: Duration = Duration::from_secs(45 * 60);
 
 /// An entry for which nobody seems to be connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Suspect {
+pub(super) struct StaleEntry {
     pub(super) name: EntryName,
-    pub(super) mark: Mark,
+    pub(super) mark: ConnectionMark,
     /// When it may go.
     pub(super) at: Instant,
     /// Whether it may go then when it still says the same. Otherwise it is watched once more: the replica that should have written
@@ -23,30 +23,35 @@ pub(super) struct Suspect {
 
 /// See the module's description.
 #[derive(Debug, Default)]
-pub(super) struct Sightings(BTreeMap<EntryName, (Mark, Instant)>);
+pub(super) struct StaleTracker(BTreeMap<EntryName, (ConnectionMark, Instant)>);
 
-impl Sightings {
+impl StaleTracker {
     /// Takes in what all entries say now, and says which may have to go. `me` is nobody's replica but ours.
-    pub(super) fn look(
+    pub(super) fn update(
         &mut self,
-        marks: impl Iterator<Item = (EntryName, Mark)>,
+        annotations: impl Iterator<Item = (EntryName, ConnectionMark)>,
         (me, grace): (&str, Duration),
         now: Instant,
-    ) -> Vec<Suspect> {
+    ) -> Vec<StaleEntry> {
         let mut before = std::mem::take(&mut self.0);
-        let mut suspects = Vec::new();
-        for (name, mark) in marks {
+        let mut stale_entries = Vec::new();
+        for (name, mark) in annotations {
             let since =
                 before.remove(&name).filter(|(known, _)| *known == mark).map_or(now, |(_, since)| since);
             let is_old = now.duration_since(since) > OLDEST || &*mark.controller == me;
             if mark.has_left() {
                 let (name, mark) = (name.clone(), mark.clone());
-                suspects.push(Suspect { name, mark, at: since + grace, is_sure: true });
+                stale_entries.push(StaleEntry { name, mark, at: since + grace, is_sure: true });
             } else if is_old {
-                suspects.push(Suspect { name: name.clone(), mark: mark.clone(), at: now, is_sure: false });
+                stale_entries.push(StaleEntry {
+                    name: name.clone(),
+                    mark: mark.clone(),
+                    at: now,
+                    is_sure: false,
+                });
             }
             self.0.insert(name, (mark, since));
         }
-        suspects
+        stale_entries
     }
 }

@@ -11,10 +11,10 @@
 //! Several replicas follow these rules, without a leader. A write that would cross another one fails by the resource version, and
 //! the rules are asked again.
 //!
-//! Times in marks are other machines' clocks, which may be wrong by hours. They tell who was last, and each is made later than all
+//! Times in annotations are other machines' clocks, which may be wrong by hours. They tell who was last, and each is made later than all
 //! that were known when it was made, so that this holds whatever the clocks say; where a replica could not know, it finds out as
 //! soon as the other one lets go. How old a mark is, they never tell: that is for how long it was watched and stayed the same
-//! ([`Sightings`](super::sightings::Sightings)).
+//! ([`StaleTracker`](super::stale_tracker::StaleTracker)).
 
 use super::entry::{GROUP, HEALTH_CHECKS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -61,14 +61,14 @@ pub(super) enum CleanUp {
 
 /// What an entry says of its workload's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct ConnectionMark {
     /// Which replica says it.
     pub(super) controller: Arc<str>,
     connected: Option<Arc<str>>,
     disconnected: Option<Arc<str>>,
 }
 
-impl Mark {
+impl ConnectionMark {
     /// `None` when it says nothing.
     pub(super) fn of<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         let text = |name: &str| get(name).map(Arc::from);
@@ -98,7 +98,7 @@ pub(super) enum Seen {
     /// We wrote ourselves that its workload left.
     LeftHere,
     /// It has said this for long enough.
-    Mark(Mark),
+    ConnectionMark(ConnectionMark),
 }
 
 /// A time that is later than one that is known already, whatever the clock says.
@@ -166,10 +166,10 @@ pub(super) fn disconnect(object: &mut Value, me: &str, at: Timestamp) -> Verdict
 
 /// What is to become of an entry now.
 pub(super) fn clean_up(object: &mut Value, me: &str, seen: &Seen) -> CleanUp {
-    let mark = Mark::of(|name| annotation(object, name));
+    let mark = ConnectionMark::of(|name| annotation(object, name));
     let is_same = mark.is_some_and(|mark| match seen {
         Seen::LeftHere => mark.has_left() && &*mark.controller == me,
-        Seen::Mark(seen) => mark == *seen,
+        Seen::ConnectionMark(seen) => mark == *seen,
     });
     if !is_same {
         return CleanUp::Leave;

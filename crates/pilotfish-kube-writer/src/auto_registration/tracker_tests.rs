@@ -1,10 +1,10 @@
 //! What is told of connections, when, and what comes of it with several replicas.
 
+use super::annotations::{self, Connected, Seen, later};
 use super::entry::EntryName;
-use super::live::{Event, Live, Outcome, Task};
-use super::marks::{self, Connected, Seen, later};
-use super::sightings::Suspect;
-use super::tests::{applicant, at, made, mark, marks_of, name};
+use super::stale_tracker::StaleEntry;
+use super::tests::{annotations_of, at, made, mark, name, request};
+use super::tracker::{ConnectionTracker, Event, Outcome, Task};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -12,31 +12,31 @@ use tokio::time::Instant;
 
 /// The machine with its clock.
 struct Scene {
-    live: Live,
+    tracker: ConnectionTracker,
     now: Instant,
 }
 
 impl Scene {
     fn new() -> Self {
-        Self { live: Live::new(Duration::from_secs(10)), now: Instant::now() }
+        Self { tracker: ConnectionTracker::new(Duration::from_secs(10)), now: Instant::now() }
     }
 
     fn connect(&mut self, connection: u64, time: i64) {
-        self.live.take(Event::Connected { connection, entry: name(), applicant: applicant(), at: at(time) });
+        self.tracker.take(Event::Connected { connection, entry: name(), request: request(), at: at(time) });
     }
 
     fn disconnect(&mut self, connection: u64, time: i64) {
-        self.live.take(Event::Disconnected { connection, entry: name(), at: at(time) });
+        self.tracker.take(Event::Disconnected { connection, entry: name(), at: at(time) });
     }
 
     fn due(&mut self) -> Option<Task> {
-        let mut due = self.live.due(self.now);
+        let mut due = self.tracker.due(self.now);
         assert!(due.len() < 2);
         due.pop().map(|(_, task)| task)
     }
 
     fn done(&mut self, task: &Task, outcome: Outcome) {
-        self.live.done(&name(), task, outcome, self.now);
+        self.tracker.done(&name(), task, outcome, self.now);
     }
 
     /// What is due is done; as words.
@@ -74,7 +74,7 @@ fn only_the_last_connection_counts_and_the_grace_time_follows() {
     assert_eq!(scene.work(), "");
     scene.now += Duration::from_secs(1);
     assert_eq!(scene.work(), "clean up");
-    assert_eq!(scene.live.next(), None, "nothing is left");
+    assert_eq!(scene.tracker.next(), None, "nothing is left");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_fails_is_tried_on_ever_more_seldom() {
         let task = scene.due().unwrap();
         scene.done(&task, outcome);
         assert_eq!(scene.due(), None);
-        let next = scene.live.next()?;
+        let next = scene.tracker.next()?;
         let pause = next.duration_since(scene.now).as_millis();
         scene.now = next;
         Some(pause)
@@ -143,11 +143,11 @@ fn what_may_be_hopeless_is_tried_five_times_and_again_at_the_sweep() {
         let task = scene.due().unwrap();
         scene.done(&task, Outcome::Missing);
     }
-    assert_eq!((scene.due(), scene.live.next()), (None, None));
+    assert_eq!((scene.due(), scene.tracker.next()), (None, None));
     scene.now += Duration::from_secs(10);
-    scene.live.renew(|_| None, (scene.now, at(100)));
+    scene.tracker.renew(|_| None, (scene.now, at(100)));
     assert_eq!(scene.work(), "connected at 0");
-    scene.live.renew(|_| Some(Some(at(0))), (scene.now, at(5000)));
+    scene.tracker.renew(|_| Some(Some(at(0))), (scene.now, at(5000)));
     assert_eq!(scene.work(), "", "all is well, whatever the clock says");
 }
 
@@ -157,14 +157,14 @@ fn marks_are_written_anew_after_half_an_hour_whatever_the_clock_says() {
     scene.connect(1, 0);
     assert_eq!(scene.work(), "connected at 0");
     scene.now += Duration::from_secs(1799);
-    scene.live.renew(|_| Some(Some(at(0))), (scene.now, at(1799)));
+    scene.tracker.renew(|_| Some(Some(at(0))), (scene.now, at(1799)));
     assert_eq!(scene.work(), "");
     scene.now += Duration::from_secs(1);
-    scene.live.renew(|_| Some(Some(at(0))), (scene.now, at(1800)));
+    scene.tracker.renew(|_| Some(Some(at(0))), (scene.now, at(1800)));
     assert_eq!(scene.work(), "connected at 1800");
     scene.now += Duration::from_secs(1800);
     // The clock was turned back by an hour: the mark must differ all the same.
-    scene.live.renew(|_| Some(Some(at(1800))), (scene.now, at(0)));
+    scene.tracker.renew(|_| Some(Some(at(1800))), (scene.now, at(0)));
     let Some(Task::Connect { at: time, .. }) = scene.due() else { panic!("nothing is written anew") };
     assert!(time > at(1800));
 }
@@ -177,7 +177,7 @@ fn a_workload_that_another_replica_claims_is_claimed_at_the_next_sweep() {
     // Another one's clock is ahead, and its mark came between.
     scene.done(&task, Outcome::Elsewhere);
     scene.now += Duration::from_secs(10);
-    scene.live.renew(|_| Some(Some(at(3600))), (scene.now, at(100)));
+    scene.tracker.renew(|_| Some(Some(at(3600))), (scene.now, at(100)));
     let Some(Task::Connect { at: time, .. }) = scene.due() else { panic!("it is given up") };
     assert!(time > at(3600));
 }
@@ -185,17 +185,17 @@ fn a_workload_that_another_replica_claims_is_claimed_at_the_next_sweep() {
 #[test]
 fn what_seems_to_be_nobodys_is_watched_once_more() {
     let mut scene = Scene::new();
-    let suspect = |scene: &Scene| Suspect {
+    let stale = |scene: &Scene| StaleEntry {
         name: name(),
-        mark: mark(&made(&applicant())).unwrap(),
+        mark: mark(&made(&request())).unwrap(),
         at: scene.now,
         is_sure: false,
     };
-    scene.live.suspect(suspect(&scene));
+    scene.tracker.stale(stale(&scene));
     let task = scene.due().unwrap();
     assert!(matches!(task, Task::CleanUp { is_sure: false, .. }));
     scene.done(&task, Outcome::Again);
-    scene.live.suspect(suspect(&scene));
+    scene.tracker.stale(stale(&scene));
     scene.now += Duration::from_secs(59);
     assert_eq!(scene.due(), None);
     scene.now += Duration::from_secs(1);
@@ -228,14 +228,14 @@ fn at_the_end_nothing_is_tried_for_ever() {
     scene.disconnect(1, 1);
     let task = scene.due().unwrap();
     scene.done(&task, Outcome::Retry);
-    scene.live.end();
+    scene.tracker.end();
     for _ in 0..5 {
-        assert!(scene.live.has_news());
+        assert!(scene.tracker.has_news());
         let task = scene.due().unwrap();
         scene.done(&task, Outcome::Retry);
         scene.now += Duration::from_millis(500);
     }
-    assert!(!scene.live.has_news());
+    assert!(!scene.tracker.has_news());
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_workload_that_comes_and_goes_without_end_is_told_of_once_in_a_second() {
     for n in 0..1000 {
         scene.connect(n, n as i64);
         told += usize::from(!scene.work().is_empty());
-        scene.live.take(Event::Health { entry: name(), at: at(n as i64), health: Ok(()) });
+        scene.tracker.take(Event::Health { entry: name(), at: at(n as i64), health: Ok(()) });
         told += usize::from(!scene.work().is_empty());
         scene.disconnect(n, n as i64);
         told += usize::from(!scene.work().is_empty());
@@ -259,14 +259,14 @@ fn a_workload_that_comes_and_goes_without_end_is_told_of_once_in_a_second() {
 #[test]
 fn what_others_did_to_the_entry_of_a_connected_workload_is_mended() {
     let mut scene = Scene::new();
-    scene.live.take(Event::Left { entry: name() });
+    scene.tracker.take(Event::Left { entry: name() });
     assert_eq!(scene.work(), "", "nobody is connected here");
     scene.connect(1, 0);
-    scene.live.take(Event::Health { entry: name(), at: at(1), health: Err("down".into()) });
+    scene.tracker.take(Event::Health { entry: name(), at: at(1), health: Err("down".into()) });
     assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
-    scene.live.take(Event::Left { entry: name() });
+    scene.tracker.take(Event::Left { entry: name() });
     assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
-    scene.live.take(Event::Gone { entry: name(), at: scene.now });
+    scene.tracker.take(Event::Gone { entry: name(), at: scene.now });
     assert_eq!(scene.work(), "", "not at once: somebody may take it away again and again");
     scene.now += Duration::from_secs(1);
     assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
@@ -276,7 +276,11 @@ fn what_others_did_to_the_entry_of_a_connected_workload_is_mended() {
 fn health_follows_the_connection_and_the_newest_counts() {
     let mut scene = Scene::new();
     let report = |scene: &mut Scene, time, health: Result<(), &str>| {
-        scene.live.take(Event::Health { entry: name(), at: at(time), health: health.map_err(str::to_owned) });
+        scene.tracker.take(Event::Health {
+            entry: name(),
+            at: at(time),
+            health: health.map_err(str::to_owned),
+        });
     };
     report(&mut scene, 0, Ok(()));
     assert_eq!(scene.work(), "", "nobody is connected");
@@ -298,9 +302,9 @@ fn a_group_that_is_made_again_registers_its_workloads() {
     scene.connect(1, 0);
     scene.work();
     let added = |group: &str| Event::GroupAdded { namespace: "vms".into(), name: group.into() };
-    scene.live.take(added("other"));
+    scene.tracker.take(added("other"));
     assert_eq!(scene.work(), "");
-    scene.live.take(added("machines"));
+    scene.tracker.take(added("machines"));
     assert_eq!(scene.work(), "connected at 0");
 }
 
@@ -310,21 +314,21 @@ fn clean_ups_come_one_after_the_other_and_spare_the_connected() {
     let entry = |n: u32| EntryName { namespace: "vms".into(), name: format!("e{n}").into() };
     scene.connect(1, 0);
     scene.work();
-    let seen = mark(&made(&applicant())).unwrap();
-    let suspect = |name: EntryName, at| Suspect { name, mark: seen.clone(), at, is_sure: true };
-    scene.live.suspect(suspect(name(), scene.now));
-    (0..3).for_each(|n| scene.live.suspect(suspect(entry(n), scene.now)));
-    let task = Task::CleanUp { seen: Seen::Mark(seen.clone()), is_sure: true };
+    let seen = mark(&made(&request())).unwrap();
+    let stale = |name: EntryName, at| StaleEntry { name, mark: seen.clone(), at, is_sure: true };
+    scene.tracker.stale(stale(name(), scene.now));
+    (0..3).for_each(|n| scene.tracker.stale(stale(entry(n), scene.now)));
+    let task = Task::CleanUp { seen: Seen::ConnectionMark(seen.clone()), is_sure: true };
     for n in 0..3 {
-        assert_eq!(scene.live.due(scene.now), [(entry(n), task.clone())]);
-        scene.live.done(&entry(n), &task, Outcome::Done, scene.now);
-        assert_eq!(scene.live.due(scene.now), []);
+        assert_eq!(scene.tracker.due(scene.now), [(entry(n), task.clone())]);
+        scene.tracker.done(&entry(n), &task, Outcome::Done, scene.now);
+        assert_eq!(scene.tracker.due(scene.now), []);
         scene.now += Duration::from_millis(50);
     }
-    assert_eq!(scene.live.next(), None);
+    assert_eq!(scene.tracker.next(), None);
 }
 
-/// Two replicas with the marks of one entry between them; a workload moves from one to the other as it likes.
+/// Two replicas with the annotations of one entry between them; a workload moves from one to the other as it likes.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     /// It connects, and the replica has seen what the entry says, or not yet.
@@ -344,12 +348,12 @@ fn work(entry: &mut Value, replicas: &mut [Scene; 2], at_replica: usize) -> bool
     replica.now += Duration::from_secs(1);
     let Some(task) = replica.due() else { return false };
     let outcome = match &task {
-        Task::Connect { at, .. } => match marks::connect(entry, NAMES[at_replica], *at) {
+        Task::Connect { at, .. } => match annotations::connect(entry, NAMES[at_replica], *at) {
             Connected::Here(_) => Outcome::Done,
             Connected::Elsewhere => Outcome::Elsewhere,
         },
         Task::Disconnect { at } => {
-            marks::disconnect(entry, NAMES[at_replica], *at);
+            annotations::disconnect(entry, NAMES[at_replica], *at);
             Outcome::Done
         }
         _ => Outcome::Done,
@@ -361,7 +365,7 @@ fn work(entry: &mut Value, replicas: &mut [Scene; 2], at_replica: usize) -> bool
 /// A replica sees the entry as it is.
 fn see(entry: &Value, replica: &mut Scene) {
     if mark(entry).is_some_and(|mark| mark.has_left()) {
-        replica.live.take(Event::Left { entry: name() });
+        replica.tracker.take(Event::Left { entry: name() });
     }
 }
 
@@ -393,7 +397,7 @@ proptest! {
                     let at = later(at(time + wrong[replica]), known);
                     // It connects before the other replica sees that it left.
                     let (connection, entry) = (number as u64, name());
-                    replicas[replica].live.take(Event::Connected { connection, entry, applicant: applicant(), at });
+                    replicas[replica].tracker.take(Event::Connected { connection, entry, request: request(), at });
                     time += 1;
                     if let Some((old, number)) = connected.replace((replica, number as u64)) {
                         replicas[old].disconnect(number, time + wrong[old]);
@@ -414,10 +418,10 @@ proptest! {
             while work(&mut entry, &mut replicas, replica) {}
             replicas.iter_mut().for_each(|replica| see(&entry, replica));
         }
-        let marks = marks_of(&entry);
+        let annotations = annotations_of(&entry);
         match connected {
-            Some((replica, _)) => prop_assert_eq!((marks[0], marks[1].is_some(), marks[2]), (Some(NAMES[replica]), true, None)),
-            None => prop_assert!(marks[1].is_none(), "{:?}", marks),
+            Some((replica, _)) => prop_assert_eq!((annotations[0], annotations[1].is_some(), annotations[2]), (Some(NAMES[replica]), true, None)),
+            None => prop_assert!(annotations[1].is_none(), "{:?}", annotations),
         }
     }
 }

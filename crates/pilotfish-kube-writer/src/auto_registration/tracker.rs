@@ -4,9 +4,9 @@
 //! again while something is under way is told of once, and one that does so without end is told of once in a second. What
 //! fails is tried again, ever more seldom, for as long as it is true; the sweep that runs now and then finds what was lost.
 
-use super::entry::{Applicant, EntryName};
-use super::marks::{Seen, later};
-use super::sightings::Suspect;
+use super::annotations::{Seen, later};
+use super::entry::{EntryName, RegistrationRequest};
+use super::stale_tracker::StaleEntry;
 use k8s_openapi::jiff::Timestamp;
 use pilotfish_source::{BackoffPolicy, DeadlineQueue, RateLimiter};
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ const BETWEEN_CLEAN_UPS: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) enum Event {
     /// A connection with this number begins.
-    Connected { connection: u64, entry: EntryName, applicant: Applicant, at: Timestamp },
+    Connected { connection: u64, entry: EntryName, request: RegistrationRequest, at: Timestamp },
     /// It ended.
     Disconnected { connection: u64, entry: EntryName, at: Timestamp },
     /// The workload says how it is.
@@ -52,7 +52,7 @@ pub(super) enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Task {
     /// It is connected since.
-    Connect { applicant: Applicant, at: Timestamp },
+    Connect { request: RegistrationRequest, at: Timestamp },
     /// It is not connected any more, since when.
     Disconnect { at: Timestamp },
     /// It said how it is.
@@ -87,7 +87,7 @@ struct CleanUp {
 
 #[derive(Debug)]
 struct Entry {
-    connections: BTreeMap<u64, (Applicant, Timestamp)>,
+    connections: BTreeMap<u64, (RegistrationRequest, Timestamp)>,
     /// What has to be told, the newest of each.
     connection: Option<Task>,
     report: Option<Task>,
@@ -134,13 +134,13 @@ impl Entry {
         }
     }
 
-    fn newest(&self) -> Option<&(Applicant, Timestamp)> {
+    fn newest(&self) -> Option<&(RegistrationRequest, Timestamp)> {
         self.connections.values().max_by_key(|(_, at)| *at)
     }
 
     fn connect(&mut self) {
-        let Some((applicant, at)) = self.newest().cloned() else { return };
-        self.connection = Some(Task::Connect { applicant, at });
+        let Some((request, at)) = self.newest().cloned() else { return };
+        self.connection = Some(Task::Connect { request, at });
         (self.clean_up, self.has_turn) = (None, false);
         (self.tries, self.not_before) = (0, None);
     }
@@ -177,7 +177,7 @@ impl Entry {
 }
 
 /// See the module's description.
-pub(super) struct Live {
+pub(super) struct ConnectionTracker {
     grace: Duration,
     entries: BTreeMap<EntryName, Entry>,
     /// For which entries something has to be done, by time: what happens costs what it concerns, however many are connected.
@@ -187,7 +187,7 @@ pub(super) struct Live {
     is_ending: bool,
 }
 
-impl Live {
+impl ConnectionTracker {
     pub(super) fn new(grace: Duration) -> Self {
         let (entries, agenda) = (BTreeMap::new(), DeadlineQueue::default());
         Self { grace, entries, agenda, next_clean_up: None, is_ending: false }
@@ -222,9 +222,9 @@ impl Live {
     /// Takes in what happened.
     pub(super) fn take(&mut self, event: Event) {
         match event {
-            Event::Connected { connection, entry: name, applicant, at } => {
+            Event::Connected { connection, entry: name, request, at } => {
                 let entry = self.entries.entry(name.clone()).or_default();
-                entry.connections.insert(connection, (applicant, at));
+                entry.connections.insert(connection, (request, at));
                 entry.connect();
                 self.file(&name);
             }
@@ -251,10 +251,8 @@ impl Live {
             Event::Gone { entry, at } => self.connect_again(&entry, Some(at + MAKE_AGAIN)),
             Event::GroupAdded { namespace, name } => {
                 let of_group =
-                    |applicant: &Applicant| applicant.group == name && applicant.namespace == namespace;
-                self.connect_where(|_, entry| {
-                    entry.newest().is_some_and(|(applicant, _)| of_group(applicant))
-                });
+                    |request: &RegistrationRequest| request.group == name && request.namespace == namespace;
+                self.connect_where(|_, entry| entry.newest().is_some_and(|(request, _)| of_group(request)));
             }
         }
     }
@@ -272,10 +270,10 @@ impl Live {
     }
 
     /// Tells again of all connections that are like that.
-    fn connect_where(&mut self, mut wanted: impl FnMut(&EntryName, &mut Entry) -> bool) {
+    fn connect_where(&mut self, mut features: impl FnMut(&EntryName, &mut Entry) -> bool) {
         let mut found = Vec::new();
         for (name, entry) in &mut self.entries {
-            if wanted(name, entry) {
+            if features(name, entry) {
                 entry.connect();
                 entry.report.clone_from(&entry.health);
                 found.push(name.clone());
@@ -295,13 +293,13 @@ impl Live {
     }
 
     /// Somebody should look whether an entry is to go.
-    pub(super) fn suspect(&mut self, suspect: Suspect) {
-        let Suspect { name, mark, at, is_sure } = suspect;
+    pub(super) fn stale(&mut self, stale: StaleEntry) {
+        let StaleEntry { name, mark, at, is_sure } = stale;
         if self.is_connected(&name) {
             return;
         }
         let entry = self.entries.entry(name.clone()).or_default();
-        let seen = Seen::Mark(mark);
+        let seen = Seen::ConnectionMark(mark);
         let is_known = |known: &CleanUp| known.seen == Seen::LeftHere || known.seen == seen;
         if !entry.busy && entry.connection.is_none() && !entry.clean_up.as_ref().is_some_and(is_known) {
             entry.clean_up = Some(CleanUp { at, seen, is_sure });
@@ -337,7 +335,7 @@ impl Live {
         });
     }
 
-    /// What has to be done now. Each must be answered with [`Live::done`].
+    /// What has to be done now. Each must be answered with [`ConnectionTracker::done`].
     pub(super) fn due(&mut self, now: Instant) -> Vec<(EntryName, Task)> {
         let mut tasks = Vec::new();
         while let Some(name) = self.agenda.pop_due(Some(now)) {
@@ -369,7 +367,7 @@ impl Live {
         tasks
     }
 
-    /// When [`Live::due`] has to be asked again, after it was asked, even if nothing happens until then.
+    /// When [`ConnectionTracker::due`] has to be asked again, after it was asked, even if nothing happens until then.
     pub(super) fn next(&self) -> Option<Instant> {
         self.agenda.next().flatten()
     }

@@ -24,7 +24,7 @@ where
 {
     let mut backoff = Backoff::new(BACKOFF, Jitter::default());
     while !wakes.is_closed() {
-        if heard(&api, name, &wakes).await {
+        if follow(&api, name, &wakes).await {
             backoff.reset();
         }
         tokio::select! {
@@ -35,13 +35,13 @@ where
 }
 
 /// One watch to its end. Whether it said anything.
-async fn heard<K>(api: &Api<K>, name: &str, wakes: &mpsc::Sender<()>) -> bool
+async fn follow<K>(api: &Api<K>, name: &str, wakes: &mpsc::Sender<()>) -> bool
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let params =
         WatchParams::default().fields(&format!("metadata.name={name}")).timeout(WATCH).disable_bookmarks();
-    let mut said = false;
+    let mut received = false;
     let stream = match api.watch_metadata(&params, "0").await {
         Ok(stream) => stream,
         Err(error) => {
@@ -55,7 +55,7 @@ where
         match event {
             Ok(WatchEvent::Error(_)) | Err(_) => break,
             Ok(_) => {
-                said = true;
+                received = true;
                 // A full channel says the same already.
                 if let Err(mpsc::error::TrySendError::Closed(())) = wakes.try_send(()) {
                     break;
@@ -63,5 +63,5 @@ where
             }
         }
     }
-    said
+    received
 }

@@ -83,7 +83,7 @@ struct Seen {
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct Election {
     identity: Arc<str>,
     times: ElectionTimes,
     seen: Option<Seen>,
@@ -93,7 +93,7 @@ pub(super) struct Machine {
     next: Instant,
 }
 
-impl Machine {
+impl Election {
     pub(super) fn new(identity: Arc<str>, times: ElectionTimes, now: Instant) -> Self {
         Self { identity, times, seen: None, must_read: true, leads_until: None, next: now }
     }

@@ -15,11 +15,11 @@ use crate::clock;
 use crate::error::StepError;
 use crate::probe;
 use crate::registration::{
-    INJECTOR, Policy, VALIDATOR, Wanted, Webhook, all_fail, mutating, patch, validating,
+    DesiredWebhook, INJECTOR, Policy, VALIDATOR, Webhook, all_fail, mutating, patch, validating,
 };
-use crate::server::{Certificates, told_to_stop};
+use crate::server::{Certificates, stopped};
 use crate::store::{self, SECRET};
-use crate::wake;
+use crate::watch as object_watch;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -37,9 +37,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How often everything is looked at without a reason.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const RESYNC: Duration = Duration::from_secs(60);
 /// Rounds without a pause: each writes one thing. More say that somebody else writes against us.
-const AT_ONCE: usize = 8;
+const RECONCILES_AT_ONCE: usize = 8;
 /// How long signs that something changed are gathered.
 const GATHER: Duration = Duration::from_millis(100);
 /// Writes that may come at once: all that a start, a rotation and a repair write together, several times over. So who writes the
@@ -49,14 +49,14 @@ const BURST: u32 = 20;
 /// How soon there may be another write after that.
 const PERIOD: Duration = Duration::from_secs(10);
 /// How long a round may take.
-const ROUND: Duration = Duration::from_secs(30);
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time for certificates, out of that of the API server.
 pub type Clock = Arc<dyn Fn(SystemTime) -> SystemTime + Send + Sync>;
 
 /// How webhooks are registered.
 #[derive(Clone)]
-pub struct KeeperSettings {
+pub struct WebhookControllerSettings {
     /// The namespace of the Secret, and of the object that proves that we are asked.
     pub namespace: String,
     /// What API servers call us: DNS names and IP addresses.
@@ -70,39 +70,39 @@ pub struct KeeperSettings {
 }
 
 /// See the module's description.
-pub struct Keeper {
+pub struct WebhookController {
     client: Client,
-    settings: KeeperSettings,
+    settings: WebhookControllerSettings,
     certificates: Arc<Certificates>,
     /// What is served.
     serving: Option<Material>,
-    /// The trouble that was told last.
-    told: Option<String>,
+    /// The error that was told last.
+    reported: Option<String>,
     limiter: RateLimiter,
     /// Whether it was told that somebody writes against us.
-    slowed: bool,
+    throttled: bool,
 }
 
 /// What a round came to.
-enum Round {
+enum Reconciliation {
     /// All is as it ought to be.
     Done,
     /// Something was written; the next round looks at the result at once.
     Again,
 }
 
-impl Keeper {
-    /// A keeper that gives certificates to `certificates`.
+impl WebhookController {
+    /// A controller that gives certificates to `certificates`.
     #[must_use]
-    pub fn new(client: Client, settings: KeeperSettings, certificates: Arc<Certificates>) -> Self {
+    pub fn new(client: Client, settings: WebhookControllerSettings, certificates: Arc<Certificates>) -> Self {
         Self {
             client,
             settings,
             certificates,
             serving: None,
-            told: None,
+            reported: None,
             limiter: RateLimiter::new(BURST, PERIOD),
-            slowed: false,
+            throttled: false,
         }
     }
 
@@ -111,28 +111,28 @@ impl Keeper {
         let (wakes, mut woken) = mpsc::channel(1);
         let mut watches = JoinSet::new();
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.settings.namespace);
-        watches.spawn(wake::watch(secrets, SECRET, wakes.clone()));
-        watches.spawn(wake::watch(self.validators(), VALIDATOR, wakes.clone()));
-        watches.spawn(wake::watch(self.injectors(), INJECTOR, wakes));
+        watches.spawn(object_watch::watch(secrets, SECRET, wakes.clone()));
+        watches.spawn(object_watch::watch(self.validators(), VALIDATOR, wakes.clone()));
+        watches.spawn(object_watch::watch(self.injectors(), INJECTOR, wakes));
         let mut backoff = Backoff::new(BACKOFF, Jitter::default());
         let mut at_once = 0;
         loop {
             tokio::select! {
-                () = sleep(self.hold()) => {}
-                () = told_to_stop(&mut stop) => break,
+                () = sleep(self.throttle()) => {}
+                () = stopped(&mut stop) => break,
             }
-            let wait = match self.round().await {
-                Ok(Round::Again) if at_once < AT_ONCE => {
+            let wait = match self.reconcile().await {
+                Ok(Reconciliation::Again) if at_once < RECONCILES_AT_ONCE => {
                     at_once += 1;
                     continue;
                 }
-                Ok(Round::Again) => backoff.wait(),
-                Ok(Round::Done) => {
+                Ok(Reconciliation::Again) => backoff.wait(),
+                Ok(Reconciliation::Done) => {
                     backoff.reset();
-                    LOOK_AGAIN
+                    RESYNC
                 }
-                Err(trouble) => {
-                    self.tell(&trouble);
+                Err(error) => {
+                    self.report(&error);
                     backoff.wait()
                 }
             };
@@ -140,56 +140,57 @@ impl Keeper {
             tokio::select! {
                 () = sleep(wait) => {}
                 Some(()) = woken.recv() => sleep(GATHER).await,
-                () = told_to_stop(&mut stop) => break,
+                () = stopped(&mut stop) => break,
             }
         }
         drop(watches);
-        self.let_go().await;
+        self.release().await;
     }
 
     /// How long nothing is written because too much was.
-    fn hold(&mut self) -> Duration {
+    fn throttle(&mut self) -> Duration {
         let hold = self.limiter.wait(Instant::now());
-        if !hold.is_zero() && !self.slowed {
+        if !hold.is_zero() && !self.throttled {
             tracing::warn!(
                 secret = SECRET,
                 configurations = ?[VALIDATOR, INJECTOR],
                 "somebody else writes what webhooks need as well, and otherwise; it is put right more slowly from now on"
             );
         }
-        self.slowed = !hold.is_zero();
+        self.throttled = !hold.is_zero();
         hold
     }
 
-    async fn round(&mut self) -> Result<Round, StepError> {
+    async fn reconcile(&mut self) -> Result<Reconciliation, StepError> {
         let round = async {
-            let Some(material) = self.material().await? else { return Ok(Round::Again) };
-            // First the API server believes the authorities, then their certificate is served.
+            let Some(material) = self.material().await? else { return Ok(Reconciliation::Again) };
+            // First the API server trusts the authorities, then their certificate is served.
             let policy = self.register(&material, Policy::Careful).await;
             self.serve(material)?;
             policy
         };
-        match timeout(ROUND, round).await {
+        match timeout(RECONCILE_TIMEOUT, round).await {
             Ok(Ok(round)) => {
-                if self.told.take().is_some() {
+                if self.reported.take().is_some() {
                     tracing::info!("webhooks are as they ought to be again");
                 }
                 Ok(round)
             }
             // Somebody else was first, so there is something new to see.
-            Ok(Err(trouble)) if trouble.is_conflict() => Ok(Round::Again),
-            Ok(Err(trouble)) => Err(trouble),
-            Err(_) => {
-                Err(StepError::local("keeping webhooks", format!("no end within {} s", ROUND.as_secs())))
-            }
+            Ok(Err(error)) if error.is_conflict() => Ok(Reconciliation::Again),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(StepError::local(
+                "keeping webhooks",
+                format!("no end within {} s", RECONCILE_TIMEOUT.as_secs()),
+            )),
         }
     }
 
-    fn tell(&mut self, trouble: &StepError) {
-        let text = trouble.to_string();
-        if self.told.as_ref() != Some(&text) {
+    fn report(&mut self, error: &StepError) {
+        let text = error.to_string();
+        if self.reported.as_ref() != Some(&text) {
             tracing::warn!(reason = text, "webhooks are not as they ought to be; trying again");
-            self.told = Some(text);
+            self.reported = Some(text);
         }
     }
 
@@ -209,7 +210,7 @@ impl Keeper {
 
     /// What the Secret holds, when that is good; otherwise it is written.
     async fn material(&mut self) -> Result<Option<Material>, StepError> {
-        let KeeperSettings { namespace, names, terms, .. } = &self.settings.clone();
+        let WebhookControllerSettings { namespace, names, terms, .. } = &self.settings.clone();
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let fail = |error| StepError::request("reading Secret pilotfish-webhook-certificate", error);
         let secret = api.get_opt(SECRET).await.map_err(fail)?;
@@ -245,7 +246,7 @@ impl Keeper {
     }
 
     /// Makes the configurations as they ought to be. A configuration that does not exist is nobody's fault: it may come.
-    async fn register(&mut self, material: &Material, policy: Policy) -> Result<Round, StepError> {
+    async fn register(&mut self, material: &Material, policy: Policy) -> Result<Reconciliation, StepError> {
         let injectors = self.injectors();
         let injector = injectors.get_opt(INJECTOR).await;
         let injector =
@@ -258,25 +259,25 @@ impl Keeper {
         let validator = self.validators().get_opt(VALIDATOR).await;
         let validator =
             validator.map_err(|error| StepError::request("reading pilotfish-validator", error))?;
-        let Some(validator) = validator else { return Ok(Round::Done) };
+        let Some(validator) = validator else { return Ok(Reconciliation::Done) };
         let webhooks = validating(&validator);
         let (api, path) = (self.validators(), "/validate");
         if self.amend(&api, VALIDATOR, &validator, &webhooks, (material, path, policy)).await? {
-            return Ok(Round::Again);
+            return Ok(Reconciliation::Again);
         }
         // Proven is proven by what is served: the very first certificate is served after this round.
         if policy != Policy::Careful || all_fail(&webhooks) {
-            return Ok(Round::Done);
+            return Ok(Reconciliation::Done);
         }
         if self.serving.is_none() {
-            return Ok(Round::Again);
+            return Ok(Reconciliation::Again);
         }
         probe::refuses(&self.client, &self.settings.namespace, &webhooks).await?;
         tracing::info!(
             "the API server asks this webhook: from now on it refuses objects that nobody can check"
         );
         self.amend(&api, VALIDATOR, &validator, &webhooks, (material, path, Policy::Fail)).await?;
-        Ok(Round::Again)
+        Ok(Reconciliation::Again)
     }
 
     /// Patches a configuration where it is not as wanted.
@@ -292,7 +293,7 @@ impl Keeper {
         K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
     {
         let url = self.settings.url.as_ref().map(|base| format!("{base}{path}"));
-        let wanted = Wanted { authorities: &material.authorities, url: url.as_deref(), policy };
+        let wanted = DesiredWebhook { authorities: &material.authorities, url: url.as_deref(), policy };
         let version = configuration.meta().resource_version.as_deref();
         let Some(patch) = patch(webhooks, version, &wanted) else { return Ok(false) };
         self.limiter.take(Instant::now());
@@ -305,11 +306,11 @@ impl Keeper {
 
     /// With an address of our own there is no other replica that could answer. Behind a Service others may, and whoever takes the last
     /// one away takes the configuration away as well.
-    async fn let_go(&mut self) {
+    async fn release(&mut self) {
         let (Some(_), Some(material)) = (&self.settings.url, self.serving.clone()) else { return };
-        match timeout(ROUND, self.register(&material, Policy::Ignore)).await {
+        match timeout(RECONCILE_TIMEOUT, self.register(&material, Policy::Ignore)).await {
             Ok(Ok(_)) => tracing::info!("objects pass unchecked until a webhook answers again"),
-            Ok(Err(trouble)) => tracing::warn!(%trouble, "objects are refused until a webhook answers again"),
+            Ok(Err(error)) => tracing::warn!(%error, "objects are refused until a webhook answers again"),
             Err(_) => {
                 tracing::warn!("objects are refused until a webhook answers again: the API server is silent")
             }

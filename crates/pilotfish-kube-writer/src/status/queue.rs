@@ -21,11 +21,11 @@ const RETRY: BackoffPolicy =
     BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(300)).with_jitter(0.0);
 
 /// The pause between two writes of one object: the status of a Gateway counts its routes, and routes come in crowds.
-const REST: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a newer version is waited for after a write was refused because there is one. Conflicts that are about something
 /// else (an admission webhook may answer what it likes) never bring one.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONFLICT_WAIT: Duration = Duration::from_secs(30);
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ struct Entry {
     wanted: Option<Arc<Status>>,
     stored: Option<(Option<Object>, Stored)>,
     /// Whether the status is about nothing but the stored object itself, whatever the world has.
-    of_itself: bool,
+    about_itself: bool,
     /// Whether a write is under way.
     busy: bool,
     /// The version that is known to be out of date, and until when that is believed.
@@ -61,9 +61,9 @@ struct Entry {
     /// What was written last, of which generation: to want it again means that somebody undid it.
     written: Option<(Arc<Status>, i64)>,
     /// What the API server made of a write that it took only in part, for definitions that lack a field: no use to say it again.
-    curtailed: Option<(Arc<Status>, Value)>,
+    partially_stored: Option<(Arc<Status>, Value)>,
     /// Failures and undone writes in a row.
-    troubles: u32,
+    failures: u32,
     /// Nothing is written before then, because something went wrong.
     not_before: Option<Instant>,
     /// Nothing is written before then, because something just was.
@@ -72,12 +72,12 @@ struct Entry {
 
 /// Objects that must be looked at, the longest waiting first: where more changes than may be written, everybody has their turn.
 #[derive(Default)]
-struct Queue {
+struct KeyQueue {
     order: VecDeque<ObjectKey>,
     members: BTreeSet<ObjectKey>,
 }
 
-impl Queue {
+impl KeyQueue {
     fn push(&mut self, key: ObjectKey) {
         if self.members.insert(key.clone()) {
             self.order.push_back(key);
@@ -93,10 +93,10 @@ impl Queue {
 
 /// See the module's description.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct StatusQueue {
     world: Arc<World>,
     entries: BTreeMap<ObjectKey, Entry>,
-    open: Queue,
+    open: KeyQueue,
     /// What waits for the world to have the object that is stored.
     behind: BTreeSet<ObjectKey>,
     /// What waits for its namespace to take part in the mesh.
@@ -105,9 +105,9 @@ pub(super) struct Book {
     later: DeadlineQueue<ObjectKey>,
 }
 
-impl Book {
+impl StatusQueue {
     /// The world has changed, and these statuses with it. `namespaces` says whether other namespaces may take part now.
-    pub(super) fn want(
+    pub(super) fn set_desired(
         &mut self,
         world: Arc<World>,
         changes: Vec<(ObjectKey, Option<Arc<Status>>)>,
@@ -117,7 +117,7 @@ impl Book {
         for (key, status) in changes {
             let entry = self.entries.entry(key.clone()).or_default();
             entry.wanted = status;
-            entry.calm();
+            entry.clear_failures();
             self.forget_if_idle(&key);
             self.open.push(key);
         }
@@ -139,21 +139,21 @@ impl Book {
 
     /// This is what is wrong with an object by itself.
     pub(super) fn analysed(&mut self, key: &ObjectKey, messages: Vec<Message>) {
-        self.say_of_itself(key, |said, _| *said = Some(messages));
+        self.update_about_itself(key, |said, _| *said = Some(messages));
     }
 
     /// These are the addresses of the hosts of a ServiceEntry.
     pub(super) fn allocated(&mut self, key: &ObjectKey, addresses: Vec<HostAddress>) {
-        self.say_of_itself(key, |_, said| *said = Some(addresses));
+        self.update_about_itself(key, |_, said| *said = Some(addresses));
     }
 
-    fn say_of_itself(
+    fn update_about_itself(
         &mut self,
         key: &ObjectKey,
         change: impl FnOnce(&mut Option<Vec<Message>>, &mut Option<Vec<HostAddress>>),
     ) {
         let entry = self.entries.entry(key.clone()).or_default();
-        entry.of_itself = true;
+        entry.about_itself = true;
         let (mut messages, mut addresses) = match entry.wanted.as_deref() {
             Some(Status::Istio { messages, addresses }) => (messages.clone(), addresses.clone()),
             _ => (None, None),
@@ -162,7 +162,7 @@ impl Book {
         let status = Status::Istio { messages, addresses };
         if entry.wanted.as_deref() != Some(&status) {
             entry.wanted = Some(Arc::new(status));
-            entry.calm();
+            entry.clear_failures();
             self.open.push(key.clone());
         }
     }
@@ -173,8 +173,8 @@ impl Book {
             entry.stored = None;
             entry.written = None;
             entry.rests_until = None;
-            entry.calm();
-            if entry.of_itself {
+            entry.clear_failures();
+            if entry.about_itself {
                 entry.wanted = None;
             }
         }
@@ -196,7 +196,7 @@ impl Book {
             self.open.push(key);
         }
         while let Some(key) = self.open.pop() {
-            if let Some(write) = self.look(key, now, clock) {
+            if let Some(write) = self.consider(key, now, clock) {
                 return Some(write);
             }
         }
@@ -216,11 +216,11 @@ impl Book {
             Outcome::Written(stored) => entry.was_written(stored, now),
             Outcome::Conflict => {
                 entry.written = None;
-                entry.outdated = Some((write.over.clone(), now + PATIENCE));
+                entry.outdated = Some((write.over.clone(), now + CONFLICT_WAIT));
             }
             Outcome::Failed => {
                 entry.written = None;
-                entry.trouble(now);
+                entry.failed(now);
             }
         }
         self.forget_if_idle(&write.key);
@@ -247,8 +247,9 @@ impl Book {
         takes_part(&mesh.discovery_selectors, namespace.as_str(), labels)
     }
 
-    fn look(&mut self, key: ObjectKey, now: Instant, clock: &str) -> Option<Write> {
-        if self.entries.get(&key).is_some_and(|entry| entry.of_itself) && !self.takes_part(&key.namespace) {
+    fn consider(&mut self, key: ObjectKey, now: Instant, clock: &str) -> Option<Write> {
+        if self.entries.get(&key).is_some_and(|entry| entry.about_itself) && !self.takes_part(&key.namespace)
+        {
             self.outside.insert(key);
             return None;
         }
@@ -257,12 +258,16 @@ impl Book {
         if entry.busy {
             return None;
         }
-        if !entry.of_itself && (object.is_none() || self.world.object(&key) != object.as_ref()) {
+        if !entry.about_itself && (object.is_none() || self.world.object(&key) != object.as_ref()) {
             self.behind.insert(key);
             return None;
         }
         let status = wanted.merged(&stored.status, stored.generation, clock)?;
-        if entry.curtailed.as_ref().is_some_and(|(what, left)| what == wanted && *left == stored.status) {
+        if entry
+            .partially_stored
+            .as_ref()
+            .is_some_and(|(what, left)| what == wanted && *left == stored.status)
+        {
             return None;
         }
         let patience = entry.outdated.as_ref().filter(|(version, _)| *version == stored.version);
@@ -276,9 +281,9 @@ impl Book {
         if entry.written.as_ref() == Some(&same) {
             // We said so already and somebody says otherwise. That must not become a race.
             entry.written = None;
-            entry.trouble(now);
+            entry.failed(now);
             let at = entry.not_before?;
-            tracing::debug!(object = %key, troubles = entry.troubles, "another controller writes this status too");
+            tracing::debug!(object = %key, failures = entry.failures, "another controller writes this status too");
             self.later.set(key, at);
             return None;
         }
@@ -292,7 +297,7 @@ impl Book {
 impl Entry {
     /// The API server has stored a write, and what it is afterwards.
     fn was_written(&mut self, stored: Stored, now: Instant) {
-        self.rests_until = Some(now + REST);
+        self.rests_until = Some(now + MIN_INTERVAL);
         // Where the object is gone, or what came after the write was heard of first, the answer tells of the past.
         let Some((_, known)) = &mut self.stored else { return };
         if is_older(&stored.version, &known.version) {
@@ -301,19 +306,19 @@ impl Entry {
         let lacks = |wanted: &Arc<Status>| wanted.merged(&stored.status, stored.generation, "").is_some();
         let written = self.written.as_ref().map(|(written, _)| written);
         let same = self.wanted.clone().filter(|wanted| Some(wanted) == written);
-        self.curtailed = same.filter(lacks).map(|wanted| (wanted, stored.status.clone()));
+        self.partially_stored = same.filter(lacks).map(|wanted| (wanted, stored.status.clone()));
         *known = stored;
     }
 
     /// Something new is to be said: what went wrong before counts no more.
-    fn calm(&mut self) {
-        self.troubles = 0;
+    fn clear_failures(&mut self) {
+        self.failures = 0;
         self.not_before = None;
     }
 
-    fn trouble(&mut self, now: Instant) {
-        self.troubles = self.troubles.saturating_add(1);
-        self.not_before = Some(now + RETRY.wait(self.troubles, 1.0));
+    fn failed(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + RETRY.wait(self.failures, 1.0));
     }
 }
 
