@@ -9,15 +9,18 @@
 //! registries ── Update ──▶ WorldWriter ── Arc<World> + ChangeSet ──▶ translation
 //! ```
 
+mod cluster_domain;
 mod endpoint;
 mod labels;
 mod names;
 mod object;
 mod protocol;
 mod service;
+pub mod topology;
 mod workload;
 mod world;
 
+pub use cluster_domain::ClusterDomain;
 pub use endpoint::{Backend, Endpoint, HealthStatus, TlsMode};
 pub use labels::{LabelMap, Labels, label_subset};
 pub use names::{ClusterId, Hostname, HostnameError, Locality, Namespace, NetworkId};

@@ -41,8 +41,6 @@ mod xds;
 
 pub use engine::Encoded;
 pub use envoy_filter::check_object;
-pub use proxy::{NodeError, Proxy};
-pub use services::cluster_local::ClusterLocal;
-pub use services::short_name::Domain;
+pub use proxy::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};
 pub use status::{StatusBook, kinds};
 pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};

@@ -7,9 +7,9 @@ use crate::engine::memo::Memo;
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::{ApiStatus, KINDS, StatusView};
 use crate::routing::ingress::IngressStatus;
-use crate::services::short_name::Domain;
 use pilotfish_config::gateway_api::{Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_config::status::{Controllers, Status};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Kind, KindSpec, ObjectKey, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct StatusBook {
 impl StatusBook {
     /// A book of an empty world, for the objects of that cluster that belong to these controllers.
     #[must_use]
-    pub fn new(domain: Domain, cluster: ClusterId, controllers: Controllers) -> Self {
+    pub fn new(domain: ClusterDomain, cluster: ClusterId, controllers: Controllers) -> Self {
         let query = Statuses { of: StatusView { cluster, controllers } };
         Self { memo: Memo::with_domain(domain), query, known: Arc::default() }
     }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_change_tells_only_of_what_differs() {
-        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
+        let mut book = StatusBook::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let gateway = yaml(&line(API, "Gateway", "shop", "gw", listener));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_book_that_followed_says_what_a_new_one_says() {
-        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
+        let mut book = StatusBook::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let steps = [
@@ -155,7 +155,7 @@ mod tests {
         for updates in steps {
             step(&mut book, &mut writer, updates);
         }
-        let mut new = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
+        let mut new = StatusBook::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         new.advance(Arc::new(writer.world().clone()), &ChangeSet::default());
         assert_eq!(book.known, new.known);
         assert_eq!(book.known.len(), 3);

@@ -7,12 +7,14 @@ use crate::election::Elections;
 use crate::settings::Settings;
 use crate::shared::{Follower, Shared};
 use crate::sources::Sources;
+use pilotfish_config::mesh::ClusterLocal;
 use pilotfish_kube::client::Client;
 use pilotfish_kube::lease::{Leadership, LeaseSettings};
 use pilotfish_kube::remote::RemoteClients;
 use pilotfish_kube::service_exports::{Exported, export};
-use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Provider, Resolution, ServiceKey, World};
-use pilotfish_translate::{ClusterLocal, Domain};
+use pilotfish_model::{
+    ChangeSet, ClusterDomain, ClusterId, Fact, Kind, Provider, Resolution, ServiceKey, World,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +38,7 @@ pub(crate) struct Exporting {
     cluster: ClusterId,
     remote: RemoteClients,
     lease: LeaseSettings,
-    domain: Domain,
+    domain: ClusterDomain,
 }
 
 impl Exporting {
@@ -48,7 +50,7 @@ impl Exporting {
             cluster: settings.registry.cluster.clone(),
             remote,
             lease: LeaseSettings::new(settings.root_namespace.as_str(), LEASE),
-            domain: Domain::new(&settings.registry.domain),
+            domain: ClusterDomain::new(&settings.registry.domain),
         })
     }
 
@@ -110,7 +112,7 @@ fn object_name(key: &ServiceKey) -> Option<&str> {
 
 /// What is to be exported, and what was: a state machine without IO.
 struct Book {
-    domain: Domain,
+    domain: ClusterDomain,
     /// Hosts that are local to each cluster.
     local: ClusterLocal,
     started: bool,
@@ -123,7 +125,7 @@ struct Book {
 }
 
 impl Book {
-    fn new(domain: Domain) -> Self {
+    fn new(domain: ClusterDomain) -> Self {
         let (waiting, agenda, done) = Default::default();
         Self {
             domain,
@@ -262,7 +264,7 @@ mod tests {
 
     impl Case {
         fn new() -> Self {
-            let book = Book::new(Domain::new("cluster.local"));
+            let book = Book::new(ClusterDomain::new("cluster.local"));
             Self { scene: scene(), book, now: Instant::now() }
         }
 

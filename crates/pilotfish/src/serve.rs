@@ -18,9 +18,9 @@ use crate::webhooks::Webhooks;
 use anyhow::{Context, Result};
 use pilotfish_admin::Metrics;
 use pilotfish_kube::auto_registration::Registrations;
-use pilotfish_model::WorldWriter;
+use pilotfish_model::{ClusterDomain, WorldWriter};
 use pilotfish_registry::{Hub, HubSettings};
-use pilotfish_translate::{Domain, Translator};
+use pilotfish_translate::Translator;
 use pilotfish_xds::server::{Secure, Server, ServerConfig};
 use pilotfish_xds::{Fanout, StreamLimits};
 use std::future::Future;
@@ -59,7 +59,7 @@ impl Bound {
         let admin =
             pilotfish_admin::Bound::bind(settings.admin_address).await.context("hint: --admin-address")?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
-        let translator = Arc::new(Translator::with_domain(Domain::new(&settings.registry.domain)));
+        let translator = Arc::new(Translator::with_domain(ClusterDomain::new(&settings.registry.domain)));
         let resources = Arc::new(Resources::new(translator.clone(), settings.trust_nodes));
         let limits = StreamLimits { subscriptions: settings.max_subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), Arc::new(Counted(metrics.clone())), limits);

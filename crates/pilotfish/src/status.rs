@@ -17,8 +17,8 @@ use pilotfish_kube::Silent;
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube::status::{AddressRanges, StatusSettings, StatusWriter, Wanted};
-use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
-use pilotfish_translate::{Domain, StatusBook, kinds};
+use pilotfish_model::{ChangeSet, ClusterDomain, ClusterId, Fact, Kind};
+use pilotfish_translate::{StatusBook, kinds};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -84,7 +84,8 @@ impl StatusWriting {
             let (say, wanted) = mpsc::channel(1);
             let settings = self.settings(metrics);
             let writer = StatusWriter::new(self.client.clone(), settings, leadership.clone());
-            let book = StatusBook::new(Domain::new(&self.domain), self.cluster.clone(), self.controllers);
+            let book =
+                StatusBook::new(ClusterDomain::new(&self.domain), self.cluster.clone(), self.controllers);
             tokio::select! {
                 () = writer.run(wanted) => {}
                 ended = follow(shared.follow(), book, say) => return ended,

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The object as provenance. Configuration is not told apart by cluster.
 #[must_use]
-pub fn reference<T>(object: &Typed<T>) -> ObjectRef {
+pub(crate) fn reference<T>(object: &Typed<T>) -> ObjectRef {
     ObjectRef { object: object.key().clone(), cluster: ClusterId::default() }
 }
 
@@ -31,7 +31,7 @@ pub struct Encoded {
 impl Encoded {
     /// Encodes a resource.
     #[must_use]
-    pub fn new<M: Message + Name>(
+    pub(crate) fn new<M: Message + Name>(
         name: impl Into<Arc<str>>,
         message: &M,
         mut provenance: Vec<ObjectRef>,
@@ -57,7 +57,7 @@ impl PartialEq for Encoded {
 
 /// Resources that are generated together, in the order in which they are sent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// The resources.
     pub resources: Vec<Encoded>,
 }
@@ -65,7 +65,7 @@ pub struct Batch {
 impl Batch {
     /// The resource of that name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Encoded> {
+    pub(crate) fn find(&self, name: &str) -> Option<&Encoded> {
         self.resources.iter().find(|resource| &*resource.name == name)
     }
 

@@ -23,8 +23,8 @@ mod reads;
 pub(crate) use reads::Reading;
 
 use crate::engine::Cx;
-use crate::services::short_name::Domain;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, Fact, World};
 use readers::Readers;
 use reads::{Reads, beside};
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// A pure function of the world, identified by its arguments.
-pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// What it computes. An equal output means that whoever read it need not look again.
     type Output: PartialEq + Send + Sync + 'static;
 
@@ -186,7 +186,7 @@ pub(crate) struct Current {
 
 /// Results by query, and who read which fact.
 pub(crate) struct Memo {
-    domain: Domain,
+    domain: ClusterDomain,
     current: RwLock<Current>,
     tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
     facts: Mutex<HashMap<Fact, Readers>>,
@@ -219,11 +219,11 @@ impl Memo {
     /// An empty memo for the domain `cluster.local`.
     #[cfg(test)]
     pub(crate) fn new() -> Self {
-        Self::with_domain(Domain::default())
+        Self::with_domain(ClusterDomain::default())
     }
 
     /// An empty memo for a mesh whose Services are below this domain.
-    pub(crate) fn with_domain(domain: Domain) -> Self {
+    pub(crate) fn with_domain(domain: ClusterDomain) -> Self {
         Self {
             domain,
             current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),
@@ -236,7 +236,7 @@ impl Memo {
         }
     }
 
-    pub(crate) fn domain(&self) -> &Domain {
+    pub(crate) fn domain(&self) -> &ClusterDomain {
         &self.domain
     }
 

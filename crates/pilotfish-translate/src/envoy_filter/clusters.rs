@@ -12,7 +12,7 @@ use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
 /// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not say them. `None` when a
 /// patch removes it.
 #[must_use]
-pub fn patch_cluster(
+pub(crate) fn patch_cluster(
     cx: &Cx<'_>,
     patches: &Patches,
     context: Context,
@@ -40,7 +40,7 @@ pub fn patch_cluster(
 
 /// The clusters that patches add.
 #[must_use]
-pub fn added_clusters(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<(Cluster, Patched)> {
+pub(crate) fn added_clusters(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<(Cluster, Patched)> {
     let patches = patches.load(cx);
     let added = patches
         .iter()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// The patches over one kind of resources of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Layer {
+pub(crate) struct Layer {
     /// The kind of the proxy, which decides the contexts.
     kind: ProxyKind,
     patches: Patches,
@@ -28,7 +28,7 @@ pub struct Layer {
 impl Layer {
     /// The patches over a kind of resources. Clients without a proxy have none.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, subject: Subject) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, subject: Subject) -> Self {
         let patches = match proxy.kind {
             ProxyKind::Grpc => Patches::default(),
             ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, subject),
@@ -39,13 +39,13 @@ impl Layer {
     }
 
     /// The unit of what patches add to a whole set of resources.
-    pub fn units(&self) -> impl Iterator<Item = Unit> + use<> {
+    pub(crate) fn units(&self) -> impl Iterator<Item = Unit> + use<> {
         (!self.patches.is_empty()).then_some(Unit::Added).into_iter()
     }
 
     /// Patches listeners of a unit.
     #[must_use]
-    pub fn listeners(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
+    pub(crate) fn listeners(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
         let context = match (self.kind, unit) {
             (ProxyKind::Router, _) => Context::Gateway,
             (_, Unit::Inbound) => Context::Inbound,
@@ -56,7 +56,7 @@ impl Layer {
 
     /// The listeners that patches add.
     #[must_use]
-    pub fn added_listeners(&self, cx: &Cx<'_>) -> Batch {
+    pub(crate) fn added_listeners(&self, cx: &Cx<'_>) -> Batch {
         let contexts: &[Context] = match self.kind {
             ProxyKind::Router => &[Context::Gateway],
             ProxyKind::Sidecar | ProxyKind::Grpc => &[Context::Outbound, Context::Inbound],
@@ -71,7 +71,7 @@ impl Layer {
 
     /// Patches route configurations.
     #[must_use]
-    pub fn routes(&self, cx: &Cx<'_>, batch: Batch) -> Batch {
+    pub(crate) fn routes(&self, cx: &Cx<'_>, batch: Batch) -> Batch {
         let context = if self.kind == ProxyKind::Router { Context::Gateway } else { Context::Outbound };
         self.over(batch, |mut routes, patched| {
             patch_routes(cx, &self.patches, context, &self.ports, &mut routes, patched);
@@ -81,7 +81,7 @@ impl Layer {
 
     /// Adds the extension configuration of that name that patches have, where there is no other.
     #[must_use]
-    pub fn extensions(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
+    pub(crate) fn extensions(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
         let Unit::Named(name) = unit else { return batch };
         if self.patches.is_empty() || !batch.resources.is_empty() {
             return batch;

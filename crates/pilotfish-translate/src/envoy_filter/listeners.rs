@@ -34,7 +34,7 @@ impl<'a> Patching<'a> {
 
 /// Patches a listener; `None` when a patch removes it.
 #[must_use]
-pub fn patch_listener(
+pub(crate) fn patch_listener(
     cx: &Cx<'_>,
     patches: &Patches,
     context: Context,
@@ -65,7 +65,7 @@ pub fn patch_listener(
 
 /// The listeners that patches add. Where the patch does not say in which context, they are for traffic out.
 #[must_use]
-pub fn added_listeners(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<(Listener, Patched)> {
+pub(crate) fn added_listeners(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<(Listener, Patched)> {
     let patches = patches.load(cx);
     let patching = Patching { patches: &patches, context };
     let added = patching.on(ApplyTo::Listener).filter(|patch| {

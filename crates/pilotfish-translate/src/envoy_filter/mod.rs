@@ -21,19 +21,19 @@ mod routes;
 mod select;
 mod value;
 
-pub use applied::Patched;
-pub use clusters::{added_clusters, patch_cluster};
-pub use layer::Layer;
-pub use listeners::{added_listeners, patch_listener};
+pub(crate) use applied::Patched;
+pub(crate) use clusters::{added_clusters, patch_cluster};
+pub(crate) use layer::Layer;
+pub(crate) use listeners::{added_listeners, patch_listener};
 pub use parse::check_object;
-pub use routes::{ServicePorts, patch_routes};
-pub use select::{Patches, Subject};
+pub(crate) use routes::{ServicePorts, patch_routes};
+pub(crate) use select::{Patches, Subject};
 
 use pilotfish_config::networking::PatchContext;
 
 /// Which part of a proxy a resource is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Context {
+pub(crate) enum Context {
     /// Traffic to a sidecar's workload.
     Inbound,
     /// Traffic out of a sidecar.

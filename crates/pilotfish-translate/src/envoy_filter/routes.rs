@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The ports of a gateway's Service by the port that they lead to: routes are named by the latter, patches speak
 /// of the former.
-pub type ServicePorts = BTreeMap<u32, BTreeSet<u32>>;
+pub(crate) type ServicePorts = BTreeMap<u32, BTreeSet<u32>>;
 
 /// Patches a route configuration that is sent by itself.
-pub fn patch_routes(
+pub(crate) fn patch_routes(
     cx: &Cx<'_>,
     patches: &Patches,
     context: Context,

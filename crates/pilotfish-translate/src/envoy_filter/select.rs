@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The kind of resources that patches are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// Clusters.
     Cluster,
     /// Listeners, with the routes inside of inbound ones.
@@ -50,7 +50,7 @@ impl Subject {
 /// The patches that hold for a proxy, in the order in which they are applied: a facet of views. Proxies for which
 /// the same patches hold are equal, whatever labels and metadata made them hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Patches {
+pub(crate) struct Patches {
     keys: Arc<[Key]>,
 }
 
@@ -65,7 +65,7 @@ struct Key {
 impl Patches {
     /// The patches for a kind of resources of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, target: Subject) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, target: Subject) -> Self {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
         let mut namespaces = vec![root.clone()];
         if proxy.namespace != root {
@@ -94,7 +94,7 @@ impl Patches {
 
     /// Whether nothing is patched.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 

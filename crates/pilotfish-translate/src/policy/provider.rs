@@ -12,7 +12,7 @@ use pilotfish_proto::envoy::config::core::v3::{
 
 /// A service that a provider names, found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub(crate) struct Named {
     /// Its host.
     pub host: String,
     /// The cluster of one of its ports.
@@ -21,7 +21,7 @@ pub struct Named {
 
 /// The service that a provider names as `namespace/host`, or as a host that only one namespace has.
 #[must_use]
-pub fn cluster_of(cx: &Cx<'_>, service: &str, port: u32) -> Option<Named> {
+pub(crate) fn cluster_of(cx: &Cx<'_>, service: &str, port: u32) -> Option<Named> {
     let (namespace, host) = match service.split_once('/') {
         Some((namespace, host)) => (Some(Namespace::from(namespace)), host),
         None => (None, service),

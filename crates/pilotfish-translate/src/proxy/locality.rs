@@ -3,28 +3,12 @@
 use crate::engine::Cx;
 use crate::proxy::Proxy;
 use crate::proxy::workload::labels_of;
-use pilotfish_model::{LabelMap, Labels, Locality};
+use pilotfish_model::{LabelMap, Labels, Locality, topology};
 use std::sync::Arc;
-
-/// Labels in which workloads and endpoints carry where they are.
-pub mod topology {
-    /// The region.
-    pub const REGION: &str = "topology.kubernetes.io/region";
-    /// The zone.
-    pub const ZONE: &str = "topology.kubernetes.io/zone";
-    /// Finer than a zone.
-    pub const SUB_ZONE: &str = "topology.istio.io/subzone";
-    /// The network.
-    pub const NETWORK: &str = "topology.istio.io/network";
-    /// The cluster.
-    pub const CLUSTER: &str = "topology.istio.io/cluster";
-    /// The node.
-    pub const HOSTNAME: &str = "kubernetes.io/hostname";
-}
 
 /// Where a proxy is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// By the labels of its workload, else as it says itself.
     pub locality: Locality,
     /// The node: as it says itself, else by its labels; empty when not known.
@@ -36,7 +20,7 @@ pub struct Place {
 impl Place {
     /// Where a proxy is.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let own = labels_of(cx, proxy);
         let locality = locality_in(&own).unwrap_or_else(|| proxy.locality.clone());
         let node: Arc<str> = match proxy.meta("NODE_NAME") {

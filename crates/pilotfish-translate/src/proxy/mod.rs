@@ -6,5 +6,4 @@ pub(crate) mod proxy_config;
 pub(crate) mod targets;
 pub(crate) mod workload;
 
-pub(crate) use node::{Identity, InterceptionMode, ProxyKind};
-pub use node::{NodeError, Proxy};
+pub use node::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// One service port that leads to the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Target {
+pub(crate) struct Target {
     /// The service.
     pub service: ServiceKey,
     /// The service's short name.
@@ -44,7 +44,7 @@ impl Target {
 
 /// The targets of a proxy: the oldest service first, then by host; the ports of one service in the order written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TargetsOf(pub Identity);
+pub(crate) struct TargetsOf(pub Identity);
 
 impl Query for TargetsOf {
     type Output = Arc<[Target]>;

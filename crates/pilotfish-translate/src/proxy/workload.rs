@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Who a proxy says that it is, as far as its workload depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The name in the node id.
     pub name: Arc<str>,
     /// The namespace.
@@ -25,7 +25,7 @@ pub struct Identity {
 impl Identity {
     /// The identity of a proxy.
     #[must_use]
-    pub fn of(proxy: &Proxy) -> Self {
+    pub(crate) fn of(proxy: &Proxy) -> Self {
         Self {
             name: proxy.name.clone(),
             namespace: proxy.namespace.clone(),
@@ -36,7 +36,7 @@ impl Identity {
 
     /// Its pod: found by name and namespace, whatever its address.
     #[must_use]
-    pub fn pod(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+    pub(crate) fn pod(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         cx.workload(&WorkloadKey {
             kind: WorkloadKind::Pod,
             namespace: self.namespace.clone(),
@@ -48,7 +48,7 @@ impl Identity {
     /// Its WorkloadEntry: a healthy one of its cluster that has its first address. Where several do, the one of its name and namespace, else
     /// the first of its namespace, else the first.
     #[must_use]
-    pub fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+    pub(crate) fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let address = self.ips.first()?.to_string();
         let keys = cx.workloads_at(&address).into_iter();
         let entries: Vec<Arc<Workload>> = keys
@@ -59,18 +59,6 @@ impl Identity {
         let own = |entry: &&Arc<Workload>| entry.key.namespace == self.namespace;
         let named = |entry: &&Arc<Workload>| own(entry) && entry.key.name == self.name;
         entries.iter().find(named).or_else(|| entries.iter().find(own)).or(entries.first()).cloned()
-    }
-}
-
-/// The workload of a proxy: its pod, else its WorkloadEntry.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WorkloadOf(pub Identity);
-
-impl Query for WorkloadOf {
-    type Output = Option<Arc<Workload>>;
-
-    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        self.0.pod(cx).or_else(|| self.0.workload_entry(cx))
     }
 }
 
@@ -116,7 +104,7 @@ impl Query for LabelsByAddress {
 /// The labels of a proxy's workload: what the registries know, else what the node says. Labels of the node's
 /// `STATIC_LABELS` are kept where the registries do not have them.
 #[must_use]
-pub fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {
+pub(crate) fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {
     let registered = cx.get(&RegisteredLabels(Identity::of(proxy)));
     let Some(registered) = &*registered else { return proxy.labels.clone() };
     if proxy.static_labels.is_empty() {

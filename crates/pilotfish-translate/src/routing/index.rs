@@ -86,7 +86,7 @@ fn add(rules: &mut ByGateway, header: &Arc<Header>) {
 /// The rules behind a gateway that a namespace sees: its own private ones, then those exported to it, then the public
 /// ones, each in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RulesFor {
+pub(crate) struct RulesFor {
     /// Who looks.
     pub namespace: Namespace,
     /// The gateway as `namespace/name`, or [`MESH`](super::ir::MESH).
@@ -108,7 +108,7 @@ impl Query for RulesFor {
 
 /// A rule by its id; `None` when it is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RuleOf(pub RuleId);
+pub(crate) struct RuleOf(pub RuleId);
 
 impl Query for RuleOf {
     type Output = Option<Arc<Rule>>;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The rules that an egress listener of a scope imports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MeshRules {
+pub(crate) struct MeshRules {
     /// In order of precedence.
     pub list: Vec<Arc<Header>>,
     /// The first rule of each host, wildcards too, by position in `list`.
@@ -19,7 +19,7 @@ pub struct MeshRules {
 impl MeshRules {
     /// Rules in order of precedence.
     #[must_use]
-    pub fn new(list: Vec<Arc<Header>>) -> Self {
+    pub(crate) fn new(list: Vec<Arc<Header>>) -> Self {
         let mut by_host = BTreeMap::new();
         for (index, header) in list.iter().enumerate() {
             for host in &header.hosts {
@@ -31,7 +31,7 @@ impl MeshRules {
 
     /// The rule that serves the host of a service: the first of exactly this host, else the first of the longest wildcard above it.
     #[must_use]
-    pub fn serving(&self, host: &Hostname) -> Option<&Arc<Header>> {
+    pub(crate) fn serving(&self, host: &Hostname) -> Option<&Arc<Header>> {
         let exact = self.by_host.get(host);
         let index =
             exact.or_else(|| wildcards_above(host).find_map(|wildcard| self.by_host.get(&*wildcard)))?;
@@ -50,7 +50,7 @@ fn wildcards_above(host: &Hostname) -> impl Iterator<Item = String> {
 
 /// The rules that an egress listener of a scope imports, by its position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MeshRulesOf(pub Scope, pub usize);
+pub(crate) struct MeshRulesOf(pub Scope, pub usize);
 
 impl Query for MeshRulesOf {
     type Output = MeshRules;
@@ -74,7 +74,7 @@ impl Query for MeshRulesOf {
 
 /// The rules with routes for TCP or TLS that concern the host of a service, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StreamRulesFor {
+pub(crate) struct StreamRulesFor {
     /// The scope.
     pub scope: Scope,
     /// The position of its egress listener.

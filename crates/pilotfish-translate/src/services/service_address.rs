@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The address families of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Families {
+pub(crate) enum Families {
     /// IPv4 alone.
     V4,
     /// IPv6 alone.
@@ -19,7 +19,7 @@ pub enum Families {
 impl Families {
     /// The families of a proxy's addresses.
     #[must_use]
-    pub fn of(proxy: &Proxy) -> Self {
+    pub(crate) fn of(proxy: &Proxy) -> Self {
         match (proxy.ipv4(), proxy.ipv6()) {
             (true, true) => Self::Dual,
             (false, true) => Self::V6,
@@ -29,7 +29,7 @@ impl Families {
 
     /// The addresses that stand for "every address", the primary one first.
     #[must_use]
-    pub fn wildcards(self) -> &'static [&'static str] {
+    pub(crate) fn wildcards(self) -> &'static [&'static str] {
         match self {
             Self::V4 => &["0.0.0.0"],
             Self::V6 => &["::"],
@@ -39,7 +39,7 @@ impl Families {
 
     /// The loopback addresses, the primary one first.
     #[must_use]
-    pub fn loopbacks(self) -> &'static [&'static str] {
+    pub(crate) fn loopbacks(self) -> &'static [&'static str] {
         match self {
             Self::V4 => &["127.0.0.1"],
             Self::V6 => &["::1"],
@@ -58,7 +58,7 @@ impl Families {
 
 /// Which automatically allocated addresses a proxy resolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Automatic {
+pub(crate) enum Automatic {
     /// None: it does not answer DNS queries of its workload.
     No,
     /// Those that are stored in the status of ServiceEntries (`DNS_CAPTURE`).
@@ -79,7 +79,7 @@ impl Automatic {
 
 /// What a proxy is to the addresses of services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AddressView {
+pub(crate) struct AddressView {
     /// Its cluster: a service has other addresses in each.
     pub cluster: ClusterId,
     /// Its families.
@@ -91,7 +91,7 @@ pub struct AddressView {
 impl AddressView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(proxy: &Proxy) -> Self {
+    pub(crate) fn of(proxy: &Proxy) -> Self {
         Self {
             cluster: proxy.cluster.clone(),
             families: Families::of(proxy),
@@ -110,7 +110,7 @@ impl AddressView {
 
     /// The address of a service: an IP address, a range, or [`Service::UNSPECIFIED`].
     #[must_use]
-    pub fn primary(&self, service: &Service) -> Arc<str> {
+    pub(crate) fn primary(&self, service: &Service) -> Arc<str> {
         let own = service.addresses.get(&self.cluster).map_or(&[][..], |list| list);
         if let Some(address) = own.iter().find(|address| self.families.has(address)) {
             return address.clone();
@@ -129,7 +129,7 @@ impl AddressView {
 
     /// All addresses of a service, of one family.
     #[must_use]
-    pub fn all(&self, service: &Service) -> Vec<Arc<str>> {
+    pub(crate) fn all(&self, service: &Service) -> Vec<Arc<str>> {
         let own = service.addresses.get(&self.cluster).map_or(&[][..], |list| list);
         let listed: Vec<Arc<str>> = if own.is_empty() && self.resolves(service) {
             service.auto_addresses.iter().filter(|address| !address.is_empty()).cloned().collect()
@@ -148,7 +148,7 @@ impl AddressView {
 
     /// The addresses besides the first.
     #[must_use]
-    pub fn extra(&self, service: &Service) -> Vec<Arc<str>> {
+    pub(crate) fn extra(&self, service: &Service) -> Vec<Arc<str>> {
         self.all(service).into_iter().skip(1).collect()
     }
 

@@ -6,10 +6,10 @@ pub(crate) mod view;
 use crate::engine::Encoded;
 use crate::engine::memo::{Current, Memo, Touched};
 use crate::proxy::Proxy;
-use crate::services::short_name::Domain;
 use crate::translator::clients::{Clients, Connected};
 use crate::translator::view::{Generate, Index, IndexOf, Unit, View, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
@@ -90,12 +90,12 @@ impl Translator {
     /// A translator of an empty world, for the domain `cluster.local`.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_domain(Domain::default())
+        Self::with_domain(ClusterDomain::default())
     }
 
     /// A translator of an empty world whose Kubernetes Services are below another domain.
     #[must_use]
-    pub fn with_domain(domain: Domain) -> Self {
+    pub fn with_domain(domain: ClusterDomain) -> Self {
         Self { memo: Memo::with_domain(domain), clients: Arc::default() }
     }
 

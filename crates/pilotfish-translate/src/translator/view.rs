@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// One proxy's view of one resource type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum View {
+pub(crate) enum View {
     /// Clusters.
     Cluster(ClusterView),
     /// Load assignments.
@@ -41,13 +41,11 @@ pub enum View {
 
 /// What is generated together: as large as needed to see conflicts, as small as possible to follow a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// The resources that do not come from services.
     Static,
     /// The resources of one service.
     Service(ServiceKey),
-    /// The resources for traffic out of the proxy.
-    Outbound,
     /// The resources for traffic out of the proxy on one port; 0 for Unix sockets.
     Port(u32),
     /// The resources for traffic to the proxy's own workload.
@@ -61,7 +59,7 @@ pub enum Unit {
 impl View {
     /// The resource type.
     #[must_use]
-    pub fn resource_type(&self) -> ResourceType {
+    pub(crate) fn resource_type(&self) -> ResourceType {
         match self {
             Self::Cluster(_) => ResourceType::Cluster,
             Self::Endpoint(_) => ResourceType::Endpoint,

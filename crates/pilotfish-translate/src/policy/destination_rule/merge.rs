@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// One or several DestinationRules for one host, as one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// The namespace of the objects.
     pub namespace: Namespace,
     /// The name of the first object, which stands for all in metadata.
@@ -65,7 +65,7 @@ impl Rule {
 
     /// The subset of that name.
     #[must_use]
-    pub fn subset(&self, name: &str) -> Option<&Subset> {
+    pub(crate) fn subset(&self, name: &str) -> Option<&Subset> {
         self.subsets.iter().find(|subset| subset.name == name)
     }
 }
@@ -79,11 +79,11 @@ type ByHost = BTreeMap<Hostname, Vec<Arc<Rule>>>;
 
 /// The rules of a namespace, by who asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RulesIn(pub Namespace);
+pub(crate) struct RulesIn(pub Namespace);
 
 /// The answer to [`RulesIn`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NamespaceRules {
+pub(crate) struct NamespaceRules {
     local: ByHost,
     exported: ByHost,
     root_private: ByHost,
@@ -92,20 +92,20 @@ pub struct NamespaceRules {
 impl NamespaceRules {
     /// What clients of the namespace itself use.
     #[must_use]
-    pub fn local(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
+    pub(crate) fn local(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
         most_specific(&self.local, host)
     }
 
     /// What clients of the root namespace use of the namespace's rules before those of the service: rules that
     /// were made for them alone, because the public ones there are defaults for everybody.
     #[must_use]
-    pub fn root_private(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
+    pub(crate) fn root_private(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
         most_specific(&self.root_private, host)
     }
 
     /// What clients of another namespace may use.
     #[must_use]
-    pub fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<Rule>> {
+    pub(crate) fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<Rule>> {
         let rules = most_specific(&self.exported, host).unwrap_or_default();
         let visible = rules.iter().filter(|rule| rule.export_to.visible_to(client, &ExportTo::Public));
         visible.cloned().collect()

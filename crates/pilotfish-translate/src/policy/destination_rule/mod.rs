@@ -11,8 +11,8 @@
 mod merge;
 mod policy;
 
-pub use merge::{Rule, RulesIn};
-pub use policy::Policy;
+pub(crate) use merge::{Rule, RulesIn};
+pub(crate) use policy::Policy;
 
 use crate::engine::{Cx, Query};
 use pilotfish_config::networking::DestinationRule;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// The rules for a service, as a client of a namespace sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RulesFor {
+pub(crate) struct RulesFor {
     /// The namespace of the client.
     pub client: Namespace,
     /// The service.
@@ -32,14 +32,14 @@ pub struct RulesFor {
 impl RulesFor {
     /// The question of one client and service.
     #[must_use]
-    pub fn new(client: &Namespace, service: ServiceKey) -> Self {
+    pub(crate) fn new(client: &Namespace, service: ServiceKey) -> Self {
         Self { client: client.clone(), service }
     }
 }
 
 /// The answer: several rules only where some have a workload selector or are exported differently.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rules {
+pub(crate) struct Rules {
     list: Vec<Arc<Rule>>,
     client: Namespace,
 }
@@ -47,7 +47,7 @@ pub struct Rules {
 impl Rules {
     /// The rule for traffic out of a proxy with these labels: one that selects it, else the one for everybody.
     #[must_use]
-    pub fn outbound(&self, labels: &Labels) -> Option<&Arc<Rule>> {
+    pub(crate) fn outbound(&self, labels: &Labels) -> Option<&Arc<Rule>> {
         let selects = |rule: &&Arc<Rule>| {
             rule.namespace == self.client
                 && rule.selector.as_ref().is_some_and(|selector| label_subset(selector, labels))
@@ -57,7 +57,7 @@ impl Rules {
 
     /// The rule for traffic into a proxy, where selectors do not count.
     #[must_use]
-    pub fn inbound(&self) -> Option<&Arc<Rule>> {
+    pub(crate) fn inbound(&self) -> Option<&Arc<Rule>> {
         self.list.iter().rev().find(|rule| rule.selector.is_none())
     }
 }
@@ -89,13 +89,18 @@ impl Query for RulesFor {
 
 /// The rule of a client and service, without regard to workload selectors of others: for a proxy with these labels.
 #[must_use]
-pub fn rule_for(cx: &Cx<'_>, client: &Namespace, service: &ServiceKey, labels: &Labels) -> Option<Arc<Rule>> {
+pub(crate) fn rule_for(
+    cx: &Cx<'_>,
+    client: &Namespace,
+    service: &ServiceKey,
+    labels: &Labels,
+) -> Option<Arc<Rule>> {
     cx.get(&RulesFor::new(client, service.clone())).outbound(labels).cloned()
 }
 
 /// The facet of a proxy's labels that rules may look at: those that some workload selector in its namespace names.
 #[must_use]
-pub fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+pub(crate) fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
     let keys = cx.get(&SelectorKeys(namespace.clone()));
     Arc::new(labels.only(|key| keys.contains(key)))
 }

@@ -6,7 +6,7 @@ use pilotfish_model::{Labels, Namespace, Typed};
 
 /// The workload that policies are about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Subject {
+pub(crate) struct Subject {
     /// Its namespace.
     pub namespace: Namespace,
     /// Its labels, as far as selectors name them.

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The access logs of one side of a proxy.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AccessLogs {
+pub(crate) struct AccessLogs {
     /// Of requests.
     pub http: Vec<AccessLog>,
     /// Of connections.
@@ -50,7 +50,7 @@ const OPEN_TELEMETRY: &str = "envoy.access_loggers.open_telemetry";
 
 /// The access logs that these Telemetry objects, else the mesh settings, ask for.
 #[must_use]
-pub fn of(cx: &Cx<'_>, telemetries: &[Typed<Telemetry>], role: WorkloadMode) -> AccessLogs {
+pub(crate) fn of(cx: &Cx<'_>, telemetries: &[Typed<Telemetry>], role: WorkloadMode) -> AccessLogs {
     let mesh = cx.mesh();
     let chosen = choose(telemetries, &mesh, role);
     let mut logs = Vec::new();

@@ -13,12 +13,17 @@ use pilotfish_proto::{Any, any};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the filter, for HTTP and for TCP.
-pub const FILTER: &str = "istio.stats";
+pub(crate) const FILTER: &str = "istio.stats";
 
 /// The configurations of the metrics filters for a proxy's listeners of a class: one for each provider that proxies report to,
 /// by name.
 #[must_use]
-pub fn filters(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap, class: ListenerClass) -> Vec<Any> {
+pub(crate) fn filters(
+    cx: &Cx<'_>,
+    namespace: &Namespace,
+    labels: &LabelMap,
+    class: ListenerClass,
+) -> Vec<Any> {
     let telemetries = applicable(cx, namespace, labels);
     let metrics: Vec<&Metrics> = telemetries.iter().flat_map(|telemetry| &telemetry.metrics).collect();
     let mesh = cx.mesh();

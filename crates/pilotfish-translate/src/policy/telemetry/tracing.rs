@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 /// How a proxy names itself in traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tags {
+pub(crate) struct Tags {
     /// `service.istio.io/canonical-name`.
     pub service: Arc<str>,
     /// `service.istio.io/canonical-revision`.
@@ -47,7 +47,7 @@ pub struct Tags {
 
 /// What a connection manager is told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Traced {
+pub(crate) struct Traced {
     /// The tracing; `None` when nothing is traced.
     pub tracing: Option<Tracing>,
     /// Whether the request id decides which requests are traced.
@@ -59,7 +59,7 @@ const TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
 /// The tracing of one side of a proxy.
 #[must_use]
-pub fn of(
+pub(crate) fn of(
     cx: &Cx<'_>,
     telemetries: &[Typed<Telemetry>],
     role: WorkloadMode,

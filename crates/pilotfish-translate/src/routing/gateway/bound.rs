@@ -15,7 +15,7 @@ const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-transla
 
 /// The gateways of a router with all that their servers depend on. Equal for all replicas of one router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// In order of precedence.
     pub gateways: Arc<[GatewayId]>,
     /// The ports of the Services that lead to the router, those of the oldest Service first.
@@ -24,7 +24,7 @@ pub struct Bound {
 
 /// A port of a Service that leads to the router.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reached {
+pub(crate) struct Reached {
     /// The Service.
     pub service: ServiceKey,
     /// Its port.
@@ -38,7 +38,7 @@ pub struct Reached {
 impl Bound {
     /// The gateways of a router.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let all = cx.get(&AllGateways);
         if all.is_empty() {
             return Self::default();

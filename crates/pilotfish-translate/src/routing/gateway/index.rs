@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// All gateways, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AllGateways;
+pub(crate) struct AllGateways;
 
 impl Query for AllGateways {
     type Output = Vec<Header>;
@@ -26,7 +26,7 @@ impl Query for AllGateways {
 
 /// A gateway by its id; `None` when it is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GatewayOf(pub GatewayId);
+pub(crate) struct GatewayOf(pub GatewayId);
 
 impl Query for GatewayOf {
     type Output = Option<Arc<Gateway>>;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The servers of a router.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Merged {
+pub(crate) struct Merged {
     /// By port, protocol and address, in the order in which they came.
     pub ports: Vec<PortServers>,
     /// Those that route requests, by the name of their route configuration.
@@ -19,7 +19,7 @@ pub struct Merged {
 
 /// The servers that share a port, a protocol and an address.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PortServers {
+pub(crate) struct PortServers {
     /// The port of the router.
     pub port: u32,
     /// The protocol as written.
@@ -35,14 +35,14 @@ pub struct PortServers {
 impl PortServers {
     /// The protocol.
     #[must_use]
-    pub fn protocol(&self) -> Protocol {
+    pub(crate) fn protocol(&self) -> Protocol {
         Protocol::parse(&self.protocol)
     }
 }
 
 /// The merged servers of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MergedOf(pub Bound);
+pub(crate) struct MergedOf(pub Bound);
 
 impl Query for MergedOf {
     type Output = Merged;

@@ -16,10 +16,10 @@ mod index;
 mod merge;
 mod server;
 
-pub use bound::Bound;
+pub(crate) use bound::Bound;
 pub(crate) use index::{AllGateways, GatewayOf};
-pub use merge::{MergedOf, PortServers};
-pub use server::MergedServer;
+pub(crate) use merge::{MergedOf, PortServers};
+pub(crate) use server::MergedServer;
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@ use super::MADE;
 use super::listeners::{self, Parent};
 use crate::engine::{Cx, Query, reference};
 use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
-use crate::services::short_name::Domain;
 use pilotfish_config::gateway_api::{Gateway as KubernetesGateway, GatewayClass};
 use pilotfish_config::status::CONTROLLERS;
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{Hostname, Kind, Namespace, Typed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(super) fn class_controller(class: &GatewayClass) -> Option<&'static str> {
 }
 
 /// The Services of a Gateway: those that it names, else one called after it and its class.
-pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &Domain) -> Vec<Hostname> {
+pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &ClusterDomain) -> Vec<Hostname> {
     let spec = &object.spec;
     let namespace = object.namespace();
     let is_managed = match spec.addresses.as_slice() {

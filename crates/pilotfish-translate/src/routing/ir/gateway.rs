@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Which gateway: the kind of object that it comes from, and the name of the Gateway that it is, or would be in Istio.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GatewayId {
+pub(crate) struct GatewayId {
     /// The kind of object that it comes from.
     pub source: Kind,
     /// The namespace.
@@ -19,14 +19,14 @@ pub struct GatewayId {
 impl GatewayId {
     /// `namespace/name`: how VirtualServices name it.
     #[must_use]
-    pub fn reference(&self) -> Arc<str> {
+    pub(crate) fn reference(&self) -> Arc<str> {
         format!("{}/{}", self.namespace, self.name).into()
     }
 }
 
 /// Which routers have a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selection {
+pub(crate) enum Selection {
     /// Those with these labels; all for none.
     Labels(BTreeMap<String, String>),
     /// Those that these Services of the gateway's namespace lead to.
@@ -35,7 +35,7 @@ pub enum Selection {
 
 /// What decides who has a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// Which gateway.
     pub id: GatewayId,
     /// Which routers have it.
@@ -47,14 +47,14 @@ pub struct Header {
 impl Header {
     /// The order in which the first gateway wins.
     #[must_use]
-    pub fn precedence(&self) -> (i64, &str, &str) {
+    pub(crate) fn precedence(&self) -> (i64, &str, &str) {
         (self.created, &self.id.name, self.id.namespace.as_str())
     }
 }
 
 /// A gateway with its servers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     /// Which gateway.
     pub id: GatewayId,
     /// What it listens on.

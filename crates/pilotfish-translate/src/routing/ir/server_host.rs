@@ -4,7 +4,7 @@ use pilotfish_model::{Hostname, Namespace};
 
 /// A host of a server: `host`, `*/host`, `./host` or `namespace/host`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerHost {
+pub(crate) struct ServerHost {
     /// The namespace whose VirtualServices may serve it; `None` for all.
     pub namespace: Option<Namespace>,
     /// The host.
@@ -14,7 +14,7 @@ pub struct ServerHost {
 impl ServerHost {
     /// Reads a host; `own` stands for `.`. `None` for what is no host name.
     #[must_use]
-    pub fn parse(written: &str, own: &Namespace) -> Option<Self> {
+    pub(crate) fn parse(written: &str, own: &Namespace) -> Option<Self> {
         let (namespace, host) = match written.split_once('/') {
             None | Some(("*", _)) => (None, written.rsplit('/').next().unwrap_or(written)),
             Some((".", host)) => (Some(own.clone()), host),
@@ -25,7 +25,7 @@ impl ServerHost {
 
     /// Whether VirtualServices of a namespace may serve it.
     #[must_use]
-    pub fn is_for(&self, namespace: &Namespace) -> bool {
+    pub(crate) fn is_for(&self, namespace: &Namespace) -> bool {
         self.namespace.as_ref().is_none_or(|own| own == namespace)
     }
 }

@@ -5,13 +5,13 @@ use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, ObjectRef}
 use std::sync::Arc;
 
 /// The gateway of sidecars.
-pub const MESH: &str = "mesh";
+pub(crate) const MESH: &str = "mesh";
 /// What the path of a redirect begins with when only the prefix that matched is replaced: how the routes of the Gateway API say it.
 pub(crate) const REPLACE_PREFIX: &str = "%PREFIX()%";
 
 /// Which rule: the kind of object that it comes from, and the name of the VirtualService that it is, or would be in Istio.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RuleId {
+pub(crate) struct RuleId {
     /// The kind of object that it comes from.
     pub source: Kind,
     /// The namespace.
@@ -22,7 +22,7 @@ pub struct RuleId {
 
 /// Whose rules of routing hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Semantics {
+pub(crate) enum Semantics {
     /// Those of VirtualService.
     #[default]
     Istio,
@@ -35,14 +35,14 @@ pub enum Semantics {
 impl Semantics {
     /// Whether a path prefix matches whole path elements only.
     #[must_use]
-    pub fn whole_elements(self) -> bool {
+    pub(crate) fn whole_elements(self) -> bool {
         self != Self::Istio
     }
 }
 
 /// What decides who uses a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// Which rule.
     pub id: RuleId,
     /// The hosts, names completed.
@@ -64,14 +64,14 @@ pub struct Header {
 impl Header {
     /// The order in which the first rule wins: rules without delegates first, then age, name and namespace.
     #[must_use]
-    pub fn precedence(&self) -> (bool, i64, &str, &str) {
+    pub(crate) fn precedence(&self) -> (bool, i64, &str, &str) {
         (self.delegates, self.created, &self.id.name, self.id.namespace.as_str())
     }
 }
 
 /// A rule with its routes, names completed and delegates merged.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// Which rule.
     pub id: RuleId,
     /// Whose rules of routing hold.
@@ -89,7 +89,7 @@ pub struct Rule {
 impl Rule {
     /// The key of the VirtualService that it is, or would be in Istio, for metadata.
     #[must_use]
-    pub fn config_key(&self) -> ObjectKey {
+    pub(crate) fn config_key(&self) -> ObjectKey {
         ObjectKey::new(Kind::VirtualService, self.id.namespace.clone(), self.id.name.clone())
     }
 }

@@ -4,12 +4,12 @@ use super::delegate::merge_routes;
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
 use crate::engine::{Cx, reference};
 use crate::routing::ir::{Header, MESH, Rule, RuleId, Semantics};
-use crate::services::short_name::Domain;
 use pilotfish_config::networking::{Delegate, VirtualService};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
 
 /// The header of a VirtualService; one without hosts is a delegate and no rule.
-pub(crate) fn header(object: &Typed<VirtualService>, domain: &Domain) -> Option<Header> {
+pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> Option<Header> {
     let namespace = object.namespace();
     if object.hosts.is_empty() {
         return None;

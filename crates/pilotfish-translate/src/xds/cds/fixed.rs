@@ -17,11 +17,11 @@ use pilotfish_proto::envoy::config::core::v3::{
 };
 
 /// Traffic that is to be dropped.
-pub const BLACK_HOLE: &str = "BlackHoleCluster";
+pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
 /// Traffic that goes where the client wanted to.
-pub const PASSTHROUGH: &str = "PassthroughCluster";
+pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
 /// Traffic to ports of the workload that no service has.
-pub const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
+pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 /// Source addresses that rules of iptables leave alone.
 const V4_SOURCE: &str = "127.0.0.6";

@@ -26,8 +26,8 @@ mod tls;
 mod view;
 
 pub(crate) use grpc::common_tls as grpc_tls;
-pub use names::sni_name;
-pub use view::ClusterView;
+pub(crate) use names::sni_name;
+pub(crate) use view::ClusterView;
 
 use crate::engine::{Batch, Cx};
 use crate::proxy::ProxyKind;
@@ -38,7 +38,7 @@ use pilotfish_model::ServiceKey;
 impl ClusterView {
     /// The units of the whole set, in the order in which they are sent; `None` for clients that ask by name.
     #[must_use]
-    pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+    pub(crate) fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
         let kind = self.client.scope.kind;
         if kind == ProxyKind::Grpc {
             return None;
@@ -61,7 +61,7 @@ impl ClusterView {
 
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         match unit {
             Unit::Service(service) => {
                 let query =
@@ -72,7 +72,7 @@ impl ClusterView {
             Unit::Inbound => inbound::clusters(cx, self).into(),
             Unit::Added => finish::added(cx, &self.client).into(),
             Unit::Named(name) => grpc::clusters(cx, &self.client, name).into(),
-            Unit::Outbound | Unit::Port(_) => Batch::default(),
+            Unit::Port(_) => Batch::default(),
         }
     }
 }

@@ -2,19 +2,19 @@
 
 /// The cluster for a service port and subset: `outbound|80|v1|web.shop.svc.cluster.local`.
 #[must_use]
-pub fn outbound_name(port: u32, subset: &str, host: &str) -> String {
+pub(crate) fn outbound_name(port: u32, subset: &str, host: &str) -> String {
     format!("outbound|{port}|{subset}|{host}")
 }
 
 /// The same as a DNS name: the SNI of mutual TLS, and the name of clusters that are chosen by SNI.
 #[must_use]
-pub fn sni_name(port: u32, subset: &str, host: &str) -> String {
+pub(crate) fn sni_name(port: u32, subset: &str, host: &str) -> String {
     format!("outbound_.{port}_.{subset}_.{host}")
 }
 
 /// The cluster for a port of the workload: `inbound|8080||`.
 #[must_use]
-pub fn inbound_name(port: u32) -> String {
+pub(crate) fn inbound_name(port: u32) -> String {
     format!("inbound|{port}||")
 }
 

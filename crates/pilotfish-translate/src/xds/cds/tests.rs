@@ -1,4 +1,5 @@
 use super::outbound::ServiceClusters;
+use super::view::Client;
 use super::*;
 use crate::engine::Query;
 use crate::engine::memo::Memo;

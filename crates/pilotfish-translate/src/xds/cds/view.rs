@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its clusters may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ClusterView {
+pub(crate) struct ClusterView {
     /// What matters for traffic out of the proxy. Proxies of different workloads share these clusters.
     pub client: Arc<Client>,
     /// The ports of the proxy's own workload; none where they make no clusters.
@@ -27,7 +27,7 @@ pub struct ClusterView {
 
 /// The facets of a proxy that clusters of services depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Client {
+pub(crate) struct Client {
     /// Which services it sees.
     pub scope: Scope,
     /// The IP families of its addresses.
@@ -62,7 +62,7 @@ impl Client {
 
 /// The IP families of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Families {
+pub(crate) enum Families {
     /// IPv4 only.
     V4,
     /// IPv6 only.
@@ -83,7 +83,7 @@ impl Families {
 
 /// Paths of certificate files (`TLS_CLIENT_CERT_CHAIN`, `TLS_CLIENT_KEY`, `TLS_CLIENT_ROOT_CERT`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Certificates {
+pub(crate) struct Certificates {
     /// The certificate chain.
     pub chain: Arc<str>,
     /// The private key.
@@ -103,7 +103,7 @@ impl Certificates {
 impl ClusterView {
     /// The view of a proxy; `None` when it is not served this type.
     #[allow(clippy::unnecessary_wraps, reason = "the same shape for every resource type")]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
         let place = Place::of(cx, proxy);
         // gRPC clients resolve no names, have no filters, and have certificates only of their own bootstrap.

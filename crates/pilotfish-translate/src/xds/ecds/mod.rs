@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its extension configurations may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ExtensionView {
+pub(crate) struct ExtensionView {
     /// The namespace whose plugins it may have, besides those of the root namespace.
     pub namespace: Namespace,
     /// Which secrets it may read, if some plugin's image needs one.
@@ -22,7 +22,7 @@ pub struct ExtensionView {
 impl ExtensionView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         if proxy.kind == ProxyKind::Grpc {
             return None;
         }
@@ -32,7 +32,7 @@ impl ExtensionView {
 
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         let Unit::Named(name) = unit else { return Batch::default() };
         self.plugin(cx, name).into_iter().collect::<Vec<_>>().into()
     }

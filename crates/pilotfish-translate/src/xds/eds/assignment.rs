@@ -63,7 +63,7 @@ impl Query for AssignmentOf {
 /// The endpoints that a DNS cluster holds itself, and the objects that they are from. Empty when there are none. Priorities by
 /// labels do not apply to them.
 #[must_use]
-pub fn inline_endpoints(
+pub(crate) fn inline_endpoints(
     cx: &Cx<'_>,
     service: &Service,
     port: u32,

@@ -5,7 +5,7 @@ use pilotfish_model::Hostname;
 
 /// What the name of an outbound cluster says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterName {
+pub(crate) struct ClusterName {
     /// Whether it is chosen by SNI (AUTO_PASSTHROUGH).
     pub sni_dnat: bool,
     /// The service port.
@@ -19,7 +19,7 @@ pub struct ClusterName {
 impl ClusterName {
     /// Reads a cluster name; `None` for any other name.
     #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let (sni_dnat, separator, rest) = match name.strip_prefix("outbound|") {
             Some(rest) => (false, "|", rest),
             None => (true, "_.", name.strip_prefix("outbound_.")?),

@@ -3,8 +3,8 @@
 use super::group::{Group, Member};
 use super::service_rule::Balance;
 use super::vantage::Vantage;
-use crate::proxy::locality::topology;
 use pilotfish_model::Locality;
+use pilotfish_model::topology;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many priorities a distance can be: same sub-zone, zone, region, region that takes over, any other.

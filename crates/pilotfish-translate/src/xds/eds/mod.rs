@@ -19,9 +19,9 @@ mod service_rule;
 mod split;
 mod vantage;
 
-pub use assignment::inline_endpoints;
-pub use cluster_name::ClusterName;
-pub use vantage::Vantage;
+pub(crate) use assignment::inline_endpoints;
+pub(crate) use cluster_name::ClusterName;
+pub(crate) use vantage::Vantage;
 
 use crate::engine::{Batch, Cx, Encoded};
 use crate::policy::destination_rule::selector_labels;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its load assignments may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EndpointView {
+pub(crate) struct EndpointView {
     /// Which services it sees.
     pub scope: Scope,
     /// Where it looks at endpoints from.
@@ -49,7 +49,7 @@ pub struct EndpointView {
 impl EndpointView {
     /// The view of a proxy; `None` when it is not served this type.
     #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
         let place = Place::of(cx, proxy);
         Some(Self {
@@ -61,7 +61,7 @@ impl EndpointView {
 
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         match unit {
             Unit::Named(name) => vec![self.assignment(cx, name)].into(),
             _ => Batch::default(),

@@ -3,8 +3,8 @@
 use super::group::{Group, Member};
 use super::lb_endpoint::of_gateway;
 use super::vantage::Vantage;
-use crate::proxy::locality::topology;
 use crate::services::networks::Gateways;
+use pilotfish_model::topology;
 use pilotfish_model::{ClusterId, Endpoint, Labels, NetworkGateway, NetworkId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

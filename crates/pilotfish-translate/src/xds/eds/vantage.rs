@@ -3,17 +3,18 @@
 use super::service_rule::{Balance, ServiceRule};
 use crate::engine::{Cx, Query};
 use crate::proxy::Proxy;
-use crate::proxy::locality::{Place, topology};
+use crate::proxy::locality::Place;
 use crate::services::cluster_local::ClusterLocalHosts;
 use crate::services::networks::NetworkGatewaysOf;
 use pilotfish_config::networking::{DestinationRule, LoadBalancerSettings, OutlierDetection};
+use pilotfish_model::topology;
 use pilotfish_model::{ClusterId, Labels, Locality, NetworkId, TrafficDistribution};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// From where a proxy looks at endpoints. Every facet that no configuration asks for is left at its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Vantage {
+pub(crate) struct Vantage {
     /// Its cluster.
     pub cluster: ClusterId,
     /// Its network.
@@ -32,7 +33,7 @@ pub struct Vantage {
 
 /// The IP families that a proxy can reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Families {
+pub(crate) struct Families {
     /// IPv4.
     pub v4: bool,
     /// IPv6.
@@ -42,7 +43,7 @@ pub struct Families {
 impl Families {
     /// Whether an address is of one of them. Names may resolve to any.
     #[must_use]
-    pub fn reach(self, address: &str) -> bool {
+    pub(crate) fn reach(self, address: &str) -> bool {
         match address.parse::<std::net::IpAddr>() {
             Ok(ip) if ip.is_ipv4() => self.v4,
             Ok(_) => self.v6,
@@ -54,7 +55,7 @@ impl Families {
 impl Vantage {
     /// The vantage of a proxy for any service.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, place: &Place) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, place: &Place) -> Self {
         let asked = cx.get(&AskedOf);
         let networks = !cx.get(&NetworkGatewaysOf).is_empty();
         let whole = Self {

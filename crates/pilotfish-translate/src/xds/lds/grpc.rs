@@ -46,7 +46,7 @@ const TLS_MODE: &str = "security.istio.io/tlsMode";
 
 /// What the listeners of a gRPC client or server depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GrpcView {
+pub(crate) struct GrpcView {
     /// Which services it sees.
     pub scope: Scope,
     /// Which addresses of services it uses.
@@ -61,7 +61,7 @@ pub struct GrpcView {
 
 /// One port of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Served {
+pub(crate) struct Served {
     /// Whether clients must use mutual TLS. gRPC cannot tell it from plain text, so there is no "either".
     pub mutual_tls: bool,
     /// The services and policies that say so.
@@ -71,7 +71,7 @@ pub struct Served {
 impl GrpcView {
     /// The view of a client or server.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let served = served(cx, proxy);
         // Policies are for servers.
         let labels = match served.is_empty() {

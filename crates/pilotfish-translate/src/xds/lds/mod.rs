@@ -18,9 +18,9 @@ mod tls;
 mod view;
 mod virtual_outbound;
 
-pub use gateway::GatewayView;
-pub use grpc::GrpcView;
-pub use view::{OutboundView, SidecarView};
+pub(crate) use gateway::GatewayView;
+pub(crate) use grpc::GrpcView;
+pub(crate) use view::{OutboundView, SidecarView};
 
 use crate::engine::{Batch, Cx, Encoded};
 use crate::proxy::{Proxy, ProxyKind};
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its listeners may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ListenerView {
+pub(crate) enum ListenerView {
     /// A sidecar.
     Sidecar(Arc<SidecarView>),
     /// A gRPC client or server without a proxy.
@@ -43,7 +43,7 @@ impl ListenerView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
     #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         Some(match proxy.kind {
             ProxyKind::Sidecar => Self::Sidecar(Arc::new(SidecarView::of(cx, proxy))),
             ProxyKind::Grpc => Self::Grpc(Arc::new(GrpcView::of(cx, proxy))),
@@ -53,7 +53,7 @@ impl ListenerView {
 
     /// The units of the whole set; `None` for clients that ask by name.
     #[must_use]
-    pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+    pub(crate) fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
         match self {
             Self::Sidecar(view) => {
                 let ports = cx.get(&PortsOf(view.outbound.clone()));
@@ -67,7 +67,7 @@ impl ListenerView {
 
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         match (self, unit) {
             (Self::Sidecar(view), Unit::Port(port)) => {
                 outbound::listeners(cx, &view.outbound, view.own_endpoint, *port).into()

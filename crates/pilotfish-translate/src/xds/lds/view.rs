@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// What every listener of a proxy depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Base {
+pub(crate) struct Base {
     /// Which services it sees.
     pub scope: Scope,
     /// Its address families.
@@ -47,7 +47,7 @@ pub struct Base {
 
 /// What the listeners of a sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SidecarView {
+pub(crate) struct SidecarView {
     /// For traffic out of its workload: the same for most sidecars of a namespace.
     pub outbound: Arc<OutboundView>,
     /// Its own address, where clients of a service connect to it directly.
@@ -58,7 +58,7 @@ pub struct SidecarView {
 
 /// What the listeners for traffic out of a sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OutboundView {
+pub(crate) struct OutboundView {
     /// What all listeners depend on.
     pub base: Arc<Base>,
     /// Which addresses of services it uses.
@@ -75,7 +75,7 @@ pub struct OutboundView {
 
 /// What the listeners for traffic to a sidecar's workload depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct InboundView {
+pub(crate) struct InboundView {
     /// What all listeners depend on.
     pub base: Arc<Base>,
     /// What its workload serves.
@@ -93,7 +93,7 @@ pub struct InboundView {
 impl Base {
     /// The facets of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let labels = workload::labels_of(cx, proxy);
         // Nothing is captured for a router, and its certificates are those of its servers.
         let is_router = proxy.kind == ProxyKind::Router;
@@ -153,7 +153,7 @@ impl Query for AnyTracing {
 impl SidecarView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let base = Arc::new(Base::of(cx, proxy));
         Self {
             outbound: Arc::new(OutboundView::of(proxy, &base)),
@@ -166,7 +166,7 @@ impl SidecarView {
 impl OutboundView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(proxy: &Proxy, base: &Arc<Base>) -> Self {
+    pub(crate) fn of(proxy: &Proxy, base: &Arc<Base>) -> Self {
         Self {
             base: base.clone(),
             addresses: AddressView::of(proxy),
@@ -201,7 +201,7 @@ fn own_endpoint(cx: &Cx<'_>, proxy: &Proxy) -> Option<IpAddr> {
 impl InboundView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<Base>) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<Base>) -> Self {
         let ingress = base.scope.sidecar_object(cx).is_some_and(|sidecar| !sidecar.ingress.is_empty());
         let targets = cx.get(&TargetsOf(Identity::of(proxy)));
         Self {

@@ -20,7 +20,7 @@ const CLUSTER_SET: &str = ".clusterset.local";
 
 /// The facets of a proxy that its name table may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NameTableView {
+pub(crate) struct NameTableView {
     /// Which services it sees.
     pub scope: Scope,
     /// Which of their addresses it uses.
@@ -32,7 +32,7 @@ pub struct NameTableView {
 impl NameTableView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         (proxy.kind == ProxyKind::Sidecar).then(|| Self {
             scope: Scope::of(cx, proxy),
             addresses: AddressView::of(proxy),
@@ -43,13 +43,13 @@ impl NameTableView {
     /// The units of the whole set; `None` for clients that ask by name.
     #[must_use]
     #[allow(clippy::unnecessary_wraps, reason = "the shape that all types have")]
-    pub fn units(&self, _cx: &Cx<'_>) -> Option<Vec<Unit>> {
+    pub(crate) fn units(&self, _cx: &Cx<'_>) -> Option<Vec<Unit>> {
         Some(vec![Unit::Static])
     }
 
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, _unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, _unit: &Unit) -> Batch {
         let mut table = Table::default();
         for index in 0..cx.get(&EgressOf(self.scope.clone())).len() {
             for service in cx.get(&ListenerServicesOf(self.scope.clone(), index)).iter() {

@@ -30,7 +30,7 @@ mod services;
 mod sidecar;
 mod view;
 
-pub use view::RouteView;
+pub(crate) use view::RouteView;
 
 use crate::engine::{Batch, Cx, Encoded};
 use crate::proxy::ProxyKind;
@@ -41,7 +41,7 @@ use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
 impl RouteView {
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         let Unit::Named(name) = unit else { return Batch::default() };
         let resource = match self.client.scope.kind {
             ProxyKind::Sidecar => Some(sidecar::route_configuration(self, cx, name)),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its route configurations may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RouteView {
+pub(crate) struct RouteView {
     /// Whom the routes are for.
     pub client: Client,
     /// The domain in which it completes short names.
@@ -27,7 +27,7 @@ pub struct RouteView {
 
 /// What the routes themselves depend on, apart from the domains under which they are found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Client {
+pub(crate) struct Client {
     /// Which services it sees.
     pub scope: Scope,
     /// Those of its labels that some rule looks at.
@@ -39,7 +39,7 @@ pub struct Client {
 impl RouteView {
     /// The view of a proxy; every kind of client is served routes.
     #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
         let config = proxy_config::of(cx, proxy);
         let headers = config.proxy_headers.as_ref();

@@ -12,7 +12,7 @@
 mod certificates;
 mod reference;
 
-pub use reference::SecretRef;
+pub(crate) use reference::SecretRef;
 
 use crate::engine::{Batch, Cx, Encoded};
 use crate::proxy::Proxy;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its secrets may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SecretView {
+pub(crate) struct SecretView {
     /// The namespace of the identity that its connection proved.
     pub namespace: Namespace,
 }
@@ -32,13 +32,13 @@ pub struct SecretView {
 impl SecretView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
-    pub fn of(_cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(_cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         Some(Self { namespace: proxy.identity.as_ref()?.namespace.clone() })
     }
 
     /// Generates one unit.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
         let Unit::Named(name) = unit else { return Batch::default() };
         self.secret(cx, name).into_iter().collect::<Vec<_>>().into()
     }

@@ -7,7 +7,7 @@ const CA_SUFFIX: &str = "-cacert";
 
 /// Where the name of a secret leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretRef {
+pub(crate) enum SecretRef {
     /// A Secret of the proxy's namespace, unless another is written.
     Secret {
         /// Its namespace.
@@ -38,7 +38,7 @@ pub enum SecretRef {
 impl SecretRef {
     /// Reads the name of a secret. `own` is the namespace of names that have none. `None` for names that lead to the agent or nowhere.
     #[must_use]
-    pub fn parse(name: &str, own: &Namespace) -> Option<Self> {
+    pub(crate) fn parse(name: &str, own: &Namespace) -> Option<Self> {
         let (scheme, path) = name.split_once("://")?;
         let (namespace, name) = match path.split_once('/') {
             Some((namespace, name)) => (namespace.into(), name),

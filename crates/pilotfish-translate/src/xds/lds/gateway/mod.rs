@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// What the listeners of a router depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GatewayView {
+pub(crate) struct GatewayView {
     /// What all listeners depend on.
     pub base: Arc<Base>,
     /// Its gateways.
@@ -41,7 +41,7 @@ pub struct GatewayView {
 impl GatewayView {
     /// The view of a router.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         Self {
             base: Arc::new(Base::of(cx, proxy)),
             gateways: Bound::of(cx, proxy),
