@@ -1,7 +1,7 @@
 //! Writing status back to the cluster that is read: by the one replica that leads.
 //!
 //! ```text
-//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── Wanted ─▶ StatusWriter ─▶ API server
+//! control loop ── worlds ─▶ StatusTranslator (pure: which statuses differ) ── Wanted ─▶ StatusWriter ─▶ API server
 //!                                                                                   ▲
 //!                                                    Elector ── Leadership ─────────┘
 //! ```
@@ -18,7 +18,7 @@ use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube::status::{AddressRanges, StatusSettings, StatusWriter, Wanted};
 use pilotfish_model::{ChangeSet, ClusterDomain, ClusterId, Fact, Kind};
-use pilotfish_translate::{StatusBook, kinds};
+use pilotfish_translate::{StatusTranslator, kinds};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -84,8 +84,11 @@ impl StatusWriting {
             let (say, wanted) = mpsc::channel(1);
             let settings = self.settings(metrics);
             let writer = StatusWriter::new(self.client.clone(), settings, leadership.clone());
-            let book =
-                StatusBook::new(ClusterDomain::new(&self.domain), self.cluster.clone(), self.controllers);
+            let book = StatusTranslator::new(
+                ClusterDomain::new(&self.domain),
+                self.cluster.clone(),
+                self.controllers,
+            );
             tokio::select! {
                 () = writer.run(wanted) => {}
                 ended = follow(shared.follow(), book, say) => return ended,
@@ -118,7 +121,7 @@ fn istio_kinds() -> Vec<Kind> {
 }
 
 /// Says of each world which statuses differ, for as long as somebody listens.
-async fn follow(mut follower: Follower, mut book: StatusBook, say: mpsc::Sender<Wanted>) -> Result<()> {
+async fn follow(mut follower: Follower, mut book: StatusTranslator, say: mpsc::Sender<Wanted>) -> Result<()> {
     let mut is_first = true;
     loop {
         let (world, changes) = follower.next().await;

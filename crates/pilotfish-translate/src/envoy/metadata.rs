@@ -52,7 +52,7 @@ pub(crate) fn json(value: &serde_json::Value) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// Where an object is found in the API server: what `config` in the metadata says.
+/// The path of an object in the API server: `config` in the metadata.
 #[must_use]
 pub(crate) fn config_path(key: &ObjectKey) -> String {
     let (group, kind) = (key.kind.group(), key.kind.kebab());

@@ -4,7 +4,7 @@ use super::parse::{Patch, PatchesIn};
 use crate::engine::{Cx, Query};
 use crate::policy::attachment::GATEWAY_NAME;
 use crate::proxy::Proxy;
-use crate::proxy::locality::Place;
+use crate::proxy::locality::ProxyLocality;
 use pilotfish_config::networking::{ApplyTo, EnvoyFilter, ProxyMatch};
 use pilotfish_model::{Labels, Namespace, Typed, label_subset};
 use regex::Regex;
@@ -75,7 +75,7 @@ impl Patches {
         if sets.iter().all(|set| set.is_empty()) {
             return Self::default();
         }
-        let labels = Place::of(cx, proxy).labels;
+        let labels = ProxyLocality::of(cx, proxy).labels;
         let mut filters: Vec<&Filter> =
             sets.iter().flat_map(|set| set.iter()).filter(|filter| filter.selects(proxy, &labels)).collect();
         // Stable: within a namespace they are in order of precedence already, and the root namespace comes first.
@@ -109,7 +109,7 @@ impl Patches {
     }
 }
 
-/// What of an EnvoyFilter says whom it is for.
+/// The conditions of an EnvoyFilter on proxies.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     namespace: Namespace,

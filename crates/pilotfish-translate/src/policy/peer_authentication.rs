@@ -137,7 +137,6 @@ pub(crate) struct StatedMtlsOf(pub Namespace);
 pub(crate) struct StatedMtls {
     /// The mode; `None` when there is no such policy, which reads as permissive.
     pub mode: Option<MtlsMode>,
-    /// The policies.
     pub provenance: Vec<ObjectRef>,
 }
 

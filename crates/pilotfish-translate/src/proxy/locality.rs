@@ -1,4 +1,4 @@
-//! Where a proxy runs, and the labels that say so.
+//! Where a proxy runs.
 
 use crate::engine::Cx;
 use crate::proxy::Proxy;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 /// Where a proxy is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// By the labels of its workload, else as it says itself.
+pub(crate) struct ProxyLocality {
+    /// By the labels of its workload, else by its node.
     pub locality: Locality,
-    /// The node: as it says itself, else by its labels; empty when not known.
+    /// The Kubernetes node: by the metadata of the proxy, else by the labels of its workload; empty when not known.
     pub node: Arc<str>,
     /// The labels of its workload, with labels for where it is.
     pub labels: Labels,
 }
 
-impl Place {
+impl ProxyLocality {
     /// Where a proxy is.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {

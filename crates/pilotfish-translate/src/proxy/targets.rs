@@ -12,7 +12,6 @@ use std::sync::Arc;
 /// One service port that leads to the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// The service.
     pub service: ServiceKey,
     /// The service's short name.
     pub name: Arc<str>,
@@ -20,7 +19,6 @@ pub(crate) struct Target {
     pub provider: Provider,
     /// Creation time of the service: where two targets disagree, the older one decides.
     pub created: i64,
-    /// The service port.
     pub port: Port,
     /// The port of the workload.
     pub target_port: u32,

@@ -9,16 +9,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who a proxy says that it is, as far as its workload depends on it.
+/// What of a node its workload is found by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     /// The name in the node id.
     pub name: Arc<str>,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The cluster.
     pub cluster: ClusterId,
-    /// The addresses.
     pub ips: Arc<[IpAddr]>,
 }
 
@@ -101,7 +98,7 @@ impl Query for LabelsByAddress {
     }
 }
 
-/// The labels of a proxy's workload: what the registries know, else what the node says. Labels of the node's
+/// The labels of a proxy's workload: what the registries know, else those of the node. Labels of the node's
 /// `STATIC_LABELS` are kept where the registries do not have them.
 #[must_use]
 pub(crate) fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {

@@ -7,10 +7,9 @@ use pilotfish_model::{Labels, Namespace, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a proxy is to the conditions of a rule.
+/// What a proxy is to the conditions of a virtual service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
-    /// Its namespace.
     pub namespace: Namespace,
     /// Its labels, of which only those in [`SourceLabelKeys`] count.
     pub labels: Labels,

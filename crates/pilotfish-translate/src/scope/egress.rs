@@ -28,9 +28,7 @@ pub(crate) struct Egress {
 pub(crate) struct EgressPort {
     /// The number; 0 for a Unix socket.
     pub number: u32,
-    /// The protocol.
     pub protocol: Protocol,
-    /// The name.
     pub name: Arc<str>,
 }
 
@@ -74,7 +72,7 @@ impl Hosts {
         self.exact.contains(host) || self.wildcards.iter().any(|wildcard| host.is_subset_of(wildcard))
     }
 
-    /// Whether the host of a rule has something in common with what is imported.
+    /// Whether the host of a virtual service has something in common with what is imported.
     fn meets(&self, host: &Hostname) -> bool {
         self.exact.contains(host)
             || self.wildcards.iter().any(|wildcard| wildcard.matches(host))
@@ -193,7 +191,6 @@ pub(crate) struct EgressProxy {
     pub host: Arc<str>,
     /// The subset; empty for none.
     pub subset: Arc<str>,
-    /// The port.
     pub port: u32,
 }
 

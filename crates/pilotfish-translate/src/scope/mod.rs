@@ -1,7 +1,7 @@
 //! Scopes: which services a proxy may see, and which one it sees where several share a host.
 //!
 //! A scope is chosen by Sidecar objects (or is the default one of a namespace), so all proxies of a namespace usually
-//! share one. A scope has egress listeners: one that takes everything, unless a Sidecar says otherwise.
+//! share one. A scope has egress listeners: one that takes everything, unless a Sidecar declares others.
 //!
 //! ```text
 //! Proxy ─▶ Scope ─▶ EgressOf: listeners with their imported hosts ─▶ ListenerServicesOf ─▶ ServicesOf: all of them, one per host
@@ -15,7 +15,7 @@ mod visible;
 
 pub(crate) use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
 pub(crate) use services::{ListenerServicesOf, ServiceIn, ServicesOf};
-pub(crate) use virtual_services::{MeshRules, MeshRulesOf, StreamRulesFor};
+pub(crate) use virtual_services::{MeshVirtualServices, MeshVirtualServicesOf, StreamVirtualServicesFor};
 pub(crate) use visible::{DefaultServiceExport, VisibleTo};
 
 use crate::engine::{Cx, Query};

@@ -1,6 +1,6 @@
-//! What a rule says for one port of the host, and for one port of a subset.
+//! The policy of a DestinationRule for one port of the host, and for one port of a subset.
 
-use super::Rule;
+use super::MergedDestinationRule;
 use pilotfish_config::networking::{
     ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, LoadBalancerSettings, OutlierDetection,
     PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset, TrafficPolicy, TunnelSettings,
@@ -26,7 +26,7 @@ pub(crate) struct Policy<'a> {
 }
 
 impl<'a> Policy<'a> {
-    /// What a traffic policy says for a port. Settings of the port replace all others: nothing is inherited.
+    /// The settings of a traffic policy for a port. Settings of the port replace all others: nothing is inherited.
     #[must_use]
     pub(crate) fn of(policy: &'a TrafficPolicy, port: u32) -> Self {
         match port_settings(policy, port) {
@@ -77,7 +77,7 @@ impl<'a> Policy<'a> {
     }
 }
 
-impl Rule {
+impl MergedDestinationRule {
     /// The policy of a port of the host.
     #[must_use]
     pub(crate) fn policy(&self, port: u32) -> Policy<'_> {

@@ -38,7 +38,6 @@ pub(crate) struct Filters {
     pub ask_tcp: Vec<Filter>,
     /// Decide about connections.
     pub decide_tcp: Vec<Filter>,
-    /// The policies.
     pub provenance: Vec<ObjectRef>,
 }
 

@@ -7,7 +7,6 @@ use pilotfish_model::{Labels, Namespace, Typed};
 /// The workload that policies are about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
-    /// Its namespace.
     pub namespace: Namespace,
     /// Its labels, as far as selectors name them.
     pub labels: Labels,

@@ -5,7 +5,7 @@ mod resource;
 pub(crate) use resource::{NAME_PREFIX, extension_config};
 
 use crate::engine::Cx;
-use crate::envoy::ListenerClass;
+use crate::envoy::TrafficClass;
 use crate::policy::attachment::concerns;
 use pilotfish_config::WorkloadMode;
 use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
@@ -29,7 +29,7 @@ pub(crate) struct Plugins {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
     /// Which side the listener is on.
-    pub class: ListenerClass,
+    pub class: TrafficClass,
     /// The listener's port; to a workload, the workload's port.
     pub port: u32,
 }
@@ -89,8 +89,8 @@ fn applies(plugin: &WasmPlugin, phase: PluginPhase, traffic: Traffic) -> bool {
 fn matches(selector: &TrafficSelector, traffic: Traffic) -> bool {
     let by_mode = match selector.mode {
         WorkloadMode::Undefined | WorkloadMode::ClientAndServer => true,
-        WorkloadMode::Client => traffic.class != ListenerClass::Inbound,
-        WorkloadMode::Server => traffic.class == ListenerClass::Inbound,
+        WorkloadMode::Client => traffic.class != TrafficClass::Inbound,
+        WorkloadMode::Server => traffic.class == TrafficClass::Inbound,
     };
     by_mode && (selector.ports.is_empty() || selector.ports.iter().any(|port| port.number == traffic.port))
 }

@@ -1,4 +1,4 @@
-//! The configuration of a plugin's filter: where the module is, and what it is told. Istio's agent, which stands between, fetches
+//! The configuration of a plugin's filter: where the module is, and its settings. Istio's agent, which stands between, fetches
 //! the module and puts a local file in its place.
 
 use pilotfish_config::extensions::{
@@ -20,7 +20,7 @@ use prost::Message;
 /// What the names of plugins' filters begin with; namespace and name follow.
 pub(crate) const NAME_PREFIX: &str = "extensions.istio.io/wasmplugin/";
 
-/// Variables in which the agent is told how to fetch an image.
+/// Variables that carry to the agent how an image is fetched.
 const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
 const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 

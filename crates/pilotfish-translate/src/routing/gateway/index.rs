@@ -3,7 +3,7 @@
 use crate::engine::{Cx, Query, reference};
 use crate::routing::gateway_api::ApiGateways;
 use crate::routing::ingress::IngressGateways;
-use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
+use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection};
 use pilotfish_config::networking::Gateway as GatewaySpec;
 use pilotfish_model::{Kind, Typed};
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use std::sync::Arc;
 pub(crate) struct AllGateways;
 
 impl Query for AllGateways {
-    type Output = Vec<Header>;
+    type Output = Vec<GatewayHeader>;
 
-    fn compute(&self, cx: &Cx<'_>) -> Vec<Header> {
-        let mut headers: Vec<Header> = cx.objects::<GatewaySpec>().map(|object| header(&object)).collect();
+    fn compute(&self, cx: &Cx<'_>) -> Vec<GatewayHeader> {
+        let mut headers: Vec<GatewayHeader> =
+            cx.objects::<GatewaySpec>().map(|object| header(&object)).collect();
         headers.extend(cx.get(&IngressGateways).values().map(|(header, _)| header.clone()));
         headers.extend(cx.get(&ApiGateways).values().map(|(header, _)| header.clone()));
         headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
@@ -47,9 +48,9 @@ impl Query for GatewayOf {
     }
 }
 
-/// The header of a Gateway.
-fn header(object: &Typed<GatewaySpec>) -> Header {
-    Header {
+/// What decides which routers have a Gateway.
+fn header(object: &Typed<GatewaySpec>) -> GatewayHeader {
+    GatewayHeader {
         id: GatewayId {
             source: Kind::Gateway,
             namespace: object.namespace().clone(),

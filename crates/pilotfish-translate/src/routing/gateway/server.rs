@@ -16,7 +16,6 @@ pub(crate) struct MergedServer {
     pub spec: Server,
     /// Its port as written.
     pub port: Port,
-    /// Its hosts.
     pub hosts: Vec<ServerHost>,
     /// The name of its route configuration; empty for servers that route no requests.
     pub route: Arc<str>,
@@ -58,7 +57,7 @@ impl MergedServer {
         self.spec.tls.as_ref().is_some_and(|tls| tls.https_redirect)
     }
 
-    /// The names by which its TLS connections are told apart, sorted.
+    /// The SNI names that its TLS connections are matched by, sorted.
     #[must_use]
     pub(crate) fn sni_hosts(&self) -> Vec<String> {
         if self.spec.tls.is_none() {
@@ -70,13 +69,13 @@ impl MergedServer {
         hosts
     }
 
-    /// The hosts that it has in common with a rule of a namespace.
+    /// The hosts that it has in common with a virtual service of a namespace.
     #[must_use]
     pub(crate) fn common_hosts(&self, rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
         common(&self.hosts, rule, namespace)
     }
 
-    /// Whether it has any host in common with a rule of a namespace.
+    /// Whether it has any host in common with a virtual service of a namespace.
     #[must_use]
     pub(crate) fn meets(&self, rule: &[Hostname], namespace: &Namespace) -> bool {
         let ours = self.hosts.iter().filter(|host| host.is_for(namespace));

@@ -3,7 +3,7 @@
 use super::MADE;
 use super::listeners::{self, Parent};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
+use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection};
 use pilotfish_config::gateway_api::{Gateway as KubernetesGateway, GatewayClass};
 use pilotfish_config::status::CONTROLLERS;
 use pilotfish_model::ClusterDomain;
@@ -21,7 +21,7 @@ const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
 pub(crate) struct ApiGateways;
 
 impl Query for ApiGateways {
-    type Output = BTreeMap<GatewayId, (Header, Arc<Gateway>)>;
+    type Output = BTreeMap<GatewayId, (GatewayHeader, Arc<Gateway>)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out = BTreeMap::new();
@@ -34,7 +34,7 @@ impl Query for ApiGateways {
                     namespace: object.namespace().clone(),
                     name: internal_name(object.name(), &listener.name).into(),
                 };
-                let header = Header {
+                let header = GatewayHeader {
                     id: id.clone(),
                     selection: Selection::Services(services.clone()),
                     created: object.meta().created,
@@ -104,7 +104,6 @@ pub(super) struct ParentsOf {
 pub(super) struct Parents {
     /// The controller of its class; `None` for a Gateway that is not there or not ours.
     pub(super) controller: Option<&'static str>,
-    /// Its listeners.
     pub(super) listeners: Vec<Parent>,
 }
 

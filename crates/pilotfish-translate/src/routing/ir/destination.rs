@@ -1,13 +1,8 @@
 //! Destinations: the cluster that a route leads to.
 
+use crate::envoy::outbound_name;
 use pilotfish_config::networking::Destination;
 use pilotfish_model::Service;
-
-/// The name of an outbound cluster.
-#[must_use]
-pub(crate) fn cluster_name(port: u32, subset: &str, host: &str) -> String {
-    format!("outbound|{port}|{subset}|{host}")
-}
 
 /// The cluster of a destination, whether or not it exists. Without a port, a service with one port decides (`service` is
 /// what the caller knows of the host), else the port that is listened on. A host that is an alias leads to the service behind it.
@@ -22,5 +17,5 @@ pub(crate) fn destination_cluster(to: &Destination, service: Option<&Service>, l
         (None, Some([port])) => port.number,
         (None, _) => listener_port,
     };
-    cluster_name(port, &to.subset, alias.unwrap_or(&to.host))
+    outbound_name(port, &to.subset, alias.unwrap_or(&to.host))
 }

@@ -10,9 +10,7 @@ use std::sync::Arc;
 pub(crate) struct GatewayId {
     /// The kind of object that it comes from.
     pub source: Kind,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The name.
     pub name: Arc<str>,
 }
 
@@ -35,7 +33,7 @@ pub(crate) enum Selection {
 
 /// What decides who has a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct GatewayHeader {
     /// Which gateway.
     pub id: GatewayId,
     /// Which routers have it.
@@ -44,7 +42,7 @@ pub(crate) struct Header {
     pub created: i64,
 }
 
-impl Header {
+impl GatewayHeader {
     /// The order in which the first gateway wins.
     #[must_use]
     pub(crate) fn precedence(&self) -> (i64, &str, &str) {

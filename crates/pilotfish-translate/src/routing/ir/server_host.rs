@@ -7,7 +7,6 @@ use pilotfish_model::{Hostname, Namespace};
 pub(crate) struct ServerHost {
     /// The namespace whose VirtualServices may serve it; `None` for all.
     pub namespace: Option<Namespace>,
-    /// The host.
     pub host: Hostname,
 }
 
@@ -30,7 +29,7 @@ impl ServerHost {
     }
 }
 
-/// The hosts that both a server and a rule have: of each pair that meets, the narrower.
+/// The hosts that both a server and a virtual service have: of each pair that meets, the narrower.
 pub(crate) fn common(server: &[ServerHost], rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
     let mut out: Vec<Hostname> = Vec::new();
     for ours in server.iter().filter(|host| host.is_for(namespace)).map(|host| &host.host) {

@@ -3,10 +3,10 @@
 //! ```text
 //! kubernetes://[NAMESPACE/]NAME[-cacert]     a Secret of the proxy's own namespace
 //! kubernetes-gateway://NAMESPACE/NAME        a Secret that a ReferenceGrant may have opened to Gateways there
-//! configmap://NAMESPACE/NAME[-cacert]        certificates alone, for everybody who is known
+//! configmap://NAMESPACE/NAME[-cacert]        certificates alone, for every client with an identity
 //! ```
 //!
-//! Who a proxy is, is what its connection proved and never what its node says: without proof it is served no secrets at
+//! The identity of a proxy is what its connection proved and never what its node claims: without proof it is served no secrets at
 //! all. What is denied or not there is left out of the answer.
 
 mod certificates;
@@ -14,9 +14,8 @@ mod reference;
 
 pub(crate) use reference::SecretRef;
 
-use crate::engine::{Batch, Cx, Encoded};
+use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::Proxy;
-use crate::translator::view::Unit;
 use certificates::Found;
 use pilotfish_config::gateway_api::ReferenceGrant;
 use pilotfish_model::Namespace;
@@ -36,20 +35,20 @@ impl SecretView {
         Some(Self { namespace: proxy.identity.as_ref()?.namespace.clone() })
     }
 
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub(crate) fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
-        let Unit::Named(name) = unit else { return Batch::default() };
+    pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
+        let ResourceBatchKey::Named(name) = batch_key else { return ResourceBatch::default() };
         self.secret(cx, name).into_iter().collect::<Vec<_>>().into()
     }
 
-    fn secret(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+    fn secret(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         let wanted = SecretRef::parse(name, &self.namespace)?;
         if !self.may_read(cx, &wanted) {
             return None;
         }
         let Found { secret, provenance } = certificates::find(cx, name, &wanted)?;
-        Some(Encoded::new(name.clone(), &secret, provenance))
+        Some(EncodedResource::new(name.clone(), &secret, provenance))
     }
 
     fn may_read(&self, cx: &Cx<'_>, wanted: &SecretRef) -> bool {

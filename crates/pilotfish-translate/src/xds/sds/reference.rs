@@ -10,7 +10,6 @@ const CA_SUFFIX: &str = "-cacert";
 pub(crate) enum SecretRef {
     /// A Secret of the proxy's namespace, unless another is written.
     Secret {
-        /// Its namespace.
         namespace: Namespace,
         /// Its name, with the suffix of a CA.
         name: String,
@@ -19,7 +18,6 @@ pub(crate) enum SecretRef {
     },
     /// A Secret that a Gateway refers to.
     GatewaySecret {
-        /// Its namespace.
         namespace: Namespace,
         /// Its name, with the suffix of a CA.
         name: String,
@@ -28,7 +26,6 @@ pub(crate) enum SecretRef {
     },
     /// A ConfigMap with a CA's certificate.
     ConfigMap {
-        /// Its namespace.
         namespace: Namespace,
         /// Its name, without the suffix of a CA.
         name: String,
