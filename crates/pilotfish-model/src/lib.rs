@@ -9,6 +9,7 @@
 //! registries ── Update ──▶ WorldWriter ── Arc<World> + ChangeSet ──▶ translation
 //! ```
 
+mod cluster_domain;
 mod endpoint;
 mod labels;
 mod names;
@@ -17,9 +18,11 @@ mod protocol;
 mod provider;
 mod service;
 mod spiffe;
+pub mod topology;
 mod workload;
 mod world;
 
+pub use cluster_domain::ClusterDomain;
 pub use endpoint::{Endpoint, EndpointAttributes, HealthStatus, TlsMode};
 pub use labels::{LabelMap, Labels, label_subset};
 pub use names::{ClusterId, Hostname, HostnameError, Locality, Namespace, NetworkId};

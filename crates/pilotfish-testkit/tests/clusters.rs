@@ -1,7 +1,7 @@
 //! Several clusters in one mesh, from objects to what proxies of each are sent; and a domain other than `cluster.local`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use pilotfish_model::{ChangeSet, Fact, Kind, WorldWriter};
+use pilotfish_model::{ChangeSet, ClusterDomain, Fact, Kind, WorldWriter};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Struct, Value, ValueKind};
 use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
@@ -10,7 +10,7 @@ use pilotfish_registry::{
     RegistrySettings, ServiceEntryRegistry, SourceEvent,
 };
 use pilotfish_testkit::dump::dump;
-use pilotfish_translate::{Domain, Proxy, Translator};
+use pilotfish_translate::{Proxy, Translator};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl Mesh {
         for update in self.controller.settle() {
             writer.apply(update);
         }
-        let translator = Translator::with_domain(Domain::new(self.domain));
+        let translator = Translator::with_domain(ClusterDomain::new(self.domain));
         let (world, _) = writer.publish().unwrap();
         translator.publish(world, &ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() });
         let dumped = proxies.iter().map(|(name, metadata)| {

@@ -106,7 +106,7 @@ impl Run {
                 );
                 for (view, of, name) in wanted(&snapshot, client).into_iter().filter(|(_, of, _)| *of == ty) {
                     let (a, b) = (snapshot.get(view, &name), fresh.get(theirs, &name));
-                    let bytes = |resource: &Option<pilotfish_translate::Encoded>| {
+                    let bytes = |resource: &Option<pilotfish_translate::EncodedResource>| {
                         resource.as_ref().map(|r| r.body.clone())
                     };
                     assert_eq!(bytes(&a), bytes(&b), "{context}: {of:?} {name} of {}", client.proxy().id);

@@ -1,7 +1,7 @@
 //! From the world and a proxy's view of it to xDS resources, as pure functions whose results are kept.
 //!
 //! ```text
-//! World + ChangeSet ─▶ Memo ◀─ queries: scopes, rules, targets ... ─▶ Batch of Encoded resources, per (view, unit)
+//! World + ChangeSet ─▶ Memo ◀─ queries: scopes, rules, targets ... ─▶ ResourceBatch of EncodedResources, per (view, batch key)
 //!                        ▲
 //! Node ─▶ Proxy ─▶ views, one per resource type: only the facets that the result may depend on
 //! ```
@@ -10,14 +10,14 @@
 //!
 //! ```text
 //! engine        the memo, queries and how they read the world, encoded resources
-//! proxy         what a node says about itself, its workload, its place, the services that it is an endpoint of
+//! proxy         the node of a client, its workload, its place, the services that it is an endpoint of
 //! services      what is asked about services: addresses, short names, aliases, networks
 //! envoy         pieces of Envoy's configuration that several rooms need: filters, metadata, names, durations
 //! routing       VirtualService, Gateway, Ingress and the Gateway API, read into one form
 //! scope         which services and VirtualServices a proxy imports (Sidecar)
 //! policy        DestinationRule, PeerAuthentication, security, Telemetry, WasmPlugin
 //! envoy_filter  the patches of EnvoyFilters
-//! xds           one folder for each resource type: the view (which facets count), the units, the generation
+//! xds           one folder for each resource type: the view (which facets count), the batches, the generation
 //! translator    clients, their views, and what differs for whom after a change
 //! status        the status of the objects that have one, from the same queries as their routes
 //! ```
@@ -39,10 +39,8 @@ mod testing;
 mod translator;
 mod xds;
 
-pub use engine::Encoded;
+pub use engine::EncodedResource;
 pub use envoy_filter::check_object;
-pub use proxy::{NodeError, Proxy};
-pub use services::cluster_local::ClusterLocal;
-pub use services::short_name::Domain;
-pub use status::{StatusBook, kinds};
+pub use proxy::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};
+pub use status::{StatusTranslator, kinds};
 pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};

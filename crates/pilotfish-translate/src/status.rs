@@ -1,4 +1,4 @@
-//! The status of all objects that have one: what follows a world, and says which statuses differ from those before.
+//! The status of all objects that have one: follows the worlds and returns which statuses differ from those before.
 //!
 //! It has a memo of its own, beside the one that proxies are served from: only one replica writes status, and computing it
 //! never holds up what proxies wait for. A change costs what it touches.
@@ -7,9 +7,9 @@ use crate::engine::memo::Memo;
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::{ApiStatus, KINDS, StatusView};
 use crate::routing::ingress::IngressStatus;
-use crate::services::short_name::Domain;
 use pilotfish_config::gateway_api::{Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_config::status::{Controllers, Status};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Kind, KindSpec, ObjectKey, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 /// See the module's description.
-pub struct StatusBook {
+pub struct StatusTranslator {
     memo: Memo,
     query: Statuses,
     known: Arc<BTreeMap<ObjectKey, Arc<Status>>>,
 }
 
-impl StatusBook {
+impl StatusTranslator {
     /// A book of an empty world, for the objects of that cluster that belong to these controllers.
     #[must_use]
-    pub fn new(domain: Domain, cluster: ClusterId, controllers: Controllers) -> Self {
+    pub fn new(domain: ClusterDomain, cluster: ClusterId, controllers: Controllers) -> Self {
         let query = Statuses { of: StatusView { cluster, controllers } };
         Self { memo: Memo::with_domain(domain), query, known: Arc::default() }
     }
 
-    /// Follows to a world that differs by `changes` from the one before; says which statuses differ. `None` is for objects that
-    /// are gone, or whose status is no longer ours to say.
+    /// Follows to a world that differs by `changes` from the one before; returns which statuses differ. `None` is for objects that
+    /// are gone, or whose status another controller writes now.
     pub fn advance(
         &mut self,
         world: Arc<World>,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     /// The names of what differs after these updates.
-    fn step(book: &mut StatusBook, writer: &mut WorldWriter, updates: Vec<Update>) -> Vec<String> {
+    fn step(book: &mut StatusTranslator, writer: &mut WorldWriter, updates: Vec<Update>) -> Vec<String> {
         updates.into_iter().for_each(|update| writer.apply(update));
         let Some((world, changes)) = writer.publish() else { return Vec::new() };
         let differs = book.advance(world, &changes).into_iter();
@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_change_tells_only_of_what_differs() {
-        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
+        let mut book =
+            StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let gateway = yaml(&line(API, "Gateway", "shop", "gw", listener));
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_book_that_followed_says_what_a_new_one_says() {
-        let mut book = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
+        let mut book =
+            StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let steps = [
@@ -155,7 +157,7 @@ mod tests {
         for updates in steps {
             step(&mut book, &mut writer, updates);
         }
-        let mut new = StatusBook::new(Domain::default(), "Kubernetes".into(), Controllers::Both);
+        let mut new = StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         new.advance(Arc::new(writer.world().clone()), &ChangeSet::default());
         assert_eq!(book.known, new.known);
         assert_eq!(book.known.len(), 3);

@@ -129,7 +129,7 @@ pub fn publication(changes: translate::Changes) -> xds::Publication {
     xds::Publication {
         revision: changes.revision,
         changes: changes.changes.into_iter().map(change).collect(),
-        moved: changes.moved.into_iter().map(|client| xds::ClientId(client.0)).collect(),
+        moved: changes.view_changed.into_iter().map(|client| xds::ClientId(client.0)).collect(),
     }
 }
 

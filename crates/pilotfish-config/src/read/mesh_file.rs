@@ -30,7 +30,7 @@ impl MeshFile {
     /// The key of the one object: no namespace, named `default`.
     #[must_use]
     pub fn key(self) -> ObjectKey {
-        ObjectKey::new(self.kind(), "", "default")
+        ObjectKey::new(self.kind(), "", crate::mesh::OBJECT_NAME)
     }
 
     /// The key in a ConfigMap.

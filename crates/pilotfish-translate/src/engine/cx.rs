@@ -1,8 +1,8 @@
 //! The only way in which a query sees the world: each read is recorded as a dependency of the result.
 
 use crate::engine::memo::{Current, Frame, Memo, Query, Reading};
-use crate::services::short_name::Domain;
-use pilotfish_config::mesh::{MeshConfig, MeshNetworks};
+use pilotfish_config::mesh::{MeshConfig, OBJECT_NAME};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{
     Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Service, ServiceEndpoints,
     ServiceKey, SpiffeId, Typed, Workload, WorkloadKey,
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// One computation's view of the world. Not `Sync`: a computation runs on one thread.
-pub struct Cx<'a> {
+pub(crate) struct Cx<'a> {
     memo: &'a Memo,
     current: &'a Current,
     frame: &'a Frame<'a>,
@@ -29,7 +29,7 @@ impl<'a> Cx<'a> {
 
     /// The domain of Kubernetes Services' host names. The same for as long as the memo lives, so nothing depends on it.
     #[must_use]
-    pub fn domain(&self) -> &'a Domain {
+    pub(crate) fn domain(&self) -> &'a ClusterDomain {
         self.memo.domain()
     }
 
@@ -38,7 +38,7 @@ impl<'a> Cx<'a> {
     }
 
     /// The result of another query.
-    pub fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
+    pub(crate) fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
         let (value, node) = self.memo.get_within(self.current, query, Some(self.frame));
         self.reading.borrow_mut().node(node);
         value
@@ -46,108 +46,99 @@ impl<'a> Cx<'a> {
 
     /// The services of a host and namespace, the winning one first.
     #[must_use]
-    pub fn services_of(&self, key: &ServiceKey) -> Option<Arc<[Arc<Service>]>> {
+    pub(crate) fn services_of(&self, key: &ServiceKey) -> Option<Arc<[Arc<Service>]>> {
         self.read(Fact::Service(key.clone()));
         self.current.world.services_of(key).cloned()
     }
 
     /// Every service. The result depends on any change of any service: use it in queries that cut a small answer out of it.
-    pub fn services(&self) -> impl Iterator<Item = (&'a ServiceKey, &'a Arc<[Arc<Service>]>)> {
+    pub(crate) fn services(&self) -> impl Iterator<Item = (&'a ServiceKey, &'a Arc<[Arc<Service>]>)> {
         self.read(Fact::Services);
         self.current.world.services()
     }
 
     /// The namespaces that define a host.
     #[must_use]
-    pub fn namespaces_of(&self, hostname: &Hostname) -> Vec<Namespace> {
+    pub(crate) fn namespaces_of(&self, hostname: &Hostname) -> Vec<Namespace> {
         self.read(Fact::Host(hostname.clone()));
         self.current.world.services_of_host(hostname).map(|(key, _)| key.namespace.clone()).collect()
     }
 
     /// The endpoints of a service.
     #[must_use]
-    pub fn endpoints_of(&self, key: &ServiceKey) -> Option<Arc<ServiceEndpoints>> {
+    pub(crate) fn endpoints_of(&self, key: &ServiceKey) -> Option<Arc<ServiceEndpoints>> {
         self.read(Fact::Endpoints(key.clone()));
         self.current.world.endpoints_of(key).cloned()
     }
 
     /// The identities of a service's endpoints; changes far less often than the endpoints.
     #[must_use]
-    pub fn identities_of(&self, key: &ServiceKey) -> Arc<std::collections::BTreeSet<SpiffeId>> {
+    pub(crate) fn identities_of(&self, key: &ServiceKey) -> Arc<std::collections::BTreeSet<SpiffeId>> {
         self.read(Fact::Identities(key.clone()));
         self.current.world.endpoints_of(key).map(|endpoints| endpoints.identities.clone()).unwrap_or_default()
     }
 
     /// The services with an endpoint at an address.
     #[must_use]
-    pub fn services_at(&self, address: &str) -> Vec<ServiceKey> {
+    pub(crate) fn services_at(&self, address: &str) -> Vec<ServiceKey> {
         self.read(Fact::EndpointsAt(address.into()));
         self.current.world.services_at(address).cloned().collect()
     }
 
     /// A workload.
     #[must_use]
-    pub fn workload(&self, key: &WorkloadKey) -> Option<Arc<Workload>> {
+    pub(crate) fn workload(&self, key: &WorkloadKey) -> Option<Arc<Workload>> {
         self.read(Fact::Workload(key.clone()));
         self.current.world.workload(key).cloned()
     }
 
     /// The pods of a namespace, by name. The result depends on any change of any workload there.
     #[must_use]
-    pub fn pods_in(&self, namespace: &Namespace) -> Vec<Arc<Workload>> {
+    pub(crate) fn pods_in(&self, namespace: &Namespace) -> Vec<Arc<Workload>> {
         self.read(Fact::Workloads(namespace.clone()));
         self.current.world.pods_in(namespace).cloned().collect()
     }
 
     /// The workloads that have an address.
     #[must_use]
-    pub fn workloads_at(&self, address: &str) -> Vec<WorkloadKey> {
+    pub(crate) fn workloads_at(&self, address: &str) -> Vec<WorkloadKey> {
         self.read(Fact::WorkloadsAt(address.into()));
         self.current.world.workloads_at(address).cloned().collect()
     }
 
     /// One object.
     #[must_use]
-    pub fn object<T: KindSpec>(&self, namespace: &Namespace, name: &str) -> Option<Typed<T>> {
+    pub(crate) fn object<T: KindSpec>(&self, namespace: &Namespace, name: &str) -> Option<Typed<T>> {
         self.read(Fact::Object(ObjectKey::new(T::KIND, namespace.clone(), name)));
         self.current.world.typed(namespace, name)
     }
 
     /// All objects of a kind, by namespace and name. The result depends on any change of any of them.
-    pub fn objects<T: KindSpec>(&self) -> impl Iterator<Item = Typed<T>> {
+    pub(crate) fn objects<T: KindSpec>(&self) -> impl Iterator<Item = Typed<T>> {
         self.read(Fact::Kind(T::KIND));
         self.current.world.objects(T::KIND).filter_map(Object::typed)
     }
 
     /// The objects of a kind in one namespace, by name.
     #[must_use]
-    pub fn objects_in<T: KindSpec>(&self, namespace: &Namespace) -> Vec<Typed<T>> {
+    pub(crate) fn objects_in<T: KindSpec>(&self, namespace: &Namespace) -> Vec<Typed<T>> {
         self.read(Fact::Objects(T::KIND, namespace.clone()));
         self.current.world.objects_in(T::KIND, namespace).filter_map(Object::typed).collect()
     }
 
     /// The gateways between networks, sorted.
     #[must_use]
-    pub fn network_gateways(&self) -> Arc<[NetworkGateway]> {
+    pub(crate) fn network_gateways(&self) -> Arc<[NetworkGateway]> {
         self.read(Fact::NetworkGateways);
         self.current.world.network_gateways().clone()
     }
 
     /// The mesh-wide settings, or Istio's defaults when none were given.
     #[must_use]
-    pub fn mesh(&self) -> Arc<MeshConfig> {
+    pub(crate) fn mesh(&self) -> Arc<MeshConfig> {
         self.get(&Mesh)
     }
-
-    /// The networks of the mesh, or none when nothing was given.
-    #[must_use]
-    pub fn networks(&self) -> Arc<MeshNetworks> {
-        self.get(&Networks)
-    }
 }
-
-/// The name of the one MeshConfig and the one MeshNetworks object.
-pub(crate) const SINGLETON: &str = "default";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Mesh;
@@ -156,20 +147,8 @@ impl Query for Mesh {
     type Output = MeshConfig;
 
     fn compute(&self, cx: &Cx<'_>) -> MeshConfig {
-        cx.object::<MeshConfig>(&Namespace::default(), SINGLETON)
+        cx.object::<MeshConfig>(&Namespace::default(), OBJECT_NAME)
             .map(|mesh| MeshConfig::clone(&mesh))
             .unwrap_or_default()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Networks;
-
-impl Query for Networks {
-    type Output = MeshNetworks;
-
-    fn compute(&self, cx: &Cx<'_>) -> MeshNetworks {
-        let networks = cx.object::<MeshNetworks>(&Namespace::default(), SINGLETON);
-        networks.map(|networks| MeshNetworks::clone(&networks)).unwrap_or_default()
     }
 }

@@ -1,21 +1,21 @@
 //! Resources as they go over the wire: encoded once, known by the hash of their content.
 
 use bytes::Bytes;
-use pilotfish_model::{ClusterId, Origin, Typed};
+use pilotfish_model::{ClusterId, Origin, ServiceKey, Typed};
 use pilotfish_proto::any;
 use prost::{Message, Name};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The object as provenance. Configuration is not told apart by cluster.
+/// The object as provenance. Configuration has no cluster: all clusters share one namespace of it.
 #[must_use]
-pub fn reference<T>(object: &Typed<T>) -> Origin {
+pub(crate) fn reference<T>(object: &Typed<T>) -> Origin {
     Origin::object(object.key().clone(), ClusterId::default())
 }
 
 /// One resource, encoded.
 #[derive(Clone, Debug)]
-pub struct Encoded {
+pub struct EncodedResource {
     /// The resource's name.
     pub name: Arc<str>,
     /// Hash of the content: equal in every process, so it serves as the resource's version.
@@ -28,10 +28,10 @@ pub struct Encoded {
     pub provenance: Arc<[Origin]>,
 }
 
-impl Encoded {
+impl EncodedResource {
     /// Encodes a resource.
     #[must_use]
-    pub fn new<M: Message + Name>(
+    pub(crate) fn new<M: Message + Name>(
         name: impl Into<Arc<str>>,
         message: &M,
         mut provenance: Vec<Origin>,
@@ -49,23 +49,40 @@ impl Encoded {
     }
 }
 
-impl PartialEq for Encoded {
+impl PartialEq for EncodedResource {
     fn eq(&self, other: &Self) -> bool {
         self.version == other.version && self.name == other.name && self.provenance == other.provenance
     }
 }
 
-/// Resources that are generated together, in the order in which they are sent.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    /// The resources.
-    pub resources: Vec<Encoded>,
+/// What is generated together: as large as needed to see conflicts, as small as possible to follow a change.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum ResourceBatchKey {
+    /// The resources that do not come from services.
+    Static,
+    /// The resources of one service.
+    Service(ServiceKey),
+    /// The resources for traffic out of the proxy on one port; 0 for Unix sockets.
+    Port(u32),
+    /// The resources for traffic to the proxy's own workload.
+    Inbound,
+    /// The resources that EnvoyFilters add.
+    Added,
+    /// The one resource of that name, for types that are asked for by name.
+    Named(Arc<str>),
 }
 
-impl Batch {
+/// Resources that are generated together, in the order in which they are sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ResourceBatch {
+    /// The resources.
+    pub resources: Vec<EncodedResource>,
+}
+
+impl ResourceBatch {
     /// The resource of that name.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Encoded> {
+    pub(crate) fn find(&self, name: &str) -> Option<&EncodedResource> {
         self.resources.iter().find(|resource| &*resource.name == name)
     }
 
@@ -84,8 +101,8 @@ impl Batch {
     }
 }
 
-impl From<Vec<Encoded>> for Batch {
-    fn from(resources: Vec<Encoded>) -> Self {
+impl From<Vec<EncodedResource>> for ResourceBatch {
+    fn from(resources: Vec<EncodedResource>) -> Self {
         Self { resources }
     }
 }

@@ -3,8 +3,8 @@
 //! A [`Query`] computes a value from the world and from other queries, through a [`Cx`] that records each read. The memo
 //! keeps the value with these reads. When a new world arrives with the facts that changed, [`Memo::advance`] walks from
 //! those facts to everything that read them, directly or through other queries, and marks it; nothing else is visited. A
-//! marked result is looked at again when somebody asks: if all queries that it read still have their old values it stays as
-//! it is, otherwise it is computed anew, and if the new value equals the old one, whoever read it is unaffected.
+//! marked result is checked when it is asked for: if all queries that it read still have their old values it stays as
+//! it is, otherwise it is computed again, and if the new value equals the old one, its readers are unaffected.
 //!
 //! ```text
 //! Fact ──read by──▶ Node(query, value, reads) ──read by──▶ Node ──▶ ... ──▶ root nodes: what proxies are sent
@@ -14,7 +14,7 @@
 //! own lock is held while it is computed, so each result is computed once however many ask; queries never need their own
 //! result, so these locks are always taken in one direction.
 //!
-//! What must always hold: whoever read a node that is not fresh is not fresh either. So marking stops at nodes that are marked
+//! What must always hold: a reader of a node that is not fresh is not fresh either. So marking stops at nodes that are marked
 //! already, and a root that was brought up to date after the last world is reported by the next one that touches it.
 
 mod readers;
@@ -23,8 +23,8 @@ mod reads;
 pub(crate) use reads::Reading;
 
 use crate::engine::Cx;
-use crate::services::short_name::Domain;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, Fact, World};
 use readers::Readers;
 use reads::{Reads, beside};
@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// A pure function of the world, identified by its arguments.
-pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
-    /// What it computes. An equal output means that whoever read it need not look again.
+pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// What it computes. An equal output means that its readers stay valid.
     type Output: PartialEq + Send + Sync + 'static;
 
     /// Computes the output. Everything that it depends on must be its own fields or be read through `cx`.
@@ -186,7 +186,7 @@ pub(crate) struct Current {
 
 /// Results by query, and who read which fact.
 pub(crate) struct Memo {
-    domain: Domain,
+    domain: ClusterDomain,
     current: RwLock<Current>,
     tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
     facts: Mutex<HashMap<Fact, Readers>>,
@@ -219,11 +219,11 @@ impl Memo {
     /// An empty memo for the domain `cluster.local`.
     #[cfg(test)]
     pub(crate) fn new() -> Self {
-        Self::with_domain(Domain::default())
+        Self::with_domain(ClusterDomain::default())
     }
 
     /// An empty memo for a mesh whose Services are below this domain.
-    pub(crate) fn with_domain(domain: Domain) -> Self {
+    pub(crate) fn with_domain(domain: ClusterDomain) -> Self {
         Self {
             domain,
             current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),
@@ -236,7 +236,7 @@ impl Memo {
         }
     }
 
-    pub(crate) fn domain(&self) -> &Domain {
+    pub(crate) fn domain(&self) -> &ClusterDomain {
         &self.domain
     }
 
@@ -445,7 +445,7 @@ impl Memo {
 
     /// Drops every result that no root depends on.
     pub(crate) fn sweep(&self) {
-        // The write side: nobody computes meanwhile.
+        // The write side: nothing is computed meanwhile.
         let _current = self.current.write();
         let tables: Vec<_> = self.tables.read().values().cloned().collect();
         let mut live = HashSet::new();
@@ -460,7 +460,7 @@ impl Memo {
         for table in &tables {
             table.retain(&live);
         }
-        // What is read by everything lives for ever: it must not keep a note of everybody who ever read it.
+        // What is read by everything lives for ever: it must not keep a record of every reader that it ever had.
         for node in kept {
             node.readers.lock().tidy();
         }

@@ -5,7 +5,7 @@ mod cx;
 mod encoded;
 pub(crate) mod memo;
 
-pub(crate) use cx::{Cx, SINGLETON};
-pub use encoded::Encoded;
-pub(crate) use encoded::{Batch, reference};
+pub(crate) use cx::Cx;
+pub use encoded::EncodedResource;
+pub(crate) use encoded::{ResourceBatch, ResourceBatchKey, reference};
 pub(crate) use memo::Query;

@@ -20,10 +20,10 @@ use pilotfish_proto::istio::{AlpnFilterConfig, AlpnOverride, UpstreamProtocol};
 use pilotfish_proto::{Any, any, typed_struct};
 use prost::{Message, Name};
 
-use crate::envoy::ListenerClass;
+use crate::envoy::TrafficClass;
 use crate::envoy::metadata::{fields, flag, list, record, text};
 
-/// The ALPN protocols by which the HTTP inspector tells clear-text HTTP.
+/// The ALPN protocols that the HTTP inspector reports for clear-text HTTP.
 pub(crate) const PLAINTEXT_HTTP: [&str; 2] = ["http/1.1", "h2c"];
 /// As above, for proxies that speak HTTP/1.0.
 pub(crate) const PLAINTEXT_HTTP10: [&str; 3] = ["http/1.0", "http/1.1", "h2c"];
@@ -88,23 +88,23 @@ pub(crate) fn original_source() -> ListenerFilter {
     listener("envoy.filters.listener.original_src", &config)
 }
 
-/// Tells the peer on a TCP connection who this is. Only Istio's Envoy has it.
+/// Exchanges metadata with the peer of a TCP connection. Only Istio's Envoy has it.
 pub(crate) fn tcp_metadata_exchange() -> Filter {
     let value = fields([("protocol", text("istio-peer-exchange")), ("enable_discovery", flag(true))]);
     let kind = "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
     network_any("istio.metadata_exchange", typed_struct(kind, value))
 }
 
-/// Tells the peer of a request who this is, and learns who it is. Only Istio's Envoy has it.
-pub(crate) fn http_metadata_exchange(class: ListenerClass, in_mesh: bool) -> HttpFilter {
+/// Exchanges metadata with the peer of a request. Only Istio's Envoy has it.
+pub(crate) fn http_metadata_exchange(class: TrafficClass, in_mesh: bool) -> HttpFilter {
     let method = |name: &str| record([(name, record([]))]);
     let discovery = list(vec![method("istio_headers"), method("workload_discovery")]);
     let propagation = list(vec![method("istio_headers")]);
     let value = match class {
-        ListenerClass::Inbound => {
+        TrafficClass::Inbound => {
             fields([("downstream_discovery", discovery), ("downstream_propagation", propagation)])
         }
-        ListenerClass::Outbound | ListenerClass::Gateway => {
+        TrafficClass::Outbound | TrafficClass::Gateway => {
             // Who is outside the mesh need not know.
             let sparing =
                 list(vec![record([("istio_headers", record([("skip_external_clusters", flag(true))]))])]);

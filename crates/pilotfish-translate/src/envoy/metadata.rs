@@ -5,39 +5,39 @@ use pilotfish_proto::envoy::config::core::v3::Metadata;
 use pilotfish_proto::{ListValue, Struct, Value, ValueKind};
 
 /// The name under which Istio's metadata is.
-pub const ISTIO: &str = "istio";
+pub(crate) const ISTIO: &str = "istio";
 
 /// A text as a protobuf value.
 #[must_use]
-pub fn text(text: &str) -> Value {
+pub(crate) fn text(text: &str) -> Value {
     Value { kind: Some(ValueKind::StringValue(text.to_owned())) }
 }
 
 /// A bool as a protobuf value.
 #[must_use]
-pub fn flag(flag: bool) -> Value {
+pub(crate) fn flag(flag: bool) -> Value {
     Value { kind: Some(ValueKind::BoolValue(flag)) }
 }
 
 /// A list as a protobuf value.
 #[must_use]
-pub fn list(values: Vec<Value>) -> Value {
+pub(crate) fn list(values: Vec<Value>) -> Value {
     Value { kind: Some(ValueKind::ListValue(ListValue { values })) }
 }
 
 /// Fields as a protobuf struct.
-pub fn fields<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Struct {
+pub(crate) fn fields<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Struct {
     Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
 }
 
 /// Fields as a protobuf value.
-pub fn record<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+pub(crate) fn record<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     Value { kind: Some(ValueKind::StructValue(fields(entries))) }
 }
 
 /// JSON as a protobuf value.
 #[must_use]
-pub fn json(value: &serde_json::Value) -> Value {
+pub(crate) fn json(value: &serde_json::Value) -> Value {
     use serde_json::Value as Json;
     let kind = match value {
         Json::Null => ValueKind::NullValue(0),
@@ -52,22 +52,22 @@ pub fn json(value: &serde_json::Value) -> Value {
     Value { kind: Some(kind) }
 }
 
-/// Where an object is found in the API server: what `config` in the metadata says.
+/// The path of an object in the API server: `config` in the metadata.
 #[must_use]
-pub fn config_path(key: &ObjectKey) -> String {
+pub(crate) fn config_path(key: &ObjectKey) -> String {
     let (group, kind) = (key.kind.group(), key.kind.kebab());
     format!("/apis/{group}/v1/namespaces/{}/{kind}/{}", key.namespace, key.name)
 }
 
 /// Adds a field to Istio's part of the metadata, which is made if it is not there.
-pub fn set_istio(metadata: &mut Option<Metadata>, field: &str, value: Value) {
+pub(crate) fn set_istio(metadata: &mut Option<Metadata>, field: &str, value: Value) {
     let parts = &mut metadata.get_or_insert_default().filter_metadata;
     parts.entry(ISTIO.to_owned()).or_default().fields.insert(field.to_owned(), value);
 }
 
 /// Metadata that names the object that a resource comes from.
 #[must_use]
-pub fn of_config(key: &ObjectKey) -> Option<Metadata> {
+pub(crate) fn of_config(key: &ObjectKey) -> Option<Metadata> {
     let mut metadata = None;
     set_istio(&mut metadata, "config", text(&config_path(key)));
     metadata

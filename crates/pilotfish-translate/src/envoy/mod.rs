@@ -1,11 +1,15 @@
 //! Pieces of Envoy's configuration that resources of several types, and policies, are built from.
 
+mod cluster_name;
 mod duration;
 pub(crate) mod filters;
 pub(crate) mod header_case;
-mod listener_class;
 pub(crate) mod metadata;
 pub(crate) mod stat_name;
+mod traffic_class;
 
+pub(crate) use cluster_name::{
+    BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, PASSTHROUGH, inbound_name, outbound_name, sni_name,
+};
 pub(crate) use duration::duration;
-pub(crate) use listener_class::ListenerClass;
+pub(crate) use traffic_class::TrafficClass;

@@ -9,11 +9,8 @@ pub(crate) struct Names<'a> {
     pub(crate) host: &'a str,
     /// The service's name and namespace, and whether these two name it to clients.
     pub(crate) service: Option<(&'a str, &'a Namespace, bool)>,
-    /// The subset.
     pub(crate) subset: &'a str,
-    /// The service port.
     pub(crate) port: u32,
-    /// Its name.
     pub(crate) port_name: &'a str,
     /// The port of the workload.
     pub(crate) target_port: u32,

@@ -4,7 +4,7 @@ use pilotfish_model::Origin;
 
 /// Collects the objects whose patches changed something.
 #[derive(Debug, Default)]
-pub struct Patched {
+pub(crate) struct Patched {
     objects: Vec<Origin>,
 }
 
@@ -17,13 +17,13 @@ impl Patched {
 
     /// Whether nothing was changed.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
     /// The objects.
     #[must_use]
-    pub fn into_objects(self) -> Vec<Origin> {
+    pub(crate) fn into_objects(self) -> Vec<Origin> {
         self.objects
     }
 }

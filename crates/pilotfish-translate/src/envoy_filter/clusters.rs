@@ -2,20 +2,21 @@
 
 use super::merge::{merge_any, merge_into};
 use super::parse::Patch;
-use super::{Context, Patched, Patches};
+use super::{Patched, Patches, is_for};
 use crate::engine::Cx;
+use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{ClusterMatch, PatchOperation};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::core::v3::TransportSocket;
 use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
 
-/// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not say them. `None` when a
+/// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not contain them. `None` when a
 /// patch removes it.
 #[must_use]
-pub fn patch_cluster(
+pub(crate) fn patch_cluster(
     cx: &Cx<'_>,
     patches: &Patches,
-    context: Context,
+    context: TrafficClass,
     mut cluster: Cluster,
     hosts: &[&str],
     patched: &mut Patched,
@@ -26,7 +27,7 @@ pub fn patch_cluster(
     let patches = patches.load(cx);
     let mut removed = false;
     for patch in &patches {
-        let is_meant = context.is_in(patch.matches.context)
+        let is_meant = is_for(patch.matches.context, context)
             && patch.matches.cluster.as_ref().is_none_or(|matches| is_match(matches, &cluster.name, hosts));
         match patch.operation {
             PatchOperation::Merge if is_meant => merge(&mut cluster, patch),
@@ -40,11 +41,15 @@ pub fn patch_cluster(
 
 /// The clusters that patches add.
 #[must_use]
-pub fn added_clusters(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<(Cluster, Patched)> {
+pub(crate) fn added_clusters(
+    cx: &Cx<'_>,
+    patches: &Patches,
+    context: TrafficClass,
+) -> Vec<(Cluster, Patched)> {
     let patches = patches.load(cx);
     let added = patches
         .iter()
-        .filter(|patch| patch.operation == PatchOperation::Add && context.is_in(patch.matches.context));
+        .filter(|patch| patch.operation == PatchOperation::Add && is_for(patch.matches.context, context));
     let added = added.filter_map(|patch| {
         let mut patched = Patched::default();
         patched.by(&patch.object);
@@ -67,7 +72,7 @@ fn is_match(matches: &ClusterMatch, name: &str, hosts: &[&str]) -> bool {
         && (matches.port_number == 0 || matches.port_number == port)
 }
 
-/// Subset, host and port that a cluster's name says, in either form.
+/// Subset, host and port of a cluster's name, in either form.
 fn parts(name: &str) -> Option<(&str, &str, u32)> {
     let (rest, separator) = match name.split_once('|') {
         Some((_, rest)) => (rest, "|"),

@@ -5,7 +5,8 @@ use super::listeners::{Patching, chain_matches, filter_match, listener_matches};
 use super::merge::merge_any;
 use super::parse::Patch;
 use super::routes::patch_route_configuration;
-use super::{Context, Patched, names};
+use super::{Patched, names};
+use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{ApplyTo, PatchOperation};
 use pilotfish_proto::envoy::config::listener::v3::filter::ConfigType;
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener};
@@ -113,7 +114,7 @@ fn patch_connection_manager(
     let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else { return };
     let Ok(mut manager) = HttpConnectionManager::decode(&*config.value) else { return };
     let mut inside = Patched::default();
-    if let (Context::Inbound, Some(RouteSpecifier::RouteConfig(routes))) =
+    if let (TrafficClass::Inbound, Some(RouteSpecifier::RouteConfig(routes))) =
         (patching.context, &mut manager.route_specifier)
     {
         patch_route_configuration(patching, None, routes, &mut inside);

@@ -2,7 +2,7 @@
 
 use pilotfish_config::networking::PatchOperation;
 
-/// Applies an operation that adds or replaces elements. `anchor` tells the element that the operation is relative
+/// Applies an operation that adds or replaces elements. `anchor` matches the element that the operation is relative
 /// to, if the patch names one: without it, "before" is first and "after" is last, and there is nothing to replace.
 /// Whether anything was done.
 pub(super) fn insert<T: Clone>(

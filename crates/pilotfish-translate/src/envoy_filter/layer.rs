@@ -1,14 +1,12 @@
 //! Patches as the last layer over encoded resources: what other code generated is decoded only if some patch may
 //! concern it.
 
-use super::{
-    Context, Patched, Patches, ServicePorts, Subject, added_listeners, patch_listener, patch_routes,
-};
-use crate::engine::{Batch, Cx, Encoded};
+use super::{Patched, Patches, ServicePorts, Subject, added_listeners, is_for, patch_listener, patch_routes};
+use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
+use crate::envoy::TrafficClass;
 use crate::proxy::targets::TargetsOf;
 use crate::proxy::workload::Identity;
 use crate::proxy::{Proxy, ProxyKind};
-use crate::translator::view::Unit;
 use pilotfish_config::networking::PatchOperation;
 use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::core::v3::TypedExtensionConfig;
@@ -17,7 +15,7 @@ use std::sync::Arc;
 
 /// The patches over one kind of resources of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Layer {
+pub(crate) struct Layer {
     /// The kind of the proxy, which decides the contexts.
     kind: ProxyKind,
     patches: Patches,
@@ -28,7 +26,7 @@ pub struct Layer {
 impl Layer {
     /// The patches over a kind of resources. Clients without a proxy have none.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, subject: Subject) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, subject: Subject) -> Self {
         let patches = match proxy.kind {
             ProxyKind::Grpc => Patches::default(),
             ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, subject),
@@ -38,41 +36,47 @@ impl Layer {
         Self { kind: proxy.kind, patches, ports }
     }
 
-    /// The unit of what patches add to a whole set of resources.
-    pub fn units(&self) -> impl Iterator<Item = Unit> + use<> {
-        (!self.patches.is_empty()).then_some(Unit::Added).into_iter()
+    /// The batch of what patches add to a whole set of resources.
+    pub(crate) fn batch_keys(&self) -> impl Iterator<Item = ResourceBatchKey> + use<> {
+        (!self.patches.is_empty()).then_some(ResourceBatchKey::Added).into_iter()
     }
 
-    /// Patches listeners of a unit.
+    /// Patches listeners of a batch.
     #[must_use]
-    pub fn listeners(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
-        let context = match (self.kind, unit) {
-            (ProxyKind::Router, _) => Context::Gateway,
-            (_, Unit::Inbound) => Context::Inbound,
-            _ => Context::Outbound,
+    pub(crate) fn listeners(
+        &self,
+        cx: &Cx<'_>,
+        batch_key: &ResourceBatchKey,
+        batch: ResourceBatch,
+    ) -> ResourceBatch {
+        let context = match (self.kind, batch_key) {
+            (ProxyKind::Router, _) => TrafficClass::Gateway,
+            (_, ResourceBatchKey::Inbound) => TrafficClass::Inbound,
+            _ => TrafficClass::Outbound,
         };
         self.over(batch, |listener, patched| patch_listener(cx, &self.patches, context, listener, patched))
     }
 
     /// The listeners that patches add.
     #[must_use]
-    pub fn added_listeners(&self, cx: &Cx<'_>) -> Batch {
-        let contexts: &[Context] = match self.kind {
-            ProxyKind::Router => &[Context::Gateway],
-            ProxyKind::Sidecar | ProxyKind::Grpc => &[Context::Outbound, Context::Inbound],
+    pub(crate) fn added_listeners(&self, cx: &Cx<'_>) -> ResourceBatch {
+        let contexts: &[TrafficClass] = match self.kind {
+            ProxyKind::Router => &[TrafficClass::Gateway],
+            ProxyKind::Sidecar | ProxyKind::Grpc => &[TrafficClass::Outbound, TrafficClass::Inbound],
         };
         let added = contexts.iter().flat_map(|context| added_listeners(cx, &self.patches, *context));
         let encode = |(listener, by): (_, Patched)| {
             let listener: pilotfish_proto::envoy::config::listener::v3::Listener = listener;
-            Encoded::new(listener.name.clone(), &listener, by.into_objects())
+            EncodedResource::new(listener.name.clone(), &listener, by.into_objects())
         };
         added.map(encode).collect::<Vec<_>>().into()
     }
 
     /// Patches route configurations.
     #[must_use]
-    pub fn routes(&self, cx: &Cx<'_>, batch: Batch) -> Batch {
-        let context = if self.kind == ProxyKind::Router { Context::Gateway } else { Context::Outbound };
+    pub(crate) fn routes(&self, cx: &Cx<'_>, batch: ResourceBatch) -> ResourceBatch {
+        let context =
+            if self.kind == ProxyKind::Router { TrafficClass::Gateway } else { TrafficClass::Outbound };
         self.over(batch, |mut routes, patched| {
             patch_routes(cx, &self.patches, context, &self.ports, &mut routes, patched);
             Some(routes)
@@ -81,34 +85,39 @@ impl Layer {
 
     /// Adds the extension configuration of that name that patches have, where there is no other.
     #[must_use]
-    pub fn extensions(&self, cx: &Cx<'_>, unit: &Unit, batch: Batch) -> Batch {
-        let Unit::Named(name) = unit else { return batch };
+    pub(crate) fn extensions(
+        &self,
+        cx: &Cx<'_>,
+        batch_key: &ResourceBatchKey,
+        batch: ResourceBatch,
+    ) -> ResourceBatch {
+        let ResourceBatchKey::Named(name) = batch_key else { return batch };
         if self.patches.is_empty() || !batch.resources.is_empty() {
             return batch;
         }
-        let contexts: &[Context] = match self.kind {
-            ProxyKind::Router => &[Context::Gateway],
-            ProxyKind::Sidecar | ProxyKind::Grpc => &[Context::Outbound, Context::Inbound],
+        let contexts: &[TrafficClass] = match self.kind {
+            ProxyKind::Router => &[TrafficClass::Gateway],
+            ProxyKind::Sidecar | ProxyKind::Grpc => &[TrafficClass::Outbound, TrafficClass::Inbound],
         };
         let patches = self.patches.load(cx);
         let meant = patches.iter().filter(|patch| {
             let adds = matches!(patch.operation, PatchOperation::Add);
-            adds && contexts.iter().any(|context| context.is_in(patch.matches.context))
+            adds && contexts.iter().any(|context| is_for(patch.matches.context, *context))
         });
         let configs =
             meant.filter_map(|patch| Some((patch.value_as::<TypedExtensionConfig>()?, &patch.object)));
         let found = configs.into_iter().find(|(config, _)| config.name == **name);
         let encode = |(config, object): (TypedExtensionConfig, &Origin)| {
-            Encoded::new(name.clone(), &config, vec![object.clone()])
+            EncodedResource::new(name.clone(), &config, vec![object.clone()])
         };
         found.map(encode).into_iter().collect::<Vec<_>>().into()
     }
 
     fn over<M: Message + Name + Default>(
         &self,
-        batch: Batch,
+        batch: ResourceBatch,
         patch: impl Fn(M, &mut Patched) -> Option<M>,
-    ) -> Batch {
+    ) -> ResourceBatch {
         if self.patches.is_empty() {
             return batch;
         }
@@ -121,13 +130,13 @@ impl Layer {
             }
             let mut provenance: Vec<Origin> = resource.provenance.to_vec();
             provenance.extend(patched.into_objects());
-            Some(Encoded::new(resource.name, &message, provenance))
+            Some(EncodedResource::new(resource.name, &message, provenance))
         });
         resources.collect::<Vec<_>>().into()
     }
 }
 
-fn decode<M: Message + Default>(resource: &Encoded) -> Option<M> {
+fn decode<M: Message + Default>(resource: &EncodedResource) -> Option<M> {
     let packed = pilotfish_proto::Any::decode(resource.body.clone()).ok()?;
     M::decode(&*packed.value).ok()
 }

@@ -5,8 +5,9 @@ use super::filters::patch_network_filters;
 use super::insert::insert;
 use super::merge::merge_into;
 use super::parse::Patch;
-use super::{Context, Patched, Patches, names};
+use super::{Patched, Patches, is_for, names};
 use crate::engine::Cx;
+use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{ApplyTo, ListenerMatch, PatchContext, PatchOperation};
 use pilotfish_proto::envoy::config::core::v3::address::Address;
 use pilotfish_proto::envoy::config::core::v3::socket_address::PortSpecifier;
@@ -20,7 +21,7 @@ const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 /// What patches of a listener look at.
 pub(super) struct Patching<'a> {
     pub(super) patches: &'a [Arc<Patch>],
-    pub(super) context: Context,
+    pub(super) context: TrafficClass,
 }
 
 impl<'a> Patching<'a> {
@@ -28,16 +29,16 @@ impl<'a> Patching<'a> {
     pub(super) fn on(&self, apply_to: ApplyTo) -> impl Iterator<Item = &'a Patch> + use<'a> {
         let context = self.context;
         let patches = self.patches.iter().map(|patch| &**patch);
-        patches.filter(move |patch| patch.apply_to == apply_to && context.is_in(patch.matches.context))
+        patches.filter(move |patch| patch.apply_to == apply_to && is_for(patch.matches.context, context))
     }
 }
 
 /// Patches a listener; `None` when a patch removes it.
 #[must_use]
-pub fn patch_listener(
+pub(crate) fn patch_listener(
     cx: &Cx<'_>,
     patches: &Patches,
-    context: Context,
+    context: TrafficClass,
     mut listener: Listener,
     patched: &mut Patched,
 ) -> Option<Listener> {
@@ -63,14 +64,18 @@ pub fn patch_listener(
     Some(listener)
 }
 
-/// The listeners that patches add. Where the patch does not say in which context, they are for traffic out.
+/// The listeners that patches add. Where the patch sets no context, they are for traffic out.
 #[must_use]
-pub fn added_listeners(cx: &Cx<'_>, patches: &Patches, context: Context) -> Vec<(Listener, Patched)> {
+pub(crate) fn added_listeners(
+    cx: &Cx<'_>,
+    patches: &Patches,
+    context: TrafficClass,
+) -> Vec<(Listener, Patched)> {
     let patches = patches.load(cx);
     let patching = Patching { patches: &patches, context };
     let added = patching.on(ApplyTo::Listener).filter(|patch| {
         let anywhere = patch.matches.context == PatchContext::Any;
-        patch.operation == PatchOperation::Add && !(anywhere && context == Context::Inbound)
+        patch.operation == PatchOperation::Add && !(anywhere && context == TrafficClass::Inbound)
     });
     let added = added.filter_map(|patch| {
         let mut patched = Patched::default();
@@ -207,7 +212,7 @@ fn merge_chain(chain: &mut FilterChain, patch: &Patch) {
     }
 }
 
-/// The part of a match that says which filter of a chain is meant.
+/// The part of a match that selects a filter of a chain.
 pub(super) fn filter_match(
     matches: Option<&ListenerMatch>,
 ) -> Option<&pilotfish_config::networking::FilterMatch> {

@@ -19,7 +19,7 @@ pub(super) fn merge_into<M: Message + Name + Default>(target: &mut M, patch: &Dy
     }
 }
 
-/// Merges what two `Any`s hold. The patch is read as the target's type, whatever it says: older names of a type
+/// Merges what two `Any`s hold. The patch is read as the target's type, whatever type it names: older names of a type
 /// fit newer ones. `None` when the type is not known or the patch is not of it.
 pub(super) fn merge_any(target: &Any, patch: &Any) -> Option<Any> {
     let mut message = decode(&target.type_url, &target.value)?;

@@ -21,36 +21,25 @@ mod routes;
 mod select;
 mod value;
 
-pub use applied::Patched;
-pub use clusters::{added_clusters, patch_cluster};
-pub use layer::Layer;
-pub use listeners::{added_listeners, patch_listener};
+pub(crate) use applied::Patched;
+pub(crate) use clusters::{added_clusters, patch_cluster};
+pub(crate) use layer::Layer;
+pub(crate) use listeners::{added_listeners, patch_listener};
 pub use parse::check_object;
-pub use routes::{ServicePorts, patch_routes};
-pub use select::{Patches, Subject};
+pub(crate) use routes::{ServicePorts, patch_routes};
+pub(crate) use select::{Patches, Subject};
 
+use crate::envoy::TrafficClass;
 use pilotfish_config::networking::PatchContext;
 
-/// Which part of a proxy a resource is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Context {
-    /// Traffic to a sidecar's workload.
-    Inbound,
-    /// Traffic out of a sidecar.
-    Outbound,
-    /// A router.
-    Gateway,
-}
-
-impl Context {
-    fn is_in(self, context: PatchContext) -> bool {
-        match context {
-            PatchContext::Any => true,
-            PatchContext::SidecarInbound => self == Self::Inbound,
-            PatchContext::SidecarOutbound => self == Self::Outbound,
-            PatchContext::Gateway => self == Self::Gateway,
-            PatchContext::Waypoint => false,
-        }
+/// Whether a patch for a context is for resources of a class of traffic.
+fn is_for(context: PatchContext, class: TrafficClass) -> bool {
+    match context {
+        PatchContext::Any => true,
+        PatchContext::SidecarInbound => class == TrafficClass::Inbound,
+        PatchContext::SidecarOutbound => class == TrafficClass::Outbound,
+        PatchContext::Gateway => class == TrafficClass::Gateway,
+        PatchContext::Waypoint => false,
     }
 }
 

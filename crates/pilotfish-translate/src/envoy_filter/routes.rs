@@ -4,8 +4,9 @@ use super::insert::insert;
 use super::listeners::Patching;
 use super::merge::merge_into;
 use super::parse::Patch;
-use super::{Context, Patched, Patches};
+use super::{Patched, Patches};
 use crate::engine::Cx;
+use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{
     ApplyTo, PatchOperation, RouteAction, RouteConfigurationMatch, RouteMatch, VirtualHostMatch,
 };
@@ -14,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The ports of a gateway's Service by the port that they lead to: routes are named by the latter, patches speak
 /// of the former.
-pub type ServicePorts = BTreeMap<u32, BTreeSet<u32>>;
+pub(crate) type ServicePorts = BTreeMap<u32, BTreeSet<u32>>;
 
 /// Patches a route configuration that is sent by itself.
-pub fn patch_routes(
+pub(crate) fn patch_routes(
     cx: &Cx<'_>,
     patches: &Patches,
-    context: Context,
+    context: TrafficClass,
     ports: &ServicePorts,
     routes: &mut RouteConfiguration,
     patched: &mut Patched,
@@ -37,7 +38,7 @@ pub(super) fn patch_route_configuration(
     patched: &mut Patched,
 ) {
     let name = routes.name.clone();
-    let in_gateway = patching.context == Context::Gateway;
+    let in_gateway = patching.context == TrafficClass::Gateway;
     let is_meant = |patch: &&Patch| {
         let matches = patch.matches.route_configuration.as_ref();
         matches.is_none_or(|matches| match in_gateway {

@@ -4,7 +4,7 @@ use super::parse::{Patch, PatchesIn};
 use crate::engine::{Cx, Query};
 use crate::policy::attachment::GATEWAY_NAME;
 use crate::proxy::Proxy;
-use crate::proxy::locality::Place;
+use crate::proxy::locality::ProxyLocality;
 use pilotfish_config::networking::{ApplyTo, EnvoyFilter, ProxyMatch};
 use pilotfish_model::{Labels, Namespace, Typed, label_subset};
 use regex::Regex;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The kind of resources that patches are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// Clusters.
     Cluster,
     /// Listeners, with the routes inside of inbound ones.
@@ -50,7 +50,7 @@ impl Subject {
 /// The patches that hold for a proxy, in the order in which they are applied: a facet of views. Proxies for which
 /// the same patches hold are equal, whatever labels and metadata made them hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Patches {
+pub(crate) struct Patches {
     keys: Arc<[Key]>,
 }
 
@@ -65,7 +65,7 @@ struct Key {
 impl Patches {
     /// The patches for a kind of resources of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, target: Subject) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, target: Subject) -> Self {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
         let mut namespaces = vec![root.clone()];
         if proxy.namespace != root {
@@ -75,7 +75,7 @@ impl Patches {
         if sets.iter().all(|set| set.is_empty()) {
             return Self::default();
         }
-        let labels = Place::of(cx, proxy).labels;
+        let labels = ProxyLocality::of(cx, proxy).labels;
         let mut filters: Vec<&Filter> =
             sets.iter().flat_map(|set| set.iter()).filter(|filter| filter.selects(proxy, &labels)).collect();
         // Stable: within a namespace they are in order of precedence already, and the root namespace comes first.
@@ -94,7 +94,7 @@ impl Patches {
 
     /// Whether nothing is patched.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
@@ -109,7 +109,7 @@ impl Patches {
     }
 }
 
-/// What of an EnvoyFilter says whom it is for.
+/// The conditions of an EnvoyFilter on proxies.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     namespace: Namespace,

@@ -159,7 +159,7 @@ fn order(cx: &Cx<'_>, proxy: &Proxy) -> Vec<String> {
     let patches = Patches::of(cx, proxy, Subject::Cluster);
     let mut patched = Patched::default();
     let cluster =
-        patch_cluster(cx, &patches, Context::Outbound, Cluster::default(), &[], &mut patched).unwrap();
+        patch_cluster(cx, &patches, TrafficClass::Outbound, Cluster::default(), &[], &mut patched).unwrap();
     assert_eq!(patched.into_objects().len(), cluster.lrs_report_endpoint_metrics.len());
     cluster.lrs_report_endpoint_metrics
 }
@@ -211,19 +211,19 @@ fn proxies_with_the_same_patches_have_equal_facets() {
 }
 
 /// Which of some clusters a match means.
-fn meant(matches: &str, context: Context) -> Vec<String> {
+fn meant(matches: &str, context: TrafficClass) -> Vec<String> {
     let spec = format!(
         "{{configPatches: [{{applyTo: CLUSTER, match: {{cluster: {matches}}}, patch: {{operation: REMOVE}}}}]}}"
     );
     let world = World::of(&[("shop", "a", &spec)]);
     let ask = match context {
-        Context::Inbound => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, Context::Inbound),
-        _ => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, Context::Outbound),
+        TrafficClass::Inbound => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, TrafficClass::Inbound),
+        _ => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, TrafficClass::Outbound),
     };
     world.ask(&proxy("sidecar", &[], &[]), ask)
 }
 
-fn removed(cx: &Cx<'_>, proxy: &Proxy, context: Context) -> Vec<String> {
+fn removed(cx: &Cx<'_>, proxy: &Proxy, context: TrafficClass) -> Vec<String> {
     let patches = Patches::of(cx, proxy, Subject::Cluster);
     let names: &[(&str, &[&str])] = &[
         ("outbound|80||web.shop", &[]),
@@ -248,10 +248,10 @@ fn clusters_are_matched_by_what_their_names_say() {
         ("{name: BlackHoleCluster, portNumber: 1}", vec!["BlackHoleCluster"]),
         ("{service: no.such}", vec![]),
     ] {
-        assert_eq!(meant(matches, Context::Outbound), want, "{matches}");
+        assert_eq!(meant(matches, TrafficClass::Outbound), want, "{matches}");
     }
     assert_eq!(
-        meant("{service: web.shop, portNumber: 80}", Context::Inbound).last().unwrap(),
+        meant("{service: web.shop, portNumber: 80}", TrafficClass::Inbound).last().unwrap(),
         "inbound|80||"
     );
 }
@@ -268,7 +268,7 @@ fn routes_of_gateways_are_matched_by_the_ports_of_the_service() {
         });
         let ports: ServicePorts = [(8080, [80].into())].into();
         let mut routes = RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() };
-        let patching = super::listeners::Patching { patches: &patches.0, context: Context::Gateway };
+        let patching = super::listeners::Patching { patches: &patches.0, context: TrafficClass::Gateway };
         patch_route_configuration(&patching, Some(&ports), &mut routes, &mut Patched::default());
         !routes.internal_only_headers.is_empty()
     };
@@ -338,7 +338,7 @@ fn chain(patches: &str) -> (Vec<String>, String) {
     let world = World::of(&[("shop", "a", &format!("{{configPatches: [{patches}]}}"))]);
     let patched = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
         let patches = Patches::of(cx, proxy, Subject::Listener);
-        super::patch_listener(cx, &patches, Context::Outbound, unpatched(), &mut Patched::default())
+        super::patch_listener(cx, &patches, TrafficClass::Outbound, unpatched(), &mut Patched::default())
     });
     let chain = patched.unwrap().filter_chains.remove(0);
     let Some(filter::ConfigType::TypedConfig(config)) = &chain.filters[0].config_type else { panic!() };
@@ -400,7 +400,7 @@ fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
         virtual_hosts: vec![host("gone"), host("kept")],
         ..RouteConfiguration::default()
     };
-    let patching = super::listeners::Patching { patches: &patches.0, context: Context::Outbound };
+    let patching = super::listeners::Patching { patches: &patches.0, context: TrafficClass::Outbound };
     let mut patched = Patched::default();
     patch_route_configuration(&patching, None, &mut routes, &mut patched);
     let shape: Vec<_> =
@@ -427,8 +427,8 @@ fn patches_that_do_nothing_are_told_of() {
 
 #[test]
 fn extension_configurations_are_found_by_name() {
-    use crate::engine::Batch;
-    use crate::translator::view::Unit;
+    use crate::engine::ResourceBatch;
+    use crate::engine::ResourceBatchKey;
     let lua = "{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua}";
     let spec = format!(
         "{{configPatches: [{{applyTo: EXTENSION_CONFIG, match: {{context: SIDECAR_INBOUND}}, patch: {{operation: ADD, value: {{name: a, typed_config: {lua}}}}}}}]}}"
@@ -437,7 +437,7 @@ fn extension_configurations_are_found_by_name() {
     let names = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
         let layer = Layer::of(cx, proxy, Subject::Extension);
         ["a", "b"].map(|name| {
-            let batch = layer.extensions(cx, &Unit::Named(name.into()), Batch::default());
+            let batch = layer.extensions(cx, &ResourceBatchKey::Named(name.into()), ResourceBatch::default());
             batch.resources.iter().map(|resource| resource.name.to_string()).collect::<Vec<_>>()
         })
     });

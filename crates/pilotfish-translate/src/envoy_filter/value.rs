@@ -12,13 +12,13 @@ use std::collections::HashMap;
 
 /// The message that may hold any other.
 pub(super) const ANY: &str = "google.protobuf.Any";
-/// Its JSON form says which one it holds.
+/// Its JSON form names the type that it holds.
 const TYPE: &str = "@type";
 
 /// Reads a message. Fields that Envoy does not know are left out, as Istio does.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// What is wrong, as a sentence.
 pub(super) fn parse(type_name: &str, json: &Json) -> Result<DynamicMessage, String> {
     let descriptor =
         pool().get_message_by_name(type_name).ok_or_else(|| format!("unknown type {type_name}"))?;

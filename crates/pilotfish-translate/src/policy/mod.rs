@@ -1,4 +1,4 @@
-//! Policies: what objects say about traffic and workloads besides where requests go.
+//! Policies on traffic and workloads: everything that is configured besides where requests go.
 
 pub(crate) mod attachment;
 pub(crate) mod destination_rule;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// What a workload asks of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MtlsMode {
+pub(crate) enum MtlsMode {
     /// Plain text.
     Disable,
     /// Mutual TLS or plain text.
@@ -36,7 +36,7 @@ impl MtlsMode {
 
 /// What one workload asks, by port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkloadMtls {
+pub(crate) struct WorkloadMtls {
     /// For ports without a mode of their own.
     pub mode: MtlsMode,
     /// By workload port.
@@ -46,14 +46,14 @@ pub struct WorkloadMtls {
 impl WorkloadMtls {
     /// The mode of a workload port.
     #[must_use]
-    pub fn port(&self, port: u32) -> MtlsMode {
+    pub(crate) fn port(&self, port: u32) -> MtlsMode {
         self.ports.get(&port).copied().unwrap_or(self.mode)
     }
 }
 
 /// The policies that may concern workloads of one namespace.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NamespaceMtls {
+pub(crate) struct NamespaceMtls {
     /// What workloads without a policy of their own ask.
     pub mode: MtlsMode,
     /// The mode that a policy for the whole namespace or the whole mesh states, if there is one. Clients go by it.
@@ -75,7 +75,7 @@ struct WorkloadPolicy {
 impl NamespaceMtls {
     /// What a workload with these labels asks.
     #[must_use]
-    pub fn workload(&self, labels: &LabelMap) -> WorkloadMtls {
+    pub(crate) fn workload(&self, labels: &LabelMap) -> WorkloadMtls {
         let Some(policy) = self.policy_of(labels) else {
             return WorkloadMtls { mode: self.mode, ports: BTreeMap::new() };
         };
@@ -86,14 +86,14 @@ impl NamespaceMtls {
 
     /// What a workload with these labels asks at one of its ports.
     #[must_use]
-    pub fn port(&self, labels: &LabelMap, port: u32) -> MtlsMode {
+    pub(crate) fn port(&self, labels: &LabelMap, port: u32) -> MtlsMode {
         let Some(policy) = self.policy_of(labels) else { return self.mode };
         policy.ports.get(&port).copied().flatten().or(policy.mode).unwrap_or(self.mode)
     }
 
     /// The policies that decide for a workload with these labels.
     #[must_use]
-    pub fn provenance_of(&self, labels: &LabelMap) -> Vec<Origin> {
+    pub(crate) fn provenance_of(&self, labels: &LabelMap) -> Vec<Origin> {
         let own = self.policy_of(labels).map(|policy| policy.provenance.clone());
         self.provenance.iter().cloned().chain(own).collect()
     }
@@ -105,7 +105,7 @@ impl NamespaceMtls {
 
 /// The policies that may concern workloads of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PeerAuthenticationsOf(pub Namespace);
+pub(crate) struct PeerAuthenticationsOf(pub Namespace);
 
 impl Query for PeerAuthenticationsOf {
     type Output = NamespaceMtls;
@@ -130,14 +130,13 @@ impl Query for PeerAuthenticationsOf {
 
 /// What policies for the whole namespace and mesh state, which clients expect of a service there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StatedMtlsOf(pub Namespace);
+pub(crate) struct StatedMtlsOf(pub Namespace);
 
 /// The answer to [`StatedMtlsOf`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatedMtls {
+pub(crate) struct StatedMtls {
     /// The mode; `None` when there is no such policy, which reads as permissive.
     pub mode: Option<MtlsMode>,
-    /// The policies.
     pub provenance: Vec<Origin>,
 }
 
@@ -152,7 +151,7 @@ impl Query for StatedMtlsOf {
 
 /// The namespace whose policies hold for the whole mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RootNamespace;
+pub(crate) struct RootNamespace;
 
 impl Query for RootNamespace {
     type Output = Namespace;

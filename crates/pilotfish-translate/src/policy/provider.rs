@@ -1,7 +1,7 @@
 //! Extension providers of the mesh settings, by name and as Envoy reaches them.
 
 use crate::engine::Cx;
-use crate::routing::cluster_name;
+use crate::envoy::outbound_name;
 use pilotfish_config::mesh::{ExtensionProvider, HttpHeader, MeshConfig};
 use pilotfish_model::{Hostname, Namespace, ServiceKey};
 use pilotfish_proto::Duration;
@@ -12,8 +12,7 @@ use pilotfish_proto::envoy::config::core::v3::{
 
 /// A service that a provider names, found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// Its host.
+pub(crate) struct ProviderService {
     pub host: String,
     /// The cluster of one of its ports.
     pub cluster: String,
@@ -21,7 +20,7 @@ pub struct Named {
 
 /// The service that a provider names as `namespace/host`, or as a host that only one namespace has.
 #[must_use]
-pub fn cluster_of(cx: &Cx<'_>, service: &str, port: u32) -> Option<Named> {
+pub(crate) fn provider_service(cx: &Cx<'_>, service: &str, port: u32) -> Option<ProviderService> {
     let (namespace, host) = match service.split_once('/') {
         Some((namespace, host)) => (Some(Namespace::from(namespace)), host),
         None => (None, service),
@@ -35,7 +34,7 @@ pub fn cluster_of(cx: &Cx<'_>, service: &str, port: u32) -> Option<Named> {
         None => {}
     }
     let host = hostname.to_string();
-    Some(Named { cluster: cluster_name(port, "", &host), host })
+    Some(ProviderService { cluster: outbound_name(port, "", &host), host })
 }
 
 /// The provider of that name, in any case.
@@ -44,7 +43,7 @@ pub(super) fn find<'a>(mesh: &'a MeshConfig, name: &str) -> Option<&'a Extension
 }
 
 /// A gRPC service behind a cluster.
-pub(super) fn grpc(service: &Named) -> GrpcService {
+pub(super) fn grpc(service: &ProviderService) -> GrpcService {
     let target = grpc_service::EnvoyGrpc {
         cluster_name: service.cluster.clone(),
         authority: service.host.clone(),
@@ -58,7 +57,7 @@ pub(super) fn grpc(service: &Named) -> GrpcService {
 
 /// An HTTP service behind a cluster.
 pub(super) fn http(
-    service: &Named,
+    service: &ProviderService,
     uri: String,
     timeout: Option<Duration>,
     headers: &[HttpHeader],

@@ -1,42 +1,26 @@
-//! Where a proxy runs, and the labels that say so.
+//! Where a proxy runs.
 
 use crate::engine::Cx;
 use crate::proxy::Proxy;
 use crate::proxy::workload::labels_of;
-use pilotfish_model::{LabelMap, Labels, Locality};
+use pilotfish_model::{LabelMap, Labels, Locality, topology};
 use std::sync::Arc;
-
-/// Labels in which workloads and endpoints carry where they are.
-pub mod topology {
-    /// The region.
-    pub const REGION: &str = "topology.kubernetes.io/region";
-    /// The zone.
-    pub const ZONE: &str = "topology.kubernetes.io/zone";
-    /// Finer than a zone.
-    pub const SUB_ZONE: &str = "topology.istio.io/subzone";
-    /// The network.
-    pub const NETWORK: &str = "topology.istio.io/network";
-    /// The cluster.
-    pub const CLUSTER: &str = "topology.istio.io/cluster";
-    /// The node.
-    pub const HOSTNAME: &str = "kubernetes.io/hostname";
-}
 
 /// Where a proxy is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// By the labels of its workload, else as it says itself.
+pub(crate) struct ProxyLocality {
+    /// By the labels of its workload, else by its node.
     pub locality: Locality,
-    /// The node: as it says itself, else by its labels; empty when not known.
+    /// The Kubernetes node: by the metadata of the proxy, else by the labels of its workload; empty when not known.
     pub node: Arc<str>,
     /// The labels of its workload, with labels for where it is.
     pub labels: Labels,
 }
 
-impl Place {
+impl ProxyLocality {
     /// Where a proxy is.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let own = labels_of(cx, proxy);
         let locality = locality_in(&own).unwrap_or_else(|| proxy.locality.clone());
         let node: Arc<str> = match proxy.meta("NODE_NAME") {

@@ -1,10 +1,11 @@
-//! What is known of one proxy: what its node says ([`Proxy`]), and what the registries know of the workload that it belongs to.
+//! What is known of one proxy: its node ([`Proxy`]), and what the registries know of the workload that it belongs to.
 
+mod ip_families;
 pub(crate) mod locality;
 mod node;
 pub(crate) mod proxy_config;
 pub(crate) mod targets;
 pub(crate) mod workload;
 
-pub(crate) use node::{Identity, InterceptionMode, ProxyKind};
-pub use node::{NodeError, Proxy};
+pub(crate) use ip_families::IpFamilies;
+pub use node::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};

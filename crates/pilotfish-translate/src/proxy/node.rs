@@ -1,4 +1,4 @@
-//! What a connected proxy says of itself: the node of its first request, read once.
+//! The node in the first request of a connected proxy, read once.
 
 use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId};
 use pilotfish_proto::ValueKind;
@@ -62,7 +62,7 @@ pub struct Proxy {
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
-    /// Whether Istio's agent is beside it (`ISTIO_VERSION` says so), which hands out workload certificates under the cluster
+    /// Whether Istio's agent is beside it (it sets `ISTIO_VERSION`), which hands out workload certificates under the cluster
     /// name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so mutual TLS is used only where a rule
     /// asks for it.
     pub agent: bool,
@@ -121,7 +121,7 @@ pub enum NodeError {
     NoAddress(String),
 }
 
-/// A connection proved somebody else than its node says.
+/// A connection proved another identity than its node claims.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "node {node:?} is of namespace {namespace}, service account {service_account:?}, and its connection proves {proven}"
@@ -239,7 +239,7 @@ impl Proxy {
         identity.namespace == self.namespace && (claimed.is_empty() || *identity.service_account == *claimed)
     }
 
-    /// Who its node says that it is.
+    /// The identity that its node claims.
     #[must_use]
     pub fn claimed_identity(&self) -> Identity {
         Identity {
@@ -292,7 +292,7 @@ fn locality(node: &Node) -> Locality {
     })
 }
 
-/// Istio's filters are there if the node lists one of them, or, where it lists no extensions, if it says that it is Istio's.
+/// Istio's filters are there if the node lists one of them, or, where it lists no extensions, if its metadata is Istio's.
 fn has_istio_filters(node: &Node, metadata: &BTreeMap<String, String>) -> bool {
     if node.extensions.is_empty() {
         return metadata.get("ISTIO_VERSION").is_some_and(|version| !version.is_empty());

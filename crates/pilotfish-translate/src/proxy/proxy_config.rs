@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The settings in force for proxies that bring these along (`PROXY_CONFIG` as JSON text; empty for none). They stand alone: the
 /// injector merged the mesh's settings into them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EffectiveProxyConfig(pub Arc<str>);
+pub(crate) struct EffectiveProxyConfig(pub Arc<str>);
 
 impl Query for EffectiveProxyConfig {
     type Output = ProxyConfig;
@@ -26,7 +26,7 @@ impl Query for EffectiveProxyConfig {
 
 /// Of the settings that a proxy brings along, those of these names. None at all stay none: then the mesh's count.
 #[must_use]
-pub fn narrowed(own: &Arc<str>, names: &[&str]) -> Arc<str> {
+pub(crate) fn narrowed(own: &Arc<str>, names: &[&str]) -> Arc<str> {
     match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(own) {
         Ok(mut settings) => {
             settings.retain(|name, _| names.contains(&name.as_str()));
@@ -38,6 +38,6 @@ pub fn narrowed(own: &Arc<str>, names: &[&str]) -> Arc<str> {
 
 /// The settings of a proxy.
 #[must_use]
-pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Arc<ProxyConfig> {
+pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Arc<ProxyConfig> {
     cx.get(&EffectiveProxyConfig(proxy.proxy_config.clone()))
 }

@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 /// One service port that leads to the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Target {
-    /// The service.
+pub(crate) struct Target {
     pub service: ServiceKey,
     /// The service's short name.
     pub name: Arc<str>,
@@ -20,7 +19,6 @@ pub struct Target {
     pub has_short_name: bool,
     /// Creation time of the service: where two targets disagree, the older one decides.
     pub created: i64,
-    /// The service port.
     pub port: Port,
     /// The port of the workload.
     pub target_port: u32,
@@ -44,7 +42,7 @@ impl Target {
 
 /// The targets of a proxy: the oldest service first, then by host; the ports of one service in the order written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TargetsOf(pub Identity);
+pub(crate) struct TargetsOf(pub Identity);
 
 impl Query for TargetsOf {
     type Output = Arc<[Target]>;

@@ -9,23 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who a proxy says that it is, as far as its workload depends on it.
+/// What of a node its workload is found by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The name in the node id.
     pub name: Arc<str>,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The cluster.
     pub cluster: ClusterId,
-    /// The addresses.
     pub ips: Arc<[IpAddr]>,
 }
 
 impl Identity {
     /// The identity of a proxy.
     #[must_use]
-    pub fn of(proxy: &Proxy) -> Self {
+    pub(crate) fn of(proxy: &Proxy) -> Self {
         Self {
             name: proxy.name.clone(),
             namespace: proxy.namespace.clone(),
@@ -36,7 +33,7 @@ impl Identity {
 
     /// Its pod: found by name and namespace, whatever its address.
     #[must_use]
-    pub fn pod(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+    pub(crate) fn pod(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         cx.workload(&WorkloadKey {
             kind: WorkloadKind::Pod,
             namespace: self.namespace.clone(),
@@ -48,7 +45,7 @@ impl Identity {
     /// Its WorkloadEntry: a healthy one of its cluster that has its first address. Where several do, the one of its name and namespace, else
     /// the first of its namespace, else the first.
     #[must_use]
-    pub fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+    pub(crate) fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let entries = self.at_first_address(cx, |kind| *kind == WorkloadKind::WorkloadEntry);
         self.best_of(&entries).or(entries.first()).cloned()
     }
@@ -56,7 +53,7 @@ impl Identity {
     /// Its instance in a registry that has no objects: one of its cluster and namespace that has its first address. Where several do,
     /// the one of its name, else the first.
     #[must_use]
-    pub fn registered(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
+    pub(crate) fn registered(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let instances = self.at_first_address(cx, |kind| matches!(kind, WorkloadKind::Registered(_)));
         self.best_of(&instances).cloned()
     }
@@ -77,18 +74,6 @@ impl Identity {
         let own = |workload: &&Arc<Workload>| workload.key.namespace == self.namespace;
         let named = |workload: &&Arc<Workload>| own(workload) && workload.key.name == self.name;
         workloads.iter().find(named).or_else(|| workloads.iter().find(own))
-    }
-}
-
-/// The workload of a proxy: its pod, else its WorkloadEntry, else its instance in another registry.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WorkloadOf(pub Identity);
-
-impl Query for WorkloadOf {
-    type Output = Option<Arc<Workload>>;
-
-    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        self.0.pod(cx).or_else(|| self.0.workload_entry(cx)).or_else(|| self.0.registered(cx))
     }
 }
 
@@ -143,10 +128,10 @@ impl Query for LabelsByAddress {
     }
 }
 
-/// The labels of a proxy's workload: what the registries know, else what the node says. Labels of the node's
+/// The labels of a proxy's workload: what the registries know, else those of the node. Labels of the node's
 /// `STATIC_LABELS` are kept where the registries do not have them.
 #[must_use]
-pub fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {
+pub(crate) fn labels_of(cx: &Cx<'_>, proxy: &Proxy) -> Labels {
     let registered = cx.get(&RegisteredLabels(Identity::of(proxy)));
     let Some(registered) = &*registered else { return proxy.labels.clone() };
     if proxy.static_labels.is_empty() {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The arrows of `use` go one way: `virtual_service`, `ingress` and `gateway_api` (the producers) use `ir` and never one another;
-//! `index` and `gateway` use the producers. Which rules a sidecar imports is the question of `scope`, which uses this room.
+//! `index` and `gateway` use the producers. Which virtual services a sidecar imports is the question of `scope`, which uses this room.
 
 pub(crate) mod gateway;
 pub(crate) mod gateway_api;
@@ -17,6 +17,8 @@ pub(crate) mod ir;
 mod source;
 mod virtual_service;
 
-pub(crate) use index::{RuleOf, RulesFor};
-pub(crate) use ir::{Header, MESH, Rule, RuleId, Semantics, cluster_name, destination_cluster};
+pub(crate) use index::{VirtualServiceOf, VirtualServicesFor};
+pub(crate) use ir::{
+    MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, destination_cluster,
+};
 pub(crate) use source::{Source, SourceLabelKeys};

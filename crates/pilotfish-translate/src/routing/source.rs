@@ -7,10 +7,9 @@ use pilotfish_model::{Labels, Namespace, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a proxy is to the conditions of a rule.
+/// What a proxy is to the conditions of a virtual service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Source {
-    /// Its namespace.
+pub(crate) struct Source {
     pub namespace: Namespace,
     /// Its labels, of which only those in [`SourceLabelKeys`] count.
     pub labels: Labels,
@@ -21,13 +20,13 @@ pub struct Source {
 impl Source {
     /// A sidecar.
     #[must_use]
-    pub fn sidecar(namespace: Namespace, labels: Labels) -> Self {
+    pub(crate) fn sidecar(namespace: Namespace, labels: Labels) -> Self {
         Self { namespace, labels, gateways: Arc::from([Arc::from(MESH)]) }
     }
 
     /// Whether requests of this source can fulfil the condition. Where gateways are named, labels and namespace do not count.
     #[must_use]
-    pub fn fits(&self, request: &HttpMatchRequest) -> bool {
+    pub(crate) fn fits(&self, request: &HttpMatchRequest) -> bool {
         if request.gateways.is_empty() {
             return self.has_labels(&request.source_labels, &request.source_namespace);
         }
@@ -36,7 +35,7 @@ impl Source {
 
     /// Whether TLS connections of this source to a port can fulfil the condition.
     #[must_use]
-    pub fn fits_tls(&self, attributes: &TlsMatchAttributes, port: u32) -> bool {
+    pub(crate) fn fits_tls(&self, attributes: &TlsMatchAttributes, port: u32) -> bool {
         (attributes.gateways.is_empty() || self.is_any(&attributes.gateways))
             && self.has_labels(&attributes.source_labels, &attributes.source_namespace)
             && (attributes.port == 0 || attributes.port == port)
@@ -44,7 +43,7 @@ impl Source {
 
     /// Whether TCP connections of this source to a port can fulfil the condition.
     #[must_use]
-    pub fn fits_tcp(&self, attributes: &L4MatchAttributes, port: u32) -> bool {
+    pub(crate) fn fits_tcp(&self, attributes: &L4MatchAttributes, port: u32) -> bool {
         (attributes.gateways.is_empty() || self.is_any(&attributes.gateways))
             && self.has_labels(&attributes.source_labels, &attributes.source_namespace)
             && (attributes.port == 0 || attributes.port == port)
@@ -61,7 +60,7 @@ impl Source {
 
 /// The label keys that some VirtualService looks at in the source of one kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SourceLabelKeys {
+pub(crate) enum SourceLabelKeys {
     /// Of requests.
     Requests,
     /// Of TCP and TLS connections.
@@ -89,7 +88,7 @@ impl Query for SourceLabelKeys {
 impl SourceLabelKeys {
     /// The facet of a proxy's labels that VirtualServices may look at.
     #[must_use]
-    pub fn of(self, cx: &Cx<'_>, labels: &Labels) -> Labels {
+    pub(crate) fn of(self, cx: &Cx<'_>, labels: &Labels) -> Labels {
         let keys = cx.get(&self);
         Arc::new(labels.only(|key| keys.contains(key)))
     }

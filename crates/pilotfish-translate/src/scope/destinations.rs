@@ -1,15 +1,15 @@
 //! Services that a scope sees only because a route leads to them: destinations of the VirtualServices that it imports.
 
 use super::services::{only_port, precedence};
-use super::{EgressOf, MeshRulesOf, Scope, VisibleTo};
+use super::{EgressOf, MeshVirtualServicesOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
-use crate::routing::{Rule, RuleId, RuleOf};
+use crate::routing::{VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
 use pilotfish_config::networking::Destination;
 use pilotfish_model::{Hostname, Namespace, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The services that the routes of one egress listener's rules lead to, in order of their hosts, with the ports that are used: with a port
+/// The services that the routes of one egress listener's virtual services lead to, in order of their hosts, with the ports that are used: with a port
 /// of its own, the listener's only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DestinationServicesOf(pub Scope, pub usize);
@@ -59,7 +59,7 @@ impl Ports {
 
 fn ports_by_host(cx: &Cx<'_>, scope: &Scope, listener: usize) -> BTreeMap<Hostname, Ports> {
     let mut out: BTreeMap<Hostname, Ports> = BTreeMap::new();
-    for header in &cx.get(&MeshRulesOf(scope.clone(), listener)).list {
+    for header in &cx.get(&MeshVirtualServicesOf(scope.clone(), listener)).list {
         let destinations = cx.get(&DestinationsOf { rule: header.id.clone(), from: scope.namespace.clone() });
         for (host, port) in destinations.iter() {
             out.entry(host.clone()).or_insert_with(|| Ports::Some(BTreeSet::new())).add(*port);
@@ -104,10 +104,10 @@ fn only_ports(service: &Arc<Service>, numbers: &BTreeSet<u32>) -> Option<Arc<Ser
     Some(Arc::new(narrowed))
 }
 
-/// The hosts and ports (0: any) that the routes of a rule lead to, for clients of a namespace.
+/// The hosts and ports (0: any) that the routes of a virtual service lead to, for clients of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DestinationsOf {
-    rule: RuleId,
+    rule: VirtualServiceId,
     from: Namespace,
 }
 
@@ -115,7 +115,7 @@ impl Query for DestinationsOf {
     type Output = BTreeSet<(Hostname, u32)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let rule = cx.get(&RuleOf(self.rule.clone()));
+        let rule = cx.get(&VirtualServiceOf(self.rule.clone()));
         let Some(rule) = rule.as_ref() else { return BTreeSet::new() };
         let destinations = destinations(rule, &self.from);
         let read = destinations.filter_map(|to| {
@@ -127,7 +127,10 @@ impl Query for DestinationsOf {
 }
 
 /// The destinations of all routes that clients of the namespace can take.
-fn destinations<'a>(rule: &'a Rule, from: &'a Namespace) -> impl Iterator<Item = &'a Destination> {
+fn destinations<'a>(
+    rule: &'a VirtualServiceIr,
+    from: &'a Namespace,
+) -> impl Iterator<Item = &'a Destination> {
     let http = rule.http.iter().filter(|route| {
         can_come_from(from, route.r#match.iter().map(|condition| condition.source_namespace.as_str()))
     });

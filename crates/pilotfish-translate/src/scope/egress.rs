@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// One egress listener: of a Sidecar, or the one that takes everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Egress {
+pub(crate) struct Egress {
     /// Its port; `None` for all ports of its services.
     pub port: Option<EgressPort>,
     /// The address that it binds; empty for the services' own.
@@ -25,19 +25,17 @@ pub struct Egress {
 
 /// The port of an egress listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EgressPort {
+pub(crate) struct EgressPort {
     /// The number; 0 for a Unix socket.
     pub number: u32,
-    /// The protocol.
     pub protocol: Protocol,
-    /// The name.
     pub name: Arc<str>,
 }
 
 impl Egress {
     /// The port number that services must have to be imported; `None` when every service is.
     #[must_use]
-    pub fn matched_port(&self) -> Option<u32> {
+    pub(crate) fn matched_port(&self) -> Option<u32> {
         let port = self.port.as_ref()?;
         (port.number != 0 && port.protocol != Protocol::HttpProxy).then_some(port.number)
     }
@@ -45,7 +43,7 @@ impl Egress {
 
 /// Hosts by the namespace that they are imported from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Imports {
+pub(crate) struct Imports {
     /// Hosts imported from every namespace.
     everywhere: Option<Hosts>,
     /// Hosts imported from one namespace.
@@ -74,7 +72,7 @@ impl Hosts {
         self.exact.contains(host) || self.wildcards.iter().any(|wildcard| host.is_subset_of(wildcard))
     }
 
-    /// Whether the host of a rule has something in common with what is imported.
+    /// Whether the host of a virtual service has something in common with what is imported.
     fn meets(&self, host: &Hostname) -> bool {
         self.exact.contains(host)
             || self.wildcards.iter().any(|wildcard| wildcard.matches(host))
@@ -85,12 +83,12 @@ impl Hosts {
 impl Imports {
     /// Everything that is visible.
     #[must_use]
-    pub fn everything() -> Self {
+    pub(crate) fn everything() -> Self {
         Self::parse(["*/*"], &Namespace::default())
     }
 
     /// Reads `namespace/host` entries; `own` stands for `.`. Malformed entries import nothing.
-    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, own: &Namespace) -> Self {
+    pub(crate) fn parse<'a>(entries: impl IntoIterator<Item = &'a str>, own: &Namespace) -> Self {
         let mut out = Self::default();
         for entry in entries {
             let Some((namespace, host)) = entry.split_once('/') else { continue };
@@ -114,20 +112,20 @@ impl Imports {
 
     /// Whether nothing that is visible is left out.
     #[must_use]
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         let all = |hosts: &Hosts| hosts.wildcards.iter().any(|host| host.as_str() == "*");
         self.everywhere.as_ref().is_some_and(all) && self.excluded.is_empty()
     }
 
     /// Whether a service of that namespace and host is imported.
     #[must_use]
-    pub fn has_service(&self, namespace: &Namespace, host: &Hostname) -> bool {
+    pub(crate) fn has_service(&self, namespace: &Namespace, host: &Hostname) -> bool {
         self.any(namespace, |hosts| hosts.covers(host)) && !self.excludes(namespace, host)
     }
 
     /// Whether a VirtualService of that namespace is imported for one of its hosts.
     #[must_use]
-    pub fn has_rule_host(&self, namespace: &Namespace, host: &Hostname) -> bool {
+    pub(crate) fn has_rule_host(&self, namespace: &Namespace, host: &Hostname) -> bool {
         self.any(namespace, |hosts| hosts.meets(host)) && !self.excludes(namespace, host)
     }
 
@@ -143,7 +141,7 @@ impl Imports {
 
 /// The egress listeners of a scope, in the order written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EgressOf(pub Scope);
+pub(crate) struct EgressOf(pub Scope);
 
 impl Query for EgressOf {
     type Output = Vec<Egress>;
@@ -177,7 +175,7 @@ fn port(port: &ListenerPort) -> EgressPort {
 
 /// What happens to traffic for hosts that no service has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EgressPolicy {
+pub(crate) enum EgressPolicy {
     /// It passes to where the client wanted to go.
     AllowAny,
     /// It is dropped.
@@ -188,18 +186,17 @@ pub enum EgressPolicy {
 
 /// Where traffic for unknown hosts is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EgressProxy {
+pub(crate) struct EgressProxy {
     /// The host as written.
     pub host: Arc<str>,
     /// The subset; empty for none.
     pub subset: Arc<str>,
-    /// The port.
     pub port: u32,
 }
 
 /// The policy of a scope for traffic to unknown hosts: of its Sidecar, else of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OutboundPolicyOf(pub Scope);
+pub(crate) struct OutboundPolicyOf(pub Scope);
 
 impl Query for OutboundPolicyOf {
     type Output = EgressPolicy;

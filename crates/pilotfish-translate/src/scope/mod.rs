@@ -1,7 +1,7 @@
 //! Scopes: which services a proxy may see, and which one it sees where several share a host.
 //!
 //! A scope is chosen by Sidecar objects (or is the default one of a namespace), so all proxies of a namespace usually
-//! share one. A scope has egress listeners: one that takes everything, unless a Sidecar says otherwise.
+//! share one. A scope has egress listeners: one that takes everything, unless a Sidecar declares others.
 //!
 //! ```text
 //! Proxy ─▶ Scope ─▶ EgressOf: listeners with their imported hosts ─▶ ListenerServicesOf ─▶ ServicesOf: all of them, one per host
@@ -13,10 +13,10 @@ mod services;
 mod virtual_services;
 mod visible;
 
-pub use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
-pub use services::{ListenerServicesOf, ServiceIn, ServicesOf};
-pub use virtual_services::{MeshRules, MeshRulesOf, StreamRulesFor};
-pub use visible::{DefaultServiceExport, VisibleTo};
+pub(crate) use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
+pub(crate) use services::{ListenerServicesOf, ServiceIn, ServicesOf};
+pub(crate) use virtual_services::{MeshVirtualServices, MeshVirtualServicesOf, StreamVirtualServicesFor};
+pub(crate) use visible::{DefaultServiceExport, VisibleTo};
 
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind, workload};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// Which services a proxy sees.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Scope {
+pub(crate) struct Scope {
     /// The kind of the proxy: Sidecar objects do not concern routers.
     pub kind: ProxyKind,
     /// The namespace whose configuration the proxy gets.
@@ -39,7 +39,7 @@ impl Scope {
     /// The scope of a proxy: the oldest Sidecar of its namespace that selects it, else the oldest of its namespace without
     /// a selector, else that of the root namespace.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let scope = Self { kind: proxy.kind, namespace: proxy.namespace.clone(), sidecar: None };
         if proxy.kind == ProxyKind::Router {
             return scope;
@@ -63,7 +63,7 @@ impl Scope {
 
     /// The Sidecar object, if one narrows the scope.
     #[must_use]
-    pub fn sidecar_object(&self, cx: &Cx<'_>) -> Option<Typed<Sidecar>> {
+    pub(crate) fn sidecar_object(&self, cx: &Cx<'_>) -> Option<Typed<Sidecar>> {
         let (namespace, name) = self.sidecar.as_ref()?;
         cx.object(namespace, name)
     }

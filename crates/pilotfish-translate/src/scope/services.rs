@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The services that a scope sees, one per host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Services {
+pub(crate) struct Services {
     /// In order of precedence. Ports of several services of one host and namespace are united in the first of them.
     pub list: Vec<Arc<Service>>,
     /// Positions in `list` by host.
@@ -21,7 +21,7 @@ pub struct Services {
 impl Services {
     /// The service of a host.
     #[must_use]
-    pub fn get(&self, hostname: &Hostname) -> Option<&Arc<Service>> {
+    pub(crate) fn get(&self, hostname: &Hostname) -> Option<&Arc<Service>> {
         self.list.get(*self.by_host.get(hostname)?)
     }
 
@@ -57,7 +57,7 @@ fn merge_ports(held: &mut Arc<Service>, other: &Service) {
 /// The services that one egress listener of a scope imports, in order of precedence. Several may have one host (ServiceEntries of one
 /// namespace, or a ServiceEntry beside a Kubernetes Service). With a port, services have only that port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ListenerServicesOf(pub Scope, pub usize);
+pub(crate) struct ListenerServicesOf(pub Scope, pub usize);
 
 impl Query for ListenerServicesOf {
     type Output = Vec<Arc<Service>>;
@@ -116,7 +116,7 @@ pub(super) fn precedence(service: &Service, own: &Namespace) -> Precedence {
 
 /// The services of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ServicesOf(pub Scope);
+pub(crate) struct ServicesOf(pub Scope);
 
 impl Query for ServicesOf {
     type Output = Services;
@@ -141,7 +141,7 @@ impl Query for ServicesOf {
 
 /// The service that a scope sees for one host: unchanged when other services change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ServiceIn(pub Scope, pub Hostname);
+pub(crate) struct ServiceIn(pub Scope, pub Hostname);
 
 impl Query for ServiceIn {
     type Output = Option<Arc<Service>>;

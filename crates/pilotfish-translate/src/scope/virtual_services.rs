@@ -1,25 +1,27 @@
-//! The rules of sidecars: which rule serves which host, for one egress listener of a scope.
+//! The virtual services of sidecars: which virtual service serves which host, for one egress listener of a scope.
 
 use super::{EgressOf, Scope};
 use crate::engine::{Cx, Query};
-use crate::routing::{Header, MESH, Rule, RuleOf, RulesFor, Semantics};
+use crate::routing::{
+    MESH, RouteDialect, VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf, VirtualServicesFor,
+};
 use pilotfish_model::Hostname;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The rules that an egress listener of a scope imports.
+/// The virtual services that an egress listener of a scope imports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MeshRules {
+pub(crate) struct MeshVirtualServices {
     /// In order of precedence.
-    pub list: Vec<Arc<Header>>,
-    /// The first rule of each host, wildcards too, by position in `list`.
+    pub list: Vec<Arc<VirtualServiceHeader>>,
+    /// The first virtual service of each host, wildcards too, by position in `list`.
     by_host: BTreeMap<Hostname, usize>,
 }
 
-impl MeshRules {
+impl MeshVirtualServices {
     /// Rules in order of precedence.
     #[must_use]
-    pub fn new(list: Vec<Arc<Header>>) -> Self {
+    pub(crate) fn new(list: Vec<Arc<VirtualServiceHeader>>) -> Self {
         let mut by_host = BTreeMap::new();
         for (index, header) in list.iter().enumerate() {
             for host in &header.hosts {
@@ -29,9 +31,9 @@ impl MeshRules {
         Self { list, by_host }
     }
 
-    /// The rule that serves the host of a service: the first of exactly this host, else the first of the longest wildcard above it.
+    /// The virtual service that serves the host of a service: the first of exactly this host, else the first of the longest wildcard above it.
     #[must_use]
-    pub fn serving(&self, host: &Hostname) -> Option<&Arc<Header>> {
+    pub(crate) fn serving(&self, host: &Hostname) -> Option<&Arc<VirtualServiceHeader>> {
         let exact = self.by_host.get(host);
         let index =
             exact.or_else(|| wildcards_above(host).find_map(|wildcard| self.by_host.get(&*wildcard)))?;
@@ -48,34 +50,34 @@ fn wildcards_above(host: &Hostname) -> impl Iterator<Item = String> {
     dots.filter_map(|at| Some(format!("*{}", text.get(at..)?))).chain(std::iter::once("*".to_owned()))
 }
 
-/// The rules that an egress listener of a scope imports, by its position.
+/// The virtual services that an egress listener of a scope imports, by its position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MeshRulesOf(pub Scope, pub usize);
+pub(crate) struct MeshVirtualServicesOf(pub Scope, pub usize);
 
-impl Query for MeshRulesOf {
-    type Output = MeshRules;
+impl Query for MeshVirtualServicesOf {
+    type Output = MeshVirtualServices;
 
-    fn compute(&self, cx: &Cx<'_>) -> MeshRules {
+    fn compute(&self, cx: &Cx<'_>) -> MeshVirtualServices {
         let Self(scope, index) = self;
-        let visible = cx.get(&RulesFor { namespace: scope.namespace.clone(), gateway: MESH.into() });
+        let visible =
+            cx.get(&VirtualServicesFor { namespace: scope.namespace.clone(), gateway: MESH.into() });
         let listeners = cx.get(&EgressOf(scope.clone()));
-        let Some(listener) = listeners.get(*index) else { return MeshRules::default() };
-        let imported = |header: &&Arc<Header>| {
+        let Some(listener) = listeners.get(*index) else { return MeshVirtualServices::default() };
+        let imported = |header: &&Arc<VirtualServiceHeader>| {
             let namespace = &header.id.namespace;
-            header.hosts.iter().any(|host| match header.semantics {
+            header.hosts.iter().any(|host| match header.dialect {
                 // A route of the Gateway API is imported like a service: with its whole host.
-                Semantics::Gateway => listener.imports.has_service(namespace, host),
+                RouteDialect::GatewayApi => listener.imports.has_service(namespace, host),
                 _ => listener.imports.has_rule_host(namespace, host),
             })
         };
-        MeshRules::new(visible.iter().filter(imported).cloned().collect())
+        MeshVirtualServices::new(visible.iter().filter(imported).cloned().collect())
     }
 }
 
-/// The rules with routes for TCP or TLS that concern the host of a service, in order of precedence.
+/// The virtual services with routes for TCP or TLS that concern the host of a service, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StreamRulesFor {
-    /// The scope.
+pub(crate) struct StreamVirtualServicesFor {
     pub scope: Scope,
     /// The position of its egress listener.
     pub listener: usize,
@@ -83,15 +85,15 @@ pub struct StreamRulesFor {
     pub host: Hostname,
 }
 
-impl Query for StreamRulesFor {
-    type Output = Vec<Arc<Rule>>;
+impl Query for StreamVirtualServicesFor {
+    type Output = Vec<Arc<VirtualServiceIr>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let rules = cx.get(&MeshRulesOf(self.scope.clone(), self.listener));
-        let concerned = |header: &&Arc<Header>| {
+        let rules = cx.get(&MeshVirtualServicesOf(self.scope.clone(), self.listener));
+        let concerned = |header: &&Arc<VirtualServiceHeader>| {
             header.has_streams && header.hosts.iter().any(|host| host.matches(&self.host))
         };
-        let ids = rules.list.iter().filter(concerned).map(|header| RuleOf(header.id.clone()));
+        let ids = rules.list.iter().filter(concerned).map(|header| VirtualServiceOf(header.id.clone()));
         ids.filter_map(|id| Option::clone(&cx.get(&id))).collect()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The mesh-wide default for services without `exportTo`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct DefaultServiceExport;
+pub(crate) struct DefaultServiceExport;
 
 impl Query for DefaultServiceExport {
     type Output = ExportTo;
@@ -60,18 +60,18 @@ impl Query for ByVisibility {
 
 /// The services that a namespace may see: those exported to it by name, then the public ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct VisibleTo(pub Namespace);
+pub(crate) struct VisibleTo(pub Namespace);
 
 /// The answer to [`VisibleTo`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct VisibleServices {
+pub(crate) struct VisibleServices {
     exported: Arc<[Arc<Service>]>,
     public: Arc<[Arc<Service>]>,
 }
 
 impl VisibleServices {
     /// The services in order of precedence.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Service>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.exported.iter().chain(self.public.iter())
     }
 }

@@ -67,6 +67,6 @@ impl Query for AliasesOf {
 
 /// The names that lead to the service of a host.
 #[must_use]
-pub fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
+pub(crate) fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
     Arc::clone(&cx.get(&AliasesOf(host.clone())))
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 /// The gateways that route mutual TLS, by what lies behind them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Gateways {
+pub(crate) struct Gateways {
     by_network: BTreeMap<NetworkId, Vec<NetworkGateway>>,
     by_cluster: BTreeMap<(NetworkId, ClusterId), Vec<NetworkGateway>>,
     /// The least common multiple of how many gateways each of them has: weights that are multiplied by it divide evenly.
@@ -29,13 +29,13 @@ impl Gateways {
 
     /// Whether there is any.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_network.is_empty()
     }
 
     /// The gateways to a network and cluster, or else to the network.
     #[must_use]
-    pub fn to(&self, network: &NetworkId, cluster: &ClusterId) -> &[NetworkGateway] {
+    pub(crate) fn to(&self, network: &NetworkId, cluster: &ClusterId) -> &[NetworkGateway] {
         let of_cluster = self.by_cluster.get(&(network.clone(), cluster.clone()));
         of_cluster.or_else(|| self.by_network.get(network)).map_or(&[], Vec::as_slice)
     }
@@ -48,7 +48,7 @@ fn is_address(gateway: &NetworkGateway) -> bool {
 
 /// The gateways between networks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NetworkGatewaysOf;
+pub(crate) struct NetworkGatewaysOf;
 
 impl Query for NetworkGatewaysOf {
     type Output = Gateways;

@@ -1,64 +1,13 @@
 //! Which addresses of a service a proxy connects to.
 
-use crate::proxy::Proxy;
+use crate::proxy::{IpFamilies, Proxy};
 use pilotfish_model::{ClusterId, Service};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
-
-/// The address families of a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Families {
-    /// IPv4 alone.
-    V4,
-    /// IPv6 alone.
-    V6,
-    /// Both.
-    Dual,
-}
-
-impl Families {
-    /// The families of a proxy's addresses.
-    #[must_use]
-    pub fn of(proxy: &Proxy) -> Self {
-        match (proxy.ipv4(), proxy.ipv6()) {
-            (true, true) => Self::Dual,
-            (false, true) => Self::V6,
-            _ => Self::V4,
-        }
-    }
-
-    /// The addresses that stand for "every address", the primary one first.
-    #[must_use]
-    pub fn wildcards(self) -> &'static [&'static str] {
-        match self {
-            Self::V4 => &["0.0.0.0"],
-            Self::V6 => &["::"],
-            Self::Dual => &["0.0.0.0", "::"],
-        }
-    }
-
-    /// The loopback addresses, the primary one first.
-    #[must_use]
-    pub fn loopbacks(self) -> &'static [&'static str] {
-        match self {
-            Self::V4 => &["127.0.0.1"],
-            Self::V6 => &["::1"],
-            Self::Dual => &["127.0.0.1", "::1"],
-        }
-    }
-
-    fn has(self, address: &str) -> bool {
-        let text = address.split('/').next().unwrap_or(address);
-        match text.parse::<IpAddr>() {
-            Ok(ip) => self == Self::Dual || ip.is_ipv6() == (self == Self::V6),
-            Err(_) => false,
-        }
-    }
-}
 
 /// Which automatically allocated addresses a proxy resolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Automatic {
+pub(crate) enum Automatic {
     /// None: it does not answer DNS queries of its workload.
     No,
     /// Those that are stored in the status of ServiceEntries (`DNS_CAPTURE`).
@@ -79,11 +28,10 @@ impl Automatic {
 
 /// What a proxy is to the addresses of services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AddressView {
+pub(crate) struct AddressView {
     /// Its cluster: a service has other addresses in each.
     pub cluster: ClusterId,
-    /// Its families.
-    pub families: Families,
+    pub families: IpFamilies,
     /// Which automatically allocated addresses it resolves.
     pub automatic: Automatic,
 }
@@ -91,10 +39,10 @@ pub struct AddressView {
 impl AddressView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(proxy: &Proxy) -> Self {
+    pub(crate) fn of(proxy: &Proxy) -> Self {
         Self {
             cluster: proxy.cluster.clone(),
-            families: Families::of(proxy),
+            families: IpFamilies::of(proxy),
             automatic: Automatic::of(proxy),
         }
     }
@@ -110,17 +58,17 @@ impl AddressView {
 
     /// The address of a service: an IP address, a range, or [`Service::UNSPECIFIED`].
     #[must_use]
-    pub fn primary(&self, service: &Service) -> Arc<str> {
+    pub(crate) fn primary(&self, service: &Service) -> Arc<str> {
         let own = service.addresses.get(&self.cluster).map_or(&[][..], |list| list);
         if let Some(address) = own.iter().find(|address| self.families.has(address)) {
             return address.clone();
         }
         if self.resolves(service) && &*service.default_address == Service::UNSPECIFIED {
             let [v4, v6] = &service.auto_addresses;
-            if self.families != Families::V6 && !v4.is_empty() {
+            if self.families != IpFamilies::V6 && !v4.is_empty() {
                 return v4.clone();
             }
-            if self.families != Families::V4 && !v6.is_empty() {
+            if self.families != IpFamilies::V4 && !v6.is_empty() {
                 return v6.clone();
             }
         }
@@ -129,7 +77,7 @@ impl AddressView {
 
     /// All addresses of a service, of one family.
     #[must_use]
-    pub fn all(&self, service: &Service) -> Vec<Arc<str>> {
+    pub(crate) fn all(&self, service: &Service) -> Vec<Arc<str>> {
         let own = service.addresses.get(&self.cluster).map_or(&[][..], |list| list);
         let listed: Vec<Arc<str>> = if own.is_empty() && self.resolves(service) {
             service.auto_addresses.iter().filter(|address| !address.is_empty()).cloned().collect()
@@ -148,15 +96,15 @@ impl AddressView {
 
     /// The addresses besides the first.
     #[must_use]
-    pub fn extra(&self, service: &Service) -> Vec<Arc<str>> {
+    pub(crate) fn extra(&self, service: &Service) -> Vec<Arc<str>> {
         self.all(service).into_iter().skip(1).collect()
     }
 
     /// With both families, the one that the first address is of.
     fn of_one_family(&self, addresses: &[Arc<str>]) -> Vec<Arc<str>> {
         let families = match (self.families, addresses.first()) {
-            (Families::Dual, Some(first)) if is_v6(first) => Families::V6,
-            (Families::Dual, Some(_)) => Families::V4,
+            (IpFamilies::Dual, Some(first)) if is_v6(first) => IpFamilies::V6,
+            (IpFamilies::Dual, Some(_)) => IpFamilies::V4,
             (families, _) => families,
         };
         addresses.iter().filter(|address| families.has(address)).cloned().collect()
@@ -172,16 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_are_told_apart() {
-        assert!(Families::V4.has("10.0.0.0/8") && !Families::V4.has("fd00::1"));
-        assert!(Families::V6.has("fd00::/64") && Families::Dual.has("10.0.0.1"));
-        assert!(!Families::Dual.has("not an address"));
-    }
-
-    #[test]
     fn addresses_in_the_status_need_no_more_than_captured_dns() {
         let of = |automatic, auto_addresses_stored| {
-            let view = AddressView { cluster: "c".into(), families: Families::V4, automatic };
+            let view = AddressView { cluster: "c".into(), families: IpFamilies::V4, automatic };
             let service = crate::testing::service("a", "ns").with(|service| {
                 service.auto_addresses = ["240.240.0.1".into(), "2001:2::1".into()];
                 service.auto_addresses_stored = auto_addresses_stored;

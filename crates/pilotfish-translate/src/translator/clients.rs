@@ -1,13 +1,14 @@
-//! Who is connected, with which views.
+//! The connected clients and their views.
 
+use crate::engine::ResourceBatchKey;
 use crate::proxy::Proxy;
-use crate::translator::view::{Unit, View};
+use crate::translator::view::View;
 use crate::translator::{ClientId, ViewId};
 use pilotfish_proto::ResourceType;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Who is connected, with which views.
+/// The connected clients and their views.
 #[derive(Default)]
 pub(crate) struct Clients {
     pub(crate) next_client: u64,
@@ -17,22 +18,22 @@ pub(crate) struct Clients {
     pub(crate) proxies: HashMap<Arc<Proxy>, Connected>,
     /// Proxies that may be gone.
     gone_proxies: Vec<Arc<Proxy>>,
-    /// Views that perhaps nobody has any more.
+    /// Views that perhaps no proxy has any more.
     gone_views: Vec<ViewId>,
-    /// Views that proxies moved away from with the last world. They are still read until everybody has heard of the move: a
+    /// Views that proxies had until the last world. They are read until all streams of these proxies have switched: a
     /// view that is not there would look like one without resources.
-    moved_views: Vec<ViewId>,
+    replaced_views: Vec<ViewId>,
 }
 
-/// A view that somebody has.
+/// A view that some proxy has.
 pub(crate) struct Viewed {
     pub(crate) view: Arc<View>,
     /// How many proxies have it.
     proxies: usize,
     /// Whether its names were asked for.
     pub(crate) listed: bool,
-    /// The units that are reported when they change.
-    pub(crate) rooted: BTreeSet<Unit>,
+    /// The batches that are reported when they change.
+    pub(crate) rooted: BTreeSet<ResourceBatchKey>,
 }
 
 /// The connections of equal proxies.
@@ -84,7 +85,7 @@ impl Clients {
         let before = std::mem::replace(&mut connected.views, entered);
         for view in before.into_values() {
             if self.leave(view) {
-                self.moved_views.push(view);
+                self.replaced_views.push(view);
             }
         }
         clients
@@ -106,9 +107,9 @@ impl Clients {
         self.gone_proxies.push(proxy.clone());
     }
 
-    /// Everybody has heard of the moves of the last world.
+    /// All streams have switched to the views of the last world.
     pub(crate) fn retire(&mut self) {
-        self.gone_views.append(&mut self.moved_views);
+        self.gone_views.append(&mut self.replaced_views);
     }
 
     /// How much waits to be forgotten.
@@ -123,7 +124,7 @@ impl Clients {
         gone
     }
 
-    /// Views that nobody has any more, taken out.
+    /// Takes out the views that no proxy has any more.
     pub(crate) fn take_gone_views(&mut self) -> Vec<Viewed> {
         let gone = std::mem::take(&mut self.gone_views);
         let is_free = |id: &ViewId| self.views.get(id).is_some_and(|viewed| viewed.proxies == 0);

@@ -1,15 +1,15 @@
-//! The door to this crate: proxies come in, worlds come in, resources and news of what changed come out.
+//! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed for whom.
 
 mod clients;
 pub(crate) mod view;
 
-use crate::engine::Encoded;
 use crate::engine::memo::{Current, Memo, Touched};
+use crate::engine::{EncodedResource, ResourceBatchKey};
 use crate::proxy::Proxy;
-use crate::services::short_name::Domain;
 use crate::translator::clients::{Clients, Connected};
-use crate::translator::view::{Generate, Index, IndexOf, Unit, View, ViewsOf};
+use crate::translator::view::{Generate, Index, IndexOf, View, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
@@ -41,10 +41,10 @@ pub struct Change {
 pub struct Changes {
     /// The revision of [`Snapshot`]s that show the new world.
     pub revision: u64,
-    /// Resources that differ, for views that somebody has.
+    /// Resources that differ, for views that some proxy has.
     pub changes: Vec<Change>,
     /// Proxies that now have another view of some type.
-    pub moved: Vec<ClientId>,
+    pub view_changed: Vec<ClientId>,
 }
 
 /// Translates for all connected proxies.
@@ -53,7 +53,7 @@ pub struct Translator {
     clients: Arc<Mutex<Clients>>,
 }
 
-/// A connected proxy; dropping it says that it is gone.
+/// A connected proxy; dropping it disconnects the proxy.
 pub struct Client {
     id: ClientId,
     proxy: Arc<Proxy>,
@@ -90,12 +90,12 @@ impl Translator {
     /// A translator of an empty world, for the domain `cluster.local`.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_domain(Domain::default())
+        Self::with_domain(ClusterDomain::default())
     }
 
     /// A translator of an empty world whose Kubernetes Services are below another domain.
     #[must_use]
-    pub fn with_domain(domain: Domain) -> Self {
+    pub fn with_domain(domain: ClusterDomain) -> Self {
         Self { memo: Memo::with_domain(domain), clients: Arc::default() }
     }
 
@@ -120,7 +120,7 @@ impl Translator {
         Client { id, proxy, clients: self.clients.clone() }
     }
 
-    /// Makes a world current and tells what it changes for connected proxies. One caller at a time.
+    /// Makes a world current and returns what it changes for connected proxies. One caller at a time.
     pub fn publish(&self, world: Arc<World>, changes: &ChangeSet) -> Changes {
         self.clients.lock().retire();
         self.forget_gone();
@@ -157,28 +157,28 @@ impl Translator {
         self.memo.len()
     }
 
-    /// Drops named resources that nobody subscribes to any more, as `is_wanted` tells. To be called by the one who
-    /// publishes. A resource is let go first and then looked at again: whoever subscribes meanwhile either is seen by the
+    /// Drops named resources that no stream subscribes to any more: those for which `is_wanted` is false. To be called by the one who
+    /// publishes. A resource is let go first and then looked at again: a stream that subscribes meanwhile either is seen by the
     /// second look or reads the resource afterwards, and both keep it.
     pub fn retain_named(&self, is_wanted: impl Fn(ViewId, ResourceType, &str) -> bool) {
         let named: Vec<(ViewId, Arc<View>, Arc<str>)> = {
             let clients = self.clients.lock();
-            let units = clients.views.iter().flat_map(|(id, viewed)| {
-                viewed.rooted.iter().filter_map(move |unit| match unit {
-                    Unit::Named(name) => Some((*id, viewed.view.clone(), name.clone())),
+            let batch_keys = clients.views.iter().flat_map(|(id, viewed)| {
+                viewed.rooted.iter().filter_map(move |batch_key| match batch_key {
+                    ResourceBatchKey::Named(name) => Some((*id, viewed.view.clone(), name.clone())),
                     _ => None,
                 })
             });
-            units.collect()
+            batch_keys.collect()
         };
         for (id, view, name) in named {
             if is_wanted(id, view.resource_type(), &name) {
                 continue;
             }
-            let unit = Unit::Named(name.clone());
+            let batch_key = ResourceBatchKey::Named(name.clone());
             let mut clients = self.clients.lock();
-            if clients.views.get_mut(&id).is_some_and(|viewed| viewed.rooted.remove(&unit)) {
-                self.memo.unroot(&Generate { view: view.clone(), unit });
+            if clients.views.get_mut(&id).is_some_and(|viewed| viewed.rooted.remove(&batch_key)) {
+                self.memo.unroot(&Generate { view: view.clone(), batch_key });
             }
             drop(clients);
             if is_wanted(id, view.resource_type(), &name) {
@@ -195,7 +195,7 @@ impl Translator {
         if root.before::<ViewsOf>().is_some_and(|before| before == views) {
             return;
         }
-        out.moved.extend(self.clients.lock().change_views(&query.0, &views));
+        out.view_changed.extend(self.clients.lock().change_views(&query.0, &views));
     }
 
     /// The names of a view that is taken as a whole: what came and what went.
@@ -214,49 +214,54 @@ impl Translator {
             name: name.clone(),
             removed,
         };
-        let come = index.unit_of.iter().filter(|(name, unit)| before.unit_of.get(*name) != Some(unit));
+        let come =
+            index.batch_of.iter().filter(|(name, batch_key)| before.batch_of.get(*name) != Some(batch_key));
         out.changes.extend(come.map(|(name, _)| change(name, false)));
-        let gone = before.unit_of.keys().filter(|name| !index.unit_of.contains_key(*name));
+        let gone = before.batch_of.keys().filter(|name| !index.batch_of.contains_key(*name));
         out.changes.extend(gone.map(|name| change(name, true)));
-        self.root_units(current, id, &query.0, index);
+        self.root_batches(current, id, &query.0, index);
     }
 
-    /// The resources of one unit: what differs.
+    /// The resources of one batch: what differs.
     fn report_unit(&self, current: &Current, root: &Touched, out: &mut Changes) {
         let Some(query) = root.query::<Generate>() else { return };
         let Some(id) = self.clients.lock().ids.get(&query.view).copied() else { return };
         let (batch, _) = self.memo.get(current, query);
         let Some(before) = root.before::<Generate>() else { return };
-        let change = |resource: &Encoded, removed| Change {
+        let change = |resource: &EncodedResource, removed| Change {
             view: id,
             resource_type: query.view.resource_type(),
             name: resource.name.clone(),
             removed,
         };
         let (index, _) = self.memo.get(current, &IndexOf(query.view.clone()));
-        let owned = |resource: &&Encoded| {
-            index.as_ref().as_ref().is_none_or(|index| index.unit_of.get(&resource.name) == Some(&query.unit))
+        let owned = |resource: &&EncodedResource| {
+            index
+                .as_ref()
+                .as_ref()
+                .is_none_or(|index| index.batch_of.get(&resource.name) == Some(&query.batch_key))
         };
-        let changed = |resource: &&Encoded| resource.changed_at == current.revision;
+        let changed = |resource: &&EncodedResource| resource.changed_at == current.revision;
         out.changes.extend(batch.resources.iter().filter(changed).filter(owned).map(|r| change(r, false)));
         if index.is_none() {
-            let gone = |resource: &&Encoded| batch.find(&resource.name).is_none();
+            let gone = |resource: &&EncodedResource| batch.find(&resource.name).is_none();
             out.changes.extend(before.resources.iter().filter(gone).map(|r| change(r, true)));
         }
     }
 
-    /// From now on the units of this index, and no others of the view, are reported when they change.
-    fn root_units(&self, current: &Current, id: ViewId, view: &Arc<View>, index: &Index) {
-        let new: BTreeSet<Unit> = index.units.iter().cloned().collect();
+    /// From now on the batches of this index, and no others of the view, are reported when they change.
+    fn root_batches(&self, current: &Current, id: ViewId, view: &Arc<View>, index: &Index) {
+        let new: BTreeSet<ResourceBatchKey> = index.batch_keys.iter().cloned().collect();
         let mut clients = self.clients.lock();
         let Some(viewed) = clients.views.get_mut(&id) else { return };
-        let query = |unit: &Unit| Generate { view: view.clone(), unit: unit.clone() };
-        for unit in viewed.rooted.difference(&new) {
-            self.memo.unroot(&query(unit));
+        let query =
+            |batch_key: &ResourceBatchKey| Generate { view: view.clone(), batch_key: batch_key.clone() };
+        for batch_key in viewed.rooted.difference(&new) {
+            self.memo.unroot(&query(batch_key));
         }
-        for unit in new.difference(&viewed.rooted) {
+        for batch_key in new.difference(&viewed.rooted) {
             // The index read it, so this computes nothing.
-            let (_, node) = self.memo.get(current, &query(unit));
+            let (_, node) = self.memo.get(current, &query(batch_key));
             self.memo.set_root(node);
         }
         viewed.rooted = new;
@@ -271,15 +276,15 @@ impl Translator {
         }
     }
 
-    /// Takes views and proxies that nobody has any more off the roots.
+    /// Removes the views and proxies that are no longer connected from the roots.
     fn forget_gone(&self) {
         let mut clients = self.clients.lock();
         for proxy in clients.take_gone_proxies() {
             self.memo.unroot(&ViewsOf(proxy));
         }
         for viewed in clients.take_gone_views() {
-            for unit in viewed.rooted {
-                self.memo.unroot(&Generate { view: viewed.view.clone(), unit });
+            for batch_key in viewed.rooted {
+                self.memo.unroot(&Generate { view: viewed.view.clone(), batch_key });
             }
             self.memo.unroot(&IndexOf(viewed.view));
         }
@@ -317,20 +322,20 @@ impl Snapshot<'_> {
         self.names_of(id).unwrap_or_default()
     }
 
-    /// A resource of a view. Whoever reads one, there or not, is told of its changes for as long as somebody has the view.
+    /// A resource of a view. Once it was read, whether it exists or not, its changes are reported for as long as some proxy has the view.
     #[must_use]
-    pub fn get(&self, id: ViewId, name: &str) -> Option<Encoded> {
+    pub fn get(&self, id: ViewId, name: &str) -> Option<EncodedResource> {
         let (view, index) = self.index_of(id)?;
         let memo = &self.translator.memo;
-        let unit = match &*index {
-            Some(index) => index.unit_of.get(name)?.clone(),
-            None => Unit::Named(name.into()),
+        let batch_key = match &*index {
+            Some(index) => index.batch_of.get(name)?.clone(),
+            None => ResourceBatchKey::Named(name.into()),
         };
-        let (batch, node) = memo.get(&self.current, &Generate { view, unit: unit.clone() });
+        let (batch, node) = memo.get(&self.current, &Generate { view, batch_key: batch_key.clone() });
         if index.is_none() {
             let mut clients = self.translator.clients.lock();
             if let Some(viewed) = clients.views.get_mut(&id) {
-                viewed.rooted.insert(unit);
+                viewed.rooted.insert(batch_key);
                 memo.set_root(node);
             }
         }
@@ -342,7 +347,7 @@ impl Snapshot<'_> {
         Some(Option::as_ref(&index)?.names.clone())
     }
 
-    /// A view with its index, if it has one. From the first time on, changes of the index and of all its units are reported.
+    /// A view with its index, if it has one. From the first time on, changes of the index and of all its batches are reported.
     fn index_of(&self, id: ViewId) -> Option<(Arc<View>, Arc<Option<Index>>)> {
         let (view, is_listed) = {
             let clients = self.translator.clients.lock();
@@ -358,7 +363,7 @@ impl Snapshot<'_> {
                 !std::mem::replace(&mut viewed.listed, true)
             };
             if first {
-                self.translator.root_units(&self.current, id, &view, listed);
+                self.translator.root_batches(&self.current, id, &view, listed);
             }
         }
         Some((view, index))

@@ -167,8 +167,8 @@ fn a_moved_client_reads_its_old_view_until_it_heard_of_the_move() {
     let client = plane.translator.connect(sidecar("a", "shop"));
     let old = plane.view(&client);
     assert!(plane.has(old));
-    let moved = plane.apply([pod("a", "us")]).moved;
-    assert_eq!(moved, [client.id()]);
+    let view_changed = plane.apply([pod("a", "us")]).view_changed;
+    assert_eq!(view_changed, [client.id()]);
     assert!(plane.has(old));
     let new = plane.view(&client);
     assert_ne!(new, old);

@@ -4,7 +4,7 @@
 //! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
 
 use crate::engine::memo::Query;
-use crate::engine::{Batch, Cx};
+use crate::engine::{Cx, ResourceBatch, ResourceBatchKey};
 use crate::envoy_filter::{Layer, Subject};
 use crate::proxy::Proxy;
 use crate::xds::cds::ClusterView;
@@ -14,7 +14,6 @@ use crate::xds::lds::ListenerView;
 use crate::xds::nds::NameTableView;
 use crate::xds::rds::RouteView;
 use crate::xds::sds::SecretView;
-use pilotfish_model::ServiceKey;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,7 +21,7 @@ use std::sync::Arc;
 
 /// One proxy's view of one resource type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum View {
+pub(crate) enum View {
     /// Clusters.
     Cluster(ClusterView),
     /// Load assignments.
@@ -35,33 +34,13 @@ pub enum View {
     Secret(SecretView),
     /// Extension configurations, and those that patches add.
     Extension(ExtensionView, Layer),
-    /// The name table.
     NameTable(NameTableView),
-}
-
-/// What is generated together: as large as needed to see conflicts, as small as possible to follow a change.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Unit {
-    /// The resources that do not come from services.
-    Static,
-    /// The resources of one service.
-    Service(ServiceKey),
-    /// The resources for traffic out of the proxy.
-    Outbound,
-    /// The resources for traffic out of the proxy on one port; 0 for Unix sockets.
-    Port(u32),
-    /// The resources for traffic to the proxy's own workload.
-    Inbound,
-    /// The resources that EnvoyFilters add.
-    Added,
-    /// The one resource of that name, for types that are asked for by name.
-    Named(Arc<str>),
 }
 
 impl View {
     /// The resource type.
     #[must_use]
-    pub fn resource_type(&self) -> ResourceType {
+    pub(crate) fn resource_type(&self) -> ResourceType {
         match self {
             Self::Cluster(_) => ResourceType::Cluster,
             Self::Endpoint(_) => ResourceType::Endpoint,
@@ -89,31 +68,31 @@ impl View {
         views.into_iter().flatten().collect()
     }
 
-    /// For types that a proxy takes as a whole: the units of the whole set, in the order in which they are sent. `None`
+    /// For types that a proxy takes as a whole: the batches of the whole set, in the order in which they are sent. `None`
     /// for types (and clients) that ask by name.
-    fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+    fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         match self {
-            Self::Cluster(view) => view.units(cx),
+            Self::Cluster(view) => view.batch_keys(cx),
             Self::Listener(view, layer) => {
-                let mut units = view.units(cx)?;
-                units.extend(layer.units());
-                Some(units)
+                let mut batch_keys = view.batch_keys(cx)?;
+                batch_keys.extend(layer.batch_keys());
+                Some(batch_keys)
             }
-            Self::NameTable(view) => view.units(cx),
+            Self::NameTable(view) => view.batch_keys(cx),
             Self::Endpoint(_) | Self::Route(..) | Self::Secret(_) | Self::Extension(..) => None,
         }
     }
 
-    fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
+    fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
         match self {
-            Self::Cluster(view) => view.generate(cx, unit),
-            Self::Endpoint(view) => view.generate(cx, unit),
-            Self::Listener(_, layer) if *unit == Unit::Added => layer.added_listeners(cx),
-            Self::Listener(view, layer) => layer.listeners(cx, unit, view.generate(cx, unit)),
-            Self::Route(view, layer) => layer.routes(cx, view.generate(cx, unit)),
-            Self::Secret(view) => view.generate(cx, unit),
-            Self::Extension(view, layer) => layer.extensions(cx, unit, view.generate(cx, unit)),
-            Self::NameTable(view) => view.generate(cx, unit),
+            Self::Cluster(view) => view.generate(cx, batch_key),
+            Self::Endpoint(view) => view.generate(cx, batch_key),
+            Self::Listener(_, layer) if *batch_key == ResourceBatchKey::Added => layer.added_listeners(cx),
+            Self::Listener(view, layer) => layer.listeners(cx, batch_key, view.generate(cx, batch_key)),
+            Self::Route(view, layer) => layer.routes(cx, view.generate(cx, batch_key)),
+            Self::Secret(view) => view.generate(cx, batch_key),
+            Self::Extension(view, layer) => layer.extensions(cx, batch_key, view.generate(cx, batch_key)),
+            Self::NameTable(view) => view.generate(cx, batch_key),
         }
     }
 }
@@ -130,26 +109,26 @@ impl Query for ViewsOf {
     }
 }
 
-/// The resources of one unit for one view.
+/// The resources of one batch for one view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Generate {
     pub(crate) view: Arc<View>,
-    pub(crate) unit: Unit,
+    pub(crate) batch_key: ResourceBatchKey,
 }
 
 impl Query for Generate {
-    type Output = Batch;
+    type Output = ResourceBatch;
 
-    fn compute(&self, cx: &Cx<'_>) -> Batch {
-        self.view.generate(cx, &self.unit)
+    fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
+        self.view.generate(cx, &self.batch_key)
     }
 
-    fn reconcile(old: Option<&Batch>, new: Batch, revision: u64) -> Batch {
-        Batch::reconcile(old, new, revision)
+    fn reconcile(old: Option<&ResourceBatch>, new: ResourceBatch, revision: u64) -> ResourceBatch {
+        ResourceBatch::reconcile(old, new, revision)
     }
 }
 
-/// Which resources a view that is taken as a whole has, and which unit holds each.
+/// Which resources a view that is taken as a whole has, and which batch holds each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct IndexOf(pub(crate) Arc<View>);
 
@@ -158,10 +137,10 @@ pub(crate) struct IndexOf(pub(crate) Arc<View>);
 pub(crate) struct Index {
     /// Names in the order in which they are sent.
     pub(crate) names: Arc<[Arc<str>]>,
-    /// The unit that holds a name. Where two make the same name, the first one has it.
-    pub(crate) unit_of: BTreeMap<Arc<str>, Unit>,
-    /// All units, also those without resources.
-    pub(crate) units: Vec<Unit>,
+    /// The batch that holds a name. Where two make the same name, the first one has it.
+    pub(crate) batch_of: BTreeMap<Arc<str>, ResourceBatchKey>,
+    /// All batches, also those without resources.
+    pub(crate) batch_keys: Vec<ResourceBatchKey>,
 }
 
 impl Query for IndexOf {
@@ -169,19 +148,19 @@ impl Query for IndexOf {
     type Output = Option<Index>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let units = self.0.units(cx)?;
+        let batch_keys = self.0.batch_keys(cx)?;
         let mut names = Vec::new();
-        let mut unit_of = BTreeMap::new();
-        for unit in &units {
-            let batch = cx.get(&Generate { view: self.0.clone(), unit: unit.clone() });
+        let mut batch_of = BTreeMap::new();
+        for batch_key in &batch_keys {
+            let batch = cx.get(&Generate { view: self.0.clone(), batch_key: batch_key.clone() });
             for resource in &batch.resources {
-                if let Entry::Vacant(free) = unit_of.entry(resource.name.clone()) {
-                    free.insert(unit.clone());
+                if let Entry::Vacant(free) = batch_of.entry(resource.name.clone()) {
+                    free.insert(batch_key.clone());
                     names.push(resource.name.clone());
                 }
             }
         }
-        Some(Index { names: names.into(), unit_of, units })
+        Some(Index { names: names.into(), batch_of, batch_keys })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The resource types, one folder each, all in the same order: the view (which facets of a proxy count), the units (what is
+//! The resource types, one folder each, all in the same order: the view (which facets of a proxy count), the batches (what is
 //! generated together), the generation.
 
 pub(crate) mod cds;

@@ -1,7 +1,7 @@
 //! What one proxy gets from the newest world, in the shape of Envoy's own `/config_dump`.
 
 use pilotfish_proto::{Any, ResourceType, to_json};
-use pilotfish_translate::{Client, Encoded, Proxy, Snapshot, Translator};
+use pilotfish_translate::{Client, EncodedResource, Proxy, Snapshot, Translator};
 use pilotfish_xds::{ConnectionStatus, Names};
 use prost::Message;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn resources(
     client: &Client,
     connection: &ConnectionStatus,
     ty: ResourceType,
-) -> Vec<Encoded> {
+) -> Vec<EncodedResource> {
     let Some(view) = snapshot.view(client, ty) else { return Vec::new() };
     let names = match connection.types.get(&ty).map(|status| &status.names) {
         Some(Names::Named(names)) => names.as_slice().into(),
@@ -78,11 +78,11 @@ fn resources(
     names.iter().filter_map(|name| snapshot.get(view, name)).collect()
 }
 
-fn version(resource: &Encoded) -> String {
+fn version(resource: &EncodedResource) -> String {
     format!("{:016x}", resource.version)
 }
 
-fn body(resource: &Encoded) -> Value {
+fn body(resource: &EncodedResource) -> Value {
     let packed = Any::decode(resource.body.clone()).unwrap_or_default();
     to_json(&packed.type_url, &packed.value).unwrap_or_else(|error| json!({"@error": error.to_string()}))
 }

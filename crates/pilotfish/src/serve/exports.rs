@@ -9,12 +9,13 @@ use super::subsystem::Subsystem;
 use crate::control::shared::{Follower, Shared};
 use crate::settings::Settings;
 use anyhow::Result;
+use pilotfish_config::mesh::ClusterLocal;
 use pilotfish_kube::client::Client;
 use pilotfish_kube::remote::RemoteClients;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings};
 use pilotfish_kube_writer::service_exports::{Exported, export};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Resolution, ServiceKey, World};
-use pilotfish_translate::{ClusterLocal, Domain};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,7 @@ struct ServiceExporter {
     client: Client,
     cluster: ClusterId,
     remote: RemoteClients,
-    domain: Domain,
+    domain: ClusterDomain,
     shared: Arc<Shared>,
 }
 
@@ -111,7 +112,7 @@ fn object_name(key: &ServiceKey) -> Option<&str> {
 
 /// What is to be exported, and what was: a state machine without IO.
 struct ExportQueue {
-    domain: Domain,
+    domain: ClusterDomain,
     /// Hosts that are local to each cluster.
     local: ClusterLocal,
     started: bool,
@@ -124,7 +125,7 @@ struct ExportQueue {
 }
 
 impl ExportQueue {
-    fn new(domain: Domain) -> Self {
+    fn new(domain: ClusterDomain) -> Self {
         let (waiting, agenda, done) = Default::default();
         Self {
             domain,
@@ -263,7 +264,7 @@ mod tests {
 
     impl Case {
         fn new() -> Self {
-            let queue = ExportQueue::new(Domain::new("cluster.local"));
+            let queue = ExportQueue::new(ClusterDomain::new("cluster.local"));
             Self { scene: scene(), queue, now: Instant::now() }
         }
 

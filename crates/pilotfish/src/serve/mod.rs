@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use anyhow::Result;
 use auto_registration::AutoRegistration;
 use pilotfish_admin::Metrics;
-use pilotfish_translate::Domain;
+use pilotfish_model::ClusterDomain;
 use pilotfish_translate::Translator;
 use pilotfish_xds::{Fanout, StreamLimits};
 use registries::Registries;
@@ -155,6 +155,6 @@ fn admin_server(bound: pilotfish_admin::Bound, state: Arc<AdminState>, metrics: 
 }
 
 /// The domain of Kubernetes Services' host names.
-fn domain(settings: &Settings) -> Domain {
-    Domain::new(&settings.registries.settings.domain)
+fn domain(settings: &Settings) -> ClusterDomain {
+    ClusterDomain::new(&settings.registries.settings.domain)
 }

@@ -1,7 +1,7 @@
 //! Writing status back to the cluster that is read: by the one replica that leads.
 //!
 //! ```text
-//! control loop ── worlds ─▶ StatusBook (pure: which statuses differ) ── DesiredStatuses ─▶ StatusWriter ─▶ API server
+//! control loop ── worlds ─▶ StatusTranslator (pure: which statuses differ) ── DesiredStatuses ─▶ StatusWriter ─▶ API server
 //!                                                                                   ▲
 //!                                                    Elector ── Leadership ─────────┘
 //! ```
@@ -18,9 +18,9 @@ use pilotfish_kube::NoopObserver;
 use pilotfish_kube::client::Client;
 use pilotfish_kube_writer::lease::{Leadership, LeaseSettings, STATUS_LEASE};
 use pilotfish_kube_writer::status::{DesiredStatuses, StatusSettings as WriterSettings, StatusWriter};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind};
-use pilotfish_translate::Domain;
-use pilotfish_translate::{StatusBook, kinds};
+use pilotfish_translate::{StatusTranslator, kinds};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -48,7 +48,7 @@ pub(super) fn subsystem(
 struct StatusWork {
     client: Client,
     cluster: ClusterId,
-    domain: Domain,
+    domain: ClusterDomain,
     settings: StatusSettings,
     shared: Arc<Shared>,
     metrics: Arc<Metrics>,
@@ -76,7 +76,8 @@ impl StatusWork {
             let _gauge = LeaderGauge::set(&self.metrics);
             let (sender, wanted) = mpsc::channel(1);
             let writer = StatusWriter::new(self.client.clone(), self.writer_settings(), leadership.clone());
-            let book = StatusBook::new(self.domain.clone(), self.cluster.clone(), self.settings.controllers);
+            let book =
+                StatusTranslator::new(self.domain.clone(), self.cluster.clone(), self.settings.controllers);
             tokio::select! {
                 () = writer.run(wanted) => {}
                 ended = follow(self.shared.follow(), book, sender) => return ended,
@@ -111,7 +112,7 @@ fn istio_kinds() -> Vec<Kind> {
 /// Sends the statuses that differ with each world, for as long as the term lasts.
 async fn follow(
     mut follower: Follower,
-    mut book: StatusBook,
+    mut book: StatusTranslator,
     sender: mpsc::Sender<DesiredStatuses>,
 ) -> Result<()> {
     let mut is_first = true;

@@ -8,12 +8,17 @@
     reason = "fields carry the names and the meaning of Istio's API reference, linked above"
 )]
 
+mod cluster_local;
 mod extension_provider;
 mod mesh_config;
 mod networks;
 mod proxy_config;
 
+pub use cluster_local::ClusterLocal;
 pub use extension_provider::*;
 pub use mesh_config::*;
 pub use networks::*;
 pub use proxy_config::*;
+
+/// The name of the one `MeshConfig` and the one `MeshNetworks` object; they have no namespace.
+pub const OBJECT_NAME: &str = "default";

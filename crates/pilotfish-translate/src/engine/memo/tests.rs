@@ -308,7 +308,7 @@ impl Query for InGraph {
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
-enum Step {
+enum Operation {
     Set(Vec<(usize, Option<i64>)>),
     Ask(usize),
     Root(usize),
@@ -324,14 +324,14 @@ fn graph() -> impl Strategy<Value = Graph> {
     prop::collection::vec(prop::collection::vec(wanted, 1..5), 1..12).prop_map(Graph)
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Operation> {
     let number = (0..FACTS, prop::option::weighted(0.8, 0..4i64));
     prop_oneof![
-        4 => prop::collection::vec(number, 1..4).prop_map(Step::Set),
-        4 => any::<usize>().prop_map(Step::Ask),
-        2 => any::<usize>().prop_map(Step::Root),
-        1 => any::<usize>().prop_map(Step::Unroot),
-        1 => Just(Step::Sweep),
+        4 => prop::collection::vec(number, 1..4).prop_map(Operation::Set),
+        4 => any::<usize>().prop_map(Operation::Ask),
+        2 => any::<usize>().prop_map(Operation::Root),
+        1 => any::<usize>().prop_map(Operation::Unroot),
+        1 => Just(Operation::Sweep),
     ]
 }
 
@@ -343,11 +343,11 @@ proptest! {
         let graph = Arc::new(graph);
         let at = |index: usize| InGraph { graph: graph.clone(), index: index % graph.0.len() };
         let mut toy = Toy::new(&[0; FACTS]);
-        // The roots, with what whoever holds them was told last.
+        // The roots, each with the value that was reported last.
         let mut told: BTreeMap<usize, i64> = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Set(numbers) => {
+                Operation::Set(numbers) => {
                     for touched in toy.set(&numbers) {
                         let query = touched.query::<InGraph>().unwrap().clone();
                         let before = touched.before::<InGraph>();
@@ -358,16 +358,16 @@ proptest! {
                         prop_assert_eq!(told, &*toy.computed_anew(&at(*index)), "a change was not told");
                     }
                 }
-                Step::Ask(index) => prop_assert_eq!(toy.get(&at(index)), toy.computed_anew(&at(index))),
-                Step::Root(index) => {
+                Operation::Ask(index) => prop_assert_eq!(toy.get(&at(index)), toy.computed_anew(&at(index))),
+                Operation::Root(index) => {
                     let query = at(index);
                     told.insert(query.index, *toy.root(&query));
                 }
-                Step::Unroot(index) => {
+                Operation::Unroot(index) => {
                     toy.memo.unroot(&at(index));
                     told.remove(&at(index).index);
                 }
-                Step::Sweep => toy.memo.sweep(),
+                Operation::Sweep => toy.memo.sweep(),
             }
         }
         for index in 0..graph.0.len() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// One or several DestinationRules for one host, as one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
+pub(crate) struct MergedDestinationRule {
     /// The namespace of the objects.
     pub namespace: Namespace,
     /// The name of the first object, which stands for all in metadata.
@@ -21,11 +21,10 @@ pub struct Rule {
     pub selector: Option<BTreeMap<String, String>>,
     /// Who may see it.
     pub export_to: ExportTo,
-    /// All objects.
     pub provenance: Vec<Origin>,
 }
 
-impl Rule {
+impl MergedDestinationRule {
     fn new(object: &Typed<DestinationRule>) -> Self {
         let meta = object.meta();
         let selector = object.workload_selector.as_ref().map(|selector| selector.match_labels.clone());
@@ -65,7 +64,7 @@ impl Rule {
 
     /// The subset of that name.
     #[must_use]
-    pub fn subset(&self, name: &str) -> Option<&Subset> {
+    pub(crate) fn subset(&self, name: &str) -> Option<&Subset> {
         self.subsets.iter().find(|subset| subset.name == name)
     }
 }
@@ -75,53 +74,53 @@ fn reference(meta: &ObjectMeta) -> Origin {
 }
 
 /// Rules by host.
-type ByHost = BTreeMap<Hostname, Vec<Arc<Rule>>>;
+type ByHost = BTreeMap<Hostname, Vec<Arc<MergedDestinationRule>>>;
 
 /// The rules of a namespace, by who asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RulesIn(pub Namespace);
+pub(crate) struct DestinationRulesIn(pub Namespace);
 
-/// The answer to [`RulesIn`].
+/// The answer to [`DestinationRulesIn`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NamespaceRules {
+pub(crate) struct NamespaceDestinationRules {
     local: ByHost,
     exported: ByHost,
     root_private: ByHost,
 }
 
-impl NamespaceRules {
+impl NamespaceDestinationRules {
     /// What clients of the namespace itself use.
     #[must_use]
-    pub fn local(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
+    pub(crate) fn local(&self, host: &Hostname) -> Option<&[Arc<MergedDestinationRule>]> {
         most_specific(&self.local, host)
     }
 
     /// What clients of the root namespace use of the namespace's rules before those of the service: rules that
-    /// were made for them alone, because the public ones there are defaults for everybody.
+    /// were made for them alone, because the public ones there are defaults for all clients.
     #[must_use]
-    pub fn root_private(&self, host: &Hostname) -> Option<&[Arc<Rule>]> {
+    pub(crate) fn root_private(&self, host: &Hostname) -> Option<&[Arc<MergedDestinationRule>]> {
         most_specific(&self.root_private, host)
     }
 
     /// What clients of another namespace may use.
     #[must_use]
-    pub fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<Rule>> {
+    pub(crate) fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<MergedDestinationRule>> {
         let rules = most_specific(&self.exported, host).unwrap_or_default();
         let visible = rules.iter().filter(|rule| rule.export_to.visible_to(client, &ExportTo::Public));
         visible.cloned().collect()
     }
 }
 
-impl Query for RulesIn {
-    type Output = NamespaceRules;
+impl Query for DestinationRulesIn {
+    type Output = NamespaceDestinationRules;
 
-    fn compute(&self, cx: &Cx<'_>) -> NamespaceRules {
+    fn compute(&self, cx: &Cx<'_>) -> NamespaceDestinationRules {
         let default_private = cx.mesh().default_destination_rule_export_to.iter().any(|entry| entry == ".");
         let mut objects = cx.objects_in::<DestinationRule>(&self.0);
         objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
         let (mut local, mut exported, mut root_private) = <(Lists, Lists, Lists)>::default();
         for object in &objects {
-            let rule = Rule::new(object);
+            let rule = MergedDestinationRule::new(object);
             let Ok(host) = Hostname::parse(&cx.domain().qualify(&object.host, &self.0)) else { continue };
             let private = match &rule.export_to {
                 ExportTo::Unset => default_private,
@@ -134,17 +133,19 @@ impl Query for RulesIn {
             add(if private { &mut root_private } else { &mut exported }, &host, &rule, object);
         }
         let (local, exported, root_private) = (shared(local), shared(exported), shared(root_private));
-        NamespaceRules { local, exported, root_private }
+        NamespaceDestinationRules { local, exported, root_private }
     }
 }
 
 /// Rules by host while they are merged.
-type Lists = BTreeMap<Hostname, Vec<Rule>>;
+type Lists = BTreeMap<Hostname, Vec<MergedDestinationRule>>;
 
 /// Merges an object into the rule for the same host, clients and workloads, or appends it.
-fn add(lists: &mut Lists, host: &Hostname, rule: &Rule, object: &Typed<DestinationRule>) {
+fn add(lists: &mut Lists, host: &Hostname, rule: &MergedDestinationRule, object: &Typed<DestinationRule>) {
     let list = lists.entry(host.clone()).or_default();
-    let same = |held: &&mut Rule| held.export_to == rule.export_to && held.selector == rule.selector;
+    let same = |held: &&mut MergedDestinationRule| {
+        held.export_to == rule.export_to && held.selector == rule.selector
+    };
     match list.iter_mut().find(same) {
         Some(held) => held.merge(object),
         None => list.push(rule.clone()),
@@ -156,7 +157,7 @@ fn shared(lists: Lists) -> ByHost {
 }
 
 /// The rules of the host itself, else those of the longest wildcard that covers it.
-fn most_specific<'a>(rules: &'a ByHost, host: &Hostname) -> Option<&'a [Arc<Rule>]> {
+fn most_specific<'a>(rules: &'a ByHost, host: &Hostname) -> Option<&'a [Arc<MergedDestinationRule>]> {
     if let Some(exact) = rules.get(host) {
         return Some(exact);
     }

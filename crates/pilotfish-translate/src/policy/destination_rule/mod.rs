@@ -1,7 +1,7 @@
-//! DestinationRules: which one a client uses for a service, and what it says for a port and a subset.
+//! DestinationRules: which one a client uses for a service, and its policy for a port and a subset.
 //!
 //! ```text
-//! objects of a namespace ─▶ RulesIn(namespace) ─▶ RulesFor { client, service } ─▶ Rule ─▶ Policy of a port, of a subset
+//! objects of a namespace ─▶ DestinationRulesIn(namespace) ─▶ DestinationRulesFor { client, service } ─▶ MergedDestinationRule ─▶ Policy of a port, of a subset
 //! ```
 //!
 //! Rules are looked up in the client's namespace, then among what the service's namespace exports, then among what the
@@ -11,8 +11,8 @@
 mod merge;
 mod policy;
 
-pub use merge::{Rule, RulesIn};
-pub use policy::Policy;
+pub(crate) use merge::{DestinationRulesIn, MergedDestinationRule};
+pub(crate) use policy::Policy;
 
 use crate::engine::{Cx, Query};
 use pilotfish_config::networking::DestinationRule;
@@ -22,33 +22,32 @@ use std::sync::Arc;
 
 /// The rules for a service, as a client of a namespace sees them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RulesFor {
+pub(crate) struct DestinationRulesFor {
     /// The namespace of the client.
     pub client: Namespace,
-    /// The service.
     pub service: ServiceKey,
 }
 
-impl RulesFor {
+impl DestinationRulesFor {
     /// The question of one client and service.
     #[must_use]
-    pub fn new(client: &Namespace, service: ServiceKey) -> Self {
+    pub(crate) fn new(client: &Namespace, service: ServiceKey) -> Self {
         Self { client: client.clone(), service }
     }
 }
 
 /// The answer: several rules only where some have a workload selector or are exported differently.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rules {
-    list: Vec<Arc<Rule>>,
+pub(crate) struct DestinationRules {
+    list: Vec<Arc<MergedDestinationRule>>,
     client: Namespace,
 }
 
-impl Rules {
-    /// The rule for traffic out of a proxy with these labels: one that selects it, else the one for everybody.
+impl DestinationRules {
+    /// The rule for traffic out of a proxy with these labels: one that selects it, else the one for all proxies.
     #[must_use]
-    pub fn outbound(&self, labels: &Labels) -> Option<&Arc<Rule>> {
-        let selects = |rule: &&Arc<Rule>| {
+    pub(crate) fn outbound(&self, labels: &Labels) -> Option<&Arc<MergedDestinationRule>> {
+        let selects = |rule: &&Arc<MergedDestinationRule>| {
             rule.namespace == self.client
                 && rule.selector.as_ref().is_some_and(|selector| label_subset(selector, labels))
         };
@@ -57,20 +56,23 @@ impl Rules {
 
     /// The rule for traffic into a proxy, where selectors do not count.
     #[must_use]
-    pub fn inbound(&self) -> Option<&Arc<Rule>> {
+    pub(crate) fn inbound(&self) -> Option<&Arc<MergedDestinationRule>> {
         self.list.iter().rev().find(|rule| rule.selector.is_none())
     }
 }
 
-impl Query for RulesFor {
-    type Output = Rules;
+impl Query for DestinationRulesFor {
+    type Output = DestinationRules;
 
-    fn compute(&self, cx: &Cx<'_>) -> Rules {
+    fn compute(&self, cx: &Cx<'_>) -> DestinationRules {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
         let host = &self.service.hostname;
-        let own = cx.get(&RulesIn(self.client.clone()));
+        let own = cx.get(&DestinationRulesIn(self.client.clone()));
         let local = if self.client == root { own.root_private(host) } else { own.local(host) };
-        let found = |list: &[Arc<Rule>]| Rules { list: list.to_vec(), client: self.client.clone() };
+        let found = |list: &[Arc<MergedDestinationRule>]| DestinationRules {
+            list: list.to_vec(),
+            client: self.client.clone(),
+        };
         if let Some(local) = local {
             return found(local);
         }
@@ -78,24 +80,29 @@ impl Query for RulesFor {
             if namespace.is_empty() {
                 continue;
             }
-            let visible = cx.get(&RulesIn(namespace.clone())).exported(host, &self.client);
+            let visible = cx.get(&DestinationRulesIn(namespace.clone())).exported(host, &self.client);
             if !visible.is_empty() {
                 return found(&visible);
             }
         }
-        Rules::default()
+        DestinationRules::default()
     }
 }
 
 /// The rule of a client and service, without regard to workload selectors of others: for a proxy with these labels.
 #[must_use]
-pub fn rule_for(cx: &Cx<'_>, client: &Namespace, service: &ServiceKey, labels: &Labels) -> Option<Arc<Rule>> {
-    cx.get(&RulesFor::new(client, service.clone())).outbound(labels).cloned()
+pub(crate) fn destination_rule_for(
+    cx: &Cx<'_>,
+    client: &Namespace,
+    service: &ServiceKey,
+    labels: &Labels,
+) -> Option<Arc<MergedDestinationRule>> {
+    cx.get(&DestinationRulesFor::new(client, service.clone())).outbound(labels).cloned()
 }
 
 /// The facet of a proxy's labels that rules may look at: those that some workload selector in its namespace names.
 #[must_use]
-pub fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+pub(crate) fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
     let keys = cx.get(&SelectorKeys(namespace.clone()));
     Arc::new(labels.only(|key| keys.contains(key)))
 }

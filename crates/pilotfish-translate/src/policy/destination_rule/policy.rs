@@ -1,6 +1,6 @@
-//! What a rule says for one port of the host, and for one port of a subset.
+//! The policy of a DestinationRule for one port of the host, and for one port of a subset.
 
-use super::Rule;
+use super::MergedDestinationRule;
 use pilotfish_config::networking::{
     ClientTlsSettings, ConnectionPoolSettings, ConsistentHashLb, LoadBalancerSettings, OutlierDetection,
     PortTrafficPolicy, ProxyProtocol, RetryBudget, Subset, TrafficPolicy, TunnelSettings,
@@ -8,7 +8,7 @@ use pilotfish_config::networking::{
 
 /// The parts of a traffic policy that are in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Policy<'a> {
+pub(crate) struct Policy<'a> {
     /// Load balancing.
     pub load_balancer: Option<&'a LoadBalancerSettings>,
     /// Limits of connections and requests.
@@ -26,9 +26,9 @@ pub struct Policy<'a> {
 }
 
 impl<'a> Policy<'a> {
-    /// What a traffic policy says for a port. Settings of the port replace all others: nothing is inherited.
+    /// The settings of a traffic policy for a port. Settings of the port replace all others: nothing is inherited.
     #[must_use]
-    pub fn of(policy: &'a TrafficPolicy, port: u32) -> Self {
+    pub(crate) fn of(policy: &'a TrafficPolicy, port: u32) -> Self {
         match port_settings(policy, port) {
             Some(settings) => Self::of_port(settings),
             None => Self {
@@ -77,16 +77,16 @@ impl<'a> Policy<'a> {
     }
 }
 
-impl Rule {
+impl MergedDestinationRule {
     /// The policy of a port of the host.
     #[must_use]
-    pub fn policy(&self, port: u32) -> Policy<'_> {
+    pub(crate) fn policy(&self, port: u32) -> Policy<'_> {
         self.policy.as_ref().map_or_else(Policy::default, |policy| Policy::of(policy, port))
     }
 
     /// The policy of a port of a subset.
     #[must_use]
-    pub fn subset_policy<'a>(&'a self, subset: &'a Subset, port: u32) -> Policy<'a> {
+    pub(crate) fn subset_policy<'a>(&'a self, subset: &'a Subset, port: u32) -> Policy<'a> {
         match (&self.policy, &subset.traffic_policy) {
             (_, None) => self.policy(port),
             (None, Some(own)) => Policy::of(own, port),
@@ -96,7 +96,7 @@ impl Rule {
 
     /// The policy of a port of the subset of that name; of the host when there is no such subset.
     #[must_use]
-    pub fn policy_of(&self, subset: &str, port: u32) -> Policy<'_> {
+    pub(crate) fn policy_of(&self, subset: &str, port: u32) -> Policy<'_> {
         match self.subset(subset) {
             Some(subset) => self.subset_policy(subset, port),
             None => self.policy(port),
@@ -106,7 +106,7 @@ impl Rule {
     /// The keys of consistent hashing for requests to a port and subset: the most specific place that has any.
     /// `None` as port stands for a destination that names none, for which settings of ports do not count.
     #[must_use]
-    pub fn consistent_hash(&self, port: Option<u32>, subset: &str) -> Option<&ConsistentHashLb> {
+    pub(crate) fn consistent_hash(&self, port: Option<u32>, subset: &str) -> Option<&ConsistentHashLb> {
         let own = self.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
         [own, self.policy.as_ref()].into_iter().flatten().find_map(|policy| {
             let settings = port.and_then(|port| port_settings(policy, port));

@@ -1,4 +1,4 @@
-use super::{Rules, RulesFor};
+use super::{DestinationRules, DestinationRulesFor};
 use crate::engine::Query;
 use crate::engine::memo::Memo;
 use pilotfish_config::{Limits, read};
@@ -26,9 +26,9 @@ impl World {
         Self(memo)
     }
 
-    fn rules(&self, client: &str, host: &str, namespace: &str) -> Arc<Rules> {
+    fn rules(&self, client: &str, host: &str, namespace: &str) -> Arc<DestinationRules> {
         let service = ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: namespace.into() };
-        let query = RulesFor { client: client.into(), service };
+        let query = DestinationRulesFor { client: client.into(), service };
         self.ask(&query)
     }
 
@@ -114,7 +114,8 @@ fn a_selected_workload_has_its_own_rule() {
         ("shop", "b", "{host: bank.example.com, workloadSelector: {matchLabels: {app: billing}}}"),
     ]);
     let billing: Labels = crate::testing::labels(&[("app", "billing")]);
-    let name = |rules: &Rules, labels: &Labels| rules.outbound(labels).map(|rule| rule.name.to_string());
+    let name =
+        |rules: &DestinationRules, labels: &Labels| rules.outbound(labels).map(|rule| rule.name.to_string());
     let rules = world.rules("shop", "bank.example.com", "shop");
     assert_eq!(name(&rules, &billing).as_deref(), Some("b"));
     assert_eq!(name(&rules, &Labels::default()).as_deref(), Some("a"));

@@ -3,7 +3,7 @@
 use super::Subject;
 use crate::engine::{Cx, reference};
 use crate::envoy::{duration, filters};
-use crate::policy::provider::cluster_of;
+use crate::policy::provider::provider_service;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use pilotfish_config::security::{JwtRule, RequestAuthentication};
 use pilotfish_model::Origin;
@@ -142,7 +142,7 @@ fn cluster_of_uri(cx: &Cx<'_>, uri: &str) -> Option<String> {
         Some((host, port)) => (host, port.parse().ok()?),
         None => (authority, default_port),
     };
-    cluster_of(cx, host, port).map(|named| named.cluster)
+    provider_service(cx, host, port).map(|named| named.cluster)
 }
 
 /// A token is optional, but one that is there must be valid. With several issuers one valid token is enough, since they may look for

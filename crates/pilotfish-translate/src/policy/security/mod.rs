@@ -8,7 +8,7 @@ mod authorization;
 mod jwt;
 mod select;
 
-pub use select::Subject;
+pub(crate) use select::Subject;
 
 use crate::engine::{Cx, Query};
 use pilotfish_model::Origin;
@@ -17,17 +17,17 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 
 /// The filters of policies for a gRPC server without a proxy, and the policies.
 #[must_use]
-pub fn grpc_filters(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<Origin>) {
+pub(crate) fn grpc_filters(cx: &Cx<'_>, subject: &Subject) -> (Vec<HttpFilter>, Vec<Origin>) {
     authorization::grpc::of(cx, subject)
 }
 
 /// The filters that the policies of a subject put into its listeners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FiltersFor(pub Subject);
+pub(crate) struct FiltersFor(pub Subject);
 
 /// The answer to [`FiltersFor`]. Requests pass the filters in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filters {
+pub(crate) struct Filters {
     /// Ask another service about requests (`CUSTOM`).
     pub ask_http: Vec<HttpFilter>,
     /// Checks tokens.
@@ -38,7 +38,6 @@ pub struct Filters {
     pub ask_tcp: Vec<Filter>,
     /// Decide about connections.
     pub decide_tcp: Vec<Filter>,
-    /// The policies.
     pub provenance: Vec<Origin>,
 }
 

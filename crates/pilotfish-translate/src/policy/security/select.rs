@@ -6,8 +6,7 @@ use pilotfish_model::{Labels, Namespace, Typed};
 
 /// The workload that policies are about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Subject {
-    /// Its namespace.
+pub(crate) struct Subject {
     pub namespace: Namespace,
     /// Its labels, as far as selectors name them.
     pub labels: Labels,

@@ -2,7 +2,7 @@
 
 use super::format;
 use crate::engine::Cx;
-use crate::policy::provider::{self, Named, cluster_of};
+use crate::policy::provider::{self, ProviderService, provider_service};
 use pilotfish_config::mesh::{ExtensionProvider, MeshConfig};
 use pilotfish_config::telemetry::{AccessLogging, LogFilter, LogSelector, Telemetry, WorkloadMode};
 use pilotfish_model::Typed;
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The access logs of one side of a proxy.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AccessLogs {
+pub(crate) struct AccessLogs {
     /// Of requests.
     pub http: Vec<AccessLog>,
     /// Of connections.
@@ -50,7 +50,7 @@ const OPEN_TELEMETRY: &str = "envoy.access_loggers.open_telemetry";
 
 /// The access logs that these Telemetry objects, else the mesh settings, ask for.
 #[must_use]
-pub fn of(cx: &Cx<'_>, telemetries: &[Typed<Telemetry>], role: WorkloadMode) -> AccessLogs {
+pub(crate) fn of(cx: &Cx<'_>, telemetries: &[Typed<Telemetry>], role: WorkloadMode) -> AccessLogs {
     let mesh = cx.mesh();
     let chosen = choose(telemetries, &mesh, role);
     let mut logs = Vec::new();
@@ -173,7 +173,7 @@ fn of_provider(cx: &Cx<'_>, mesh: &MeshConfig, found: &ExtensionProvider) -> Opt
         return Some((FILE, any(&file_log(&or(&file.path, "/dev/stdout"), format))));
     }
     if let Some(als) = &found.envoy_http_als {
-        let service = cluster_of(cx, &als.service, als.port)?;
+        let service = provider_service(cx, &als.service, als.port)?;
         let name = or(&als.log_name, "http_envoy_accesslog");
         let config = HttpGrpcAccessLogConfig {
             common_config: Some(common(name, &service, states(&als.filter_state_objects_to_log))),
@@ -184,13 +184,13 @@ fn of_provider(cx: &Cx<'_>, mesh: &MeshConfig, found: &ExtensionProvider) -> Opt
         return Some((HTTP_GRPC, any(&config)));
     }
     if let Some(als) = &found.envoy_tcp_als {
-        let service = cluster_of(cx, &als.service, als.port)?;
+        let service = provider_service(cx, &als.service, als.port)?;
         let name = or(&als.log_name, "tcp_envoy_accesslog");
         let common = common(name, &service, states(&als.filter_state_objects_to_log));
         return Some((TCP_GRPC, any(&TcpGrpcAccessLogConfig { common_config: Some(common) })));
     }
     let als = found.envoy_otel_als.as_ref()?;
-    let service = cluster_of(cx, &als.service, als.port)?;
+    let service = provider_service(cx, &als.service, als.port)?;
     let name = or(&als.log_name, "otel_envoy_accesslog");
     let states = PEERS_OF_ALL_VERSIONS.map(str::to_owned).to_vec();
     #[allow(deprecated, reason = "istiod writes the older field, and proxies of any version understand it")]
@@ -202,7 +202,7 @@ fn of_provider(cx: &Cx<'_>, mesh: &MeshConfig, found: &ExtensionProvider) -> Opt
     Some((OPEN_TELEMETRY, any(&config)))
 }
 
-fn common(log_name: String, service: &Named, states: Vec<String>) -> CommonGrpcAccessLogConfig {
+fn common(log_name: String, service: &ProviderService, states: Vec<String>) -> CommonGrpcAccessLogConfig {
     CommonGrpcAccessLogConfig {
         log_name,
         grpc_service: Some(provider::grpc(service)),
@@ -233,7 +233,7 @@ fn of_mesh(mesh: &MeshConfig) -> AccessLogs {
     }
     if mesh.enable_envoy_access_log_service {
         // A cluster of the proxy's own bootstrap.
-        let service = Named { host: String::new(), cluster: "envoy_accesslog_service".to_owned() };
+        let service = ProviderService { host: String::new(), cluster: "envoy_accesslog_service".to_owned() };
         let states = || PEERS_OF_ALL_VERSIONS.map(str::to_owned).to_vec();
         let tcp = |name: &str| {
             let common = common(name.to_owned(), &service, states());

@@ -2,7 +2,7 @@
 
 use super::applicable;
 use crate::engine::Cx;
-use crate::envoy::ListenerClass;
+use crate::envoy::TrafficClass;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::telemetry::{
     IstioMetric, MetricSelector, Metrics, MetricsOverrides, TagOperation, TagOverride, WorkloadMode,
@@ -13,12 +13,17 @@ use pilotfish_proto::{Any, any};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the filter, for HTTP and for TCP.
-pub const FILTER: &str = "istio.stats";
+pub(crate) const FILTER: &str = "istio.stats";
 
 /// The configurations of the metrics filters for a proxy's listeners of a class: one for each provider that proxies report to,
 /// by name.
 #[must_use]
-pub fn filters(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap, class: ListenerClass) -> Vec<Any> {
+pub(crate) fn filters(
+    cx: &Cx<'_>,
+    namespace: &Namespace,
+    labels: &LabelMap,
+    class: TrafficClass,
+) -> Vec<Any> {
     let telemetries = applicable(cx, namespace, labels);
     let metrics: Vec<&Metrics> = telemetries.iter().flat_map(|telemetry| &telemetry.metrics).collect();
     let mesh = cx.mesh();
@@ -63,8 +68,8 @@ struct Changed {
     tags: BTreeMap<String, TagOverride>,
 }
 
-/// What all metrics settings together say, by provider. Settings without providers have those of the settings before; what is said to
-/// providers that are not in use at the end is lost.
+/// All metrics settings merged, by provider. Settings without providers have those of the settings before; those of
+/// providers that are not in use at the end are dropped.
 fn merge(metrics: &[&Metrics], mesh: &MeshConfig) -> BTreeMap<String, Provider> {
     let names = |metrics: &Metrics| -> Vec<String> {
         metrics.providers.iter().map(|provider| provider.name.clone()).collect()
@@ -96,7 +101,7 @@ impl Provider {
                 self.silent.insert(*role);
                 continue;
             }
-            // Whatever is said later of any metric turns the filter on again.
+            // Any later setting of a metric turns the filter on again.
             self.silent.remove(role);
             for metric in selected(&selector) {
                 let changed = self.changes.entry((*role, metric)).or_default();
@@ -108,8 +113,8 @@ impl Provider {
     }
 
     /// The filter's configuration for a class of listeners; `None` when it is left out.
-    fn config(&self, class: ListenerClass) -> Option<PluginConfig> {
-        let inbound = class == ListenerClass::Inbound;
+    fn config(&self, class: TrafficClass) -> Option<PluginConfig> {
+        let inbound = class == TrafficClass::Inbound;
         let role = if inbound { Role::Server } else { Role::Client };
         if self.silent.contains(&role) {
             return None;
@@ -117,7 +122,7 @@ impl Provider {
         let changes = self.changes.iter().filter(|((of, _), _)| *of == role);
         Some(PluginConfig {
             // Clients from outside choose the host header: it is no name for a metric.
-            disable_host_header_fallback: class != ListenerClass::Outbound,
+            disable_host_header_fallback: class != TrafficClass::Outbound,
             tcp_reporting_duration: self.interval.and_then(|interval| interval.0.try_into().ok()),
             metrics: changes.map(|((_, metric), changed)| changed.config(metric)).collect(),
             ..Default::default()

@@ -1,14 +1,14 @@
-//! Telemetry: which Telemetry objects concern a proxy, and what they say.
+//! Telemetry: which Telemetry objects apply to a proxy, and the access logs, metrics and traces that they ask for.
 //!
 //! ```text
 //! Telemetry of the root namespace ─▶ of the proxy's namespace ─▶ those that select the proxy
 //! ```
 //! Later ones override earlier ones. Of several objects for a whole namespace the oldest counts.
 
-pub mod access_log;
+pub(crate) mod access_log;
 mod format;
-pub mod metrics;
-pub mod tracing;
+pub(crate) mod metrics;
+pub(crate) mod tracing;
 
 use crate::engine::{Cx, Query};
 use crate::policy::attachment::{Policy, concerns};
@@ -17,7 +17,7 @@ use pilotfish_model::{LabelMap, Namespace, Typed};
 
 /// The Telemetry objects that concern proxies of a namespace with these labels, in the order in which they override each other.
 #[must_use]
-pub fn applicable(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Vec<Typed<Telemetry>> {
+pub(crate) fn applicable(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Vec<Typed<Telemetry>> {
     let root: Namespace = cx.mesh().root_namespace.as_str().into();
     let mut found: Vec<Typed<Telemetry>> =
         cx.get(&TelemetriesIn(root.clone())).whole.iter().cloned().collect();

@@ -2,7 +2,7 @@
 
 use crate::engine::Cx;
 use crate::envoy::duration;
-use crate::policy::provider::{self, Named, cluster_of};
+use crate::policy::provider::{self, ProviderService, provider_service};
 use pilotfish_config::mesh::{
     ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ProxyConfig, TraceContextOption,
     ZipkinTracingProvider,
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 /// How a proxy names itself in traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tags {
+pub(crate) struct Tags {
     /// `service.istio.io/canonical-name`.
     pub service: Arc<str>,
     /// `service.istio.io/canonical-revision`.
@@ -45,9 +45,9 @@ pub struct Tags {
     pub service_name: Arc<str>,
 }
 
-/// What a connection manager is told.
+/// The tracing settings of a connection manager.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Traced {
+pub(crate) struct Traced {
     /// The tracing; `None` when nothing is traced.
     pub tracing: Option<Tracing>,
     /// Whether the request id decides which requests are traced.
@@ -59,7 +59,7 @@ const TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
 /// The tracing of one side of a proxy.
 #[must_use]
-pub fn of(
+pub(crate) fn of(
     cx: &Cx<'_>,
     telemetries: &[Typed<Telemetry>],
     role: WorkloadMode,
@@ -101,7 +101,7 @@ fn of_proxy(mesh: &MeshConfig, config: &ProxyConfig, tags: &Tags) -> Option<Trac
     Some(tracing)
 }
 
-/// What Telemetry objects say of one side, the later ones overriding.
+/// The settings of Telemetry objects for one side, the later ones overriding.
 struct Spec<'a> {
     provider: Option<&'a ExtensionProvider>,
     disabled: bool,
@@ -143,21 +143,24 @@ impl<'a> Spec<'a> {
 }
 
 /// What a provider is traced to with.
-struct Found {
+struct Tracer {
     tracing: Tracing,
     /// Whether the tracer decides which requests are traced.
     samples_itself: bool,
 }
 
 /// The tracer of a provider; `None` when it is no tracer that is served, or its service is unknown.
-fn of_provider(cx: &Cx<'_>, found: &ExtensionProvider, tags: &Tags) -> Option<Found> {
+fn of_provider(cx: &Cx<'_>, found: &ExtensionProvider, tags: &Tags) -> Option<Tracer> {
     let (mut length, mut child, mut samples_itself) = (0, None, false);
     let (name, config): (&str, Any) = if let Some(zipkin) = &found.zipkin {
         length = zipkin.max_tag_length;
-        ("envoy.tracers.zipkin", any(&of_zipkin(zipkin, &cluster_of(cx, &zipkin.service, zipkin.port)?)))
+        (
+            "envoy.tracers.zipkin",
+            any(&of_zipkin(zipkin, &provider_service(cx, &zipkin.service, zipkin.port)?)),
+        )
     } else if let Some(datadog) = &found.datadog {
         length = datadog.max_tag_length;
-        let service = cluster_of(cx, &datadog.service, datadog.port)?;
+        let service = provider_service(cx, &datadog.service, datadog.port)?;
         let config = DatadogConfig {
             collector_cluster: service.cluster,
             service_name: tags.service_name.to_string(),
@@ -167,7 +170,7 @@ fn of_provider(cx: &Cx<'_>, found: &ExtensionProvider, tags: &Tags) -> Option<Fo
         ("envoy.tracers.datadog", any(&config))
     } else if let Some(skywalking) = &found.skywalking {
         child = Some(true);
-        let service = cluster_of(cx, &skywalking.service, skywalking.port)?;
+        let service = provider_service(cx, &skywalking.service, skywalking.port)?;
         let config = SkyWalkingConfig { grpc_service: Some(provider::grpc(&service)), ..Default::default() };
         ("envoy.tracers.skywalking", any(&config))
     } else {
@@ -185,10 +188,10 @@ fn of_provider(cx: &Cx<'_>, found: &ExtensionProvider, tags: &Tags) -> Option<Fo
         spawn_upstream_span: child,
         ..Default::default()
     };
-    Some(Found { tracing, samples_itself })
+    Some(Tracer { tracing, samples_itself })
 }
 
-fn of_zipkin(written: &ZipkinTracingProvider, service: &Named) -> ZipkinConfig {
+fn of_zipkin(written: &ZipkinTracingProvider, service: &ProviderService) -> ZipkinConfig {
     let path = if written.path.is_empty() { "/api/v2/spans" } else { &written.path };
     let timeout = written.timeout.map(duration).or(Some(TIMEOUT));
     let uri = format!("http://{}{path}", service.host);
@@ -212,7 +215,7 @@ fn of_open_telemetry(
     written: &OpenTelemetryTracingProvider,
     tags: &Tags,
 ) -> Option<OpenTelemetryConfig> {
-    let service = cluster_of(cx, &written.service, written.port)?;
+    let service = provider_service(cx, &written.service, written.port)?;
     let mut config =
         OpenTelemetryConfig { service_name: tags.service_name.to_string(), ..Default::default() };
     if let Some(http) = &written.http {
@@ -250,7 +253,7 @@ fn of_open_telemetry(
 fn dynatrace_sampler(
     cx: &Cx<'_>,
     written: &OpenTelemetryTracingProvider,
-    service: &Named,
+    service: &ProviderService,
 ) -> Option<TypedExtensionConfig> {
     let sampler = written.dynatrace_sampler.as_ref()?;
     let http_service: HttpService = match &sampler.http_service {
@@ -260,7 +263,7 @@ fn dynatrace_sampler(
             provider::http(service, uri, http.timeout.map(duration), &http.headers)
         }
         Some(api) => {
-            let named = cluster_of(cx, &api.service, api.port)?;
+            let named = provider_service(cx, &api.service, api.port)?;
             let http = api.http.as_ref()?;
             let uri = join(&named.host, &http.path);
             provider::http(&named, uri, http.timeout.map(duration), &http.headers)
@@ -317,7 +320,7 @@ fn custom_tags(own: Option<&Tags>, written: &BTreeMap<String, Written>) -> Vec<C
     list
 }
 
-/// What authorization policies on trial would have said.
+/// What authorization policies in dry-run mode would have decided.
 fn dry_run_tags() -> impl Iterator<Item = (String, custom_tag::Type)> {
     let parts = [("name", "effective_policy_id"), ("result", "engine_result")];
     ["allow", "deny"].into_iter().flat_map(move |action| {

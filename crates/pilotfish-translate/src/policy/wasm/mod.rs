@@ -2,10 +2,10 @@
 
 mod resource;
 
-pub use resource::{NAME_PREFIX, extension_config};
+pub(crate) use resource::{NAME_PREFIX, extension_config};
 
 use crate::engine::Cx;
-use crate::envoy::ListenerClass;
+use crate::envoy::TrafficClass;
 use crate::policy::attachment::concerns;
 use pilotfish_config::WorkloadMode;
 use pilotfish_config::extensions::{PluginPhase, PluginType, TrafficSelector, WasmPlugin};
@@ -21,15 +21,15 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 
 /// The plugins that concern a proxy, in the order of their filters.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plugins {
+pub(crate) struct Plugins {
     list: Vec<Typed<WasmPlugin>>,
 }
 
 /// What of a filter chain decides over which plugins it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     /// Which side the listener is on.
-    pub class: ListenerClass,
+    pub class: TrafficClass,
     /// The listener's port; to a workload, the workload's port.
     pub port: u32,
 }
@@ -37,7 +37,7 @@ pub struct Traffic {
 impl Plugins {
     /// The plugins of a proxy: of the root namespace, then of its own; of each phase, those with the highest priority first.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, namespace: &Namespace, labels: &LabelMap) -> Self {
         let root: Namespace = cx.mesh().root_namespace.as_str().into();
         let mut list = concerning(cx, &root, namespace, labels);
         if *namespace != root {
@@ -48,29 +48,23 @@ impl Plugins {
         Self { list }
     }
 
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
     /// The HTTP filters of a phase.
     #[must_use]
-    pub fn http(&self, phase: PluginPhase, traffic: Traffic) -> Vec<HttpFilter> {
+    pub(crate) fn http(&self, phase: PluginPhase, traffic: Traffic) -> Vec<HttpFilter> {
         let found = self.list.iter().filter(|plugin| plugin.r#type != PluginType::Network);
         found.filter(|plugin| applies(plugin, phase, traffic)).map(http_filter).collect()
     }
 
     /// The network filters of a phase.
     #[must_use]
-    pub fn network(&self, phase: PluginPhase, traffic: Traffic) -> Vec<Filter> {
+    pub(crate) fn network(&self, phase: PluginPhase, traffic: Traffic) -> Vec<Filter> {
         let found = self.list.iter().filter(|plugin| plugin.r#type == PluginType::Network);
         found.filter(|plugin| applies(plugin, phase, traffic)).map(network_filter).collect()
     }
 
     /// The objects.
     #[must_use]
-    pub fn provenance(&self) -> Vec<Origin> {
+    pub(crate) fn provenance(&self) -> Vec<Origin> {
         self.list.iter().map(crate::engine::reference).collect()
     }
 }
@@ -95,8 +89,8 @@ fn applies(plugin: &WasmPlugin, phase: PluginPhase, traffic: Traffic) -> bool {
 fn matches(selector: &TrafficSelector, traffic: Traffic) -> bool {
     let by_mode = match selector.mode {
         WorkloadMode::Undefined | WorkloadMode::ClientAndServer => true,
-        WorkloadMode::Client => traffic.class != ListenerClass::Inbound,
-        WorkloadMode::Server => traffic.class == ListenerClass::Inbound,
+        WorkloadMode::Client => traffic.class != TrafficClass::Inbound,
+        WorkloadMode::Server => traffic.class == TrafficClass::Inbound,
     };
     by_mode && (selector.ports.is_empty() || selector.ports.iter().any(|port| port.number == traffic.port))
 }

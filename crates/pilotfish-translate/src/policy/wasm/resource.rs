@@ -1,4 +1,4 @@
-//! The configuration of a plugin's filter: where the module is, and what it is told. Istio's agent, which stands between, fetches
+//! The configuration of a plugin's filter: where the module is, and its settings. Istio's agent, which stands between, fetches
 //! the module and puts a local file in its place.
 
 use pilotfish_config::extensions::{
@@ -18,9 +18,9 @@ use pilotfish_proto::{Any, Duration, PREFIX, any};
 use prost::Message;
 
 /// What the names of plugins' filters begin with; namespace and name follow.
-pub const NAME_PREFIX: &str = "extensions.istio.io/wasmplugin/";
+pub(crate) const NAME_PREFIX: &str = "extensions.istio.io/wasmplugin/";
 
-/// Variables in which the agent is told how to fetch an image.
+/// Variables that carry to the agent how an image is fetched.
 const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
 const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 
@@ -31,7 +31,10 @@ pub(super) fn name_of(plugin: &Typed<WasmPlugin>) -> String {
 
 /// The configuration of a plugin's filter. `pull_secret`: the Docker configuration by which the agent may fetch the image.
 #[must_use]
-pub fn extension_config(plugin: &Typed<WasmPlugin>, pull_secret: Option<&str>) -> TypedExtensionConfig {
+pub(crate) fn extension_config(
+    plugin: &Typed<WasmPlugin>,
+    pull_secret: Option<&str>,
+) -> TypedExtensionConfig {
     let config = Some(plugin_config(plugin, pull_secret));
     let packed = match plugin.r#type {
         PluginType::Network => any(&NetworkWasm { config }),

@@ -28,7 +28,7 @@ fn names<T>(filters: &[T], name: impl Fn(&T) -> &str) -> Vec<String> {
     filters.iter().map(|filter| name(filter).strip_prefix(NAME_PREFIX).unwrap_or("?").to_owned()).collect()
 }
 
-fn http(plugins: &Plugins, phase: PluginPhase, class: ListenerClass, port: u32) -> Vec<String> {
+fn http(plugins: &Plugins, phase: PluginPhase, class: TrafficClass, port: u32) -> Vec<String> {
     names(&plugins.http(phase, Traffic { class, port }), |filter| &filter.name)
 }
 
@@ -51,7 +51,7 @@ const SEVERAL: &str = "
 
 #[test]
 fn plugins_are_chosen_by_workload_phase_and_traffic() {
-    use ListenerClass::{Gateway, Inbound, Outbound};
+    use TrafficClass::{Gateway, Inbound, Outbound};
     let web = plugins(SEVERAL, "web");
     assert_eq!(http(&web, PluginPhase::Authn, Inbound, 8080), ["shop.b", "shop.a", "istio-system.c"]);
     assert_eq!(http(&plugins(SEVERAL, "db"), PluginPhase::Authn, Inbound, 1), ["shop.b", "istio-system.c"]);

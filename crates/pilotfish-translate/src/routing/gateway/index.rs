@@ -3,20 +3,21 @@
 use crate::engine::{Cx, Query, reference};
 use crate::routing::gateway_api::ApiGateways;
 use crate::routing::ingress::IngressGateways;
-use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
+use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection};
 use pilotfish_config::networking::Gateway as GatewaySpec;
 use pilotfish_model::{Kind, Typed};
 use std::sync::Arc;
 
 /// All gateways, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AllGateways;
+pub(crate) struct AllGateways;
 
 impl Query for AllGateways {
-    type Output = Vec<Header>;
+    type Output = Vec<GatewayHeader>;
 
-    fn compute(&self, cx: &Cx<'_>) -> Vec<Header> {
-        let mut headers: Vec<Header> = cx.objects::<GatewaySpec>().map(|object| header(&object)).collect();
+    fn compute(&self, cx: &Cx<'_>) -> Vec<GatewayHeader> {
+        let mut headers: Vec<GatewayHeader> =
+            cx.objects::<GatewaySpec>().map(|object| header(&object)).collect();
         headers.extend(cx.get(&IngressGateways).values().map(|(header, _)| header.clone()));
         headers.extend(cx.get(&ApiGateways).values().map(|(header, _)| header.clone()));
         headers.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
@@ -26,7 +27,7 @@ impl Query for AllGateways {
 
 /// A gateway by its id; `None` when it is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GatewayOf(pub GatewayId);
+pub(crate) struct GatewayOf(pub GatewayId);
 
 impl Query for GatewayOf {
     type Output = Option<Arc<Gateway>>;
@@ -47,9 +48,9 @@ impl Query for GatewayOf {
     }
 }
 
-/// The header of a Gateway.
-fn header(object: &Typed<GatewaySpec>) -> Header {
-    Header {
+/// What decides which routers have a Gateway.
+fn header(object: &Typed<GatewaySpec>) -> GatewayHeader {
+    GatewayHeader {
         id: GatewayId {
             source: Kind::Gateway,
             namespace: object.namespace().clone(),

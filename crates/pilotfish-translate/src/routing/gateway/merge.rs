@@ -1,8 +1,8 @@
 //! The servers of a router's gateways, merged.
 
-use super::{AllGateways, Bound, GatewayOf, MergedServer};
+use super::{AllGateways, GatewayOf, MergedServer, RouterGateways};
 use crate::engine::{Cx, Query};
-use crate::routing::ir::{Gateway, GatewayHeader as Header, Selection, ServerHost};
+use crate::routing::ir::{Gateway, GatewayHeader, Selection, ServerHost};
 use pilotfish_config::networking::Server;
 use pilotfish_model::{Protocol, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The servers of a router.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Merged {
+pub(crate) struct MergedGateways {
     /// By port, protocol and address, in the order in which they came.
     pub ports: Vec<PortServers>,
     /// Those that route requests, by the name of their route configuration.
@@ -19,7 +19,7 @@ pub struct Merged {
 
 /// The servers that share a port, a protocol and an address.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PortServers {
+pub(crate) struct PortServers {
     /// The port of the router.
     pub port: u32,
     /// The protocol as written.
@@ -35,19 +35,19 @@ pub struct PortServers {
 impl PortServers {
     /// The protocol.
     #[must_use]
-    pub fn protocol(&self) -> Protocol {
+    pub(crate) fn protocol(&self) -> Protocol {
         Protocol::parse(&self.protocol)
     }
 }
 
 /// The merged servers of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MergedOf(pub Bound);
+pub(crate) struct MergedGatewaysOf(pub RouterGateways);
 
-impl Query for MergedOf {
-    type Output = Merged;
+impl Query for MergedGatewaysOf {
+    type Output = MergedGateways;
 
-    fn compute(&self, cx: &Cx<'_>) -> Merged {
+    fn compute(&self, cx: &Cx<'_>) -> MergedGateways {
         let headers = cx.get(&AllGateways);
         let mut merging = Merging::default();
         for id in self.0.gateways.iter() {
@@ -63,7 +63,7 @@ impl Query for MergedOf {
 
 #[derive(Default)]
 struct Merging {
-    out: Merged,
+    out: MergedGateways,
     /// Ports that some server has.
     taken: BTreeSet<u32>,
     /// The position of the plain server that was first on a port.
@@ -75,7 +75,7 @@ struct Merging {
 }
 
 impl Merging {
-    fn add_gateway(&mut self, gateway: &Gateway, header: &Header, bound: &Bound) {
+    fn add_gateway(&mut self, gateway: &Gateway, header: &GatewayHeader, bound: &RouterGateways) {
         let services: Option<Vec<ServiceKey>> = match &header.selection {
             Selection::Labels(_) => None,
             Selection::Services(hosts) => Some(hosts.iter().map(|host| service_of(gateway, host)).collect()),
@@ -150,7 +150,7 @@ impl Merging {
         self.out.by_route.entry(server.route.clone()).or_default().push(server.clone());
     }
 
-    /// Beside a TLS server: others that SNI tells apart, one plain server for what is not TLS, or another address.
+    /// Beside a TLS server: others that SNI distinguishes, one plain server for what is not TLS, or another address.
     fn add_to_tls(&mut self, port: u32, bind: &Arc<str>, server: &Arc<MergedServer>) {
         let binds = self.tls_binds.entry(port).or_default();
         if server.spec.tls.is_none() && binds.contains(bind) {

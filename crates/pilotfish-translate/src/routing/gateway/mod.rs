@@ -2,24 +2,24 @@
 //!
 //! ```text
 //! Gateway  ┐
-//! Ingress  ├─▶ AllGateways: headers ─▶ Bound: those of one router ─▶ MergedOf: servers by port and by route
+//! Ingress  ├─▶ AllGateways: headers ─▶ RouterGateways: those of one router ─▶ MergedGatewaysOf: servers by port and by route
 //! Gateway  ┘                           GatewayOf(id): the servers
 //! (Gateway API)
 //! ```
 //!
 //! A router has the gateways whose selector fits its labels, or (Gateway API) whose Service leads to it. Their servers are
-//! merged by port: several plain HTTP servers share a listener and a route, TLS servers are told apart by SNI, and what cannot
+//! merged by port: several plain HTTP servers share a listener and a route, TLS servers are distinguished by SNI, and what cannot
 //! live together with an older server is left out.
 
-mod bound;
 mod index;
 mod merge;
+mod router;
 mod server;
 
-pub use bound::Bound;
 pub(crate) use index::{AllGateways, GatewayOf};
-pub use merge::{MergedOf, PortServers};
-pub use server::MergedServer;
+pub(crate) use merge::{MergedGatewaysOf, PortServers};
+pub(crate) use router::RouterGateways;
+pub(crate) use server::MergedServer;
 
 #[cfg(test)]
 mod tests;

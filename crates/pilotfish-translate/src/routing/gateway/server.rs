@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// A server with what is known of it after merging.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MergedServer {
+pub(crate) struct MergedServer {
     /// Its gateway as `namespace/name`.
     pub gateway: Arc<str>,
     /// The namespace of its gateway.
@@ -16,7 +16,6 @@ pub struct MergedServer {
     pub spec: Server,
     /// Its port as written.
     pub port: Port,
-    /// Its hosts.
     pub hosts: Vec<ServerHost>,
     /// The name of its route configuration; empty for servers that route no requests.
     pub route: Arc<str>,
@@ -27,26 +26,26 @@ pub struct MergedServer {
 impl MergedServer {
     /// The protocol of its port.
     #[must_use]
-    pub fn protocol(&self) -> Protocol {
+    pub(crate) fn protocol(&self) -> Protocol {
         Protocol::parse(&self.port.protocol)
     }
 
     /// Whether connections pass through with their TLS.
     #[must_use]
-    pub fn passes_through(&self) -> bool {
+    pub(crate) fn passes_through(&self) -> bool {
         let mode = self.spec.tls.as_ref().map(|tls| tls.mode);
         matches!(mode, Some(ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough))
     }
 
     /// Whether it speaks TLS; not plain HTTP with a redirect to TLS.
     #[must_use]
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.spec.tls.is_some() && !self.protocol().is_http()
     }
 
     /// Whether it routes requests: plain HTTP, or HTTPS that ends here.
     #[must_use]
-    pub fn is_http(&self) -> bool {
+    pub(crate) fn is_http(&self) -> bool {
         let protocol = self.protocol();
         let ends_https = protocol == Protocol::Https && self.spec.tls.is_some() && !self.passes_through();
         protocol.is_http() || ends_https
@@ -54,13 +53,13 @@ impl MergedServer {
 
     /// Whether plain requests are sent to HTTPS.
     #[must_use]
-    pub fn redirects(&self) -> bool {
+    pub(crate) fn redirects(&self) -> bool {
         self.spec.tls.as_ref().is_some_and(|tls| tls.https_redirect)
     }
 
-    /// The names by which its TLS connections are told apart, sorted.
+    /// The SNI names that its TLS connections are matched by, sorted.
     #[must_use]
-    pub fn sni_hosts(&self) -> Vec<String> {
+    pub(crate) fn sni_hosts(&self) -> Vec<String> {
         if self.spec.tls.is_none() {
             return Vec::new();
         }
@@ -70,15 +69,15 @@ impl MergedServer {
         hosts
     }
 
-    /// The hosts that it has in common with a rule of a namespace.
+    /// The hosts that it has in common with a virtual service of a namespace.
     #[must_use]
-    pub fn common_hosts(&self, rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
+    pub(crate) fn common_hosts(&self, rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
         common(&self.hosts, rule, namespace)
     }
 
-    /// Whether it has any host in common with a rule of a namespace.
+    /// Whether it has any host in common with a virtual service of a namespace.
     #[must_use]
-    pub fn meets(&self, rule: &[Hostname], namespace: &Namespace) -> bool {
+    pub(crate) fn meets(&self, rule: &[Hostname], namespace: &Namespace) -> bool {
         let ours = self.hosts.iter().filter(|host| host.is_for(namespace));
         ours.map(|host| &host.host).any(|ours| rule.iter().any(|theirs| ours.matches(theirs)))
     }

@@ -1,5 +1,5 @@
-use super::bound::Reached;
-use super::{AllGateways, Bound, MergedOf};
+use super::router::Reached;
+use super::{AllGateways, MergedGatewaysOf, RouterGateways};
 use crate::routing::ir::GatewayId;
 use crate::testing::{ask, world_of};
 use pilotfish_config::{Limits, read};
@@ -25,7 +25,10 @@ fn merged(servers: &[&str]) -> (Vec<String>, Vec<String>) {
     let service =
         ServiceKey { hostname: Hostname::parse("edge.edge.svc").unwrap(), namespace: "edge".into() };
     let reached = Reached { service, port: 80, target: 8080, translates: true };
-    let merged = ask(&world, &MergedOf(Bound { gateways: ids.into(), reached: Arc::from([reached]) }));
+    let merged = ask(
+        &world,
+        &MergedGatewaysOf(RouterGateways { gateways: ids.into(), reached: Arc::from([reached]) }),
+    );
     let names = |servers: &[Arc<super::MergedServer>]| {
         servers
             .iter()
@@ -107,7 +110,7 @@ fn of_several_services_the_first_translates_a_port() {
         Reached { service: ServiceKey { hostname, namespace: "edge".into() }, port: 80, target, translates }
     };
     let all = [reached("z.edge", 1, false), reached("y.edge", 8080, true), reached("a.edge", 9090, true)];
-    let bound = Bound { reached: Arc::from(all.clone()), ..Bound::default() };
+    let bound = RouterGateways { reached: Arc::from(all.clone()), ..RouterGateways::default() };
     assert_eq!((bound.ports(80, None), bound.ports(81, None)), (vec![8080], vec![81]));
     let own = [all[0].service.clone(), all[2].service.clone()];
     assert_eq!((bound.ports(80, Some(&own)), bound.ports(81, Some(&own))), (vec![1, 9090], vec![]));

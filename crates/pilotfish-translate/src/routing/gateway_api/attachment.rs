@@ -47,7 +47,6 @@ pub(super) struct Binding {
 pub(super) struct Attached {
     /// Its hosts: several only for a ServiceEntry.
     pub(super) hosts: Vec<String>,
-    /// Its namespace.
     pub(super) namespace: Namespace,
     /// The one port that the route is for; `None` for all.
     pub(super) port: Option<u16>,
@@ -138,7 +137,7 @@ fn to_gateway(
     if !attached.is_empty() {
         return Ok(attached);
     }
-    // That a route may not attach says more than that its host does not fit.
+    // That a route may not attach is a better reason than that its host does not fit.
     refusals.sort_by_key(|problem| problem.reason != NOT_ALLOWED);
     Err(refusals.into_iter().next().unwrap_or_else(|| {
         let section = parent.section_name.iter().map(|name| format!(" called {name:?}"));

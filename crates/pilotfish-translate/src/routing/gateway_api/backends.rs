@@ -41,7 +41,6 @@ impl Problem {
 pub(super) struct Referrer<'a> {
     /// The kind of route.
     pub(super) kind: Kind,
-    /// Its namespace.
     pub(super) namespace: &'a Namespace,
     /// Whether backends of other namespaces must be granted: not to routes of sidecars.
     pub(super) needs_grant: bool,

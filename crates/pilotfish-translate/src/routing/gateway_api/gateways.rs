@@ -3,10 +3,10 @@
 use super::MADE;
 use super::listeners::{self, Parent};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
-use crate::services::short_name::Domain;
+use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection};
 use pilotfish_config::gateway_api::{Gateway as KubernetesGateway, GatewayClass};
 use pilotfish_config::status::CONTROLLERS;
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{Hostname, Kind, Namespace, Typed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
 pub(crate) struct ApiGateways;
 
 impl Query for ApiGateways {
-    type Output = BTreeMap<GatewayId, (Header, Arc<Gateway>)>;
+    type Output = BTreeMap<GatewayId, (GatewayHeader, Arc<Gateway>)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out = BTreeMap::new();
@@ -34,7 +34,7 @@ impl Query for ApiGateways {
                     namespace: object.namespace().clone(),
                     name: internal_name(object.name(), &listener.name).into(),
                 };
-                let header = Header {
+                let header = GatewayHeader {
                     id: id.clone(),
                     selection: Selection::Services(services.clone()),
                     created: object.meta().created,
@@ -73,7 +73,7 @@ pub(super) fn class_controller(class: &GatewayClass) -> Option<&'static str> {
 }
 
 /// The Services of a Gateway: those that it names, else one called after it and its class.
-pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &Domain) -> Vec<Hostname> {
+pub(super) fn services(object: &Typed<KubernetesGateway>, domain: &ClusterDomain) -> Vec<Hostname> {
     let spec = &object.spec;
     let namespace = object.namespace();
     let is_managed = match spec.addresses.as_slice() {
@@ -104,7 +104,6 @@ pub(super) struct ParentsOf {
 pub(super) struct Parents {
     /// The controller of its class; `None` for a Gateway that is not there or not ours.
     pub(super) controller: Option<&'static str>,
-    /// Its listeners.
     pub(super) listeners: Vec<Parent>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::backends::{Malformed, Problem, Referrer};
 use super::filters;
-use super::http_routes::{set_backends, values};
+use super::http_routes::{one_per_match, route_name, set_backends, values};
 use crate::engine::Cx;
 use pilotfish_config::StringMatch;
 use pilotfish_config::gateway_api::{
@@ -20,13 +20,8 @@ pub(super) fn routes(
     let mut out = Vec::new();
     for (position, rule) in object.spec.rules.iter().enumerate() {
         let route = route(cx, object, rule, position, referrer)?;
-        if rule.matches.is_empty() {
-            out.push(route);
-            continue;
-        }
-        for condition in &rule.matches {
-            out.push(HttpRoute { r#match: vec![request(condition)?], ..route.clone() });
-        }
+        let matches: Vec<HttpMatchRequest> = rule.matches.iter().map(request).collect::<Result<_, _>>()?;
+        out.extend(one_per_match(&route, matches.into_iter()));
     }
     Ok(out)
 }
@@ -39,13 +34,8 @@ fn route(
     position: usize,
     referrer: Referrer<'_>,
 ) -> Result<HttpRoute, Malformed> {
-    let mut route = HttpRoute {
-        name: match &rule.name {
-            Some(name) => name.clone(),
-            None => format!("{}.{}.{position}", object.namespace(), object.name()),
-        },
-        ..HttpRoute::default()
-    };
+    let name = route_name(object, rule.name.as_ref(), position);
+    let mut route = HttpRoute { name, ..HttpRoute::default() };
     let known = [
         RouteFilterType::RequestHeaderModifier,
         RouteFilterType::ResponseHeaderModifier,

@@ -23,15 +23,30 @@ pub(super) fn routes(
     let mut out = Vec::new();
     for (position, rule) in object.spec.rules.iter().enumerate() {
         let route = route(cx, object, rule, position, referrer)?;
-        if rule.matches.is_empty() {
-            out.push(route);
-            continue;
-        }
-        for request in rule.matches.iter().map(request) {
-            out.push(HttpRoute { r#match: vec![request], ..route.clone() });
-        }
+        out.extend(one_per_match(&route, rule.matches.iter().map(request)));
     }
     Ok(out)
+}
+
+/// A route for each match of its rule; without any, the one route for all requests.
+pub(super) fn one_per_match(
+    route: &HttpRoute,
+    matches: impl Iterator<Item = HttpMatchRequest>,
+) -> Vec<HttpRoute> {
+    let mut routes: Vec<HttpRoute> =
+        matches.map(|request| HttpRoute { r#match: vec![request], ..route.clone() }).collect();
+    if routes.is_empty() {
+        routes.push(route.clone());
+    }
+    routes
+}
+
+/// The name of a route: of its rule, else after the object and the position of the rule in it.
+pub(super) fn route_name<T>(object: &Typed<T>, rule: Option<&String>, position: usize) -> String {
+    match rule {
+        Some(name) => name.clone(),
+        None => format!("{}.{}.{position}", object.namespace(), object.name()),
+    }
 }
 
 /// The route of a rule, without its matches.
@@ -42,13 +57,8 @@ fn route(
     position: usize,
     referrer: Referrer<'_>,
 ) -> Result<HttpRoute, Malformed> {
-    let mut route = HttpRoute {
-        name: match &rule.name {
-            Some(name) => name.clone(),
-            None => format!("{}.{}.{position}", object.namespace(), object.name()),
-        },
-        ..HttpRoute::default()
-    };
+    let name = route_name(object, rule.name.as_ref(), position);
+    let mut route = HttpRoute { name, ..HttpRoute::default() };
     filters::apply(cx, &rule.filters, referrer, &mut route)?;
     route.retries = rule.retry.as_ref().map(retries);
     if let Some(timeouts) = &rule.timeouts {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const BAD_CERTIFICATE: &str = "InvalidCertificateRef";
 /// The option by which a listener asks for another mode than SIMPLE.
 const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
-/// The label by which a Gateway says to which network it leads.
+/// The label of a Gateway with the network that it leads to.
 const NETWORK: &str = "topology.istio.io/network";
 /// The port of gateways between networks.
 const CROSS_NETWORK_PORT: u16 = 15443;
@@ -30,7 +30,6 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 pub(super) struct Parent {
     /// The gateway that it becomes, as `namespace/name`.
     pub(super) gateway: Arc<str>,
-    /// Its name.
     pub(super) section: Arc<str>,
     pub(super) port: u16,
     pub(super) protocol: Arc<str>,

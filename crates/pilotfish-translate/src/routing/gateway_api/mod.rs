@@ -1,14 +1,14 @@
-//! The Gateway API, as gateways and rules of the same form as Istio's own.
+//! The Gateway API, as gateways and virtual services of the same form as Istio's own.
 //!
 //! ```text
 //! Gateway ─▶ one gateway for each listener ─▶ ParentsOf(gateway): what routes may attach to
 //!                                               │
-//! HTTPRoute, GRPCRoute ─▶ PartsOf(route): routes by listener and host ─▶ ApiRules: one rule for each listener and host
+//! HTTPRoute, GRPCRoute ─▶ PartsOf(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
 //! TCPRoute, TLSRoute   ─▶ PartsOf(route)  ─────────────────────────────▶ ApiRules
 //! ```
 //!
-//! Routes attach to listeners of Gateways, or to Services (then they are for sidecars). What several HTTPRoutes say about one host
-//! is one rule, in the order of precedence that the Gateway API lays down.
+//! Routes attach to listeners of Gateways, or to Services (then they are for sidecars). What several HTTPRoutes have for one host
+//! is one virtual service, in the order of precedence that the Gateway API lays down.
 
 mod attachment;
 mod backends;
@@ -25,7 +25,7 @@ mod status;
 mod stream_routes;
 
 pub(crate) use gateways::ApiGateways;
-pub(crate) use rules::ApiRules;
+pub(crate) use rules::ApiVirtualServices;
 pub(crate) use status::{ApiStatus, KINDS, StatusView};
 
 /// The condition about whether something belongs where it wants to belong.

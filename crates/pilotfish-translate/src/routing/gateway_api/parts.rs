@@ -1,18 +1,18 @@
-//! The parts of rules that one route object makes: for each listener or Service that it is attached to, and each host.
+//! The parts of virtual services that one route object makes: for each listener or Service that it is attached to, and each host.
 
 use super::attachment::{self, Attached, Attachment};
 use super::backends::{Malformed, Referrer};
 use super::{MADE, grpc_routes, http_routes, stream_routes};
 use crate::engine::{Cx, Query, reference};
-use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
+use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, ParentReference, TcpRoute, TlsRoute};
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute as Http, TcpRoute as Tcp, TlsRoute as Tls};
-use pilotfish_model::{ExportTo, Kind, Namespace, ObjectKey, Origin};
+use pilotfish_model::{ExportTo, Kind, KindSpec, Namespace, ObjectKey, Origin, Typed};
 use std::sync::Arc;
 
-/// What one route object says about one host behind one gateway.
+/// The routes of one route object for one host behind one gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
-    /// The name of the rule that it belongs to. Parts of several HTTPRoutes and GRPCRoutes may have one.
+    /// The name of the virtual service that it belongs to. Parts of several HTTPRoutes and GRPCRoutes may have one.
     pub(super) name: Arc<str>,
     /// The namespace of the route.
     pub(super) namespace: Namespace,
@@ -37,8 +37,8 @@ impl Query for PartsOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Vec<Part> {
         let parts = match self.0.kind {
-            Kind::HttpRoute => http(cx, &self.0),
-            Kind::GrpcRoute => grpc(cx, &self.0),
+            Kind::HttpRoute => requests(cx, &self.0, http_names, http_routes::routes),
+            Kind::GrpcRoute => requests(cx, &self.0, grpc_names, grpc_routes::routes),
             Kind::TcpRoute => tcp(cx, &self.0),
             Kind::TlsRoute => tls(cx, &self.0),
             _ => None,
@@ -47,22 +47,27 @@ impl Query for PartsOf {
     }
 }
 
-fn http(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> {
-    let object = cx.object::<HttpRoute>(&key.namespace, &key.name)?;
-    let attachments =
-        attachment::of(cx, key.kind, &key.namespace, &object.spec.parent_refs, &object.spec.hostnames);
-    let base = part(key, object.meta().created, reference(&object));
-    let routes = |referrer: Referrer<'_>| http_routes::routes(cx, &object, referrer);
-    Some(request_parts(&base, &attachments, &object.spec.hostnames, key.kind, routes))
+fn http_names(route: &HttpRoute) -> (&[ParentReference], &[String]) {
+    (&route.spec.parent_refs, &route.spec.hostnames)
 }
 
-fn grpc(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> {
-    let object = cx.object::<GrpcRoute>(&key.namespace, &key.name)?;
-    let attachments =
-        attachment::of(cx, key.kind, &key.namespace, &object.spec.parent_refs, &object.spec.hostnames);
+fn grpc_names(route: &GrpcRoute) -> (&[ParentReference], &[String]) {
+    (&route.spec.parent_refs, &route.spec.hostnames)
+}
+
+/// The parts of a route of requests; `names` are its parents and its host names.
+fn requests<T: KindSpec>(
+    cx: &Cx<'_>,
+    key: &ObjectKey,
+    names: fn(&T) -> (&[ParentReference], &[String]),
+    routes: impl Fn(&Cx<'_>, &Typed<T>, Referrer<'_>) -> Result<Vec<Http>, Malformed>,
+) -> Option<Vec<Part>> {
+    let object = cx.object::<T>(&key.namespace, &key.name)?;
+    let (parents, hostnames) = names(&object);
+    let attachments = attachment::of(cx, key.kind, &key.namespace, parents, hostnames);
     let base = part(key, object.meta().created, reference(&object));
-    let routes = |referrer: Referrer<'_>| grpc_routes::routes(cx, &object, referrer);
-    Some(request_parts(&base, &attachments, &object.spec.hostnames, key.kind, routes))
+    let routes = |referrer: Referrer<'_>| routes(cx, &object, referrer);
+    Some(request_parts(&base, &attachments, hostnames, key.kind, routes))
 }
 
 fn tcp(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> {
@@ -164,7 +169,7 @@ fn only_port(routes: &mut [Http], port: u16) {
     }
 }
 
-/// A part that says nothing yet.
+/// A part without routes.
 fn part(key: &ObjectKey, created: i64, provenance: Origin) -> Part {
     Part {
         name: key.name.clone(),

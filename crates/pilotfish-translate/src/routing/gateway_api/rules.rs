@@ -1,20 +1,20 @@
-//! The rules of the Gateway API: the parts of all routes, those for one listener and host as one.
+//! The virtual services of the Gateway API: the parts of all routes, those for one listener and host as one.
 
 use super::parts::{Part, PartsOf};
 use super::sort::sort;
 use crate::engine::{Cx, Query};
-use crate::routing::ir::{Header, Rule, RuleId, Semantics};
+use crate::routing::ir::{RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_model::{Hostname, Kind, KindSpec, ObjectKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The rules that are made from routes of the Gateway API.
+/// The virtual services that are made from routes of the Gateway API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ApiRules;
+pub(crate) struct ApiVirtualServices;
 
-impl Query for ApiRules {
-    type Output = BTreeMap<RuleId, (Arc<Header>, Arc<Rule>)>;
+impl Query for ApiVirtualServices {
+    type Output = BTreeMap<VirtualServiceId, (Arc<VirtualServiceHeader>, Arc<VirtualServiceIr>)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out = BTreeMap::new();
@@ -44,12 +44,12 @@ fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
     objects.iter().map(|object| object.key().clone()).collect()
 }
 
-/// One rule of parts with one name; it is where the oldest of them is.
-fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(Header, Rule)> {
+/// One virtual service of parts with one name; it is where the oldest of them is.
+fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(VirtualServiceHeader, VirtualServiceIr)> {
     parts.sort_by_key(|part| part.created);
     let first = parts.first()?;
-    let id = RuleId { source, namespace: first.namespace.clone(), name: first.name.clone() };
-    let header = Header {
+    let id = VirtualServiceId { source, namespace: first.namespace.clone(), name: first.name.clone() };
+    let header = VirtualServiceHeader {
         id: id.clone(),
         hosts: vec![Hostname::parse(&first.host).ok()?],
         gateways: vec![first.gateway.clone()],
@@ -57,12 +57,12 @@ fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(Header, Rule)> {
         delegates: false,
         has_streams: !first.tcp.is_empty() || !first.tls.is_empty(),
         created: first.created,
-        semantics: Semantics::Gateway,
+        dialect: RouteDialect::GatewayApi,
     };
     let provenance = parts.iter().map(|part| part.provenance.clone()).collect();
-    let mut rule = Rule {
+    let mut rule = VirtualServiceIr {
         id,
-        semantics: Semantics::Gateway,
+        dialect: RouteDialect::GatewayApi,
         http: Vec::new(),
         tcp: Vec::new(),
         tls: Vec::new(),

@@ -1,4 +1,4 @@
-use super::{ApiGateways, ApiRules};
+use super::{ApiGateways, ApiVirtualServices};
 use crate::testing::{ask, world_of};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::World;
@@ -24,8 +24,11 @@ fn edge(listeners: &str) -> (&'static str, &'static str, &'static str, &'static 
 
 /// The rules: name, gateways and the hosts of all destinations.
 fn rules(world: &Arc<World>) -> Vec<String> {
-    let rules = ask(world, &ApiRules);
-    let of = |(header, rule): &(Arc<crate::routing::Header>, Arc<crate::routing::Rule>)| {
+    let rules = ask(world, &ApiVirtualServices);
+    let of = |(header, rule): &(
+        Arc<crate::routing::VirtualServiceHeader>,
+        Arc<crate::routing::VirtualServiceIr>,
+    )| {
         let hosts: Vec<String> = rule
             .http
             .iter()

@@ -2,7 +2,7 @@
 
 use super::{GATEWAY_NAMESPACE, gateway_name, ingresses};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::ir::{Gateway, GatewayHeader as Header, GatewayId, Selection};
+use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection};
 use pilotfish_config::kubernetes::{Ingress, IngressTls};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{Port, Server, ServerTlsMode, ServerTlsSettings};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct IngressGateways;
 
 impl Query for IngressGateways {
-    type Output = BTreeMap<Arc<str>, (Header, Arc<Gateway>)>;
+    type Output = BTreeMap<Arc<str>, (GatewayHeader, Arc<Gateway>)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mesh = cx.mesh();
@@ -23,7 +23,7 @@ impl Query for IngressGateways {
             let name: Arc<str> = gateway_name(&ingress).into();
             let id =
                 GatewayId { source: Kind::Ingress, namespace: GATEWAY_NAMESPACE.into(), name: name.clone() };
-            let header = Header {
+            let header = GatewayHeader {
                 id: id.clone(),
                 selection: Selection::Labels(selector(&mesh)),
                 created: ingress.meta().created,

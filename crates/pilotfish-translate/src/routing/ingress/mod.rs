@@ -1,14 +1,14 @@
-//! Kubernetes Ingress, as gateways and rules of the same form as Istio's own.
+//! Kubernetes Ingress, as gateways and virtual services of the same form as Istio's own.
 //!
 //! Each Ingress is a gateway for plain HTTP on port 80 and for its certificates on port 443. The paths of one host, of
-//! whatever Ingresses, are one rule, the longest path first.
+//! whatever Ingresses, are one virtual service, the longest path first.
 
 mod gateways;
 mod rules;
 mod status;
 
 pub(crate) use gateways::IngressGateways;
-pub(crate) use rules::IngressRules;
+pub(crate) use rules::IngressVirtualServices;
 pub(crate) use status::IngressStatus;
 
 use crate::engine::Cx;
@@ -25,7 +25,7 @@ const CONTROLLER: &str = "istio.io/ingress-controller";
 /// The older way to name the class.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-/// The Ingresses that are meant for Istio, the oldest first.
+/// The Ingresses of our class, the oldest first.
 fn ingresses(cx: &Cx<'_>) -> Vec<Typed<Ingress>> {
     let mesh = cx.mesh();
     if mesh.ingress_controller_mode == IngressControllerMode::Off {
@@ -36,7 +36,7 @@ fn ingresses(cx: &Cx<'_>) -> Vec<Typed<Ingress>> {
     list
 }
 
-/// By annotation, else by the controller of its class, else as the mesh says.
+/// By annotation, else by the controller of its class, else by the default of the mesh.
 fn is_ours(cx: &Cx<'_>, mesh: &MeshConfig, ingress: &Typed<Ingress>) -> bool {
     if let Some(class) = ingress.meta().annotations.get(CLASS_ANNOTATION) {
         return *class == mesh.ingress_class;

@@ -1,8 +1,8 @@
-//! The rules of Ingresses: one for each host.
+//! The virtual services of Ingresses: one for each host.
 
 use super::{GATEWAY_NAMESPACE, MADE, gateway_name, ingresses};
 use crate::engine::{Cx, Query, reference};
-use crate::routing::ir::{Header, Rule, RuleId, Semantics};
+use crate::routing::ir::{RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use pilotfish_config::StringMatch;
 use pilotfish_config::kubernetes::{HttpIngressPath, Ingress, IngressRule, PathType};
 use pilotfish_config::networking::{
@@ -13,15 +13,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The rules that are made from Ingresses, by namespace and name.
+/// The virtual services that are made from Ingresses, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct IngressRules;
+pub(crate) struct IngressVirtualServices;
 
-impl Query for IngressRules {
-    type Output = BTreeMap<RuleId, (Arc<Header>, Arc<Rule>)>;
+impl Query for IngressVirtualServices {
+    type Output = BTreeMap<VirtualServiceId, (Arc<VirtualServiceHeader>, Arc<VirtualServiceIr>)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let mut by_host: BTreeMap<String, (Header, Rule)> = BTreeMap::new();
+        let mut by_host: BTreeMap<String, (VirtualServiceHeader, VirtualServiceIr)> = BTreeMap::new();
         for ingress in ingresses(cx) {
             for rule in &ingress.spec.rules {
                 add(cx, &ingress, rule, &mut by_host);
@@ -44,7 +44,7 @@ fn add(
     cx: &Cx<'_>,
     ingress: &Typed<Ingress>,
     rule: &IngressRule,
-    by_host: &mut BTreeMap<String, (Header, Rule)>,
+    by_host: &mut BTreeMap<String, (VirtualServiceHeader, VirtualServiceIr)>,
 ) {
     let Some(http) = &rule.http else { return };
     let host = if rule.host.is_empty() { "*" } else { &rule.host };
@@ -58,14 +58,18 @@ fn add(
     made.http.extend(http.paths.iter().filter_map(|path| route(cx, ingress.namespace(), path)));
 }
 
-/// A rule without paths, named after the first Ingress that has the host.
-fn empty(ingress: &Typed<Ingress>, host: &str, hostname: Hostname) -> (Header, Rule) {
-    let id = RuleId {
+/// A virtual service without paths, named after the first Ingress that has the host.
+fn empty(
+    ingress: &Typed<Ingress>,
+    host: &str,
+    hostname: Hostname,
+) -> (VirtualServiceHeader, VirtualServiceIr) {
+    let id = VirtualServiceId {
         source: Kind::Ingress,
         namespace: ingress.namespace().clone(),
         name: format!("{}-{}-{MADE}", host.replace('.', "-"), ingress.name()).into(),
     };
-    let header = Header {
+    let header = VirtualServiceHeader {
         id: id.clone(),
         hosts: vec![hostname],
         gateways: Vec::new(),
@@ -73,11 +77,11 @@ fn empty(ingress: &Typed<Ingress>, host: &str, hostname: Hostname) -> (Header, R
         delegates: false,
         has_streams: false,
         created: ingress.meta().created,
-        semantics: Semantics::Ingress,
+        dialect: RouteDialect::Ingress,
     };
-    let rule = Rule {
+    let rule = VirtualServiceIr {
         id,
-        semantics: Semantics::Ingress,
+        dialect: RouteDialect::Ingress,
         http: Vec::new(),
         tls: Vec::new(),
         tcp: Vec::new(),

@@ -33,7 +33,7 @@ impl Query for IngressStatus {
     }
 }
 
-/// Where Ingresses are reached; `None` when it is not known: there is no such Service, and what was said before stays.
+/// Where Ingresses are reached; `None` when it is not known: there is no such Service, and the status stays as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PointsOf {
     cluster: ClusterId,

@@ -1,4 +1,4 @@
-use super::{IngressGateways, IngressRules, IngressStatus};
+use super::{IngressGateways, IngressStatus, IngressVirtualServices};
 use crate::testing::{ask, line, mesh, pod, service, world_of, yaml};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::status::Status;
@@ -21,8 +21,8 @@ const PATH: &str = "backend: {service: {name: web, port: {number: 80}}}";
 
 /// Rules by name, with their paths and gateways.
 fn rules(world: &Arc<World>) -> Vec<String> {
-    let rules = ask(world, &IngressRules);
-    let paths = |rule: &crate::routing::Rule| -> Vec<String> {
+    let rules = ask(world, &IngressVirtualServices);
+    let paths = |rule: &crate::routing::VirtualServiceIr| -> Vec<String> {
         rule.http
             .iter()
             .map(|route| format!("{:?}", route.r#match.first().map(|m| m.uri.clone().unwrap())))
@@ -69,7 +69,7 @@ fn paths_of_one_host_are_one_rule() {
     assert_eq!(rules(&world), [want]);
 }
 
-/// The addresses that Ingresses are told; `None` when they are told nothing.
+/// The addresses in the status of Ingresses; `None` when their status stays as it is.
 fn points(ingress_service: &str, more: Vec<Update>) -> Option<Vec<String>> {
     let annotations =
         "metadata: {name: a, namespace: shop, annotations: {kubernetes.io/ingress.class: istio}}";

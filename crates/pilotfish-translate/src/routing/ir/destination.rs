@@ -1,18 +1,13 @@
 //! Destinations: the cluster that a route leads to.
 
+use crate::envoy::outbound_name;
 use pilotfish_config::networking::Destination;
 use pilotfish_model::Service;
-
-/// The name of an outbound cluster.
-#[must_use]
-pub fn cluster_name(port: u32, subset: &str, host: &str) -> String {
-    format!("outbound|{port}|{subset}|{host}")
-}
 
 /// The cluster of a destination, whether or not it exists. Without a port, a service with one port decides (`service` is
 /// what the caller knows of the host), else the port that is listened on. A host that is an alias leads to the service behind it.
 #[must_use]
-pub fn destination_cluster(to: &Destination, service: Option<&Service>, listener_port: u32) -> String {
+pub(crate) fn destination_cluster(to: &Destination, service: Option<&Service>, listener_port: u32) -> String {
     if to.host.is_empty() {
         return "UnknownService".to_owned();
     }
@@ -22,5 +17,5 @@ pub fn destination_cluster(to: &Destination, service: Option<&Service>, listener
         (None, Some([port])) => port.number,
         (None, _) => listener_port,
     };
-    cluster_name(port, &to.subset, alias.unwrap_or(&to.host))
+    outbound_name(port, &to.subset, alias.unwrap_or(&to.host))
 }

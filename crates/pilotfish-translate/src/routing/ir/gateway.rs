@@ -7,26 +7,24 @@ use std::sync::Arc;
 
 /// Which gateway: the kind of object that it comes from, and the name of the Gateway that it is, or would be in Istio.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GatewayId {
+pub(crate) struct GatewayId {
     /// The kind of object that it comes from.
     pub source: Kind,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The name.
     pub name: Arc<str>,
 }
 
 impl GatewayId {
     /// `namespace/name`: how VirtualServices name it.
     #[must_use]
-    pub fn reference(&self) -> Arc<str> {
+    pub(crate) fn reference(&self) -> Arc<str> {
         format!("{}/{}", self.namespace, self.name).into()
     }
 }
 
 /// Which routers have a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selection {
+pub(crate) enum Selection {
     /// Those with these labels; all for none.
     Labels(BTreeMap<String, String>),
     /// Those that these Services of the gateway's namespace lead to.
@@ -35,7 +33,7 @@ pub enum Selection {
 
 /// What decides who has a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct GatewayHeader {
     /// Which gateway.
     pub id: GatewayId,
     /// Which routers have it.
@@ -44,17 +42,17 @@ pub struct Header {
     pub created: i64,
 }
 
-impl Header {
+impl GatewayHeader {
     /// The order in which the first gateway wins.
     #[must_use]
-    pub fn precedence(&self) -> (i64, &str, &str) {
+    pub(crate) fn precedence(&self) -> (i64, &str, &str) {
         (self.created, &self.id.name, self.id.namespace.as_str())
     }
 }
 
 /// A gateway with its servers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     /// Which gateway.
     pub id: GatewayId,
     /// What it listens on.

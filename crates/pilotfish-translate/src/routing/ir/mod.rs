@@ -9,7 +9,9 @@ mod gateway;
 mod server_host;
 mod virtual_service;
 
-pub(crate) use destination::{cluster_name, destination_cluster};
-pub(crate) use gateway::{Gateway, GatewayId, Header as GatewayHeader, Selection};
+pub(crate) use destination::destination_cluster;
+pub(crate) use gateway::{Gateway, GatewayHeader, GatewayId, Selection};
 pub(crate) use server_host::{ServerHost, common};
-pub(crate) use virtual_service::{Header, MESH, REPLACE_PREFIX, Rule, RuleId, Semantics};
+pub(crate) use virtual_service::{
+    MESH, REPLACE_PREFIX, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,
+};

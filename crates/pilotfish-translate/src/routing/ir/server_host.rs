@@ -4,17 +4,16 @@ use pilotfish_model::{Hostname, Namespace};
 
 /// A host of a server: `host`, `*/host`, `./host` or `namespace/host`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerHost {
+pub(crate) struct ServerHost {
     /// The namespace whose VirtualServices may serve it; `None` for all.
     pub namespace: Option<Namespace>,
-    /// The host.
     pub host: Hostname,
 }
 
 impl ServerHost {
     /// Reads a host; `own` stands for `.`. `None` for what is no host name.
     #[must_use]
-    pub fn parse(written: &str, own: &Namespace) -> Option<Self> {
+    pub(crate) fn parse(written: &str, own: &Namespace) -> Option<Self> {
         let (namespace, host) = match written.split_once('/') {
             None | Some(("*", _)) => (None, written.rsplit('/').next().unwrap_or(written)),
             Some((".", host)) => (Some(own.clone()), host),
@@ -25,12 +24,12 @@ impl ServerHost {
 
     /// Whether VirtualServices of a namespace may serve it.
     #[must_use]
-    pub fn is_for(&self, namespace: &Namespace) -> bool {
+    pub(crate) fn is_for(&self, namespace: &Namespace) -> bool {
         self.namespace.as_ref().is_none_or(|own| own == namespace)
     }
 }
 
-/// The hosts that both a server and a rule have: of each pair that meets, the narrower.
+/// The hosts that both a server and a virtual service have: of each pair that meets, the narrower.
 pub(crate) fn common(server: &[ServerHost], rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
     let mut out: Vec<Hostname> = Vec::new();
     for ours in server.iter().filter(|host| host.is_for(namespace)).map(|host| &host.host) {

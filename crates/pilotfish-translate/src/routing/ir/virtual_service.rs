@@ -1,50 +1,48 @@
-//! A rule: the routes of some hosts behind some gateways.
+//! Virtual services in their common form: the routes of some hosts behind some gateways, whatever kind of object they were made from.
 
 use pilotfish_config::networking::{HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Origin};
 use std::sync::Arc;
 
 /// The gateway of sidecars.
-pub const MESH: &str = "mesh";
-/// What the path of a redirect begins with when only the prefix that matched is replaced: how the routes of the Gateway API say it.
+pub(crate) const MESH: &str = "mesh";
+/// What the path of a redirect begins with when only the prefix that matched is replaced: the form in which routes of the Gateway API carry it here.
 pub(crate) const REPLACE_PREFIX: &str = "%PREFIX()%";
 
-/// Which rule: the kind of object that it comes from, and the name of the VirtualService that it is, or would be in Istio.
+/// Identifies a virtual service: the kind of object that it comes from, and the name of the VirtualService that it is, or would be in Istio.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RuleId {
+pub(crate) struct VirtualServiceId {
     /// The kind of object that it comes from.
     pub source: Kind,
-    /// The namespace.
     pub namespace: Namespace,
-    /// The name.
     pub name: Arc<str>,
 }
 
-/// Whose rules of routing hold.
+/// Whose rules of matching and of errors the routes follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Semantics {
+pub(crate) enum RouteDialect {
     /// Those of VirtualService.
     #[default]
-    Istio,
+    VirtualService,
     /// Those of Ingress: prefixes match whole path elements.
     Ingress,
     /// Those of the Gateway API: as for Ingress, and requests for unknown backends are answered with 500.
-    Gateway,
+    GatewayApi,
 }
 
-impl Semantics {
+impl RouteDialect {
     /// Whether a path prefix matches whole path elements only.
     #[must_use]
-    pub fn whole_elements(self) -> bool {
-        self != Self::Istio
+    pub(crate) fn whole_elements(self) -> bool {
+        self != Self::VirtualService
     }
 }
 
-/// What decides who uses a rule.
+/// What decides which proxies use a virtual service for which hosts; its routes are apart ([`VirtualServiceIr`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Which rule.
-    pub id: RuleId,
+pub(crate) struct VirtualServiceHeader {
+    /// Identifies it.
+    pub id: VirtualServiceId,
     /// The hosts, names completed.
     pub hosts: Vec<Hostname>,
     /// The gateways as `namespace/name`, or `mesh`.
@@ -57,25 +55,25 @@ pub struct Header {
     pub has_streams: bool,
     /// Creation time: the oldest wins.
     pub created: i64,
-    /// Whose rules of routing hold.
-    pub semantics: Semantics,
+    /// Which dialect its routes are written in.
+    pub dialect: RouteDialect,
 }
 
-impl Header {
-    /// The order in which the first rule wins: rules without delegates first, then age, name and namespace.
+impl VirtualServiceHeader {
+    /// The order in which the first virtual service wins: virtual services without delegates first, then age, name and namespace.
     #[must_use]
-    pub fn precedence(&self) -> (bool, i64, &str, &str) {
+    pub(crate) fn precedence(&self) -> (bool, i64, &str, &str) {
         (self.delegates, self.created, &self.id.name, self.id.namespace.as_str())
     }
 }
 
-/// A rule with its routes, names completed and delegates merged.
+/// A virtual service with its routes, names completed and delegates merged.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
-    /// Which rule.
-    pub id: RuleId,
-    /// Whose rules of routing hold.
-    pub semantics: Semantics,
+pub(crate) struct VirtualServiceIr {
+    /// Identifies it.
+    pub id: VirtualServiceId,
+    /// Which dialect its routes are written in.
+    pub dialect: RouteDialect,
     /// Routes of requests.
     pub http: Vec<HttpRoute>,
     /// Routes of TLS connections by SNI.
@@ -86,10 +84,10 @@ pub struct Rule {
     pub provenance: Vec<Origin>,
 }
 
-impl Rule {
+impl VirtualServiceIr {
     /// The key of the VirtualService that it is, or would be in Istio, for metadata.
     #[must_use]
-    pub fn config_key(&self) -> ObjectKey {
+    pub(crate) fn config_key(&self) -> ObjectKey {
         ObjectKey::new(Kind::VirtualService, self.id.namespace.clone(), self.id.name.clone())
     }
 }

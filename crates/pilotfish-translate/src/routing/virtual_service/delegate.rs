@@ -1,7 +1,7 @@
 //! Delegates: the routes of a VirtualService without hosts, put under a route of another.
 //!
 //! Conditions are united: each of the delegate's must be a part of one of the root's, or the whole route is left out. What
-//! the delegate does not say comes from the root.
+//! the delegate leaves open comes from the root.
 
 use pilotfish_config::StringMatch;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};

@@ -1,8 +1,8 @@
 //! Short names in VirtualServices: of hosts, of gateways.
 
 use crate::routing::ir::MESH;
-use crate::services::short_name::Domain;
 use pilotfish_config::networking::{Destination, HttpRoute, TcpRoute, TlsRoute};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::Namespace;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) fn gateway_name(written: &str, own: &Namespace) -> Arc<str> {
     }
 }
 
-fn complete(destination: &mut Destination, own: &Namespace, domain: &Domain) {
+fn complete(destination: &mut Destination, own: &Namespace, domain: &ClusterDomain) {
     destination.host = domain.qualify(&destination.host, own).into_owned();
 }
 
@@ -36,7 +36,7 @@ fn complete_gateways(gateways: &mut [String], own: &Namespace) {
 }
 
 /// The route with every name completed.
-pub(super) fn complete_route(route: &HttpRoute, own: &Namespace, domain: &Domain) -> HttpRoute {
+pub(super) fn complete_route(route: &HttpRoute, own: &Namespace, domain: &ClusterDomain) -> HttpRoute {
     let mut route = route.clone();
     for request in &mut route.r#match {
         complete_gateways(&mut request.gateways, own);
@@ -50,7 +50,7 @@ pub(super) fn complete_route(route: &HttpRoute, own: &Namespace, domain: &Domain
 }
 
 /// The route with every name completed.
-pub(super) fn complete_tls(route: &TlsRoute, own: &Namespace, domain: &Domain) -> TlsRoute {
+pub(super) fn complete_tls(route: &TlsRoute, own: &Namespace, domain: &ClusterDomain) -> TlsRoute {
     let mut route = route.clone();
     route.r#match.iter_mut().for_each(|attributes| complete_gateways(&mut attributes.gateways, own));
     let destinations = route.route.iter_mut().filter_map(|to| to.destination.as_mut());
@@ -59,7 +59,7 @@ pub(super) fn complete_tls(route: &TlsRoute, own: &Namespace, domain: &Domain) -
 }
 
 /// The route with every name completed.
-pub(super) fn complete_tcp(route: &TcpRoute, own: &Namespace, domain: &Domain) -> TcpRoute {
+pub(super) fn complete_tcp(route: &TcpRoute, own: &Namespace, domain: &ClusterDomain) -> TcpRoute {
     let mut route = route.clone();
     route.r#match.iter_mut().for_each(|attributes| complete_gateways(&mut attributes.gateways, own));
     let destinations = route.route.iter_mut().filter_map(|to| to.destination.as_mut());

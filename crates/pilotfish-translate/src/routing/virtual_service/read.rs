@@ -3,13 +3,13 @@
 use super::delegate::merge_routes;
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
 use crate::engine::{Cx, reference};
-use crate::routing::ir::{Header, MESH, Rule, RuleId, Semantics};
-use crate::services::short_name::Domain;
+use crate::routing::ir::{MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use pilotfish_config::networking::{Delegate, VirtualService};
+use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
 
-/// The header of a VirtualService; one without hosts is a delegate and no rule.
-pub(crate) fn header(object: &Typed<VirtualService>, domain: &Domain) -> Option<Header> {
+/// The header of a VirtualService; one without hosts is a delegate and no virtual service.
+pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> Option<VirtualServiceHeader> {
     let namespace = object.namespace();
     if object.hosts.is_empty() {
         return None;
@@ -20,8 +20,8 @@ pub(crate) fn header(object: &Typed<VirtualService>, domain: &Domain) -> Option<
         [] => vec![MESH.into()],
         names => names.iter().map(|name| gateway_name(name, namespace)).collect(),
     };
-    Some(Header {
-        id: RuleId {
+    Some(VirtualServiceHeader {
+        id: VirtualServiceId {
             source: Kind::VirtualService,
             namespace: namespace.clone(),
             name: object.key().name.clone(),
@@ -32,12 +32,12 @@ pub(crate) fn header(object: &Typed<VirtualService>, domain: &Domain) -> Option<
         delegates: object.http.iter().any(|route| route.delegate.is_some()),
         has_streams: !object.tls.is_empty() || !object.tcp.is_empty(),
         created: object.meta().created,
-        semantics: Semantics::Istio,
+        dialect: RouteDialect::VirtualService,
     })
 }
 
 /// Reads a VirtualService; routes to a delegate that is missing, hidden or contradicts are left out.
-pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> Rule {
+pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServiceIr {
     let (namespace, domain) = (object.namespace(), cx.domain());
     let mut provenance = vec![reference(object)];
     let mut http = Vec::with_capacity(object.http.len());
@@ -51,13 +51,13 @@ pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> Rule {
         let routes = found.http.iter().map(|leaf| complete_route(leaf, found.namespace(), domain));
         http.extend(merge_routes(&route, routes));
     }
-    Rule {
-        id: RuleId {
+    VirtualServiceIr {
+        id: VirtualServiceId {
             source: Kind::VirtualService,
             namespace: namespace.clone(),
             name: object.key().name.clone(),
         },
-        semantics: Semantics::Istio,
+        dialect: RouteDialect::VirtualService,
         http,
         tls: object.tls.iter().map(|route| complete_tls(route, namespace, domain)).collect(),
         tcp: object.tcp.iter().map(|route| complete_tcp(route, namespace, domain)).collect(),

@@ -1,6 +1,6 @@
-use super::{MeshRulesOf, RuleOf, StreamRulesFor};
+use super::{MeshVirtualServicesOf, StreamVirtualServicesFor, VirtualServiceOf};
 use crate::proxy::ProxyKind;
-use crate::routing::RuleId;
+use crate::routing::VirtualServiceId;
 use crate::scope::Scope;
 use crate::testing::{ask, world_of};
 use pilotfish_config::{Limits, read};
@@ -23,9 +23,9 @@ fn scope(namespace: &str) -> Scope {
     Scope { kind: ProxyKind::Sidecar, namespace: namespace.into(), sidecar: None }
 }
 
-/// The name of the rule that serves a host for a client of a namespace.
+/// The name of the virtual service that serves a host for a client of a namespace.
 fn serving(world: &Arc<World>, namespace: &str, host: &str) -> Option<String> {
-    let rules = ask(world, &MeshRulesOf(scope(namespace), 0));
+    let rules = ask(world, &MeshVirtualServicesOf(scope(namespace), 0));
     rules.serving(&Hostname::parse(host).unwrap()).map(|header| header.id.name.to_string())
 }
 
@@ -92,8 +92,8 @@ fn delegates_are_merged_under_the_root() {
         ),
         ("away", "hidden", &format!("{{exportTo: ['.'], {ROUTE}}}")),
     ]);
-    let id = RuleId { source: Kind::VirtualService, namespace: "shop".into(), name: "root".into() };
-    let rule = ask(&world, &RuleOf(id));
+    let id = VirtualServiceId { source: Kind::VirtualService, namespace: "shop".into(), name: "root".into() };
+    let rule = ask(&world, &VirtualServiceOf(id));
     let rule = Option::as_ref(&rule).unwrap();
     let names: Vec<_> = rule.http.iter().map(|route| &*route.name).collect();
     assert_eq!(names, ["items-id", "items", "rest"]);
@@ -116,7 +116,7 @@ fn routes_of_streams_are_found_by_host() {
         ("data", "b", &format!("{{hosts: ['*.data.svc.cluster.local'], {tcp}}}")),
         ("data", "c", &format!("{{hosts: [db], {ROUTE}}}")),
     ]);
-    let query = StreamRulesFor {
+    let query = StreamVirtualServicesFor {
         scope: scope("x"),
         listener: 0,
         host: Hostname::parse("db.data.svc.cluster.local").unwrap(),

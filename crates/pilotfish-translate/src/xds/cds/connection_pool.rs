@@ -10,7 +10,7 @@ use pilotfish_proto::envoy::config::cluster::v3::{CircuitBreakers, UpstreamConne
 use pilotfish_proto::envoy::config::core::v3;
 use pilotfish_proto::envoy::r#type::v3::Percent;
 
-/// Retries as a share of requests, in percent, where a retry budget does not say how many. Istio's value is a slip
+/// Retries as a share of requests, in percent, where a retry budget does not set a share. Istio's value is a slip
 /// (it means 20 %) that clients by now rely on.
 const DEFAULT_BUDGET_PERCENT: f64 = 0.2;
 /// Retries that a budget allows however few requests there are.
@@ -109,7 +109,7 @@ fn http_options(draft: &mut Draft, settings: Option<&ConnectionPoolSettings>) {
     }
 }
 
-/// Upgrades to HTTP/2 where the rule says so, for whatever port, else where the mesh says so, for declared HTTP.
+/// Upgrades to HTTP/2 where the rule demands it, on any port, else where the mesh does, on ports declared as HTTP.
 pub(super) fn apply_h2_upgrade(
     draft: &mut Draft,
     mesh: &MeshConfig,

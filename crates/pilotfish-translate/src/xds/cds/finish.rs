@@ -1,8 +1,9 @@
 //! The last step of a cluster: EnvoyFilter patches and encoding.
 
 use super::view::Client;
-use crate::engine::{Cx, Encoded};
-use crate::envoy_filter::{Context, Patched, added_clusters, patch_cluster};
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::TrafficClass;
+use crate::envoy_filter::{Patched, added_clusters, patch_cluster};
 use crate::proxy::ProxyKind;
 use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
@@ -11,23 +12,25 @@ use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 pub(super) fn finish(
     cx: &Cx<'_>,
     client: &Client,
-    context: Context,
+    context: TrafficClass,
     cluster: Cluster,
     hosts: &[&str],
     mut provenance: Vec<Origin>,
-) -> Option<Encoded> {
+) -> Option<EncodedResource> {
     let mut patched = Patched::default();
     let cluster = patch_cluster(cx, &client.patches, context, cluster, hosts, &mut patched)?;
     provenance.extend(patched.into_objects());
-    Some(Encoded::new(cluster.name.clone(), &cluster, provenance))
+    Some(EncodedResource::new(cluster.name.clone(), &cluster, provenance))
 }
 
 /// The clusters that patches add.
-pub(super) fn added(cx: &Cx<'_>, client: &Client) -> Vec<Encoded> {
-    let contexts: &[Context] = match client.scope.kind {
-        ProxyKind::Router => &[Context::Gateway],
-        ProxyKind::Sidecar | ProxyKind::Grpc => &[Context::Outbound, Context::Inbound],
+pub(super) fn added(cx: &Cx<'_>, client: &Client) -> Vec<EncodedResource> {
+    let contexts: &[TrafficClass] = match client.scope.kind {
+        ProxyKind::Router => &[TrafficClass::Gateway],
+        ProxyKind::Sidecar | ProxyKind::Grpc => &[TrafficClass::Outbound, TrafficClass::Inbound],
     };
     let added = contexts.iter().flat_map(|context| added_clusters(cx, &client.patches, *context));
-    added.map(|(cluster, by)| Encoded::new(cluster.name.clone(), &cluster, by.into_objects())).collect()
+    added
+        .map(|(cluster, by)| EncodedResource::new(cluster.name.clone(), &cluster, by.into_objects()))
+        .collect()
 }

@@ -4,24 +4,16 @@ use super::connection_pool::{breakers, keepalive, no_limits};
 use super::draft::Draft;
 use super::finish::finish;
 use super::names::stat_name;
-use super::view::{Client, Families};
-use crate::engine::{Cx, Encoded};
-use crate::envoy::duration;
-use crate::envoy_filter::Context;
-use crate::proxy::ProxyKind;
+use super::view::Client;
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration};
+use crate::proxy::{IpFamilies, ProxyKind};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
 use pilotfish_proto::envoy::config::core::v3::{
     BindConfig, ExtraSourceAddress, SocketAddress, socket_address,
 };
-
-/// Traffic that is to be dropped.
-pub const BLACK_HOLE: &str = "BlackHoleCluster";
-/// Traffic that goes where the client wanted to.
-pub const PASSTHROUGH: &str = "PassthroughCluster";
-/// Traffic to ports of the workload that no service has.
-pub const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 /// Source addresses that rules of iptables leave alone.
 const V4_SOURCE: &str = "127.0.0.6";
@@ -30,7 +22,7 @@ const V6_SOURCE: &str = "::6";
 /// How long passed-through connections may be idle.
 const IDLE_SECONDS: i64 = 300;
 
-pub(super) fn clusters(cx: &Cx<'_>, client: &Client) -> Vec<Encoded> {
+pub(super) fn clusters(cx: &Cx<'_>, client: &Client) -> Vec<EncodedResource> {
     let mesh = cx.mesh();
     let mut drafts = vec![(client.context(), Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static))];
     if client.scope.kind == ProxyKind::Sidecar {
@@ -40,9 +32,9 @@ pub(super) fn clusters(cx: &Cx<'_>, client: &Client) -> Vec<Encoded> {
         }
         let mut inbound = passthrough(&mesh, INBOUND_PASSTHROUGH);
         inbound.cluster.upstream_bind_config = Some(own_sources(client.families));
-        drafts.extend([(Context::Outbound, outbound), (Context::Inbound, inbound)]);
+        drafts.extend([(TrafficClass::Outbound, outbound), (TrafficClass::Inbound, inbound)]);
     }
-    let encode = |(context, mut draft): (Context, Draft)| {
+    let encode = |(context, mut draft): (TrafficClass, Draft)| {
         draft.cluster.connect_timeout = mesh.connect_timeout.map(duration);
         draft.cluster.common_lb_config = None;
         finish(cx, client, context, draft.build(), &[], Vec::new())
@@ -63,18 +55,18 @@ fn passthrough(mesh: &MeshConfig, name: &str) -> Draft {
 }
 
 /// The source address of connections to the proxy's own workload: by it they are not captured again.
-pub(super) fn own_source(families: Families) -> BindConfig {
+pub(super) fn own_source(families: IpFamilies) -> BindConfig {
     let source = match families {
-        Families::V4 | Families::Dual => V4_SOURCE,
-        Families::V6 => V6_SOURCE,
+        IpFamilies::V4 | IpFamilies::Dual => V4_SOURCE,
+        IpFamilies::V6 => V6_SOURCE,
     };
     BindConfig { source_address: Some(address(source)), ..BindConfig::default() }
 }
 
 /// The same where connections of both families may come.
-fn own_sources(families: Families) -> BindConfig {
+fn own_sources(families: IpFamilies) -> BindConfig {
     let extra = ExtraSourceAddress { address: Some(address(V6_SOURCE)), ..ExtraSourceAddress::default() };
-    let extra = (families == Families::Dual).then_some(extra);
+    let extra = (families == IpFamilies::Dual).then_some(extra);
     BindConfig { extra_source_addresses: extra.into_iter().collect(), ..own_source(families) }
 }
 

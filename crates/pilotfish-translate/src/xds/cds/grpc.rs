@@ -4,10 +4,10 @@
 use super::outbound::accounts;
 use super::view::Client;
 use super::{load_balancer, names};
-use crate::engine::{Cx, Encoded};
-use crate::policy::destination_rule::{Policy, Rule, rule_for};
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::ClusterName;
+use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination_rule_for};
 use crate::scope::ServiceIn;
-use crate::xds::eds::ClusterName;
 use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb};
 use pilotfish_model::{Origin, ServiceKey};
 use pilotfish_proto::config_any;
@@ -36,17 +36,18 @@ const ROOTS: &str = "ROOTCA";
 const MAX_RING_SIZE: u64 = 8 << 20;
 
 /// The cluster of that name; none for what is no name of a service's cluster, or for a subset that no rule has.
-pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<Encoded> {
+pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<EncodedResource> {
     let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
     let service = cx.get(&ServiceIn(client.scope.clone(), parsed.host.clone()));
     let Some(service) = Option::as_ref(&service).filter(|service| service.port(parsed.port).is_some()) else {
         // A route may lead to a service that does not exist: its cluster is there, without endpoints.
-        let known = parsed.subset.is_empty().then(|| Encoded::new(name, &eds_cluster(name), Vec::new()));
+        let known =
+            parsed.subset.is_empty().then(|| EncodedResource::new(name, &eds_cluster(name), Vec::new()));
         return known.into_iter().collect();
     };
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
-    let rule = rule_for(cx, &client.scope.namespace, &key, &client.labels);
-    let is_subset = |rule: &Rule| rule.subset(&parsed.subset).is_some();
+    let rule = destination_rule_for(cx, &client.scope.namespace, &key, &client.labels);
+    let is_subset = |rule: &MergedDestinationRule| rule.subset(&parsed.subset).is_some();
     if !parsed.subset.is_empty() && !rule.as_deref().is_some_and(is_subset) {
         return Vec::new();
     }
@@ -59,7 +60,7 @@ pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<Encoded>
     apply_limits(&mut cluster, &policy);
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
     let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
-    vec![Encoded::new(name, &cluster, provenance)]
+    vec![EncodedResource::new(name, &cluster, provenance)]
 }
 
 fn eds_cluster(name: &str) -> Cluster {

@@ -4,13 +4,14 @@ use super::connection_pool;
 use super::draft::{self, Draft};
 use super::finish::finish;
 use super::fixed::own_source;
-use super::names::{inbound_name, stat_name};
-use super::view::{ClusterView, Families};
-use crate::engine::{Cx, Encoded};
+use super::names::stat_name;
+use super::view::ClusterView;
+use crate::engine::{Cx, EncodedResource};
 use crate::envoy::metadata::{config_path, list, text};
 use crate::envoy::stat_name::Names;
-use crate::envoy_filter::Context;
-use crate::policy::destination_rule::{Policy, Rule, RulesFor};
+use crate::envoy::{TrafficClass, inbound_name};
+use crate::policy::destination_rule::{DestinationRulesFor, MergedDestinationRule, Policy};
+use crate::proxy::IpFamilies;
 use crate::proxy::targets::Target;
 use crate::scope::ServiceIn;
 use pilotfish_config::mesh::InboundTrafficPolicyMode;
@@ -44,7 +45,7 @@ enum Destination {
 }
 
 /// The clusters of the workload's ports: of the Sidecar's ingress listeners, else of the services.
-pub(super) fn clusters(cx: &Cx<'_>, view: &ClusterView) -> Vec<Encoded> {
+pub(super) fn clusters(cx: &Cx<'_>, view: &ClusterView) -> Vec<EncodedResource> {
     let sidecar = view.client.scope.sidecar_object(cx);
     match &sidecar {
         Some(sidecar) if !sidecar.ingress.is_empty() => of_sidecar(cx, view, sidecar),
@@ -53,7 +54,7 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &ClusterView) -> Vec<Encoded> {
 }
 
 /// The order is that of the port numbers.
-fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec<Encoded> {
+fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec<EncodedResource> {
     let to_localhost = cx.mesh().inbound_traffic_policy.mode == InboundTrafficPolicyMode::Localhost;
     let ports: BTreeSet<u32> = view.targets.iter().map(|target| target.target_port).collect();
     let pool = sidecar.and_then(|sidecar| sidecar.inbound_connection_pool.as_ref());
@@ -71,7 +72,7 @@ fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec
     clusters.collect()
 }
 
-fn of_sidecar(cx: &Cx<'_>, view: &ClusterView, sidecar: &Sidecar) -> Vec<Encoded> {
+fn of_sidecar(cx: &Cx<'_>, view: &ClusterView, sidecar: &Sidecar) -> Vec<EncodedResource> {
     let clusters = sidecar.ingress.iter().filter_map(|listener| {
         let port = listener.port.as_ref()?;
         let destination = parse(view, &listener.default_endpoint)?;
@@ -108,10 +109,10 @@ fn parse(view: &ClusterView, written: &str) -> Option<Destination> {
     Some(Destination::Address(address, port))
 }
 
-fn localhost(families: Families) -> &'static str {
+fn localhost(families: IpFamilies) -> &'static str {
     match families {
-        Families::V6 => "::1",
-        Families::V4 | Families::Dual => "127.0.0.1",
+        IpFamilies::V6 => "::1",
+        IpFamilies::V4 | IpFamilies::Dual => "127.0.0.1",
     }
 }
 
@@ -119,7 +120,6 @@ fn localhost(families: Families) -> &'static str {
 struct Inbound<'a> {
     cx: &'a Cx<'a>,
     view: &'a ClusterView,
-    /// The workload port.
     number: u32,
     /// What is served there: of the first service, or of the ingress listener.
     port: Port,
@@ -131,7 +131,7 @@ struct Inbound<'a> {
 }
 
 impl Inbound<'_> {
-    fn build(&self) -> Option<Encoded> {
+    fn build(&self) -> Option<EncodedResource> {
         let mesh = self.cx.mesh();
         let assignment = self.assignment();
         let kind = if assignment.is_some() { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
@@ -154,17 +154,17 @@ impl Inbound<'_> {
         self.describe(&mut draft, rule.as_deref(), &mesh.inbound_cluster_stat_name);
         let hosts: Vec<&str> = self.targets.iter().map(|target| target.service.hostname.as_str()).collect();
         let provenance = self.provenance(rule.as_deref());
-        finish(self.cx, &self.view.client, Context::Inbound, draft.build(), &hosts, provenance)
+        finish(self.cx, &self.view.client, TrafficClass::Inbound, draft.build(), &hosts, provenance)
     }
 
     /// The rule for the first service, as far as the workload sees its own service.
-    fn rule(&self) -> Option<Arc<Rule>> {
+    fn rule(&self) -> Option<Arc<MergedDestinationRule>> {
         let key = &self.targets.first()?.service;
         let scope = &self.view.client.scope;
         let seen = self.cx.get(&ServiceIn(scope.clone(), key.hostname.clone()));
         let namespace = Option::as_ref(&seen)?.namespace.clone();
         let key = ServiceKey { hostname: key.hostname.clone(), namespace };
-        self.cx.get(&RulesFor::new(&scope.namespace, key)).inbound().cloned()
+        self.cx.get(&DestinationRulesFor::new(&scope.namespace, key)).inbound().cloned()
     }
 
     fn assignment(&self) -> Option<ClusterLoadAssignment> {
@@ -186,7 +186,7 @@ impl Inbound<'_> {
         Some(ClusterLoadAssignment { cluster_name, endpoints, ..ClusterLoadAssignment::default() })
     }
 
-    fn describe(&self, draft: &mut Draft, rule: Option<&Rule>, template: &str) {
+    fn describe(&self, draft: &mut Draft, rule: Option<&MergedDestinationRule>, template: &str) {
         if let (Some(first), false) = (self.targets.first(), template.is_empty()) {
             let names = Names {
                 host: first.service.hostname.as_str(),
@@ -222,7 +222,7 @@ impl Inbound<'_> {
         described.collect()
     }
 
-    fn provenance(&self, rule: Option<&Rule>) -> Vec<Origin> {
+    fn provenance(&self, rule: Option<&MergedDestinationRule>) -> Vec<Origin> {
         let services = self.targets.iter().map(|target| target.object.clone());
         let sidecar = self.view.client.scope.sidecar.as_ref().map(|(namespace, name)| {
             Origin::object(

@@ -24,7 +24,7 @@ const DEFAULT_RING_SIZE: u64 = 1024;
 const DEFAULT_WARMUP_PERCENT: f64 = 10.0;
 /// Linear growth of that share.
 const DEFAULT_WARMUP_AGGRESSION: f64 = 1.0;
-/// Envoy insists on a key; none is meant to be set at run time, so it is one that nobody has.
+/// Envoy insists on a key; none is to be set at run time, so it is a key that no runtime layer has.
 const NO_RUNTIME_KEY: &str = "(";
 
 /// Applies the settings. Comes after outlier detection, which decides whether failover makes sense.
@@ -142,7 +142,7 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
     })
 }
 
-/// Chooses the endpoint by a hash; what is hashed, routes say.
+/// Chooses the endpoint by a hash; routes set what is hashed.
 pub(super) fn set_consistent_hash(cluster: &mut Cluster, hash: &ConsistentHashLb) {
     if let Some(maglev) = &hash.maglev {
         cluster.lb_policy = LbPolicy::Maglev as i32;

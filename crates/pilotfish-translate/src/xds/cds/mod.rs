@@ -1,7 +1,7 @@
 //! Clusters (CDS).
 //!
 //! ```text
-//! scope ─▶ one unit per service: for each port the default cluster, then one per subset   (outbound.rs)
+//! scope ─▶ one batch per service: for each port the default cluster, then one per subset   (outbound.rs)
 //! BlackHole, Passthrough and the like                                                   (fixed.rs)
 //! targets of the workload ─▶ one cluster per workload port                              (inbound.rs)
 //! ```
@@ -26,19 +26,17 @@ mod tls;
 mod view;
 
 pub(crate) use grpc::common_tls as grpc_tls;
-pub use names::sni_name;
-pub use view::ClusterView;
+pub(crate) use view::ClusterView;
 
-use crate::engine::{Batch, Cx};
+use crate::engine::{Cx, ResourceBatch, ResourceBatchKey};
 use crate::proxy::ProxyKind;
 use crate::scope::ServicesOf;
-use crate::translator::view::Unit;
 use pilotfish_model::ServiceKey;
 
 impl ClusterView {
-    /// The units of the whole set, in the order in which they are sent; `None` for clients that ask by name.
+    /// The batches of the whole set, in the order in which they are sent; `None` for clients that ask by name.
     #[must_use]
-    pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+    pub(crate) fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         let kind = self.client.scope.kind;
         if kind == ProxyKind::Grpc {
             return None;
@@ -48,31 +46,32 @@ impl ClusterView {
             hostname: service.hostname.clone(),
             namespace: service.namespace.clone(),
         };
-        let mut units: Vec<Unit> = services.list.iter().map(|service| Unit::Service(key(service))).collect();
-        units.push(Unit::Static);
+        let mut batch_keys: Vec<ResourceBatchKey> =
+            services.list.iter().map(|service| ResourceBatchKey::Service(key(service))).collect();
+        batch_keys.push(ResourceBatchKey::Static);
         if kind == ProxyKind::Sidecar {
-            units.push(Unit::Inbound);
+            batch_keys.push(ResourceBatchKey::Inbound);
         }
         if !self.client.patches.is_empty() {
-            units.push(Unit::Added);
+            batch_keys.push(ResourceBatchKey::Added);
         }
-        Some(units)
+        Some(batch_keys)
     }
 
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
-        match unit {
-            Unit::Service(service) => {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
+        match batch_key {
+            ResourceBatchKey::Service(service) => {
                 let query =
                     outbound::ServiceClusters { client: self.client.clone(), service: service.clone() };
-                Batch::clone(&cx.get(&query))
+                ResourceBatch::clone(&cx.get(&query))
             }
-            Unit::Static => fixed::clusters(cx, &self.client).into(),
-            Unit::Inbound => inbound::clusters(cx, self).into(),
-            Unit::Added => finish::added(cx, &self.client).into(),
-            Unit::Named(name) => grpc::clusters(cx, &self.client, name).into(),
-            Unit::Outbound | Unit::Port(_) => Batch::default(),
+            ResourceBatchKey::Static => fixed::clusters(cx, &self.client).into(),
+            ResourceBatchKey::Inbound => inbound::clusters(cx, self).into(),
+            ResourceBatchKey::Added => finish::added(cx, &self.client).into(),
+            ResourceBatchKey::Named(name) => grpc::clusters(cx, &self.client, name).into(),
+            ResourceBatchKey::Port(_) => ResourceBatch::default(),
         }
     }
 }

@@ -2,17 +2,17 @@
 
 use super::draft::{self, Draft};
 use super::finish::finish;
-use super::names::{outbound_name, sni_name, stat_name};
+use super::names::stat_name;
 use super::tls::{self, Peer};
-use super::view::{Client, Families};
+use super::view::Client;
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
-use crate::engine::{Batch, Cx, Encoded, Query};
-use crate::envoy::duration;
+use crate::engine::{Cx, EncodedResource, Query, ResourceBatch};
 use crate::envoy::metadata::{config_path, flag, list, text};
 use crate::envoy::stat_name::Names;
-use crate::policy::destination_rule::{Policy, Rule, rule_for};
+use crate::envoy::{duration, outbound_name, sni_name};
+use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination_rule_for};
 use crate::policy::peer_authentication::{MtlsMode, StatedMtlsOf};
-use crate::proxy::ProxyKind;
+use crate::proxy::{IpFamilies, ProxyKind};
 use crate::scope::ServiceIn;
 use crate::xds::eds::inline_endpoints;
 use pilotfish_config::mesh::MeshConfig;
@@ -45,12 +45,14 @@ pub(super) struct ServiceClusters {
 }
 
 impl Query for ServiceClusters {
-    type Output = Batch;
+    type Output = ResourceBatch;
 
-    fn compute(&self, cx: &Cx<'_>) -> Batch {
-        let Some(context) = Context::of(cx, &self.client, &self.service) else { return Batch::default() };
+    fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
+        let Some(context) = ServiceClusterBuilder::of(cx, &self.client, &self.service) else {
+            return ResourceBatch::default();
+        };
         let ports = || context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
-        let mut clusters: Vec<Encoded> =
+        let mut clusters: Vec<EncodedResource> =
             ports().flat_map(|port| context.clusters(port, Mode::Plain)).collect();
         if self.client.by_sni && !context.service.mesh_external {
             clusters.extend(ports().flat_map(|port| context.clusters(port, Mode::BySni)));
@@ -70,31 +72,31 @@ enum Mode {
 }
 
 /// What all clusters of a service have in common.
-struct Context<'a> {
+struct ServiceClusterBuilder<'a> {
     cx: &'a Cx<'a>,
     client: &'a Client,
     mesh: Arc<MeshConfig>,
     key: &'a ServiceKey,
     service: Arc<Service>,
-    rule: Option<Arc<Rule>>,
+    rule: Option<Arc<MergedDestinationRule>>,
     accounts: Vec<String>,
 }
 
 /// Which cluster of a service.
-struct Which<'a> {
+struct ClusterVariant<'a> {
     mode: Mode,
     port: &'a Port,
     subset: Option<&'a Subset>,
     policy: Policy<'a>,
 }
 
-impl Which<'_> {
+impl ClusterVariant<'_> {
     fn subset_name(&self) -> &str {
         self.subset.map_or("", |subset| &subset.name)
     }
 }
 
-impl<'a> Context<'a> {
+impl<'a> ServiceClusterBuilder<'a> {
     /// `None` when the client does not see the service.
     fn of(cx: &'a Cx<'a>, client: &'a Client, key: &'a ServiceKey) -> Option<Self> {
         let service = cx.get(&ServiceIn(client.scope.clone(), key.hostname.clone()));
@@ -104,7 +106,7 @@ impl<'a> Context<'a> {
             cx,
             client,
             key,
-            rule: rule_for(cx, &client.scope.namespace, key, &client.labels),
+            rule: destination_rule_for(cx, &client.scope.namespace, key, &client.labels),
             accounts: accounts(cx, &mesh, &service, key),
             service,
             mesh,
@@ -112,55 +114,55 @@ impl<'a> Context<'a> {
     }
 
     /// The clusters of a port. Where the default one cannot be made, there are none.
-    fn clusters(&self, port: &Port, mode: Mode) -> Vec<Encoded> {
+    fn clusters(&self, port: &Port, mode: Mode) -> Vec<EncodedResource> {
         let rule = self.rule.as_deref();
         let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number));
-        let default = self.cluster(&Which { mode, port, subset: None, policy });
+        let default = self.cluster(&ClusterVariant { mode, port, subset: None, policy });
         let Some(default) = default else { return Vec::new() };
         let subsets = rule.into_iter().flat_map(|rule| rule.subsets.iter().map(move |subset| (rule, subset)));
         let of_subsets = subsets.filter_map(|(rule, subset)| {
             let policy = rule.subset_policy(subset, port.number);
-            self.cluster(&Which { mode, port, subset: Some(subset), policy })
+            self.cluster(&ClusterVariant { mode, port, subset: Some(subset), policy })
         });
         std::iter::once(default).chain(of_subsets).filter_map(|made| self.finished(made)).collect()
     }
 
-    fn cluster(&self, which: &Which<'_>) -> Option<(Cluster, Vec<Origin>)> {
-        let name = match which.mode {
+    fn cluster(&self, variant: &ClusterVariant<'_>) -> Option<(Cluster, Vec<Origin>)> {
+        let name = match variant.mode {
             Mode::Plain => outbound_name,
             Mode::BySni => sni_name,
         };
-        let name = name(which.port.number, which.subset_name(), self.key.hostname.as_str());
-        let mut draft = Draft::new(name, self.kind(which)?);
+        let name = name(variant.port.number, variant.subset_name(), self.key.hostname.as_str());
+        let mut draft = Draft::new(name, self.kind(variant)?);
         let mut provenance = self.provenance();
-        provenance.extend(self.discover(&mut draft, which)?);
-        if which.policy.tls.is_none() {
+        provenance.extend(self.discover(&mut draft, variant)?);
+        if variant.policy.tls.is_none() {
             provenance.extend(self.policies_against_mtls());
         }
         let sniffs = self.client.scope.kind != ProxyKind::Router;
-        draft.set_protocol(which.port.protocol, sniffs, self.client.preserve_case);
-        self.name(&mut draft, which);
-        self.apply_policy(&mut draft, which);
+        draft.set_protocol(variant.port.protocol, sniffs, self.client.preserve_case);
+        self.name(&mut draft, variant);
+        self.apply_policy(&mut draft, variant);
         draft.set_eds();
         if self.client.istio_filters {
             draft.exchange_metadata();
         }
-        self.describe(&mut draft, which);
+        self.describe(&mut draft, variant);
         Some((draft.build(), provenance))
     }
 
-    fn finished(&self, (cluster, provenance): (Cluster, Vec<Origin>)) -> Option<Encoded> {
+    fn finished(&self, (cluster, provenance): (Cluster, Vec<Origin>)) -> Option<EncodedResource> {
         finish(self.cx, self.client, self.client.context(), cluster, &[], provenance)
     }
 
-    /// How endpoints are found. A subset for which the rule says PASSTHROUGH never has any of its own.
-    fn kind(&self, which: &Which<'_>) -> Option<DiscoveryType> {
+    /// How endpoints are found. A subset whose rule has PASSTHROUGH never has any of its own.
+    fn kind(&self, variant: &ClusterVariant<'_>) -> Option<DiscoveryType> {
         let kind = draft::discovery(&self.service, self.client.scope.kind == ProxyKind::Router)?;
-        let own = which.subset.and_then(|subset| subset.traffic_policy.as_ref());
-        let default = which.subset.and(self.rule.as_ref()).and_then(|rule| rule.policy.as_ref());
+        let own = variant.subset.and_then(|subset| subset.traffic_policy.as_ref());
+        let default = variant.subset.and(self.rule.as_ref()).and_then(|rule| rule.policy.as_ref());
         // A subset starts from what the policy of the host made of the default cluster.
         let passthrough =
-            is_passthrough(own) || which.subset.is_some() && self.default_passes(default, which.port);
+            is_passthrough(own) || variant.subset.is_some() && self.default_passes(default, variant.port);
         Some(if passthrough { DiscoveryType::OriginalDst } else { kind })
     }
 
@@ -170,17 +172,17 @@ impl<'a> Context<'a> {
     }
 
     /// What the cluster needs to find endpoints. `None` for a DNS cluster without any.
-    fn discover(&self, draft: &mut Draft, which: &Which<'_>) -> Option<Vec<Origin>> {
+    fn discover(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) -> Option<Vec<Origin>> {
         match draft.kind()? {
             DiscoveryType::StrictDns | DiscoveryType::LogicalDns => {
                 self.set_dns(draft);
                 let (endpoints, provenance) = inline_endpoints(
                     self.cx,
                     &self.service,
-                    which.port.number,
-                    which.subset_name(),
+                    variant.port.number,
+                    variant.subset_name(),
                     self.rule.as_deref(),
-                    &self.client.vantage,
+                    &self.client.client_locality,
                 );
                 if endpoints.is_empty() {
                     return None;
@@ -193,7 +195,7 @@ impl<'a> Context<'a> {
                 Some(provenance)
             }
             DiscoveryType::OriginalDst => {
-                draft.cluster.lb_config = draft::port_override(&self.service, which.port);
+                draft.cluster.lb_config = draft::port_override(&self.service, variant.port);
                 Some(Vec::new())
             }
             DiscoveryType::Eds | DiscoveryType::Static => Some(Vec::new()),
@@ -206,9 +208,9 @@ impl<'a> Context<'a> {
     )]
     fn set_dns(&self, draft: &mut Draft) {
         let family = match self.client.families {
-            Families::V4 => DnsLookupFamily::V4Only,
-            Families::V6 => DnsLookupFamily::V6Only,
-            Families::Dual => DnsLookupFamily::All,
+            IpFamilies::V4 => DnsLookupFamily::V4Only,
+            IpFamilies::V6 => DnsLookupFamily::V6Only,
+            IpFamilies::Dual => DnsLookupFamily::All,
         };
         // Racing for the first connection needs all addresses.
         let race = self.service.race_first_tcp_connect && self.service.resolution == Resolution::DNSLB;
@@ -229,35 +231,35 @@ impl<'a> Context<'a> {
     }
 
     /// The name in statistics.
-    fn name(&self, draft: &mut Draft, which: &Which<'_>) {
+    fn name(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) {
         let template = &self.mesh.outbound_cluster_stat_name;
         if !template.is_empty() {
             let service = &self.service;
             let names = Names {
                 host: self.key.hostname.as_str(),
                 service: Some((&service.name, &service.namespace, service.has_short_name)),
-                subset: which.subset_name(),
-                port: which.port.number,
-                port_name: &which.port.name,
+                subset: variant.subset_name(),
+                port: variant.port.number,
+                port_name: &variant.port.name,
                 target_port: 0,
             };
             draft.cluster.alt_stat_name = stat_name(&crate::envoy::stat_name::of(template, "", &names));
         }
     }
 
-    fn apply_policy(&self, draft: &mut Draft, which: &Which<'_>) {
-        let Which { port, policy, .. } = which;
+    fn apply_policy(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) {
+        let ClusterVariant { port, policy, .. } = variant;
         connection_pool::apply_h2_upgrade(draft, &self.mesh, port, policy.connection_pool);
         connection_pool::apply(draft, &self.mesh, policy.connection_pool, policy.retry_budget);
         outlier_detection::apply(draft, policy.outlier_detection);
         load_balancer::apply(draft, &self.mesh, &self.service, policy.load_balancer);
-        if which.mode == Mode::BySni {
+        if variant.mode == Mode::BySni {
             return;
         }
         let peer = Peer {
             accounts: &self.accounts,
-            sni: sni_name(port.number, which.subset_name(), self.key.hostname.as_str()),
-            auto_mtls: self.auto_mtls(which),
+            sni: sni_name(port.number, variant.subset_name(), self.key.hostname.as_str()),
+            auto_mtls: self.auto_mtls(variant),
             accounts_for_tls: self.service.names_for_tls,
             rule_selects: self.rule.as_ref().is_some_and(|rule| rule.selector.is_some()),
         };
@@ -268,16 +270,16 @@ impl<'a> Context<'a> {
     /// Whether the mesh's mutual TLS is used without being asked for: not without certificates, not out of the
     /// mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of which
     /// some cannot.
-    fn auto_mtls(&self, which: &Which<'_>) -> bool {
+    fn auto_mtls(&self, variant: &ClusterVariant<'_>) -> bool {
         if !self.client.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
             return false;
         }
-        let stated = match which.subset {
+        let stated = match variant.subset {
             Some(subset) => subset.traffic_policy.as_ref(),
             None => self.rule.as_ref().and_then(|rule| rule.policy.as_ref()),
         };
         let passes = self.service.resolution == Resolution::Passthrough || is_passthrough(stated);
-        let query = AllSpeakMtls { service: self.key.clone(), port: which.port.name.clone() };
+        let query = AllSpeakMtls { service: self.key.clone(), port: variant.port.name.clone() };
         if passes && !*self.cx.get(&query) {
             return false;
         }
@@ -291,7 +293,7 @@ impl<'a> Context<'a> {
     }
 
     /// Metadata, and what else telemetry and sessions need.
-    fn describe(&self, draft: &mut Draft, which: &Which<'_>) {
+    fn describe(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) {
         let service = &self.service;
         let described =
             draft::service_metadata(service.hostname.as_str(), &service.name, service.namespace.as_str());
@@ -299,16 +301,16 @@ impl<'a> Context<'a> {
         if let Some(rule) = &self.rule {
             let key = ObjectKey::new(Kind::DestinationRule, rule.namespace.clone(), rule.name.clone());
             draft.set_istio("config", text(&config_path(&key)));
-            let mode = which.policy.tls.map(|tls| tls.mode);
+            let mode = variant.policy.tls.map(|tls| tls.mode);
             if matches!(mode, Some(ClientTlsMode::Simple | ClientTlsMode::Mutual)) {
                 draft.set_istio("alpn_override", text("false"));
             }
         }
-        if which.subset.is_some() {
-            draft.set_istio("subset", text(which.subset_name()));
+        if variant.subset.is_some() {
+            draft.set_istio("subset", text(variant.subset_name()));
             return;
         }
-        if which.mode == Mode::BySni {
+        if variant.mode == Mode::BySni {
             return;
         }
         if service.mesh_external {

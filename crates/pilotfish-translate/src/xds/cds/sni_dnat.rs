@@ -2,7 +2,7 @@
 
 use crate::engine::Cx;
 use crate::proxy::{Proxy, ProxyKind};
-use crate::routing::gateway::{Bound, MergedOf};
+use crate::routing::gateway::{MergedGatewaysOf, RouterGateways};
 use pilotfish_config::networking::ServerTlsMode;
 
 /// Whether a proxy is such a gateway.
@@ -10,7 +10,7 @@ pub(super) fn is_used_by(cx: &Cx<'_>, proxy: &Proxy) -> bool {
     if proxy.kind != ProxyKind::Router {
         return false;
     }
-    let merged = cx.get(&MergedOf(Bound::of(cx, proxy)));
+    let merged = cx.get(&MergedGatewaysOf(RouterGateways::of(cx, proxy)));
     let mut servers = merged.ports.iter().flat_map(|port| &port.servers);
     servers
         .any(|server| server.spec.tls.as_ref().is_some_and(|tls| tls.mode == ServerTlsMode::AutoPassthrough))

@@ -83,7 +83,7 @@ fn clusters(world: &Arc<World>, service: &TestService) -> Vec<Cluster> {
     let client = view(world, &sidecar("client-0", "shop")).client;
     let client = Arc::new(Client { agent: true, ..Client::clone(&client) });
     let batch = ask(world, &ServiceClusters { client, service: service.key() });
-    let decode = |resource: &crate::engine::Encoded| {
+    let decode = |resource: &crate::engine::EncodedResource| {
         let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
         Cluster::decode(&*packed.value).unwrap()
     };

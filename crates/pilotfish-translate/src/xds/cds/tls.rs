@@ -1,7 +1,7 @@
 //! TLS to the endpoints of a service.
 //!
-//! Without a rule, mutual TLS of the mesh is used with endpoints that can (they say so in their metadata), plain
-//! text with the others. A rule that says something decides for all endpoints.
+//! Without a rule, mutual TLS of the mesh is used with endpoints that can (by their metadata), plain
+//! text with the others. A rule with TLS settings decides for all endpoints.
 #![allow(deprecated, reason = "Istio writes fields that Envoy has newer forms of")]
 
 use super::draft::Draft;
@@ -37,7 +37,7 @@ const CA_SUFFIX: &str = "-cacert";
 pub(super) struct Peer<'a> {
     /// Identities of its endpoints.
     pub(super) accounts: &'a [String],
-    /// The SNI that says which service, port and subset is meant.
+    /// The SNI, which names the service, port and subset.
     pub(super) sni: String,
     /// Whether the mesh's mutual TLS is used without being asked for.
     pub(super) auto_mtls: bool,
@@ -281,7 +281,7 @@ mod secrets {
 
     /// What a credential that is a ConfigMap begins with.
     pub(super) const CONFIG_MAP: &str = "configmap://";
-    /// Prefixes of credentials that already say where they are.
+    /// Prefixes of credentials that already name their source.
     const PREFIXES: [&str; 4] = [CONFIG_MAP, "kubernetes://", "kubernetes-gateway://", "builtin://"];
 
     /// A secret of the mesh, from the agent beside the proxy. It is waited for without limit.

@@ -2,21 +2,22 @@
 
 use super::sni_dnat;
 use crate::engine::{Cx, Query};
-use crate::envoy_filter::{Context, Patches, Subject};
+use crate::envoy::TrafficClass;
+use crate::envoy_filter::{Patches, Subject};
 use crate::policy::destination_rule;
-use crate::proxy::locality::Place;
+use crate::proxy::locality::ProxyLocality;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::Identity;
-use crate::proxy::{InterceptionMode, Proxy, ProxyKind, proxy_config};
+use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, proxy_config};
 use crate::scope::Scope;
-use crate::xds::eds::Vantage;
+use crate::xds::eds::ClientLocality;
 use pilotfish_config::networking::IstioIngressListener;
 use pilotfish_model::{Labels, Resolution};
 use std::sync::Arc;
 
 /// The facets of a proxy that its clusters may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ClusterView {
+pub(crate) struct ClusterView {
     /// What matters for traffic out of the proxy. Proxies of different workloads share these clusters.
     pub client: Arc<Client>,
     /// The ports of the proxy's own workload; none where they make no clusters.
@@ -27,11 +28,11 @@ pub struct ClusterView {
 
 /// The facets of a proxy that clusters of services depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Client {
+pub(crate) struct Client {
     /// Which services it sees.
     pub scope: Scope,
     /// The IP families of its addresses.
-    pub families: Families,
+    pub families: IpFamilies,
     /// Whether it has the filters of Istio's own Envoy build.
     pub istio_filters: bool,
     /// Whether an agent hands out workload certificates.
@@ -39,7 +40,7 @@ pub struct Client {
     /// Its labels, as far as rules select by them.
     pub labels: Labels,
     /// From where it looks at the endpoints that clusters hold themselves; the default where no cluster does.
-    pub vantage: Vantage,
+    pub client_locality: ClientLocality,
     /// Whether it is a gateway that routes mutual TLS by SNI without ending it (AUTO_PASSTHROUGH).
     pub by_sni: bool,
     /// The EnvoyFilter patches on its clusters.
@@ -52,43 +53,19 @@ pub struct Client {
 
 impl Client {
     /// The context of its clusters, but for those of inbound traffic.
-    pub(super) fn context(&self) -> Context {
+    pub(super) fn context(&self) -> TrafficClass {
         match self.scope.kind {
-            ProxyKind::Router => Context::Gateway,
-            ProxyKind::Sidecar | ProxyKind::Grpc => Context::Outbound,
-        }
-    }
-}
-
-/// The IP families of a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Families {
-    /// IPv4 only.
-    V4,
-    /// IPv6 only.
-    V6,
-    /// Both.
-    Dual,
-}
-
-impl Families {
-    fn of(proxy: &Proxy) -> Self {
-        match (proxy.ipv4(), proxy.ipv6()) {
-            (true, true) => Self::Dual,
-            (false, true) => Self::V6,
-            _ => Self::V4,
+            ProxyKind::Router => TrafficClass::Gateway,
+            ProxyKind::Sidecar | ProxyKind::Grpc => TrafficClass::Outbound,
         }
     }
 }
 
 /// Paths of certificate files (`TLS_CLIENT_CERT_CHAIN`, `TLS_CLIENT_KEY`, `TLS_CLIENT_ROOT_CERT`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Certificates {
-    /// The certificate chain.
+pub(crate) struct Certificates {
     pub chain: Arc<str>,
-    /// The private key.
     pub key: Arc<str>,
-    /// The root certificates.
     pub root: Arc<str>,
 }
 
@@ -103,15 +80,19 @@ impl Certificates {
 impl ClusterView {
     /// The view of a proxy; `None` when it is not served this type.
     #[allow(clippy::unnecessary_wraps, reason = "the same shape for every resource type")]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
-        let place = Place::of(cx, proxy);
+        let place = ProxyLocality::of(cx, proxy);
         // gRPC clients resolve no names, have no filters, and have certificates only of their own bootstrap.
         let is_envoy = proxy.kind != ProxyKind::Grpc;
         let inline = is_envoy && *cx.get(&AnyInline);
         let client = Client {
-            vantage: if inline { Vantage::of(cx, proxy, &place) } else { Vantage::default() },
-            families: if is_envoy { Families::of(proxy) } else { Families::V4 },
+            client_locality: if inline {
+                ClientLocality::of(cx, proxy, &place)
+            } else {
+                ClientLocality::default()
+            },
+            families: if is_envoy { IpFamilies::of(proxy) } else { IpFamilies::V4 },
             istio_filters: proxy.istio_filters && is_envoy,
             agent: proxy.agent && is_envoy,
             labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
@@ -140,7 +121,7 @@ fn preserves_case(cx: &Cx<'_>, proxy: &Proxy) -> bool {
     config.proxy_headers.as_ref().and_then(|headers| headers.preserve_http1_header_case) == Some(true)
 }
 
-/// Where nothing is captured, only what a Sidecar says is served on the workload's ports.
+/// Where nothing is captured, only what a Sidecar declares is served on the workload's ports.
 fn has_inbound(proxy: &Proxy, ingress: &[IstioIngressListener]) -> bool {
     let captured = proxy.interception != InterceptionMode::None;
     proxy.kind == ProxyKind::Sidecar && (captured || !ingress.is_empty())

@@ -1,9 +1,8 @@
 //! Extension configurations (ECDS): filters that listeners name and whose configuration proxies ask for by that name.
 
-use crate::engine::{Batch, Cx, Encoded, Query, reference};
+use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey, reference};
 use crate::policy::wasm::{NAME_PREFIX, extension_config};
 use crate::proxy::{Proxy, ProxyKind};
-use crate::translator::view::Unit;
 use crate::xds::sds::SecretView;
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::kubernetes::Secret;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its extension configurations may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ExtensionView {
+pub(crate) struct ExtensionView {
     /// The namespace whose plugins it may have, besides those of the root namespace.
     pub namespace: Namespace,
     /// Which secrets it may read, if some plugin's image needs one.
@@ -22,7 +21,7 @@ pub struct ExtensionView {
 impl ExtensionView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         if proxy.kind == ProxyKind::Grpc {
             return None;
         }
@@ -30,14 +29,14 @@ impl ExtensionView {
         Some(Self { namespace: proxy.namespace.clone(), secrets })
     }
 
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
-        let Unit::Named(name) = unit else { return Batch::default() };
+    pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
+        let ResourceBatchKey::Named(name) = batch_key else { return ResourceBatch::default() };
         self.plugin(cx, name).into_iter().collect::<Vec<_>>().into()
     }
 
-    fn plugin(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+    fn plugin(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         // A namespace has no dot, so the first one ends it.
         let (namespace, plugin) = name.strip_prefix(NAME_PREFIX)?.split_once('.')?;
         let namespace = Namespace::from(namespace);
@@ -49,7 +48,7 @@ impl ExtensionView {
         let mut provenance = vec![reference(&plugin)];
         let secret = self.pull_secret(cx, &plugin, &mut provenance);
         let config = extension_config(&plugin, secret.as_deref());
-        Some(Encoded::new(name.clone(), &config, provenance))
+        Some(EncodedResource::new(name.clone(), &config, provenance))
     }
 
     /// The Docker configuration out of the plugin's pull secret, for a proxy that may read it. The secret is looked for in the

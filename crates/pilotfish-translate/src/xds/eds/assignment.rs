@@ -1,14 +1,14 @@
 //! The load assignment of one cluster.
 
+use super::client_locality::ClientLocality;
 use super::group::{Group, Member};
 use super::lb_endpoint::of_workload;
 use super::locality_lb;
 use super::select::{is_sendable, is_wanted};
 use super::service_rule::{Ruled, ServiceRule, for_service};
 use super::split::{Routed, split};
-use super::vantage::Vantage;
-use crate::engine::{Cx, Encoded, Query};
-use crate::policy::destination_rule::Rule;
+use crate::engine::{Cx, EncodedResource, Query};
+use crate::policy::destination_rule::MergedDestinationRule;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use crate::services::networks::NetworkGatewaysOf;
 use pilotfish_config::networking::ClientTlsMode;
@@ -17,11 +17,10 @@ use pilotfish_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, Locali
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The load assignment of a cluster, for all proxies to which the same is said of the service and whose vantage differs in
+/// The load assignment of a cluster, for all proxies that have the same rules for the service and whose locality differs in
 /// nothing that matters for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AssignmentOf {
-    /// The cluster.
     pub(super) name: Arc<str>,
     /// Whether the cluster is chosen by SNI: it then has only endpoints with mutual TLS.
     pub(super) sni_dnat: bool,
@@ -29,14 +28,14 @@ pub(super) struct AssignmentOf {
     /// The name of the service port.
     pub(super) port: Arc<str>,
     pub(super) rule: ServiceRule,
-    pub(super) vantage: Vantage,
+    pub(super) client_locality: ClientLocality,
     /// The service's object.
     pub(super) provenance: Origin,
 }
 
 /// An encoded load assignment.
 #[derive(Debug, PartialEq)]
-pub(super) struct Assignment(pub(super) Encoded);
+pub(super) struct Assignment(pub(super) EncodedResource);
 
 impl Query for AssignmentOf {
     type Output = Assignment;
@@ -44,11 +43,11 @@ impl Query for AssignmentOf {
     fn compute(&self, cx: &Cx<'_>) -> Assignment {
         let endpoints = cx.endpoints_of(&self.service);
         let of_port = |endpoint: &&Arc<Endpoint>| endpoint.service_port == self.port && is_sendable(endpoint);
-        let visible = endpoints.iter().flat_map(|all| self.rule.visible(all, &self.vantage.cluster));
+        let visible = endpoints.iter().flat_map(|all| self.rule.visible(all, &self.client_locality.cluster));
         let chosen = visible.filter(of_port);
         let Grouped { mut groups, provenance } =
-            grouped(cx, chosen, &self.rule, &self.vantage, self.sni_dnat);
-        locality_lb::apply(&mut groups, &self.rule.balance, &self.vantage, true);
+            grouped(cx, chosen, &self.rule, &self.client_locality, self.sni_dnat);
+        locality_lb::apply(&mut groups, &self.rule.balance, &self.client_locality, true);
         let message = ClusterLoadAssignment {
             cluster_name: self.name.to_string(),
             endpoints: groups.into_iter().map(Group::into_message).collect(),
@@ -56,20 +55,20 @@ impl Query for AssignmentOf {
         };
         let rules = self.rule.provenance.iter().cloned();
         let provenance = provenance.into_iter().chain(rules).chain([self.provenance.clone()]);
-        Assignment(Encoded::new(self.name.clone(), &message, provenance.collect()))
+        Assignment(EncodedResource::new(self.name.clone(), &message, provenance.collect()))
     }
 }
 
 /// The endpoints that a DNS cluster holds itself, and the objects that they are from. Empty when there are none. Priorities by
 /// labels do not apply to them.
 #[must_use]
-pub fn inline_endpoints(
+pub(crate) fn inline_endpoints(
     cx: &Cx<'_>,
     service: &Service,
     port: u32,
     subset: &str,
-    rule: Option<&Rule>,
-    vantage: &Vantage,
+    rule: Option<&MergedDestinationRule>,
+    client_locality: &ClientLocality,
 ) -> (Vec<LocalityLbEndpoints>, Vec<Origin>) {
     let Some(port) = service.port(port) else { return Default::default() };
     let ruled = rule.map_or_else(Ruled::default, |rule| Ruled::of(rule, subset, port.number));
@@ -81,8 +80,8 @@ pub fn inline_endpoints(
         number => number == port.number,
     };
     let chosen = endpoints.iter().flat_map(|all| all.iter()).filter(of_port);
-    let Grouped { mut groups, provenance } = grouped(cx, chosen, &rule, vantage, false);
-    locality_lb::apply(&mut groups, &rule.balance, vantage, false);
+    let Grouped { mut groups, provenance } = grouped(cx, chosen, &rule, client_locality, false);
+    locality_lb::apply(&mut groups, &rule.balance, client_locality, false);
     (groups.into_iter().map(Group::into_message).collect(), provenance.into_iter().collect())
 }
 
@@ -97,14 +96,14 @@ fn grouped<'a>(
     cx: &Cx<'_>,
     endpoints: impl Iterator<Item = &'a Arc<Endpoint>>,
     rule: &ServiceRule,
-    vantage: &Vantage,
+    client_locality: &ClientLocality,
     only_mtls: bool,
 ) -> Grouped {
     let gateways = cx.get(&NetworkGatewaysOf);
     let networks = !gateways.is_empty();
     let mut provenance = BTreeSet::new();
     let mut by_locality: BTreeMap<&Locality, (Vec<Member>, Vec<Routed>)> = BTreeMap::new();
-    for endpoint in endpoints.filter(|endpoint| is_wanted(endpoint, rule, vantage, networks)) {
+    for endpoint in endpoints.filter(|endpoint| is_wanted(endpoint, rule, client_locality, networks)) {
         let mtls = has_mtls(cx, endpoint, rule.tls);
         let member =
             Member { labels: endpoint.attributes.labels.clone(), mtls, message: of_workload(endpoint, mtls) };
@@ -119,7 +118,7 @@ fn grouped<'a>(
         let mut group = Group { locality: locality.clone(), members, ..Group::default() };
         group.refresh_weight();
         if networks {
-            group = split(group, &routes, &gateways, vantage);
+            group = split(group, &routes, &gateways, client_locality);
         }
         if only_mtls {
             group.members.retain(|member| member.mtls);

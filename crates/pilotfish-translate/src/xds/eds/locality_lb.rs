@@ -1,29 +1,34 @@
 //! How traffic is spread over localities: shares, or priorities by labels and by distance.
 
+use super::client_locality::ClientLocality;
 use super::group::{Group, Member};
 use super::service_rule::Balance;
-use super::vantage::Vantage;
-use crate::proxy::locality::topology;
 use pilotfish_model::Locality;
+use pilotfish_model::topology;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many priorities a distance can be: same sub-zone, zone, region, region that takes over, any other.
 const DISTANCES: u32 = 5;
 
-/// Spreads groups over localities as a rule says. `by_labels` tells whether endpoints may be told apart by their labels.
-pub(super) fn apply(groups: &mut Vec<Group>, balance: &Balance, vantage: &Vantage, by_labels: bool) {
+/// Spreads groups over localities by the settings of a rule. With `by_labels`, priorities compare the labels of endpoints.
+pub(super) fn apply(
+    groups: &mut Vec<Group>,
+    balance: &Balance,
+    client_locality: &ClientLocality,
+    by_labels: bool,
+) {
     match balance {
         Balance::Even => {}
-        Balance::Shares(shares) => distribute(groups, shares, &vantage.locality),
+        Balance::Shares(shares) => distribute(groups, shares, &client_locality.locality),
         Balance::Priorities { labels, distance, regions } => {
             if by_labels && !labels.is_empty() && !groups.is_empty() {
-                let split = groups.iter().flat_map(|group| split_by_labels(group, labels, vantage));
+                let split = groups.iter().flat_map(|group| split_by_labels(group, labels, client_locality));
                 *groups = split.collect();
                 compact(groups);
             }
             if *distance {
                 for group in groups.iter_mut() {
-                    let step = distance_of(&vantage.locality, &group.locality, regions);
+                    let step = distance_of(&client_locality.locality, &group.locality, regions);
                     group.priority = group.priority * DISTANCES + step;
                 }
                 compact(groups);
@@ -70,10 +75,10 @@ fn locality_matches(locality: &Locality, pattern: &str) -> bool {
 }
 
 /// Splits a group by how far its endpoints' labels agree with the proxy's.
-fn split_by_labels(group: &Group, labels: &[String], vantage: &Vantage) -> Vec<Group> {
+fn split_by_labels(group: &Group, labels: &[String], client_locality: &ClientLocality) -> Vec<Group> {
     let mut by_priority: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
     for member in &group.members {
-        by_priority.entry(label_priority(member, labels, vantage)).or_default().push(member.clone());
+        by_priority.entry(label_priority(member, labels, client_locality)).or_default().push(member.clone());
     }
     let split = by_priority.into_iter().map(|(priority, members)| {
         let mut part = Group { priority, members, ..group.clone() };
@@ -85,13 +90,13 @@ fn split_by_labels(group: &Group, labels: &[String], vantage: &Vantage) -> Vec<G
 
 /// 0 when all labels agree; the earlier the first one that does not, the lower the priority. A network that comes first and
 /// differs puts an endpoint behind all of the proxy's network, and the other labels count on.
-fn label_priority(member: &Member, labels: &[String], vantage: &Vantage) -> u32 {
+fn label_priority(member: &Member, labels: &[String], client_locality: &ClientLocality) -> u32 {
     let lowest = u32::try_from(labels.len()).unwrap_or(u32::MAX);
     let mut priority = 0;
     for (index, label) in labels.iter().enumerate() {
         let (key, own) = match label.split_once('=') {
             Some((key, value)) => (key, value),
-            None => (label.as_str(), vantage.labels.get(label).unwrap_or_default()),
+            None => (label.as_str(), client_locality.labels.get(label).unwrap_or_default()),
         };
         if member.labels.get(key).unwrap_or_default() == own {
             continue;

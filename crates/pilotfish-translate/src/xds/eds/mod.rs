@@ -1,34 +1,32 @@
 //! Load assignments (EDS).
 //!
 //! ```text
-//! cluster name ─▶ service of the scope ─▶ what the rules say of it ─┐
-//!            proxy's vantage, less what does not matter here ─┴▶ AssignmentOf: endpoints ─▶ groups ─▶ networks ─▶ priorities
+//! cluster name ─▶ service of the scope ─▶ its DestinationRules ─┐
+//!              ClientLocality, less what does not matter here ──┴▶ AssignmentOf: endpoints ─▶ groups ─▶ networks ─▶ priorities
 //! ```
 //!
-//! A load assignment depends on the endpoints of one service, on what rules say of one port and subset, and on as little
+//! A load assignment depends on the endpoints of one service, on the DestinationRules for one port and subset, and on as little
 //! of the proxy as these rules look at. So [`AssignmentOf`] is shared by all views for which these are equal, and an endpoint
 //! that changes costs one small result for each of them.
 
 mod assignment;
-mod cluster_name;
+mod client_locality;
 mod group;
 mod lb_endpoint;
 mod locality_lb;
 mod select;
 mod service_rule;
 mod split;
-mod vantage;
 
-pub use assignment::inline_endpoints;
-pub use cluster_name::ClusterName;
-pub use vantage::Vantage;
+pub(crate) use assignment::inline_endpoints;
+pub(crate) use client_locality::ClientLocality;
 
-use crate::engine::{Batch, Cx, Encoded};
+use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
+use crate::envoy::ClusterName;
 use crate::policy::destination_rule::selector_labels;
 use crate::proxy::Proxy;
-use crate::proxy::locality::Place;
+use crate::proxy::locality::ProxyLocality;
 use crate::scope::{Scope, ServiceIn};
-use crate::translator::view::Unit;
 use assignment::AssignmentOf;
 use pilotfish_model::{Labels, ServiceKey};
 use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -37,11 +35,11 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its load assignments may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EndpointView {
+pub(crate) struct EndpointView {
     /// Which services it sees.
     pub scope: Scope,
     /// Where it looks at endpoints from.
-    pub vantage: Vantage,
+    pub client_locality: ClientLocality,
     /// Its labels that workload selectors of DestinationRules name.
     pub selector_labels: Labels,
 }
@@ -49,27 +47,27 @@ pub struct EndpointView {
 impl EndpointView {
     /// The view of a proxy; `None` when it is not served this type.
     #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
-        let place = Place::of(cx, proxy);
+        let place = ProxyLocality::of(cx, proxy);
         Some(Self {
-            vantage: Vantage::of(cx, proxy, &place),
+            client_locality: ClientLocality::of(cx, proxy, &place),
             selector_labels: selector_labels(cx, &scope.namespace, &place.labels),
             scope,
         })
     }
 
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
-        match unit {
-            Unit::Named(name) => vec![self.assignment(cx, name)].into(),
-            _ => Batch::default(),
+    pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
+        match batch_key {
+            ResourceBatchKey::Named(name) => vec![self.assignment(cx, name)].into(),
+            _ => ResourceBatch::default(),
         }
     }
 
     /// The load assignment of a cluster: empty, but never left out, when there is no such service or port.
-    fn assignment(&self, cx: &Cx<'_>, name: &Arc<str>) -> Encoded {
+    fn assignment(&self, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
         self.assignment_of(cx, name).map_or_else(|| empty(name), |query| cx.get(&query).0.clone())
     }
 
@@ -92,14 +90,14 @@ impl EndpointView {
             sni_dnat: cluster.sni_dnat,
             service: key,
             port: port.name.clone(),
-            vantage: self.vantage.reduced(cx, &rule),
+            client_locality: self.client_locality.reduced(cx, &rule),
             rule,
             provenance: service.provenance.clone(),
         })
     }
 }
 
-fn empty(name: &Arc<str>) -> Encoded {
+fn empty(name: &Arc<str>) -> EncodedResource {
     let message = ClusterLoadAssignment { cluster_name: name.to_string(), ..Default::default() };
-    Encoded::new(name.clone(), &message, Vec::new())
+    EncodedResource::new(name.clone(), &message, Vec::new())
 }

@@ -1,7 +1,7 @@
 //! Which endpoints of a service are sent to a proxy.
 
+use super::client_locality::ClientLocality;
 use super::service_rule::ServiceRule;
-use super::vantage::Vantage;
 use pilotfish_model::{Endpoint, HealthStatus, label_subset};
 use std::net::IpAddr;
 
@@ -21,12 +21,17 @@ pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
         || endpoint.attributes.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
 }
 
-/// Whether a proxy gets an endpoint. `networks` tells whether there are gateways between networks.
-pub(super) fn is_wanted(endpoint: &Endpoint, rule: &ServiceRule, vantage: &Vantage, networks: bool) -> bool {
-    let same_cluster = endpoint.attributes.cluster == vantage.cluster;
-    let by_place = (!rule.node_local || (same_cluster && endpoint.attributes.node == vantage.node))
+/// Whether a proxy gets an endpoint. `networks`: whether there are gateways between networks.
+pub(super) fn is_wanted(
+    endpoint: &Endpoint,
+    rule: &ServiceRule,
+    client_locality: &ClientLocality,
+    networks: bool,
+) -> bool {
+    let same_cluster = endpoint.attributes.cluster == client_locality.cluster;
+    let by_place = (!rule.node_local || (same_cluster && endpoint.attributes.node == client_locality.node))
         && (!rule.cluster_local || same_cluster)
-        && is_visible(endpoint, vantage);
+        && is_visible(endpoint, client_locality);
     let by_health = match endpoint.health {
         HealthStatus::Terminating => false,
         HealthStatus::Unhealthy => rule.unready,
@@ -40,8 +45,8 @@ pub(super) fn is_wanted(endpoint: &Endpoint, rule: &ServiceRule, vantage: &Vanta
 }
 
 /// Whether the endpoint's network is among those that the proxy asked to see.
-fn is_visible(endpoint: &Endpoint, vantage: &Vantage) -> bool {
-    vantage.network_view.is_empty()
+fn is_visible(endpoint: &Endpoint, client_locality: &ClientLocality) -> bool {
+    client_locality.network_view.is_empty()
         || endpoint.attributes.network.is_empty()
-        || vantage.network_view.contains(&endpoint.attributes.network)
+        || client_locality.network_view.contains(&endpoint.attributes.network)
 }

@@ -1,8 +1,8 @@
-//! What services and rules say of the endpoints of one port and subset: which are sent, and how traffic is spread.
+//! What services and DestinationRules lay down for the endpoints of one port and subset: which are sent, and how traffic is spread.
 
-use super::vantage::distribution_keys;
+use super::client_locality::distribution_keys;
 use crate::engine::{Cx, Query};
-use crate::policy::destination_rule::{Rule, RulesFor};
+use crate::policy::destination_rule::{DestinationRulesFor, MergedDestinationRule};
 use crate::services::cluster_local::ClusterLocalHosts;
 use pilotfish_config::networking::{ClientTlsMode, LocalityLoadBalancerSetting, TrafficPolicy};
 use pilotfish_model::{
@@ -20,7 +20,7 @@ const PERSISTENT_SESSION: &str = "istio.io/persistent-session";
 pub(super) struct ServiceRule {
     /// Labels of the subset; empty for all endpoints.
     pub(super) subset: BTreeMap<String, String>,
-    /// What the client does about TLS, if a rule says so.
+    /// The TLS mode of the client, where a rule sets one.
     pub(super) tls: Option<ClientTlsMode>,
     /// How traffic is spread over localities.
     pub(super) balance: Arc<Balance>,
@@ -123,7 +123,7 @@ impl Balance {
     }
 }
 
-/// What DestinationRules say of the endpoints of one port and subset, for clients of a namespace.
+/// The settings of DestinationRules for the endpoints of one port and subset, for clients of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServiceRuleOf {
     pub(super) client: Namespace,
@@ -148,7 +148,7 @@ impl Query for ServiceRuleOf {
     type Output = Ruled;
 
     fn compute(&self, cx: &Cx<'_>) -> Ruled {
-        let rules = cx.get(&RulesFor::new(&self.client, self.service.clone()));
+        let rules = cx.get(&DestinationRulesFor::new(&self.client, self.service.clone()));
         rules
             .outbound(&self.selector_labels)
             .map_or_else(Ruled::default, |rule| Ruled::of(rule, &self.subset, self.port))
@@ -156,8 +156,8 @@ impl Query for ServiceRuleOf {
 }
 
 impl Ruled {
-    /// What a rule says of one port and subset.
-    pub(super) fn of(rule: &Rule, subset: &str, port: u32) -> Self {
+    /// The settings of a rule for one port and subset.
+    pub(super) fn of(rule: &MergedDestinationRule, subset: &str, port: u32) -> Self {
         let policy = rule.policy_of(subset, port);
         Self {
             subset: rule.subset(subset).map(|subset| subset.labels.clone()).unwrap_or_default(),
@@ -171,7 +171,7 @@ impl Ruled {
 
 /// The TLS mode that a rule states for endpoints of a port and subset. Unlike the cluster's policy, a subset inherits none here, and a
 /// port without one has that of the host.
-fn tls_mode(rule: &Rule, subset: &str, port: u32) -> Option<ClientTlsMode> {
+fn tls_mode(rule: &MergedDestinationRule, subset: &str, port: u32) -> Option<ClientTlsMode> {
     let policy: &TrafficPolicy = match rule.subset(subset).filter(|_| !subset.is_empty()) {
         Some(subset) => subset.traffic_policy.as_ref()?,
         None => rule.policy.as_ref()?,
@@ -185,7 +185,7 @@ fn tls_mode(rule: &Rule, subset: &str, port: u32) -> Option<ClientTlsMode> {
     Some(tls.mode)
 }
 
-/// Joins what the rules say with what the service and the mesh say.
+/// Joins the settings of rules, service and mesh.
 pub(super) fn for_service(cx: &Cx<'_>, service: &Service, ruled: &Ruled) -> ServiceRule {
     let distributed = service.traffic_distribution != TrafficDistribution::Any;
     let balance = match &ruled.setting {

@@ -1,10 +1,10 @@
 //! Several networks (split horizon): endpoints of another network are replaced by the gateways that lead to it.
 
+use super::client_locality::ClientLocality;
 use super::group::{Group, Member};
 use super::lb_endpoint::of_gateway;
-use super::vantage::Vantage;
-use crate::proxy::locality::topology;
 use crate::services::networks::Gateways;
+use pilotfish_model::topology;
 use pilotfish_model::{ClusterId, Endpoint, Labels, NetworkGateway, NetworkId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,13 +28,18 @@ impl Routed {
 
 /// Splits a group into what is reached directly and the gateways for the rest. All weights grow by one factor, so that they
 /// divide evenly among gateways.
-pub(super) fn split(group: Group, routes: &[Routed], gateways: &Gateways, vantage: &Vantage) -> Group {
+pub(super) fn split(
+    group: Group,
+    routes: &[Routed],
+    gateways: &Gateways,
+    client_locality: &ClientLocality,
+) -> Group {
     let mut direct = Vec::new();
     let mut through: BTreeMap<&NetworkGateway, u32> = BTreeMap::new();
     for (mut member, route) in group.members.into_iter().zip(routes) {
         let weight = member.weight().saturating_mul(gateways.factor);
         let candidates = gateways.to(&route.network, &route.cluster);
-        if is_same(&route.network, &vantage.network) || candidates.is_empty() {
+        if is_same(&route.network, &client_locality.network) || candidates.is_empty() {
             if route.is_addressed {
                 member.message.load_balancing_weight = Some(weight);
                 direct.push(member);
@@ -43,7 +48,7 @@ pub(super) fn split(group: Group, routes: &[Routed], gateways: &Gateways, vantag
         }
         // Gateways route by the name in mutual TLS: without it there is no way.
         let reachable: Vec<_> =
-            candidates.iter().filter(|gateway| vantage.families.reach(&gateway.address)).collect();
+            candidates.iter().filter(|gateway| client_locality.families.has(&gateway.address)).collect();
         if !member.mtls || reachable.is_empty() {
             continue;
         }

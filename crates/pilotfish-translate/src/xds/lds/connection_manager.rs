@@ -1,9 +1,9 @@
-//! The HTTP connection manager: what all have in common, and what tells both directions of sidecars and routers apart.
+//! The HTTP connection manager: what all have in common, and what differs between both directions of sidecars and routers.
 
 use super::tcp_proxy::written_duration;
-use super::view::Base;
+use super::view::ListenerBase;
 use crate::engine::Cx;
-use crate::envoy::{ListenerClass, filters, header_case};
+use crate::envoy::{TrafficClass, filters, header_case};
 use crate::proxy::proxy_config::EffectiveProxyConfig;
 use pilotfish_config::mesh::{
     ForwardClientCertDetails as Forward, MetadataExchangeMode, NormalizationType, ProxyConfig, ProxyHeaders,
@@ -28,10 +28,9 @@ use pilotfish_proto::{Duration, config_any};
 /// One connection manager.
 #[derive(Clone, Debug)]
 pub(crate) struct Manager<'a> {
-    /// The proxy.
-    pub(crate) base: &'a Base,
+    pub(crate) base: &'a ListenerBase,
     /// Which side of requests it is on.
-    pub(crate) class: ListenerClass,
+    pub(crate) class: TrafficClass,
     /// The prefix of its statistics.
     pub(crate) stat_prefix: String,
     /// Where its routes come from.
@@ -77,9 +76,9 @@ impl Manager<'_> {
         normalize_paths(cx, &mut manager);
         apply_headers(headers, &mut manager);
         match self.class {
-            ListenerClass::Outbound => manager.server_name = written_server_name(headers).unwrap_or_default(),
-            ListenerClass::Inbound => self.apply_server(&config, &mut manager),
-            ListenerClass::Gateway => apply_gateway(&config, &mut manager),
+            TrafficClass::Outbound => manager.server_name = written_server_name(headers).unwrap_or_default(),
+            TrafficClass::Inbound => self.apply_server(&config, &mut manager),
+            TrafficClass::Gateway => apply_gateway(&config, &mut manager),
         }
         manager
     }
@@ -124,7 +123,7 @@ impl Manager<'_> {
         }
         list.extend(self.policies.http(self.port));
         list.extend(filters::grpc(self.protocol));
-        if self.base.istio_filters && self.class != ListenerClass::Inbound {
+        if self.base.istio_filters && self.class != TrafficClass::Inbound {
             list.push(filters::alpn());
         }
         list.extend([filters::fault(), filters::cors()]);
@@ -148,7 +147,7 @@ impl Manager<'_> {
     }
 }
 
-/// What only managers of routers have: the name of the server, and how far what the client says of itself is trusted.
+/// What only managers of routers have: the name of the server, and how far headers of the client about itself are trusted.
 fn apply_gateway(config: &ProxyConfig, manager: &mut HttpConnectionManager) {
     apply_server_name(config.proxy_headers.as_ref(), manager);
     let topology = config.gateway_topology.as_ref();

@@ -4,13 +4,13 @@
 //! one filter chain, with mutual TLS or without.
 
 use super::view::policy_labels;
-use crate::engine::{Cx, Encoded};
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::outbound_name;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use crate::policy::security::{Subject, grpc_filters};
 use crate::proxy::Proxy;
 use crate::proxy::targets::TargetsOf;
 use crate::proxy::workload::{self, Identity};
-use crate::routing::cluster_name;
 use crate::scope::{Scope, ServiceIn};
 use crate::services::service_address::AddressView;
 use crate::xds::cds::grpc_tls;
@@ -41,12 +41,12 @@ use std::sync::Arc;
 
 /// What the name of a server's listener begins with; its address follows.
 const INBOUND: &str = "xds.istio.io/grpc/lds/inbound/";
-/// The label by which a workload says that clients may use the mesh's TLS.
+/// The label of a workload that takes the mesh's TLS.
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 
 /// What the listeners of a gRPC client or server depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GrpcView {
+pub(crate) struct GrpcView {
     /// Which services it sees.
     pub scope: Scope,
     /// Which addresses of services it uses.
@@ -61,17 +61,17 @@ pub struct GrpcView {
 
 /// One port of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Served {
-    /// Whether clients must use mutual TLS. gRPC cannot tell it from plain text, so there is no "either".
+pub(crate) struct Served {
+    /// Whether clients must use mutual TLS. gRPC cannot distinguish it from plain text, so there is no permissive mode.
     pub mutual_tls: bool,
-    /// The services and policies that say so.
+    /// The services and policies that it comes from.
     pub provenance: Arc<[Origin]>,
 }
 
 impl GrpcView {
     /// The view of a client or server.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let served = served(cx, proxy);
         // Policies are for servers.
         let labels = match served.is_empty() {
@@ -89,14 +89,14 @@ impl GrpcView {
 
     /// The listener of that name; `None` for a host, port or address that is not known.
     #[must_use]
-    pub(super) fn listener(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+    pub(super) fn listener(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         match name.strip_prefix(INBOUND) {
             Some(address) => self.inbound(cx, name, address),
             None => self.outbound(cx, name),
         }
     }
 
-    fn outbound(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+    fn outbound(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         let (host, port) = name.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let service = self.find(cx, host).filter(|service| service.port(port).is_some())?;
@@ -110,7 +110,7 @@ impl GrpcView {
                     config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
                     ..Default::default()
                 }),
-                route_config_name: cluster_name(port, "", service.hostname.as_str()),
+                route_config_name: outbound_name(port, "", service.hostname.as_str()),
             })),
             ..Default::default()
         };
@@ -120,7 +120,7 @@ impl GrpcView {
             api_listener: Some(ApiListener { api_listener: config_any(&manager) }),
             ..Default::default()
         };
-        Some(Encoded::new(name.clone(), &listener, vec![service.provenance.clone()]))
+        Some(EncodedResource::new(name.clone(), &listener, vec![service.provenance.clone()]))
     }
 
     /// The service of a host, which may be short: its first labels in the client's own namespace.
@@ -144,7 +144,7 @@ impl GrpcView {
         })
     }
 
-    fn inbound(&self, cx: &Cx<'_>, name: &Arc<str>, at: &str) -> Option<Encoded> {
+    fn inbound(&self, cx: &Cx<'_>, name: &Arc<str>, at: &str) -> Option<EncodedResource> {
         let (host, port) = at.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let served = self.served.get(&port)?;
@@ -162,7 +162,7 @@ impl GrpcView {
             ..Default::default()
         };
         let provenance = served.provenance.iter().cloned().chain(provenance).collect();
-        Some(Encoded::new(name.clone(), &listener, provenance))
+        Some(EncodedResource::new(name.clone(), &listener, provenance))
     }
 }
 

@@ -1,12 +1,12 @@
-//! The listener of the explicit HTTP proxy (`proxyHttpPort`), for workloads that are told to use one.
+//! The listener of the explicit HTTP proxy (`proxyHttpPort`), for workloads that are configured to use one.
 
 use super::address;
 use super::connection_manager::{Manager, by_name};
 use super::policies::PoliciesOf;
 use super::view::OutboundView;
 use super::virtual_outbound::ACCEPT_AT_ONCE;
-use crate::engine::{Cx, Encoded};
-use crate::envoy::ListenerClass;
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::TrafficClass;
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{Http1ProtocolOptions, TrafficDirection};
@@ -16,7 +16,7 @@ use pilotfish_proto::envoy::config::listener::v3::{AdditionalAddress, FilterChai
 const ROUTES: &str = "http_proxy";
 
 /// The listener; `None` when there is no such port.
-pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
+pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<EncodedResource> {
     let port = match view.http_proxy_port {
         0 => u32::try_from(cx.mesh().proxy_http_port).ok().filter(|port| *port > 0)?,
         own => own,
@@ -24,10 +24,10 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
     let loopbacks = view.base.families.loopbacks();
     let bind = loopbacks.first().copied()?;
     let name = address::name(bind, port);
-    let policies = cx.get(&PoliciesOf(view.base.clone(), ListenerClass::Outbound));
+    let policies = cx.get(&PoliciesOf(view.base.clone(), TrafficClass::Outbound));
     let manager = Manager {
         base: &view.base,
-        class: ListenerClass::Outbound,
+        class: TrafficClass::Outbound,
         stat_prefix: format!("outbound_{bind}_{port};"),
         routes: by_name(ROUTES),
         protocol: Protocol::HttpProxy,
@@ -53,5 +53,5 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<Encoded> {
         max_connections_to_accept_per_socket_event: Some(ACCEPT_AT_ONCE),
         ..Default::default()
     };
-    Some(Encoded::new(name, &listener, policies.provenance.clone()))
+    Some(EncodedResource::new(name, &listener, policies.provenance.clone()))
 }

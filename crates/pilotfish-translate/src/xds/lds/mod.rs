@@ -1,7 +1,7 @@
 //! Listeners (LDS).
 //!
-//! A sidecar has listeners for traffic out of its workload, one unit for each port, and one set for traffic to it. A router has
-//! listeners for the servers of its gateways, a unit for each port. A gRPC client asks for listeners by name.
+//! A sidecar has listeners for traffic out of its workload, one batch for each port, and one set for traffic to it. A router has
+//! listeners for the servers of its gateways, a batch for each port. A gRPC client asks for listeners by name.
 
 mod address;
 mod connection_manager;
@@ -18,24 +18,21 @@ mod tls;
 mod view;
 mod virtual_outbound;
 
-pub use gateway::GatewayView;
-pub use grpc::GrpcView;
-pub use view::{OutboundView, SidecarView};
+pub(crate) use gateway::GatewayView;
+pub(crate) use grpc::GrpcView;
+pub(crate) use view::{OutboundView, SidecarView};
 
-use crate::engine::{Batch, Cx, Encoded};
+use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{Proxy, ProxyKind};
-use crate::translator::view::Unit;
 use outbound::PortsOf;
 use std::sync::Arc;
 
 /// The facets of a proxy that its listeners may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ListenerView {
-    /// A sidecar.
+pub(crate) enum ListenerView {
     Sidecar(Arc<SidecarView>),
     /// A gRPC client or server without a proxy.
     Grpc(Arc<GrpcView>),
-    /// A router.
     Gateway(Arc<GatewayView>),
 }
 
@@ -43,7 +40,7 @@ impl ListenerView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
     #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         Some(match proxy.kind {
             ProxyKind::Sidecar => Self::Sidecar(Arc::new(SidecarView::of(cx, proxy))),
             ProxyKind::Grpc => Self::Grpc(Arc::new(GrpcView::of(cx, proxy))),
@@ -51,38 +48,40 @@ impl ListenerView {
         })
     }
 
-    /// The units of the whole set; `None` for clients that ask by name.
+    /// The batches of the whole set; `None` for clients that ask by name.
     #[must_use]
-    pub fn units(&self, cx: &Cx<'_>) -> Option<Vec<Unit>> {
+    pub(crate) fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         match self {
             Self::Sidecar(view) => {
                 let ports = cx.get(&PortsOf(view.outbound.clone()));
-                let ports = ports.iter().map(|port| Unit::Port(*port));
-                Some(ports.chain([Unit::Static, Unit::Inbound]).collect())
+                let ports = ports.iter().map(|port| ResourceBatchKey::Port(*port));
+                Some(ports.chain([ResourceBatchKey::Static, ResourceBatchKey::Inbound]).collect())
             }
             Self::Grpc(_) => None,
-            Self::Gateway(view) => Some(view.ports(cx).into_iter().map(Unit::Port).collect()),
+            Self::Gateway(view) => Some(view.ports(cx).into_iter().map(ResourceBatchKey::Port).collect()),
         }
     }
 
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
-        match (self, unit) {
-            (Self::Sidecar(view), Unit::Port(port)) => {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
+        match (self, batch_key) {
+            (Self::Sidecar(view), ResourceBatchKey::Port(port)) => {
                 outbound::listeners(cx, &view.outbound, view.own_endpoint, *port).into()
             }
-            (Self::Sidecar(view), Unit::Static) => own_listeners(cx, &view.outbound).into(),
-            (Self::Sidecar(view), Unit::Inbound) => inbound::listeners(cx, &view.inbound).into(),
-            (Self::Gateway(view), Unit::Port(port)) => view.listeners(cx, *port).into(),
-            (Self::Grpc(view), Unit::Named(name)) => Vec::from_iter(view.listener(cx, name)).into(),
-            _ => Batch::default(),
+            (Self::Sidecar(view), ResourceBatchKey::Static) => own_listeners(cx, &view.outbound).into(),
+            (Self::Sidecar(view), ResourceBatchKey::Inbound) => inbound::listeners(cx, &view.inbound).into(),
+            (Self::Gateway(view), ResourceBatchKey::Port(port)) => view.listeners(cx, *port).into(),
+            (Self::Grpc(view), ResourceBatchKey::Named(name)) => {
+                Vec::from_iter(view.listener(cx, name)).into()
+            }
+            _ => ResourceBatch::default(),
         }
     }
 }
 
 /// The listeners that do not come from services: the explicit HTTP proxy, and where redirected traffic arrives.
-fn own_listeners(cx: &Cx<'_>, view: &OutboundView) -> Vec<Encoded> {
+fn own_listeners(cx: &Cx<'_>, view: &OutboundView) -> Vec<EncodedResource> {
     let proxy = http_proxy::listener(cx, view);
     proxy.into_iter().chain(virtual_outbound::listener(cx, view)).collect()
 }

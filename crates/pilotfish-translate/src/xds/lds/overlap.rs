@@ -7,7 +7,7 @@ use prost::Message;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What one condition of a chain says: the conditions that are no lists, address range, protocol, server name.
+/// One condition of a chain, in full: the conditions that are no lists, address range, protocol, server name.
 type Key = (Vec<u8>, String, String, String);
 
 /// The chains without what earlier ones match.

@@ -1,8 +1,8 @@
 //! What policies put into listeners: who may pass, what is logged, measured and traced.
 
-use super::view::Base;
+use super::view::ListenerBase;
 use crate::engine::{Cx, Query, reference};
-use crate::envoy::{ListenerClass, filters};
+use crate::envoy::{TrafficClass, filters};
 use crate::policy::security::{Filters, FiltersFor, Subject};
 use crate::policy::telemetry::access_log::{self, AccessLogs};
 use crate::policy::telemetry::tracing::{self, Traced};
@@ -17,10 +17,10 @@ use pilotfish_proto::envoy::config::listener::v3::Filter;
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use std::sync::Arc;
 
-/// What policies say of one side of a proxy.
+/// The filters and logs that policies put into the listeners of one class.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policies {
-    class: ListenerClass,
+    class: TrafficClass,
     security: Arc<Filters>,
     plugins: Plugins,
     metrics: Vec<Any>,
@@ -32,9 +32,9 @@ pub(crate) struct Policies {
     pub(crate) provenance: Vec<Origin>,
 }
 
-/// The policies of one side of a proxy.
+/// The policies for the listeners of one class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PoliciesOf(pub(crate) Arc<Base>, pub(crate) ListenerClass);
+pub(crate) struct PoliciesOf(pub(crate) Arc<ListenerBase>, pub(crate) TrafficClass);
 
 impl Query for PoliciesOf {
     type Output = Policies;
@@ -42,12 +42,12 @@ impl Query for PoliciesOf {
     fn compute(&self, cx: &Cx<'_>) -> Policies {
         let Self(base, class) = self;
         let (namespace, labels) = (&base.scope.namespace, &base.labels);
-        let role = if *class == ListenerClass::Inbound { WorkloadMode::Server } else { WorkloadMode::Client };
-        let security = if *class == ListenerClass::Outbound {
+        let role = if *class == TrafficClass::Inbound { WorkloadMode::Server } else { WorkloadMode::Client };
+        let security = if *class == TrafficClass::Outbound {
             Arc::default()
         } else {
             let (namespace, labels) = (namespace.clone(), labels.clone());
-            cx.get(&FiltersFor(Subject { namespace, labels, is_gateway: *class == ListenerClass::Gateway }))
+            cx.get(&FiltersFor(Subject { namespace, labels, is_gateway: *class == TrafficClass::Gateway }))
         };
         let telemetries = applicable(cx, namespace, labels);
         let config = cx.get(&EffectiveProxyConfig(base.proxy_config.clone()));

@@ -1,11 +1,11 @@
 //! Routes of VirtualServices for streams of bytes: the TCP proxy to their destinations.
 
 use super::tcp_proxy::{Stream, To};
-use super::view::Base;
+use super::view::ListenerBase;
 use crate::engine::Cx;
 use crate::envoy::stat_name::{self, Names};
-use crate::policy::destination_rule::{Rule, rule_for};
-use crate::routing::{Rule as Routes, destination_cluster};
+use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
+use crate::routing::{VirtualServiceIr, destination_cluster};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::RouteDestination;
 use pilotfish_model::{Hostname, Origin, Port, Service, ServiceKey};
@@ -16,8 +16,7 @@ use std::sync::Arc;
 /// What all routes of one port have in common.
 pub(crate) struct StreamRoutes<'a> {
     pub(crate) cx: &'a Cx<'a>,
-    /// The proxy.
-    pub(crate) base: &'a Base,
+    pub(crate) base: &'a ListenerBase,
     /// The port that is listened on.
     pub(crate) port: &'a Port,
     /// The proxy's own idle timeout; empty for none.
@@ -28,7 +27,11 @@ pub(crate) struct StreamRoutes<'a> {
 
 impl StreamRoutes<'_> {
     /// The network filters of a rule's route, and what made them.
-    pub(crate) fn filters(&self, rule: &Routes, route: &[RouteDestination]) -> (Vec<Filter>, Vec<Origin>) {
+    pub(crate) fn filters(
+        &self,
+        rule: &VirtualServiceIr,
+        route: &[RouteDestination],
+    ) -> (Vec<Filter>, Vec<Origin>) {
         let first = route.first().and_then(|to| to.destination.as_ref());
         let service = first.and_then(|to| self.service_of(&to.host));
         let destination_rule = service.as_ref().and_then(|service| self.rule_of(service));
@@ -54,9 +57,9 @@ impl StreamRoutes<'_> {
     }
 
     /// The rule for a service.
-    pub(crate) fn rule_of(&self, service: &Service) -> Option<Arc<Rule>> {
+    pub(crate) fn rule_of(&self, service: &Service) -> Option<Arc<MergedDestinationRule>> {
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
-        rule_for(self.cx, &self.base.scope.namespace, &key, &self.base.labels)
+        destination_rule_for(self.cx, &self.base.scope.namespace, &key, &self.base.labels)
     }
 
     fn single(&self, route: &RouteDestination, service: Option<&Service>) -> (To, String) {

@@ -1,12 +1,12 @@
 //! The TCP proxy: where a stream of bytes is sent, and for how long.
 
-use crate::envoy::{duration, filters};
-use crate::policy::destination_rule::Rule;
+use crate::envoy::{BLACK_HOLE, duration, filters};
+use crate::policy::destination_rule::MergedDestinationRule;
 use pilotfish_config::Duration as Written;
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
-use pilotfish_proto::envoy::config::listener::v3::Filter;
+use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 use pilotfish_proto::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use pilotfish_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
     ClusterSpecifier, TunnelingConfig, WeightedCluster, weighted_cluster::ClusterWeight,
@@ -35,7 +35,7 @@ pub(crate) struct Stream<'a> {
     /// The proxy's own idle timeout, as Go writes durations; empty for none.
     pub(crate) idle_timeout: &'a str,
     /// The rule of the destination.
-    pub(crate) rule: Option<&'a Rule>,
+    pub(crate) rule: Option<&'a MergedDestinationRule>,
     /// The subset of the destination.
     pub(crate) subset: &'a str,
     /// Where it is logged.
@@ -86,8 +86,8 @@ fn cluster_specifier(to: &To) -> ClusterSpecifier {
     }
 }
 
-/// What a DestinationRule says of streams: limits of time by the host's policy, hashing and tunnels also by the subset's.
-fn apply(rule: &Rule, subset: &str, proxy: &mut TcpProxy) {
+/// Applies the settings of a DestinationRule for streams: limits of time by the host's policy, hashing and tunnels also by the subset's.
+fn apply(rule: &MergedDestinationRule, subset: &str, proxy: &mut TcpProxy) {
     let host = rule.policy.as_ref();
     let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
     if let Some(pool) = host.and_then(|policy| policy.connection_pool.as_ref()?.tcp.as_ref()) {
@@ -115,4 +115,24 @@ fn apply(rule: &Rule, subset: &str, proxy: &mut TcpProxy) {
 
 fn authority(host: &str, port: u32) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// The filter chain for traffic to the port of a virtual listener itself, which would go round for ever: it ends in a cluster
+/// without endpoints. `before` are the filters in front of the TCP proxy.
+pub(crate) fn loop_guard(listener: &str, port: u32, before: impl Iterator<Item = Filter>) -> FilterChain {
+    let stream = Stream {
+        to: To::Cluster(BLACK_HOLE.to_owned()),
+        stat_prefix: BLACK_HOLE.to_owned(),
+        protocol: Protocol::Tcp,
+        idle_timeout: "",
+        rule: None,
+        subset: "",
+        access_log: &[],
+    };
+    FilterChain {
+        name: format!("{listener}-blackhole"),
+        filter_chain_match: Some(FilterChainMatch { destination_port: Some(port), ..Default::default() }),
+        filters: before.chain(stream.filters()).collect(),
+        ..Default::default()
+    }
 }

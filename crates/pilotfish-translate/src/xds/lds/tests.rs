@@ -36,9 +36,9 @@ impl Query for ListenersOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let view = ListenerView::of(cx, &self.0).unwrap();
-        let units = view.units(cx).unwrap();
-        let batches: Vec<_> = units.iter().map(|unit| view.generate(cx, unit)).collect();
-        let decode = |resource: &crate::engine::Encoded| {
+        let batch_keys = view.batch_keys(cx).unwrap();
+        let batches: Vec<_> = batch_keys.iter().map(|batch_key| view.generate(cx, batch_key)).collect();
+        let decode = |resource: &crate::engine::EncodedResource| {
             let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
             (resource.name.to_string(), Listener::decode(&*packed.value).unwrap())
         };
@@ -232,7 +232,7 @@ fn on_one_address_requests_join_and_streams_must_be_told_apart() {
     assert_eq!(of(Http, Http), [http, "default tcp_proxy 0"]);
     assert_eq!(of(Http, Tcp), [http, "default tcp_proxy 0"]);
     assert_eq!(of(Tcp, Http), [http, "default tcp_proxy 0"]);
-    // The first has the connections that nothing tells apart.
+    // The first has the connections that nothing distinguishes.
     assert_eq!(of(Tcp, Tcp), ["tcp_proxy 0"]);
     assert_eq!(of(Tls, Tls), ["tcp_proxy a.com0", "tcp_proxy b.com0", "default tcp_proxy 0"]);
     assert_eq!(of(Http, Tls), ["tcp_proxy b.com0", http, "default tcp_proxy 0"]);
@@ -285,7 +285,7 @@ fn an_endpoint_change_concerns_only_listeners_of_its_port() {
 struct Listeners(Arc<SidecarView>, u32);
 
 impl Query for Listeners {
-    type Output = Vec<crate::engine::Encoded>;
+    type Output = Vec<crate::engine::EncodedResource>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         super::outbound::listeners(cx, &self.0.outbound, self.0.own_endpoint, self.1)

@@ -6,10 +6,10 @@ use crate::policy::destination_rule;
 use crate::policy::telemetry::tracing::Tags;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
-use crate::proxy::{InterceptionMode, Proxy, ProxyKind, proxy_config};
+use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, proxy_config};
 use crate::routing::SourceLabelKeys;
 use crate::scope::Scope;
-use crate::services::service_address::{AddressView, Families};
+use crate::services::service_address::AddressView;
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::mesh::ExtensionProvider;
 use pilotfish_config::networking::Sidecar;
@@ -22,11 +22,10 @@ use std::sync::Arc;
 
 /// What every listener of a proxy depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Base {
+pub(crate) struct ListenerBase {
     /// Which services it sees.
     pub scope: Scope,
-    /// Its address families.
-    pub families: Families,
+    pub families: IpFamilies,
     /// How traffic reaches it.
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
@@ -47,7 +46,7 @@ pub struct Base {
 
 /// What the listeners of a sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SidecarView {
+pub(crate) struct SidecarView {
     /// For traffic out of its workload: the same for most sidecars of a namespace.
     pub outbound: Arc<OutboundView>,
     /// Its own address, where clients of a service connect to it directly.
@@ -58,9 +57,9 @@ pub struct SidecarView {
 
 /// What the listeners for traffic out of a sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OutboundView {
+pub(crate) struct OutboundView {
     /// What all listeners depend on.
-    pub base: Arc<Base>,
+    pub base: Arc<ListenerBase>,
     /// Which addresses of services it uses.
     pub addresses: AddressView,
     /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
@@ -75,9 +74,9 @@ pub struct OutboundView {
 
 /// What the listeners for traffic to a sidecar's workload depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct InboundView {
+pub(crate) struct InboundView {
     /// What all listeners depend on.
-    pub base: Arc<Base>,
+    pub base: Arc<ListenerBase>,
     /// What its workload serves.
     pub targets: Arc<[Target]>,
     /// Its address, where a Sidecar declares ports.
@@ -90,16 +89,16 @@ pub struct InboundView {
     pub exact_balance: bool,
 }
 
-impl Base {
+impl ListenerBase {
     /// The facets of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let labels = workload::labels_of(cx, proxy);
         // Nothing is captured for a router, and its certificates are those of its servers.
         let is_router = proxy.kind == ProxyKind::Router;
         Self {
             scope: Scope::of(cx, proxy),
-            families: Families::of(proxy),
+            families: IpFamilies::of(proxy),
             interception: if is_router { InterceptionMode::default() } else { proxy.interception },
             istio_filters: proxy.istio_filters,
             agent: proxy.agent && !is_router,
@@ -153,8 +152,8 @@ impl Query for AnyTracing {
 impl SidecarView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
-        let base = Arc::new(Base::of(cx, proxy));
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let base = Arc::new(ListenerBase::of(cx, proxy));
         Self {
             outbound: Arc::new(OutboundView::of(proxy, &base)),
             own_endpoint: own_endpoint(cx, proxy),
@@ -166,7 +165,7 @@ impl SidecarView {
 impl OutboundView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(proxy: &Proxy, base: &Arc<Base>) -> Self {
+    pub(crate) fn of(proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {
         Self {
             base: base.clone(),
             addresses: AddressView::of(proxy),
@@ -201,7 +200,7 @@ fn own_endpoint(cx: &Cx<'_>, proxy: &Proxy) -> Option<IpAddr> {
 impl InboundView {
     /// The view of a proxy.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<Base>) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {
         let ingress = base.scope.sidecar_object(cx).is_some_and(|sidecar| !sidecar.ingress.is_empty());
         let targets = cx.get(&TargetsOf(Identity::of(proxy)));
         Self {

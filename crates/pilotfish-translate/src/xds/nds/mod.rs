@@ -2,11 +2,10 @@
 
 mod headless;
 
-use crate::engine::{Batch, Cx, Encoded, Query};
+use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{Proxy, ProxyKind};
 use crate::scope::{EgressOf, ListenerServicesOf, Scope};
 use crate::services::service_address::AddressView;
-use crate::translator::view::Unit;
 use headless::{HeadlessView, NamesOf};
 use pilotfish_model::{NetworkId, Origin, Provider, Resolution, Service, ServiceKey};
 use pilotfish_proto::istio::{NameInfo, NameTable};
@@ -21,7 +20,7 @@ const CLUSTER_SET: &str = ".clusterset.local";
 
 /// The facets of a proxy that its name table may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NameTableView {
+pub(crate) struct NameTableView {
     /// Which services it sees.
     pub scope: Scope,
     /// Which of their addresses it uses.
@@ -33,7 +32,7 @@ pub struct NameTableView {
 impl NameTableView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         (proxy.kind == ProxyKind::Sidecar).then(|| Self {
             scope: Scope::of(cx, proxy),
             addresses: AddressView::of(proxy),
@@ -41,16 +40,16 @@ impl NameTableView {
         })
     }
 
-    /// The units of the whole set; `None` for clients that ask by name.
+    /// The batches of the whole set; `None` for clients that ask by name.
     #[must_use]
     #[allow(clippy::unnecessary_wraps, reason = "the shape that all types have")]
-    pub fn units(&self, _cx: &Cx<'_>) -> Option<Vec<Unit>> {
-        Some(vec![Unit::Static])
+    pub(crate) fn batch_keys(&self, _cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
+        Some(vec![ResourceBatchKey::Static])
     }
 
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, _unit: &Unit) -> Batch {
+    pub(crate) fn generate(&self, cx: &Cx<'_>, _unit: &ResourceBatchKey) -> ResourceBatch {
         let mut table = Table::default();
         for index in 0..cx.get(&EgressOf(self.scope.clone())).len() {
             for service in cx.get(&ListenerServicesOf(self.scope.clone(), index)).iter() {
@@ -59,7 +58,7 @@ impl NameTableView {
         }
         let names = table.names.into_iter().map(|(name, (_, info))| (name, info)).collect();
         let message = NameTable { table: names };
-        vec![Encoded::new("", &message, table.provenance)].into()
+        vec![EncodedResource::new("", &message, table.provenance)].into()
     }
 
     fn add(&self, cx: &Cx<'_>, service: &Arc<Service>, table: &mut Table) {

@@ -8,9 +8,9 @@ use super::routes::is_grpc;
 use super::view::Client;
 use crate::engine::Cx;
 use crate::envoy::duration;
-use crate::policy::destination_rule::{Rule as DestinationRule, rule_for};
+use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::proxy::ProxyKind;
-use crate::routing::{Semantics, destination_cluster};
+use crate::routing::{RouteDialect, destination_cluster};
 use crate::scope::{DefaultServiceExport, ServiceIn};
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
 use pilotfish_model::{Hostname, Namespace, Origin, Service, ServiceKey};
@@ -43,7 +43,7 @@ impl<'a, 'c> Destinations<'a, 'c> {
         Self { cx, client, namespace, port, used: RefCell::default() }
     }
 
-    /// The DestinationRules that had something to say.
+    /// The DestinationRules that were used.
     pub(super) fn provenance(&self) -> Vec<Origin> {
         self.used.borrow().clone()
     }
@@ -86,8 +86,8 @@ impl<'a, 'c> Destinations<'a, 'c> {
     fn hash(&self, to: &Destination) -> Option<HashPolicy> {
         let service = self.service(&to.host)?;
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
-        let rule: Arc<DestinationRule> =
-            rule_for(self.cx, &self.client.scope.namespace, &key, &self.client.labels)?;
+        let rule: Arc<MergedDestinationRule> =
+            destination_rule_for(self.cx, &self.client.scope.namespace, &key, &self.client.labels)?;
         let hash = rule.consistent_hash(to.port.as_ref().map(|port| port.number), &to.subset)?;
         self.used.borrow_mut().extend(rule.provenance.iter().cloned());
         hash_policy(hash)
@@ -97,7 +97,7 @@ impl<'a, 'c> Destinations<'a, 'c> {
 /// The action of a route that passes requests on. Headers of a single destination become those of the route.
 pub(super) fn route_action(
     destinations: &Destinations<'_, '_>,
-    semantics: Semantics,
+    dialect: RouteDialect,
     http: &HttpRoute,
     authority: String,
     retries: &Retries,
@@ -105,12 +105,12 @@ pub(super) fn route_action(
 ) -> Option<Action> {
     let mut action = RouteAction::default();
     set_timeout(&mut action, http, is_grpc(destinations.client));
-    if semantics == Semantics::Gateway {
+    if dialect == RouteDialect::GatewayApi {
         action.set_cluster_not_found_response_code(ClusterNotFoundResponseCode::InternalServerError);
     }
     let mut authority = authority;
     if let Some(rewrite) = &http.rewrite {
-        set_rewrite(&mut action, rewrite, semantics, route);
+        set_rewrite(&mut action, rewrite, dialect, route);
         if !rewrite.authority.is_empty() {
             authority.clone_from(&rewrite.authority);
         }
@@ -139,7 +139,7 @@ fn set_timeout(action: &mut RouteAction, http: &HttpRoute, grpc: bool) {
     }
 }
 
-fn set_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite, semantics: Semantics, route: &Route) {
+fn set_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite, dialect: RouteDialect, route: &Route) {
     let regex = |regex: String, substitution: String| {
         Some(RegexMatchAndSubstitute {
             pattern: Some(RegexMatcher { regex, ..Default::default() }),
@@ -149,7 +149,7 @@ fn set_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite, semantics: Seman
     match &rewrite.uri_regex_rewrite {
         Some(rewrite) => action.regex_rewrite = regex(rewrite.r#match.clone(), rewrite.rewrite.clone()),
         // Taking a whole prefix away must not leave an empty path, nor two slashes.
-        None if semantics == Semantics::Gateway && rewrite.uri == "/" => {
+        None if dialect == RouteDialect::GatewayApi && rewrite.uri == "/" => {
             let prefix = match route.r#match.as_ref().and_then(|m| m.path_specifier.as_ref()) {
                 Some(PathSpecifier::PathSeparatedPrefix(prefix)) => prefix.as_str(),
                 _ => "",

@@ -2,7 +2,7 @@
 
 use super::view::RouteView;
 use crate::engine::Cx;
-use crate::routing::cluster_name;
+use crate::envoy::{PASSTHROUGH, outbound_name};
 use crate::scope::{EgressPolicy, OutboundPolicyOf};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
@@ -12,7 +12,7 @@ use pilotfish_proto::envoy::config::route::v3::{
     DirectResponseAction, Route, RouteAction, RouteMatch, VirtualHost,
 };
 
-/// Passes requests on, or refuses them, as the policy of the scope says.
+/// Passes requests on, or refuses them, by the policy of the scope.
 pub(super) fn virtual_host(cx: &Cx<'_>, view: &RouteView) -> VirtualHost {
     let pass = |cluster: String| {
         Action::Route(RouteAction {
@@ -23,9 +23,9 @@ pub(super) fn virtual_host(cx: &Cx<'_>, view: &RouteView) -> VirtualHost {
         })
     };
     let (name, action) = match &*cx.get(&OutboundPolicyOf(view.client.scope.clone())) {
-        EgressPolicy::AllowAny => ("allow_any", pass("PassthroughCluster".to_owned())),
+        EgressPolicy::AllowAny => ("allow_any", pass(PASSTHROUGH.to_owned())),
         EgressPolicy::Proxy(proxy) => {
-            ("allow_any", pass(cluster_name(proxy.port, &proxy.subset, &proxy.host)))
+            ("allow_any", pass(outbound_name(proxy.port, &proxy.subset, &proxy.host)))
         }
         EgressPolicy::RegistryOnly => {
             ("block_all", Action::DirectResponse(DirectResponseAction { status: 502, ..Default::default() }))

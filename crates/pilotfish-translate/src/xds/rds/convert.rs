@@ -25,7 +25,7 @@ pub(super) fn whole_percent(share: u32) -> FractionalPercent {
     FractionalPercent { numerator: share, denominator: DenominatorType::Hundred.into() }
 }
 
-/// A match on a text; `None` where nothing is said.
+/// A match on a text; `None` where none is set.
 pub(super) fn string_matcher(text: &StringMatch) -> Option<StringMatcher> {
     let pattern = match text {
         StringMatch::Unset => return None,

@@ -1,6 +1,6 @@
 //! Route configurations of routers: one for the plain HTTP servers of a port, one for each HTTPS server.
 //!
-//! Each host that a server and a rule have in common becomes a virtual host with the routes of all rules that have it.
+//! Each host that a server and a virtual service have in common becomes a virtual host with the routes of all virtual services that have it.
 //! Virtual hosts with the very same routes become one.
 
 use super::finish;
@@ -8,9 +8,9 @@ use super::matches::takes_everything;
 use super::routes::RoutesOf;
 use super::sidecar::{Rules, bracketed, host_port};
 use super::view::RouteView;
-use crate::engine::{Cx, Encoded};
-use crate::routing::gateway::{MergedOf, MergedServer};
-use crate::routing::{Header, RuleId, RulesFor};
+use crate::engine::{Cx, EncodedResource};
+use crate::routing::gateway::{MergedGatewaysOf, MergedServer};
+use crate::routing::{VirtualServiceHeader, VirtualServiceId, VirtualServicesFor};
 use pilotfish_model::{Hostname, Kind, Origin};
 use pilotfish_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The route configuration of that name; an empty one for a route that no server has (any more).
-pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Encoded {
-    let merged = cx.get(&MergedOf(view.gateways.clone()));
+pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
+    let merged = cx.get(&MergedGatewaysOf(view.gateways.clone()));
     let Some(servers) = merged.by_route.get(name) else {
         let config = RouteConfiguration {
             name: name.to_string(),
             validate_clusters: Some(false),
             ..Default::default()
         };
-        return Encoded::new(name.clone(), &config, Vec::new());
+        return EncodedResource::new(name.clone(), &config, Vec::new());
     };
     let mut building =
         Building { view, cx, rules: BTreeMap::new(), hosts: BTreeMap::new(), provenance: Vec::new() };
@@ -52,8 +52,8 @@ fn black_hole(port: u32) -> VirtualHost {
     VirtualHost { name: format!("blackhole:{port}"), domains: vec!["*".to_owned()], ..Default::default() }
 }
 
-/// Which routes: of that rule behind that gateway.
-type Source = (Arc<str>, RuleId);
+/// Which routes: of that virtual service behind that gateway.
+type Source = (Arc<str>, VirtualServiceId);
 
 /// A virtual host while servers add to it.
 struct Draft {
@@ -75,8 +75,10 @@ struct Building<'a, 'c> {
 impl Building<'_, '_> {
     fn add_server(&mut self, server: &Arc<MergedServer>) {
         self.provenance.extend(server.provenance.iter().cloned());
-        let visible =
-            RulesFor { namespace: self.view.client.scope.namespace.clone(), gateway: server.gateway.clone() };
+        let visible = VirtualServicesFor {
+            namespace: self.view.client.scope.namespace.clone(),
+            gateway: server.gateway.clone(),
+        };
         for header in self.cx.get(&visible).iter() {
             let hosts = server.common_hosts(&header.hosts, &header.id.namespace);
             if hosts.is_empty() {
@@ -94,8 +96,8 @@ impl Building<'_, '_> {
         }
     }
 
-    /// The routes of a rule behind the server's gateway; `None` when none of them concerns it.
-    fn source(&mut self, server: &MergedServer, header: &Header) -> Option<Source> {
+    /// The routes of a virtual service behind the server's gateway; `None` when none of them concerns it.
+    fn source(&mut self, server: &MergedServer, header: &VirtualServiceHeader) -> Option<Source> {
         let source = (server.gateway.clone(), header.id.clone());
         if !self.rules.contains_key(&source) {
             let rules = self.cx.get(&RoutesOf {
@@ -119,7 +121,7 @@ impl Building<'_, '_> {
             sources: Vec::new(),
             redirects: false,
         });
-        // The gateways of several Ingresses share a rule for each host: once is enough.
+        // The gateways of several Ingresses share a virtual service for each host: once is enough.
         let again = |(_, rule): &Source| {
             rule.source == Kind::Ingress && draft.sources.iter().any(|(_, held)| held == rule)
         };
@@ -152,7 +154,7 @@ impl Building<'_, '_> {
     fn virtual_host(&self, draft: Draft, domains: Vec<String>) -> VirtualHost {
         let rules = draft.sources.iter().filter_map(|source| self.rules.get(source));
         let routes: Vec<&Route> = rules.flat_map(|rules| &rules.routes).collect();
-        // What takes every request comes last, so that it hides no other rule's routes.
+        // What takes every request comes last, so that it hides no other virtual service's routes.
         let takes_all = |route: &Route| route.r#match.as_ref().is_some_and(takes_everything);
         let (last, first): (Vec<&Route>, Vec<&Route>) =
             routes.into_iter().partition(|route| takes_all(route));

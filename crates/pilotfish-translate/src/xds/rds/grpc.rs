@@ -7,8 +7,8 @@
 use super::fault;
 use super::sidecar::virtual_hosts;
 use super::view::RouteView;
-use crate::engine::{Cx, Encoded};
-use crate::routing::cluster_name;
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::outbound_name;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const NOWHERE: &str = "nowhere.invalid";
 
 /// The route configuration of that name; `None` for a name that is no cluster's.
-pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
     let mut parts = name.split('|');
     let (Some("outbound"), Some(port), Some(_), Some(host), None) =
         (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
@@ -34,7 +34,7 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         host.routes.iter_mut().for_each(|route| adapt(route, port));
     }
     let config = RouteConfiguration { name: name.to_string(), virtual_hosts: hosts, ..Default::default() };
-    Some(Encoded::new(name.clone(), &config, provenance))
+    Some(EncodedResource::new(name.clone(), &config, provenance))
 }
 
 /// A call has no query. Some libraries do not look at these conditions, and would take the route for every call.
@@ -48,7 +48,7 @@ fn adapt(route: &mut Route, port: u32) {
     // There are no redirects and no answers without a server: such a call fails. Node's library refuses all other actions or
     // fails as a whole.
     if matches!(route.action, Some(Action::Redirect(_) | Action::DirectResponse(_))) {
-        let cluster = ClusterSpecifier::Cluster(cluster_name(port, "", NOWHERE));
+        let cluster = ClusterSpecifier::Cluster(outbound_name(port, "", NOWHERE));
         route.action =
             Some(Action::Route(RouteAction { cluster_specifier: Some(cluster), ..RouteAction::default() }));
     }

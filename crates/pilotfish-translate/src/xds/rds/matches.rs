@@ -1,7 +1,7 @@
 //! Conditions on requests.
 
 use super::convert::string_matcher;
-use crate::routing::Semantics;
+use crate::routing::RouteDialect;
 use pilotfish_config::StringMatch;
 use pilotfish_config::networking::HttpMatchRequest;
 use pilotfish_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
@@ -19,7 +19,7 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{
 const CLAIMS: &str = "@request.auth.claims";
 
 /// The condition of a route; without any, every request.
-pub(super) fn route_match(semantics: Semantics, request: Option<&HttpMatchRequest>) -> RouteMatch {
+pub(super) fn route_match(dialect: RouteDialect, request: Option<&HttpMatchRequest>) -> RouteMatch {
     let Some(request) = request else {
         return RouteMatch {
             path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
@@ -27,7 +27,7 @@ pub(super) fn route_match(semantics: Semantics, request: Option<&HttpMatchReques
         };
     };
     let mut out = RouteMatch {
-        path_specifier: Some(path(semantics, request.uri.as_ref())),
+        path_specifier: Some(path(dialect, request.uri.as_ref())),
         case_sensitive: Some(!request.ignore_uri_case),
         ..Default::default()
     };
@@ -58,11 +58,11 @@ pub(super) fn takes_everything(condition: &RouteMatch) -> bool {
         && condition.dynamic_metadata.is_empty()
 }
 
-fn path(semantics: Semantics, uri: Option<&StringMatch>) -> PathSpecifier {
+fn path(dialect: RouteDialect, uri: Option<&StringMatch>) -> PathSpecifier {
     match uri {
         None | Some(StringMatch::Unset) => PathSpecifier::Prefix("/".to_owned()),
         Some(StringMatch::Exact(path)) => PathSpecifier::Path(path.clone()),
-        Some(StringMatch::Prefix(prefix)) if semantics.whole_elements() && prefix != "/" => {
+        Some(StringMatch::Prefix(prefix)) if dialect.whole_elements() && prefix != "/" => {
             let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
             PathSpecifier::PathSeparatedPrefix(prefix.to_owned())
         }
@@ -104,7 +104,7 @@ fn parameter(name: &str, text: &StringMatch) -> QueryParameterMatcher {
     QueryParameterMatcher { name: name.to_owned(), query_parameter_match_specifier: Some(specifier) }
 }
 
-/// Nothing said, or a lone `*` (which is no regular expression), means that the header must be there.
+/// An unset match, or a lone `*` (which is no regular expression), means that the header must be there.
 fn is_presence(text: &StringMatch) -> bool {
     match text {
         StringMatch::Unset => true,

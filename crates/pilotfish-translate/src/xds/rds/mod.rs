@@ -1,11 +1,11 @@
 //! Route configurations (RDS).
 //!
 //! ```text
-//! name ─▶ port ─▶ PlanOf: which rule serves which hosts ─▶ RoutesOf { rule } | HashingOf { host } ─▶ virtual hosts with domains
+//! name ─▶ port ─▶ PlanOf: which virtual service serves which hosts ─▶ RoutesOf { rule } | HashingOf { host } ─▶ virtual hosts with domains
 //! ```
 //!
-//! The routes of one rule, and what is said of one service that no rule serves, are results of their own: a change of one of
-//! them makes no other anew.
+//! The routes of one virtual service, and the hashing of one service that no virtual service serves, are results of their own: a change of one of
+//! them computes no other again.
 #![allow(
     deprecated,
     reason = "Envoy's newer field for gRPC timeouts has other semantics, so Istio's proxies are sent the older one"
@@ -30,19 +30,18 @@ mod services;
 mod sidecar;
 mod view;
 
-pub use view::RouteView;
+pub(crate) use view::RouteView;
 
-use crate::engine::{Batch, Cx, Encoded};
+use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::ProxyKind;
-use crate::translator::view::Unit;
 use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
 
 impl RouteView {
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
-        let Unit::Named(name) = unit else { return Batch::default() };
+    pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
+        let ResourceBatchKey::Named(name) = batch_key else { return ResourceBatch::default() };
         let resource = match self.client.scope.kind {
             ProxyKind::Sidecar => Some(sidecar::route_configuration(self, cx, name)),
             ProxyKind::Grpc => grpc::route_configuration(self, cx, name),
@@ -56,10 +55,10 @@ impl RouteView {
 const MAX_DIRECT_RESPONSE_BODY: u32 = 1 << 20;
 
 /// Adds what every route configuration has, and encodes it.
-fn finish(mut config: RouteConfiguration, provenance: Vec<Origin>) -> Encoded {
+fn finish(mut config: RouteConfiguration, provenance: Vec<Origin>) -> EncodedResource {
     config.validate_clusters = Some(false);
     config.max_direct_response_body_size_bytes = Some(MAX_DIRECT_RESPONSE_BODY);
-    Encoded::new(config.name.as_str(), &config, provenance)
+    EncodedResource::new(config.name.as_str(), &config, provenance)
 }
 
 #[cfg(test)]

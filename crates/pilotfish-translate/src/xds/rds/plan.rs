@@ -1,21 +1,21 @@
-//! Which rule serves which hosts of a port.
+//! Which virtual service serves which hosts of a port.
 
 use super::services::{ServicesOn, is_routed};
 use crate::engine::{Cx, Query};
-use crate::routing::{Header, RuleId};
-use crate::scope::{MeshRules, MeshRulesOf, Scope};
+use crate::routing::{VirtualServiceHeader, VirtualServiceId};
+use crate::scope::{MeshVirtualServices, MeshVirtualServicesOf, Scope};
 use pilotfish_model::{Hostname, Resolution, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The hosts that one rule serves on one port.
+/// The hosts that one virtual service serves on one port.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Planned {
-    pub(super) rule: RuleId,
+    pub(super) rule: VirtualServiceId,
     pub(super) port: u32,
-    /// Services that the rule names.
+    /// Services that the virtual service names.
     pub(super) services: Vec<Arc<Service>>,
-    /// Hosts of the rule that no service of the port has.
+    /// Hosts of the virtual service that no service of the port has.
     pub(super) other_hosts: Vec<Hostname>,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct PlanOf {
 /// The answer to [`PlanOf`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// By rule, in order of precedence.
+    /// By virtual service, in order of precedence.
     pub(super) ruled: Vec<Planned>,
-    /// Every service port whose requests are routed: what no rule serves gets a default route.
+    /// Every service port whose requests are routed: what no virtual service serves gets a default route.
     pub(super) services: Vec<(u32, Arc<Service>)>,
 }
 
@@ -63,7 +63,7 @@ impl Query for PlanOf {
     fn compute(&self, cx: &Cx<'_>) -> Plan {
         let Self { scope, listener, port } = self;
         let services = cx.get(&ServicesOn { scope: scope.clone(), listener: *listener, port: *port });
-        let rules = cx.get(&MeshRulesOf(scope.clone(), *listener));
+        let rules = cx.get(&MeshVirtualServicesOf(scope.clone(), *listener));
         let by_host: BTreeMap<&Hostname, &Arc<Service>> =
             services.iter().map(|service| (&service.hostname, service)).collect();
         let ruled = rules.list.iter().flat_map(|header| planned(header, &rules, &by_host, *port)).collect();
@@ -90,10 +90,10 @@ fn ports(service: &Service, asked: u32) -> impl Iterator<Item = u32> {
     numbers.into_iter()
 }
 
-/// What one rule serves on each port.
+/// What one virtual service serves on each port.
 fn planned(
-    header: &Header,
-    rules: &MeshRules,
+    header: &VirtualServiceHeader,
+    rules: &MeshVirtualServices,
     by_host: &BTreeMap<&Hostname, &Arc<Service>>,
     port: u32,
 ) -> Vec<Planned> {
@@ -114,7 +114,7 @@ fn planned(
         } else {
             any = true;
         }
-        // Of several rules above one host, the most specific one serves it.
+        // Of several virtual services above one host, the most specific one serves it.
         let own = matched.filter(|(name, _)| rules.serving(name).is_some_and(|best| best.id == header.id));
         services.extend(own.map(|(_, service)| Arc::clone(service)));
     }

@@ -1,6 +1,6 @@
 //! Answers that the proxy gives itself: redirects and direct responses.
 
-use crate::routing::ir::{REPLACE_PREFIX, Semantics};
+use crate::routing::ir::{REPLACE_PREFIX, RouteDialect};
 use pilotfish_config::networking::{HttpDirectResponse, HttpRedirect, RedirectPortSelection};
 use pilotfish_proto::envoy::config::core::v3::DataSource;
 use pilotfish_proto::envoy::config::core::v3::data_source::Specifier;
@@ -11,7 +11,7 @@ use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::{DirectResponseAction, RedirectAction};
 
 /// A redirect; `None` for a code that is no redirect.
-pub(super) fn redirect(to: &HttpRedirect, port: u32, tls: bool, semantics: Semantics) -> Option<Action> {
+pub(super) fn redirect(to: &HttpRedirect, port: u32, tls: bool, dialect: RouteDialect) -> Option<Action> {
     let code = match to.redirect_code {
         0 | 301 => RedirectResponseCode::MovedPermanently,
         302 => RedirectResponseCode::Found,
@@ -20,7 +20,7 @@ pub(super) fn redirect(to: &HttpRedirect, port: u32, tls: bool, semantics: Seman
         308 => RedirectResponseCode::PermanentRedirect,
         _ => return None,
     };
-    let prefix = if semantics == Semantics::Gateway { to.uri.strip_prefix(REPLACE_PREFIX) } else { None };
+    let prefix = if dialect == RouteDialect::GatewayApi { to.uri.strip_prefix(REPLACE_PREFIX) } else { None };
     let path = match prefix {
         Some(prefix) => PathRewriteSpecifier::PrefixRewrite(prefix.to_owned()),
         None => PathRewriteSpecifier::PathRedirect(to.uri.clone()),

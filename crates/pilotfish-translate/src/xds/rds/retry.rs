@@ -10,7 +10,7 @@ use pilotfish_proto::envoy::config::route::v3::retry_policy::{
 use pilotfish_proto::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
 use pilotfish_proto::envoy::extensions::retry::priority::previous_priorities::v3::PreviousPrioritiesConfig;
 
-/// What a request is tried again for, unless something else is said.
+/// What a request is tried again for, unless the route sets something else.
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
 /// The condition without which status codes are not looked at.
 const STATUS_CODES: &str = "retriable-status-codes";

@@ -1,4 +1,4 @@
-//! The routes of a rule, and the route of a service that no rule serves.
+//! The routes of a virtual service, and the route of a service that no virtual service serves.
 
 use super::action::{Destinations, route_action};
 use super::hash_policy::hash_policy;
@@ -7,10 +7,10 @@ use super::sidecar::Rules;
 use super::view::Client;
 use super::{cors, fault, matches, redirect, retry};
 use crate::engine::{Cx, Query};
-use crate::envoy::metadata;
-use crate::policy::destination_rule::rule_for;
+use crate::envoy::{metadata, outbound_name};
+use crate::policy::destination_rule::destination_rule_for;
 use crate::proxy::ProxyKind;
-use crate::routing::{Rule, RuleId, RuleOf, Source, cluster_name};
+use crate::routing::{Source, VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
 use crate::scope::ServiceIn;
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
 use pilotfish_model::{Hostname, Origin, ServiceKey};
@@ -21,10 +21,10 @@ use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::config::route::v3::{Decorator, RetryPolicy, Route, RouteAction, RouteMatch};
 use std::sync::Arc;
 
-/// The routes that a rule makes for one client and port.
+/// The routes that a virtual service makes for one client and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RoutesOf {
-    pub(super) rule: RuleId,
+    pub(super) rule: VirtualServiceId,
     pub(super) client: Client,
     /// The gateways that the client is, sorted.
     pub(super) gateways: Arc<[Arc<str>]>,
@@ -38,7 +38,7 @@ impl Query for RoutesOf {
     type Output = Rules;
 
     fn compute(&self, cx: &Cx<'_>) -> Rules {
-        let rule = cx.get(&RuleOf(self.rule.clone()));
+        let rule = cx.get(&VirtualServiceOf(self.rule.clone()));
         let Some(rule) = &*rule else { return Rules { routes: Vec::new(), provenance: Vec::new() } };
         let destinations = Destinations::new(cx, &self.client, &self.rule.namespace, self.port);
         let making = Making { cx, query: self, rule, destinations };
@@ -52,7 +52,7 @@ impl Query for RoutesOf {
 struct Making<'a, 'c> {
     cx: &'a Cx<'c>,
     query: &'a RoutesOf,
-    rule: &'a Rule,
+    rule: &'a VirtualServiceIr,
     destinations: Destinations<'a, 'c>,
 }
 
@@ -91,7 +91,7 @@ impl Making<'_, '_> {
         }
         let mut route = Route {
             name: name(http, request),
-            r#match: Some(matches::route_match(self.rule.semantics, request)),
+            r#match: Some(matches::route_match(self.rule.dialect, request)),
             metadata: metadata::of_config(&self.rule.config_key()),
             stat_prefix: request.map_or_else(String::new, |request| request.stat_prefix.clone()),
             ..Default::default()
@@ -100,11 +100,11 @@ impl Making<'_, '_> {
         let authority = operations.authority.clone();
         operations.add_to(&mut route);
         route.action = match (&http.redirect, &http.direct_response) {
-            (Some(to), _) => redirect::redirect(to, *port, *tls, self.rule.semantics),
+            (Some(to), _) => redirect::redirect(to, *port, *tls, self.rule.dialect),
             (None, Some(response)) => Some(redirect::direct_response(response)),
             (None, None) => {
                 let retries = self.retries(http);
-                route_action(&self.destinations, self.rule.semantics, http, authority, &retries, &mut route)
+                route_action(&self.destinations, self.rule.dialect, http, authority, &retries, &mut route)
             }
         };
         route.decorator = Some(Decorator { operation: self.operation(&route), ..Default::default() });
@@ -125,7 +125,7 @@ impl Making<'_, '_> {
         }
     }
 
-    /// What traces call the route: its one destination, else the rule, with the port and the path.
+    /// What traces call the route: its one destination, else the virtual service, with the port and the path.
     fn operation(&self, route: &Route) -> String {
         let path = match route.r#match.as_ref().and_then(|m| m.path_specifier.as_ref()) {
             Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*"),
@@ -156,7 +156,7 @@ fn name(http: &HttpRoute, request: Option<&HttpMatchRequest>) -> String {
     }
 }
 
-/// How the requests to a service that no rule serves are spread by their content. The route itself is not kept, as there
+/// How the requests to a service that no virtual service serves are spread by their content. The route itself is not kept, as there
 /// is one for every service and it is quickly made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HashingOf {
@@ -169,7 +169,7 @@ pub(super) struct HashingOf {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Hashing {
     policy: Vec<HashPolicy>,
-    /// The objects that say so.
+    /// The objects that it comes from.
     pub(super) provenance: Vec<Origin>,
 }
 
@@ -181,7 +181,7 @@ impl Query for HashingOf {
         let service = cx.get(&ServiceIn(client.scope.clone(), host.clone()));
         let rule = Option::as_ref(&service).and_then(|service| {
             let key = ServiceKey { hostname: host.clone(), namespace: service.namespace.clone() };
-            rule_for(cx, &client.scope.namespace, &key, &client.labels)
+            destination_rule_for(cx, &client.scope.namespace, &key, &client.labels)
         });
         let Some(rule) = rule else { return Hashing::default() };
         match rule.consistent_hash(Some(*port), "") {
@@ -194,7 +194,7 @@ impl Query for HashingOf {
     }
 }
 
-/// The retries of routes that no rule made.
+/// The retries of routes that no virtual service made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DefaultRetries;
 
@@ -206,7 +206,7 @@ impl Query for DefaultRetries {
     }
 }
 
-/// The one route of a service that no rule serves.
+/// The one route of a service that no virtual service serves.
 pub(super) fn default_route(
     host: &Hostname,
     port: u32,
@@ -214,7 +214,7 @@ pub(super) fn default_route(
     retries: Option<&RetryPolicy>,
 ) -> Route {
     let action = RouteAction {
-        cluster_specifier: Some(ClusterSpecifier::Cluster(cluster_name(port, "", host.as_str()))),
+        cluster_specifier: Some(ClusterSpecifier::Cluster(outbound_name(port, "", host.as_str()))),
         timeout: Some(Duration::default()),
         max_grpc_timeout: Some(Duration::default()),
         retry_policy: retries.cloned(),

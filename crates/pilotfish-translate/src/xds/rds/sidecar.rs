@@ -6,7 +6,7 @@ use super::routes::{DefaultRetries, HashingOf, RoutesOf, default_route, is_grpc}
 use super::services::{is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
-use crate::engine::{Cx, Encoded};
+use crate::engine::{Cx, EncodedResource};
 use crate::services::alias;
 use pilotfish_model::{Origin, Service};
 use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The route of the explicit HTTP proxy.
 const HTTP_PROXY: &str = "http_proxy";
 
-/// What the name of a route says.
+/// The parts of the name of a route configuration.
 enum Name {
     /// Requests to a port.
     Port(u32),
@@ -37,7 +37,7 @@ fn parse(name: &str) -> Option<Name> {
 }
 
 /// The route configuration of that name; an empty one for a name that means nothing.
-pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> Encoded {
+pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
     let (hosts, provenance) = match parse(name) {
         Some(Name::Port(port)) => with_catch_all(view, cx, virtual_hosts(view, cx, port, name)),
         Some(Name::Sniffed(port)) => sniffed(view, cx, port, name),
@@ -53,7 +53,7 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
     finish(config, provenance)
 }
 
-/// Adds what becomes of requests for other hosts, unless some rule has all hosts.
+/// Adds what becomes of requests for other hosts, unless some virtual service has all hosts.
 fn with_catch_all(
     view: &RouteView,
     cx: &Cx<'_>,
@@ -65,10 +65,10 @@ fn with_catch_all(
     (hosts, provenance)
 }
 
-fn empty(name: &Arc<str>) -> Encoded {
+fn empty(name: &Arc<str>) -> EncodedResource {
     let config =
         RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() };
-    Encoded::new(name.clone(), &config, Vec::new())
+    EncodedResource::new(name.clone(), &config, Vec::new())
 }
 
 /// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
@@ -99,7 +99,7 @@ pub(super) fn virtual_hosts(
 
 fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> (Vec<VirtualHost>, Vec<Origin>) {
     let mut building = Building::new(view, cx, port);
-    // What a rule serves is known first, so that a short form of one host never hides the full name of another.
+    // What a virtual service serves is known first, so that a short form of one host never hides the full name of another.
     let planned: Vec<(&Planned, Arc<Rules>)> =
         plan.ruled.iter().filter_map(|planned| Some((planned, building.routes(planned)?))).collect();
     let served: BTreeSet<_> =
@@ -119,7 +119,7 @@ fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> (Vec<
     building.finish()
 }
 
-/// The routes that a rule makes for a port, and the objects that made them.
+/// The routes that a virtual service makes for a port, and the objects that made them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rules {
     pub(super) routes: Vec<Route>,
@@ -152,7 +152,7 @@ impl<'a, 'c> Building<'a, 'c> {
         }
     }
 
-    /// The routes of a rule; `None` when none of them concerns this proxy, so that the rule counts for nothing.
+    /// The routes of a virtual service; `None` when none of them concerns this proxy, so that the virtual service counts for nothing.
     fn routes(&self, planned: &Planned) -> Option<Arc<Rules>> {
         let rules = self.cx.get(&RoutesOf {
             rule: planned.rule.clone(),

@@ -1,9 +1,8 @@
 use super::RouteView;
 use crate::engine::memo::Memo;
-use crate::engine::{Batch, Cx, Query};
+use crate::engine::{Cx, Query, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{InterceptionMode, Proxy, ProxyKind};
 use crate::testing::{ask, labels, service, sidecar, world};
-use crate::translator::view::Unit;
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{ChangeSet, Locality, Object, Update, World, WorldWriter};
 use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
@@ -27,10 +26,10 @@ impl Query for ViewOf {
 struct RouteOf(RouteView, Arc<str>);
 
 impl Query for RouteOf {
-    type Output = Batch;
+    type Output = ResourceBatch;
 
-    fn compute(&self, cx: &Cx<'_>) -> Batch {
-        self.0.generate(cx, &Unit::Named(self.1.clone()))
+    fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
+        self.0.generate(cx, &ResourceBatchKey::Named(self.1.clone()))
     }
 }
 
@@ -47,7 +46,7 @@ fn rule(name: &str, spec: &str) -> Object {
     file.objects.into_iter().next().unwrap().object
 }
 
-fn decode(batch: &Batch) -> RouteConfiguration {
+fn decode(batch: &ResourceBatch) -> RouteConfiguration {
     let packed = pilotfish_proto::Any::decode(batch.resources[0].body.clone()).unwrap();
     RouteConfiguration::decode(&*packed.value).unwrap()
 }

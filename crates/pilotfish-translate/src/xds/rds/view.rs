@@ -2,32 +2,32 @@
 
 use crate::engine::Cx;
 use crate::policy::destination_rule::selector_labels;
-use crate::proxy::{Proxy, ProxyKind, proxy_config, workload};
-use crate::routing::gateway::Bound;
+use crate::proxy::{IpFamilies, Proxy, ProxyKind, proxy_config, workload};
+use crate::routing::gateway::RouterGateways;
 use crate::routing::{MESH, SourceLabelKeys};
 use crate::scope::Scope;
-use crate::services::service_address::{AddressView, Automatic, Families};
+use crate::services::service_address::{AddressView, Automatic};
 use pilotfish_model::{ClusterId, Labels};
 use std::sync::Arc;
 
 /// The facets of a proxy that its route configurations may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RouteView {
+pub(crate) struct RouteView {
     /// Whom the routes are for.
     pub client: Client,
     /// The domain in which it completes short names.
     pub dns_domain: Arc<str>,
     /// Which addresses of services it uses.
     pub addresses: AddressView,
-    /// Whether a request says how often it was tried.
+    /// Whether requests carry the number of their attempt (`x-envoy-attempt-count`).
     pub attempt_count: bool,
     /// The gateways of a router.
-    pub gateways: Bound,
+    pub gateways: RouterGateways,
 }
 
 /// What the routes themselves depend on, apart from the domains under which they are found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Client {
+pub(crate) struct Client {
     /// Which services it sees.
     pub scope: Scope,
     /// Those of its labels that some rule looks at.
@@ -39,7 +39,7 @@ pub struct Client {
 impl RouteView {
     /// The view of a proxy; every kind of client is served routes.
     #[allow(clippy::unnecessary_wraps)]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         let scope = Scope::of(cx, proxy);
         let config = proxy_config::of(cx, proxy);
         let headers = config.proxy_headers.as_ref();
@@ -55,8 +55,8 @@ impl RouteView {
             addresses: addresses(proxy),
             attempt_count: !disabled.unwrap_or(false),
             gateways: match proxy.kind {
-                ProxyKind::Router => Bound::of(cx, proxy),
-                ProxyKind::Sidecar | ProxyKind::Grpc => Bound::default(),
+                ProxyKind::Router => RouterGateways::of(cx, proxy),
+                ProxyKind::Sidecar | ProxyKind::Grpc => RouterGateways::default(),
             },
         })
     }
@@ -67,7 +67,7 @@ fn addresses(proxy: &Proxy) -> AddressView {
     match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Grpc => AddressView::of(proxy),
         ProxyKind::Router => {
-            let (cluster, families) = (ClusterId::default(), Families::V4);
+            let (cluster, families) = (ClusterId::default(), IpFamilies::V4);
             AddressView { cluster, families, automatic: Automatic::No }
         }
     }

@@ -3,20 +3,19 @@
 //! ```text
 //! kubernetes://[NAMESPACE/]NAME[-cacert]     a Secret of the proxy's own namespace
 //! kubernetes-gateway://NAMESPACE/NAME        a Secret that a ReferenceGrant may have opened to Gateways there
-//! configmap://NAMESPACE/NAME[-cacert]        certificates alone, for everybody who is known
+//! configmap://NAMESPACE/NAME[-cacert]        certificates alone, for every client with an identity
 //! ```
 //!
-//! Who a proxy is, is what its connection proved and never what its node says: without proof it is served no secrets at
+//! The identity of a proxy is what its connection proved and never what its node claims: without proof it is served no secrets at
 //! all. What is denied or not there is left out of the answer.
 
 mod certificates;
 mod reference;
 
-pub use reference::SecretRef;
+pub(crate) use reference::SecretRef;
 
-use crate::engine::{Batch, Cx, Encoded};
+use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::Proxy;
-use crate::translator::view::Unit;
 use certificates::Found;
 use pilotfish_config::gateway_api::ReferenceGrant;
 use pilotfish_model::Namespace;
@@ -24,7 +23,7 @@ use std::sync::Arc;
 
 /// The facets of a proxy that its secrets may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SecretView {
+pub(crate) struct SecretView {
     /// The namespace of the identity that its connection proved.
     pub namespace: Namespace,
 }
@@ -32,24 +31,24 @@ pub struct SecretView {
 impl SecretView {
     /// The view of a proxy; `None` when it is not served this type.
     #[must_use]
-    pub fn of(_cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    pub(crate) fn of(_cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
         Some(Self { namespace: proxy.identity.as_ref()?.namespace.clone() })
     }
 
-    /// Generates one unit.
+    /// Generates the resources of one batch.
     #[must_use]
-    pub fn generate(&self, cx: &Cx<'_>, unit: &Unit) -> Batch {
-        let Unit::Named(name) = unit else { return Batch::default() };
+    pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
+        let ResourceBatchKey::Named(name) = batch_key else { return ResourceBatch::default() };
         self.secret(cx, name).into_iter().collect::<Vec<_>>().into()
     }
 
-    fn secret(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<Encoded> {
+    fn secret(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         let wanted = SecretRef::parse(name, &self.namespace)?;
         if !self.may_read(cx, &wanted) {
             return None;
         }
         let Found { secret, provenance } = certificates::find(cx, name, &wanted)?;
-        Some(Encoded::new(name.clone(), &secret, provenance))
+        Some(EncodedResource::new(name.clone(), &secret, provenance))
     }
 
     fn may_read(&self, cx: &Cx<'_>, wanted: &SecretRef) -> bool {

@@ -7,10 +7,9 @@ const CA_SUFFIX: &str = "-cacert";
 
 /// Where the name of a secret leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretRef {
+pub(crate) enum SecretRef {
     /// A Secret of the proxy's namespace, unless another is written.
     Secret {
-        /// Its namespace.
         namespace: Namespace,
         /// Its name, with the suffix of a CA.
         name: String,
@@ -19,7 +18,6 @@ pub enum SecretRef {
     },
     /// A Secret that a Gateway refers to.
     GatewaySecret {
-        /// Its namespace.
         namespace: Namespace,
         /// Its name, with the suffix of a CA.
         name: String,
@@ -28,7 +26,6 @@ pub enum SecretRef {
     },
     /// A ConfigMap with a CA's certificate.
     ConfigMap {
-        /// Its namespace.
         namespace: Namespace,
         /// Its name, without the suffix of a CA.
         name: String,
@@ -38,7 +35,7 @@ pub enum SecretRef {
 impl SecretRef {
     /// Reads the name of a secret. `own` is the namespace of names that have none. `None` for names that lead to the agent or nowhere.
     #[must_use]
-    pub fn parse(name: &str, own: &Namespace) -> Option<Self> {
+    pub(crate) fn parse(name: &str, own: &Namespace) -> Option<Self> {
         let (scheme, path) = name.split_once("://")?;
         let (namespace, name) = match path.split_once('/') {
             Some((namespace, name)) => (namespace.into(), name),

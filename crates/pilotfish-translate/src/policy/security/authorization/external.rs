@@ -4,7 +4,7 @@ use super::matchers;
 use super::rbac::{HTTP, MARKED, TCP, TCP_STATS};
 use crate::engine::Cx;
 use crate::envoy::{duration, filters};
-use crate::policy::provider::{self, Named, cluster_of};
+use crate::policy::provider::{self, ProviderService, provider_service};
 use pilotfish_config::mesh::{
     EnvoyExternalAuthorizationGrpcProvider as GrpcProvider,
     EnvoyExternalAuthorizationHttpProvider as HttpProvider, EnvoyExternalAuthorizationRequestBody as Body,
@@ -43,14 +43,14 @@ impl Authorizer {
         let mesh = cx.mesh();
         let provider = mesh.extension_provider(name)?;
         if let Some(http) = &provider.envoy_ext_authz_http {
-            return of_http(http, cluster_of(cx, &http.service, http.port)?);
+            return of_http(http, provider_service(cx, &http.service, http.port)?);
         }
         let grpc = provider.envoy_ext_authz_grpc.as_ref()?;
-        of_grpc(grpc, cluster_of(cx, &grpc.service, grpc.port)?)
+        of_grpc(grpc, &provider_service(cx, &grpc.service, grpc.port)?)
     }
 }
 
-fn of_http(provider: &HttpProvider, service: Named) -> Option<Authorizer> {
+fn of_http(provider: &HttpProvider, service: ProviderService) -> Option<Authorizer> {
     let request = &provider.include_request_headers_in_check;
     let request = if request.is_empty() { &provider.include_headers_in_check } else { request };
     let config = ExtAuthz {
@@ -66,7 +66,7 @@ fn of_http(provider: &HttpProvider, service: Named) -> Option<Authorizer> {
     Some(Authorizer { http: filters::http("envoy.filters.http.ext_authz", &config), tcp: None })
 }
 
-fn http_service(provider: &HttpProvider, service: Named) -> HttpService {
+fn http_service(provider: &HttpProvider, service: ProviderService) -> HttpService {
     let added = provider.include_additional_headers_in_check.iter();
     let added: Vec<HeaderValue> = added
         .map(|(key, value)| HeaderValue { key: key.clone(), value: value.clone(), ..Default::default() })
@@ -91,9 +91,9 @@ fn http_service(provider: &HttpProvider, service: Named) -> HttpService {
     }
 }
 
-fn of_grpc(provider: &GrpcProvider, service: Named) -> Option<Authorizer> {
+fn of_grpc(provider: &GrpcProvider, service: &ProviderService) -> Option<Authorizer> {
     let service =
-        GrpcService { timeout: provider.timeout.map(duration).or(Some(TIMEOUT)), ..provider::grpc(&service) };
+        GrpcService { timeout: provider.timeout.map(duration).or(Some(TIMEOUT)), ..provider::grpc(service) };
     let http = ExtAuthz {
         transport_api_version: ApiVersion::V3.into(),
         failure_mode_allow: provider.fail_open,

@@ -14,7 +14,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Reads a rule of a policy of that namespace; `None` when a condition is about an attribute that nobody knows.
+    /// Reads a rule of a policy of that namespace; `None` when a condition is about an unknown attribute.
     pub(super) fn read(rule: &Rule, namespace: &Namespace, domains: &TrustDomains) -> Option<Self> {
         let mut deeds = Vec::new();
         let mut doers = Vec::new();

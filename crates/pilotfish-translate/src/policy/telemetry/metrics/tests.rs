@@ -4,7 +4,7 @@ use pilotfish_model::{LabelMap, World};
 use std::sync::Arc;
 
 /// `name -dropped +tags -tags` of all metrics of each filter.
-fn shown(world: &Arc<World>, app: &str, class: ListenerClass) -> Vec<Vec<String>> {
+fn shown(world: &Arc<World>, app: &str, class: TrafficClass) -> Vec<Vec<String>> {
     let labels = [("app", app)].into_iter().collect();
     let memo = crate::engine::memo::Memo::new();
     let (current, _) = memo.advance(world.clone(), &pilotfish_model::ChangeSet::default());
@@ -22,7 +22,7 @@ fn shown(world: &Arc<World>, app: &str, class: ListenerClass) -> Vec<Vec<String>
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Filters {
     labels: LabelMap,
-    class: ListenerClass,
+    class: TrafficClass,
 }
 
 impl crate::engine::Query for Filters {
@@ -62,27 +62,27 @@ spec:
     );
     let count = "requests_total +host=request.host -source_app";
     let duration = "request_duration_milliseconds dropped";
-    assert_eq!(shown(&world, "web", ListenerClass::Outbound), [vec![count]]);
-    assert_eq!(shown(&world, "web", ListenerClass::Inbound), [vec![count, duration]]);
-    assert_eq!(shown(&world, "plain", ListenerClass::Inbound), [vec![count, duration, "mine +team='blue'"]]);
-    assert!(shown(&world, "plain", ListenerClass::Outbound).is_empty());
-    assert!(shown(&world, "plain", ListenerClass::Gateway).is_empty());
+    assert_eq!(shown(&world, "web", TrafficClass::Outbound), [vec![count]]);
+    assert_eq!(shown(&world, "web", TrafficClass::Inbound), [vec![count, duration]]);
+    assert_eq!(shown(&world, "plain", TrafficClass::Inbound), [vec![count, duration, "mine +team='blue'"]]);
+    assert!(shown(&world, "plain", TrafficClass::Outbound).is_empty());
+    assert!(shown(&world, "plain", TrafficClass::Gateway).is_empty());
 }
 
 #[test]
 fn nothing_is_measured_without_a_provider() {
     let without = yaml_world("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
-    assert!(shown(&without, "web", ListenerClass::Inbound).is_empty());
+    assert!(shown(&without, "web", TrafficClass::Inbound).is_empty());
     let unknown = yaml_world(
         "{apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {name: a, namespace: shop},
           spec: {metrics: [{providers: [{name: nobody}]}]}}",
     );
-    assert!(shown(&unknown, "web", ListenerClass::Inbound).is_empty());
+    assert!(shown(&unknown, "web", TrafficClass::Inbound).is_empty());
     let plain = yaml_world(
         "{apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {name: a, namespace: shop},
           spec: {metrics: [{providers: [{name: prometheus}]}]}}",
     );
-    assert_eq!(shown(&plain, "web", ListenerClass::Inbound), [Vec::<String>::new()]);
+    assert_eq!(shown(&plain, "web", TrafficClass::Inbound), [Vec::<String>::new()]);
 }
 
 #[test]
@@ -92,6 +92,6 @@ fn a_later_word_undoes_silence() {
           spec: {metrics: [{providers: [{name: prometheus}], overrides: [
             {disabled: true}, {match: {metric: REQUEST_SIZE, mode: SERVER}, disabled: false}]}]}}",
     );
-    assert_eq!(shown(&world, "web", ListenerClass::Inbound), [vec!["request_bytes"]]);
-    assert!(shown(&world, "web", ListenerClass::Outbound).is_empty());
+    assert_eq!(shown(&world, "web", TrafficClass::Inbound), [vec!["request_bytes"]]);
+    assert!(shown(&world, "web", TrafficClass::Outbound).is_empty());
 }

@@ -19,7 +19,7 @@ pub(super) struct ReachOf {
 /// Where a Gateway is reached.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reach {
-    /// `HOST:PORT` of the services behind which there is somebody.
+    /// `HOST:PORT` of the services that have endpoints.
     pub(super) serving: Vec<String>,
     /// The services' addresses outside, else their hosts.
     pub(super) addresses: Vec<GatewayAddress>,

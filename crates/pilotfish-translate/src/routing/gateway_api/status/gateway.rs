@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const PROGRAMMED: &str = "Programmed";
 const CONFLICTED: &str = "Conflicted";
 
-/// `None` for a Gateway of somebody else's class.
+/// `None` for a Gateway of another controller's class.
 pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, of: &StatusView) -> Option<Status> {
     let object = cx.object::<Gateway>(&key.namespace, &key.name)?;
     gateways::controller(cx, &object).filter(|controller| of.tells(controller))?;

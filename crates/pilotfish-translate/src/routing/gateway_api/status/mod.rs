@@ -24,7 +24,7 @@ pub(crate) const KINDS: [Kind; 6] = [
     Kind::TlsRoute,
 ];
 
-/// The status of one object; `None` when it is not ours to say.
+/// The status of one object; `None` when another controller writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiStatus {
     pub(crate) key: ObjectKey,
@@ -37,7 +37,7 @@ pub(crate) struct ApiStatus {
 pub(crate) struct StatusView {
     /// The cluster that the objects are in.
     pub(crate) cluster: ClusterId,
-    /// Whose objects are told.
+    /// The controllers whose objects get a status.
     pub(crate) controllers: Controllers,
 }
 

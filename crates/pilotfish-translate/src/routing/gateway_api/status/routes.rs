@@ -75,8 +75,8 @@ fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
     cx.objects::<T>().map(|object| object.key().clone()).collect()
 }
 
-/// The status of a route at those of its parents that are ours. Services are everybody's parents: what comes of them is told
-/// under a name of ours.
+/// The status of a route at those of its parents that are ours. Services have no controller of their own: the status at them
+/// has one of our names.
 pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, ours: Controllers) -> Option<Status> {
     let bindings = cx.get(&BindingsOf(key.clone()));
     let mut of_gateways = None;

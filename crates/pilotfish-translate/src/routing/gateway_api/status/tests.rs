@@ -1,4 +1,4 @@
-//! What objects are told, by tables.
+//! Statuses of objects, by tables.
 
 use super::{ApiStatus, StatusView};
 use crate::testing::{ask, endpoint, line, service, world, yaml};

@@ -1,4 +1,4 @@
-use crate::engine::Encoded;
+use crate::engine::EncodedResource;
 use crate::proxy::Proxy;
 use crate::testing::{endpoint, labels, mesh, object, service, sidecar};
 use crate::translator::Translator;
@@ -37,7 +37,7 @@ impl Plane {
             .map_or(0, |(world, changes)| self.translator.publish(world, &changes).changes.len())
     }
 
-    fn encoded(&self, proxy: &Proxy, name: &str) -> Option<Encoded> {
+    fn encoded(&self, proxy: &Proxy, name: &str) -> Option<EncodedResource> {
         let client = self.translator.connect(proxy.clone());
         let snapshot = self.translator.snapshot();
         snapshot.get(snapshot.view(&client, ResourceType::Endpoint)?, name)
@@ -210,7 +210,7 @@ fn an_endpoint_change_computes_one_assignment_for_all_views() {
     }
     let before = plane.translator.computed();
     assert_eq!(plane.apply([shard([at("10.0.0.1"), at("10.0.0.2")])]), clients.len());
-    // One assignment, and for each view the unit that holds it.
+    // One assignment, and for each view the batch that holds it.
     assert_eq!(plane.translator.computed() - before, 1 + clients.len() as u64);
     assert_eq!(plane.apply([Update::NetworkGateways(Arc::from([]))]), 0);
 }

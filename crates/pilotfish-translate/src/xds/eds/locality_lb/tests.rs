@@ -14,8 +14,8 @@ fn group(locality: &str, weight: u32) -> Group {
     Group { locality: Locality::parse(locality), weight: Some(weight), priority: 0, members }
 }
 
-fn at(locality: &str) -> Vantage {
-    Vantage { locality: Locality::parse(locality), ..Vantage::default() }
+fn at(locality: &str) -> ClientLocality {
+    ClientLocality { locality: Locality::parse(locality), ..ClientLocality::default() }
 }
 
 fn priorities(groups: &[Group]) -> Vec<u32> {
@@ -81,14 +81,14 @@ fn labels_split_a_group() {
     one.members = vec![member(1, cell("a", "v1")), member(4, cell("a", "v2")), member(2, cell("b", "v2"))];
     let keys = ["cell", "version=v2"].map(str::to_owned).to_vec();
     let balance = Balance::Priorities { labels: keys, distance: false, regions: vec![] };
-    let vantage = Vantage { labels: labels(&[("cell", "a")]), ..Vantage::default() };
+    let client_locality = ClientLocality { labels: labels(&[("cell", "a")]), ..ClientLocality::default() };
     let mut groups = vec![one.clone()];
-    apply(&mut groups, &balance, &vantage, true);
+    apply(&mut groups, &balance, &client_locality, true);
     let split: Vec<_> = groups.iter().map(|group| (group.priority, group.weight.unwrap())).collect();
     assert_eq!(split, [(0, 4), (1, 1), (2, 2)]);
     // Clusters that hold their endpoints do not know their labels.
     let mut groups = vec![one.clone()];
-    apply(&mut groups, &balance, &vantage, false);
+    apply(&mut groups, &balance, &client_locality, false);
     assert_eq!(groups, [one]);
 }
 
@@ -103,7 +103,7 @@ fn another_network_comes_after_every_place_of_the_own_one() {
     let balance = Balance::Priorities { labels: keys, distance: false, regions: vec![] };
     let own = labels(&[(topology::NETWORK, "n1"), (topology::REGION, "eu")]);
     let mut groups = vec![one];
-    apply(&mut groups, &balance, &Vantage { labels: own, ..Vantage::default() }, true);
+    apply(&mut groups, &balance, &ClientLocality { labels: own, ..ClientLocality::default() }, true);
     let split: Vec<_> = groups
         .iter()
         .map(|group| (group.priority, group.members[0].labels.get(topology::REGION).unwrap()))
@@ -118,8 +118,8 @@ fn labels_come_before_the_distance() {
     let mut far = group("us/1", 1);
     far.members = vec![member(1, labels(&[("cell", "a")])), member(1, labels(&[("cell", "b")]))];
     let balance = Balance::Priorities { labels: vec!["cell".to_owned()], distance: true, regions: vec![] };
-    let vantage = Vantage { labels: labels(&[("cell", "a")]), ..at("eu/1") };
+    let client_locality = ClientLocality { labels: labels(&[("cell", "a")]), ..at("eu/1") };
     let mut groups = vec![near, far];
-    apply(&mut groups, &balance, &vantage, true);
+    apply(&mut groups, &balance, &client_locality, true);
     assert_eq!(priorities(&groups), [1, 0, 2]);
 }

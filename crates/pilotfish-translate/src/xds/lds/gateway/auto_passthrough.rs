@@ -2,11 +2,11 @@
 
 use super::Builder;
 use super::chain::Chain;
+use crate::envoy::sni_name;
 use crate::envoy::stat_name::{self, Names};
-use crate::policy::destination_rule::{Rule, rule_for};
+use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::routing::gateway::MergedServer;
 use crate::scope::ServicesOf;
-use crate::xds::cds::sni_name;
 use crate::xds::lds::tcp_proxy::{Stream, To};
 use pilotfish_model::{Hostname, Port, Protocol, Service, ServiceKey};
 
@@ -24,7 +24,7 @@ pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer) -> Vec<Chain>
     {
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let base = &builder.view.base;
-        let rule = rule_for(builder.cx, &base.scope.namespace, &key, &base.labels);
+        let rule = destination_rule_for(builder.cx, &base.scope.namespace, &key, &base.labels);
         for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
             out.push(chain(builder, service, port, rule.as_deref(), ""));
             let subsets = rule.iter().flat_map(|rule| &rule.subsets);
@@ -34,7 +34,13 @@ pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer) -> Vec<Chain>
     out
 }
 
-fn chain(builder: &Builder<'_>, service: &Service, port: &Port, rule: Option<&Rule>, subset: &str) -> Chain {
+fn chain(
+    builder: &Builder<'_>,
+    service: &Service,
+    port: &Port,
+    rule: Option<&MergedDestinationRule>,
+    subset: &str,
+) -> Chain {
     let cluster = sni_name(port.number, subset, service.hostname.as_str());
     let names = Names {
         host: service.hostname.as_str(),

@@ -14,7 +14,6 @@ pub(super) struct Chain {
     pub(super) protocols: Vec<String>,
     /// How it ends TLS.
     pub(super) tls: Option<TransportSocket>,
-    /// The filters.
     pub(super) filters: Vec<Filter>,
     /// What made it, besides the gateway.
     pub(super) provenance: Vec<Origin>,

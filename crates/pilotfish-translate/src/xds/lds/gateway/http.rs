@@ -2,7 +2,7 @@
 
 use super::chain::Chain;
 use super::{Builder, tls};
-use crate::envoy::ListenerClass;
+use crate::envoy::TrafficClass;
 use crate::routing::gateway::{MergedServer, PortServers};
 use crate::xds::lds::address;
 use crate::xds::lds::connection_manager::{Manager, by_name};
@@ -43,7 +43,7 @@ fn filters(
 ) -> Vec<Filter> {
     let manager = Manager {
         base: &builder.view.base,
-        class: ListenerClass::Gateway,
+        class: TrafficClass::Gateway,
         stat_prefix,
         routes: by_name(route),
         port,

@@ -12,13 +12,13 @@ mod streams;
 mod tls;
 
 use super::policies::{Policies, PoliciesOf};
-use super::view::Base;
+use super::view::ListenerBase;
 use super::{address, overlap};
-use crate::engine::{Cx, Encoded};
-use crate::envoy::{ListenerClass, filters};
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::{TrafficClass, filters};
 use crate::proxy::Proxy;
 use crate::proxy::proxy_config::EffectiveProxyConfig;
-use crate::routing::gateway::{Bound, MergedOf, PortServers};
+use crate::routing::gateway::{MergedGatewaysOf, PortServers, RouterGateways};
 use chain::Chain;
 use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
@@ -29,11 +29,10 @@ use std::sync::Arc;
 
 /// What the listeners of a router depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GatewayView {
+pub(crate) struct GatewayView {
     /// What all listeners depend on.
-    pub base: Arc<Base>,
-    /// Its gateways.
-    pub gateways: Bound,
+    pub base: Arc<ListenerBase>,
+    pub gateways: RouterGateways,
     /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
 }
@@ -41,10 +40,10 @@ pub struct GatewayView {
 impl GatewayView {
     /// The view of a router.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         Self {
-            base: Arc::new(Base::of(cx, proxy)),
-            gateways: Bound::of(cx, proxy),
+            base: Arc::new(ListenerBase::of(cx, proxy)),
+            gateways: RouterGateways::of(cx, proxy),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
         }
     }
@@ -52,19 +51,19 @@ impl GatewayView {
     /// The ports that it listens on, sorted.
     pub(super) fn ports(&self, cx: &Cx<'_>) -> Vec<u32> {
         const FIRST_UNPRIVILEGED: u32 = 1024;
-        let merged = cx.get(&MergedOf(self.gateways.clone()));
+        let merged = cx.get(&MergedGatewaysOf(self.gateways.clone()));
         let ports: BTreeSet<u32> = merged.ports.iter().map(|servers| servers.port).collect();
         ports.into_iter().filter(|port| !self.unprivileged || *port >= FIRST_UNPRIVILEGED).collect()
     }
 
     /// The listeners on a port, by address. One without filter chains, which Envoy refuses, is left out.
-    pub(super) fn listeners(&self, cx: &Cx<'_>, port: u32) -> Vec<Encoded> {
+    pub(super) fn listeners(&self, cx: &Cx<'_>, port: u32) -> Vec<EncodedResource> {
         let builder = Builder {
             cx,
             view: self,
-            policies: cx.get(&PoliciesOf(self.base.clone(), ListenerClass::Gateway)),
+            policies: cx.get(&PoliciesOf(self.base.clone(), TrafficClass::Gateway)),
         };
-        let merged = cx.get(&MergedOf(self.gateways.clone()));
+        let merged = cx.get(&MergedGatewaysOf(self.gateways.clone()));
         let mut drafts: BTreeMap<&str, Draft> = BTreeMap::new();
         let mut taken = TakenNames::default();
         for servers in merged.ports.iter().filter(|servers| servers.port == port) {
@@ -127,7 +126,7 @@ impl Builder<'_> {
         }
     }
 
-    fn listener(&self, bind: &str, port: u32, draft: Draft) -> Encoded {
+    fn listener(&self, bind: &str, port: u32, draft: Draft) -> EncodedResource {
         let name = address::name(bind, port);
         let mut provenance = draft.provenance;
         provenance.extend(draft.chains.iter().flat_map(|chain| chain.provenance.iter().cloned()));
@@ -142,10 +141,10 @@ impl Builder<'_> {
             filter_chains: overlap::first_wins(draft.chains.into_iter().map(Chain::build).collect()),
             ..Default::default()
         };
-        Encoded::new(name, &listener, provenance)
+        EncodedResource::new(name, &listener, provenance)
     }
 
-    /// The PROXY protocol where the router's settings have it, and what tells TLS connections apart.
+    /// The PROXY protocol where the router's settings have it, and the inspector that distinguishes TLS connections.
     fn listener_filters(&self, chains: &[Chain]) -> Vec<ListenerFilter> {
         let config = self.cx.get(&EffectiveProxyConfig(self.view.base.proxy_config.clone()));
         let topology = config.gateway_topology.as_ref();

@@ -4,13 +4,13 @@ use super::chain::Chain;
 use super::{Builder, TakenNames, auto_passthrough, tls};
 use crate::envoy::filters;
 use crate::routing::gateway::MergedServer;
-use crate::routing::{Header, Rule, RuleOf, RulesFor};
+use crate::routing::{VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf, VirtualServicesFor};
 use crate::xds::lds::stream_route::StreamRoutes;
 use pilotfish_config::networking::{RouteDestination, ServerTlsMode};
 use pilotfish_model::Port;
 use std::sync::Arc;
 
-/// The chains of a server; none when no VirtualService says where its streams go.
+/// The chains of a server; none when no VirtualService routes its streams.
 pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer, taken: &mut TakenNames) -> Vec<Chain> {
     match &server.spec.tls {
         Some(settings) if settings.mode == ServerTlsMode::AutoPassthrough => {
@@ -21,13 +21,14 @@ pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer, taken: &mut T
     }
 }
 
-/// The rules with routes for streams that have a host in common with a server, in order of precedence.
-fn rules(builder: &Builder<'_>, server: &MergedServer) -> Vec<Arc<Rule>> {
+/// The virtual services with routes for streams that have a host in common with a server, in order of precedence.
+fn rules(builder: &Builder<'_>, server: &MergedServer) -> Vec<Arc<VirtualServiceIr>> {
     let namespace = builder.view.base.scope.namespace.clone();
-    let visible = builder.cx.get(&RulesFor { namespace, gateway: server.gateway.clone() });
-    let fits =
-        |header: &&Arc<Header>| header.has_streams && server.meets(&header.hosts, &header.id.namespace);
-    let ids = visible.iter().filter(fits).map(|header| RuleOf(header.id.clone()));
+    let visible = builder.cx.get(&VirtualServicesFor { namespace, gateway: server.gateway.clone() });
+    let fits = |header: &&Arc<VirtualServiceHeader>| {
+        header.has_streams && server.meets(&header.hosts, &header.id.namespace)
+    };
+    let ids = visible.iter().filter(fits).map(|header| VirtualServiceOf(header.id.clone()));
     ids.filter_map(|id| Option::clone(&builder.cx.get(&id))).collect()
 }
 
@@ -58,7 +59,7 @@ fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
     None
 }
 
-/// Whether the clients are of the mesh, with whom proxies tell each other who they are.
+/// Whether the clients are of the mesh, with whom proxies exchange metadata.
 fn is_of_mesh(server: &MergedServer) -> bool {
     server.spec.tls.as_ref().is_some_and(|tls| tls.mode == ServerTlsMode::IstioMutual)
 }
@@ -81,7 +82,12 @@ fn by_sni(builder: &Builder<'_>, server: &MergedServer, taken: &mut TakenNames) 
     out
 }
 
-fn routed(builder: &Builder<'_>, server: &MergedServer, rule: &Rule, route: &[RouteDestination]) -> Chain {
+fn routed(
+    builder: &Builder<'_>,
+    server: &MergedServer,
+    rule: &VirtualServiceIr,
+    route: &[RouteDestination],
+) -> Chain {
     let routes = StreamRoutes {
         cx: builder.cx,
         base: &builder.view.base,

@@ -172,7 +172,7 @@ fn from_control_plane(name: &str) -> SdsSecretConfig {
     }
 }
 
-/// Versions, ciphers and curves: of the server, else of the mesh; `None` where neither says anything.
+/// Versions, ciphers and curves: of the server, else of the mesh; `None` where neither sets any.
 fn parameters(mesh: Option<&TlsConfig>, settings: &ServerTlsSettings) -> Option<TlsParameters> {
     let mut out = TlsParameters::default();
     if let Some(mesh) = mesh {

@@ -4,11 +4,11 @@
 //! targets, or the ports of a Sidecar ─▶ Inlet: one per workload port ─▶ matches by mTLS mode and protocol ─▶ filter chains
 //! ```
 //!
-//! Redirected traffic arrives at one listener, whose filter chains tell ports, TLS and protocols apart. Ports that are
+//! Redirected traffic arrives at one listener, whose filter chains match ports, TLS and protocols. Ports that are
 //! really bound have a listener each.
 
 mod chains;
-mod inlet;
+mod inbound_port;
 mod inspectors;
 mod matches;
 mod route;
@@ -17,11 +17,11 @@ use super::address;
 use super::policies::{Policies, PoliciesOf};
 use super::view::InboundView;
 use super::virtual_outbound::ACCEPT_AT_ONCE;
-use crate::engine::{Cx, Encoded};
-use crate::envoy::ListenerClass;
+use crate::engine::{Cx, EncodedResource};
+use crate::envoy::TrafficClass;
 use crate::policy::peer_authentication::{PeerAuthenticationsOf, WorkloadMtls};
 use crate::proxy::InterceptionMode;
-use inlet::Inlet;
+use inbound_port::InboundPort;
 use pilotfish_model::Origin;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener};
@@ -38,49 +38,58 @@ struct Builder<'a> {
 }
 
 /// All inbound listeners of a proxy.
-pub(super) fn listeners(cx: &Cx<'_>, view: &InboundView) -> Vec<Encoded> {
+pub(super) fn listeners(cx: &Cx<'_>, view: &InboundView) -> Vec<EncodedResource> {
     let namespace = cx.get(&PeerAuthenticationsOf(view.base.scope.namespace.clone()));
     let mut provenance = namespace.provenance_of(&view.base.labels);
     let builder = Builder {
         cx,
         view,
         mtls: namespace.workload(&view.base.labels),
-        policies: cx.get(&PoliciesOf(view.base.clone(), ListenerClass::Inbound)),
+        policies: cx.get(&PoliciesOf(view.base.clone(), TrafficClass::Inbound)),
     };
     provenance.extend(builder.policies.provenance.iter().cloned());
     let (bound, redirected): (Vec<_>, Vec<_>) =
-        inlet::all(cx, view).into_iter().partition(|inlet| inlet.bind_to_port);
+        inbound_port::all(cx, view).into_iter().partition(|inbound_port| inbound_port.bind_to_port);
     let mut out = Vec::new();
     if view.base.interception != InterceptionMode::None {
         out.extend(virtual_inbound(&builder, &redirected, &provenance));
     }
-    out.extend(bound.iter().map(|inlet| bound_listener(&builder, inlet, &provenance)));
+    out.extend(bound.iter().map(|inbound_port| bound_listener(&builder, inbound_port, &provenance)));
     out
 }
 
 /// The listener where redirected traffic arrives.
-fn virtual_inbound(builder: &Builder<'_>, inlets: &[Inlet], provenance: &[Origin]) -> Option<Encoded> {
+fn virtual_inbound(
+    builder: &Builder<'_>,
+    inbound_ports: &[InboundPort],
+    provenance: &[Origin],
+) -> Option<EncodedResource> {
     let port = u32::try_from(builder.cx.mesh().proxy_inbound_listen_port).ok()?;
     let bind = builder.view.base.families.wildcards().first().copied().unwrap_or_default();
     let mut chains = vec![chains::loop_guard(builder, port)];
-    for inlet in inlet::passthrough(&builder.mtls, inlets) {
-        chains.extend(chains::of(builder, &inlet));
+    for inbound_port in inbound_port::passthrough(&builder.mtls, inbound_ports) {
+        chains.extend(chains::of(builder, &inbound_port));
     }
-    chains.extend(inlets.iter().flat_map(|inlet| chains::of(builder, inlet)));
-    let from = inlets.iter().flat_map(|inlet| inlet.provenance.iter()).chain(provenance);
+    chains.extend(inbound_ports.iter().flat_map(|inbound_port| chains::of(builder, inbound_port)));
+    let from = inbound_ports.iter().flat_map(|inbound_port| inbound_port.provenance.iter()).chain(provenance);
     let mut listener = listener(builder, NAME, bind, port, chains);
     listener.listener_filters =
         inspectors::of(&listener.filter_chains, builder.view.base.interception, false);
     listener.transparent = (builder.view.base.interception == InterceptionMode::Tproxy).then_some(true);
-    Some(Encoded::new(NAME, &listener, from.cloned().collect()))
+    Some(EncodedResource::new(NAME, &listener, from.cloned().collect()))
 }
 
-/// A listener that really binds the port of an inlet.
-fn bound_listener(builder: &Builder<'_>, inlet: &Inlet, provenance: &[Origin]) -> Encoded {
-    let name = address::name(&inlet.bind, inlet.port);
-    let mut listener = listener(builder, &name, &inlet.bind, inlet.port, chains::of(builder, inlet));
+/// A listener that really binds the port of an inbound port.
+fn bound_listener(
+    builder: &Builder<'_>,
+    inbound_port: &InboundPort,
+    provenance: &[Origin],
+) -> EncodedResource {
+    let name = address::name(&inbound_port.bind, inbound_port.port);
+    let mut listener =
+        listener(builder, &name, &inbound_port.bind, inbound_port.port, chains::of(builder, inbound_port));
     listener.listener_filters = inspectors::of(&listener.filter_chains, builder.view.base.interception, true);
-    Encoded::new(name, &listener, inlet.provenance.iter().chain(provenance).cloned().collect())
+    EncodedResource::new(name, &listener, inbound_port.provenance.iter().chain(provenance).cloned().collect())
 }
 
 fn listener(

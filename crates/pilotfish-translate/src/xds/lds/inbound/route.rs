@@ -1,6 +1,6 @@
-//! The one route of an inlet: everything goes to its cluster.
+//! The one route of an inbound port: everything goes to its cluster.
 
-use super::inlet::Inlet;
+use super::inbound_port::InboundPort;
 use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
@@ -11,32 +11,32 @@ use pilotfish_proto::envoy::config::route::v3::{
 };
 use pilotfish_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 
-/// The routes of an inlet.
-pub(super) fn of(inlet: &Inlet) -> RouteSpecifier {
+/// The routes of an inbound port.
+pub(super) fn of(inbound_port: &InboundPort) -> RouteSpecifier {
     let host = VirtualHost {
-        name: format!("inbound|http|{}", inlet.service_port),
+        name: format!("inbound|http|{}", inbound_port.service_port),
         domains: vec!["*".to_owned()],
-        routes: vec![route(inlet)],
+        routes: vec![route(inbound_port)],
         ..Default::default()
     };
     RouteSpecifier::RouteConfig(RouteConfiguration {
-        name: inlet.cluster.clone(),
+        name: inbound_port.cluster.clone(),
         virtual_hosts: vec![host],
         validate_clusters: Some(false),
         ..Default::default()
     })
 }
 
-fn route(inlet: &Inlet) -> Route {
+fn route(inbound_port: &InboundPort) -> Route {
     let action = RouteAction {
-        cluster_specifier: Some(ClusterSpecifier::Cluster(inlet.cluster.clone())),
+        cluster_specifier: Some(ClusterSpecifier::Cluster(inbound_port.cluster.clone())),
         timeout: Some(Duration::default()),
         max_stream_duration: Some(MaxStreamDuration {
             max_stream_duration: Some(Duration::default()),
             grpc_timeout_header_max: Some(Duration::default()),
             ..Default::default()
         }),
-        retry_policy: retries(inlet.protocol),
+        retry_policy: retries(inbound_port.protocol),
         ..Default::default()
     };
     Route {
@@ -46,7 +46,7 @@ fn route(inlet: &Inlet) -> Route {
             ..Default::default()
         }),
         decorator: Some(Decorator {
-            operation: format!("{}:{}/*", inlet.host, inlet.service_port),
+            operation: format!("{}:{}/*", inbound_port.host, inbound_port.service_port),
             ..Default::default()
         }),
         action: Some(Action::Route(action)),

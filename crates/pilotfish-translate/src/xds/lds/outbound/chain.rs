@@ -17,7 +17,6 @@ pub(super) struct Chain {
     pub(super) ranges: Vec<String>,
     /// The server names that it is for; empty for all.
     pub(super) server_names: Vec<String>,
-    /// The filters.
     pub(super) filters: Vec<Filter>,
     /// The VirtualService that it comes from.
     pub(super) metadata: Option<Metadata>,

@@ -1,7 +1,7 @@
 //! From the chains of an address and port to a listener.
 
-use super::{Builder, Entry};
-use crate::engine::{Cx, Encoded};
+use super::{Builder, ListenerDraft};
+use crate::engine::{Cx, EncodedResource};
 use crate::envoy::filters;
 use crate::xds::lds::tcp_proxy::{Stream, To};
 use crate::xds::lds::view::OutboundView;
@@ -15,7 +15,12 @@ use pilotfish_proto::envoy::config::listener::v3::{
 };
 
 /// Finishes a listener.
-pub(super) fn encode(cx: &Cx<'_>, view: &OutboundView, builder: &Builder<'_>, mut entry: Entry) -> Encoded {
+pub(super) fn encode(
+    cx: &Cx<'_>,
+    view: &OutboundView,
+    builder: &Builder<'_>,
+    mut entry: ListenerDraft,
+) -> EncodedResource {
     let name = address::name(entry.binds.first().map_or("", |bind| bind), entry.port);
     let mut provenance = std::mem::take(&mut entry.provenance);
     provenance.extend(builder.policies.provenance.iter().cloned());
@@ -44,7 +49,7 @@ pub(super) fn encode(cx: &Cx<'_>, view: &OutboundView, builder: &Builder<'_>, mu
     if !takes_everything(&listener) {
         listener.default_filter_chain = Some(passthrough(builder));
     }
-    Encoded::new(name, &listener, provenance)
+    EncodedResource::new(name, &listener, provenance)
 }
 
 /// A chain without conditions beside others is the default one.
@@ -83,7 +88,7 @@ fn passthrough(builder: &Builder<'_>) -> FilterChain {
 }
 
 /// What must be found out about a connection before a chain can be chosen.
-fn inspectors(entry: &Entry) -> Vec<ListenerFilter> {
+fn inspectors(entry: &ListenerDraft) -> Vec<ListenerFilter> {
     let sni = entry.chains.iter().any(super::Chain::needs_sni).then(filters::tls_inspector);
     let http = entry.chains.iter().any(|chain| chain.http).then(filters::http_inspector);
     sni.into_iter().chain(http).collect()

@@ -1,29 +1,29 @@
 //! Listeners for traffic out of a sidecar: one for each address and port that services have.
 //!
 //! ```text
-//! egress listeners ─▶ Sites: (service, port, address) by port ─▶ Entry per address: filter chains, merged ─▶ Listener
+//! egress listeners ─▶ Bindings: (service, port, address) by port ─▶ Entry per address: filter chains, merged ─▶ Listener
 //! ```
 //!
-//! HTTP services of a port share one listener on the wildcard address and are told apart by routes. A TCP service has a
-//! listener on its own address; without one it is on the wildcard address too, told apart by SNI or address range. What is on
+//! HTTP services of a port share one listener on the wildcard address and are distinguished by routes. A TCP service has a
+//! listener on its own address; without one it is on the wildcard address too, distinguished by SNI or address range. What is on
 //! different ports never meets, so each port is generated on its own.
 
+mod binding;
 mod chain;
-mod entry;
 mod listener;
-mod site;
+mod listener_draft;
 mod streams;
 
 use super::connection_manager::{Manager, by_name};
 use super::policies::{Policies, PoliciesOf};
 use super::view::OutboundView;
-use crate::engine::{Cx, Encoded, Query};
-use crate::envoy::ListenerClass;
+use crate::engine::{Cx, EncodedResource, Query};
+use crate::envoy::{BLACK_HOLE, PASSTHROUGH, TrafficClass};
 use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf};
+use binding::{ListenerBinding, ListenerBindingsOf, ListenerBindingsOn};
 use chain::Chain;
-use entry::{Entries, Entry};
+use listener_draft::{ListenerDraft, ListenerDrafts};
 use pilotfish_model::{Protocol, Resolution};
-use site::{Site, SitesOf, SitesOn};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -37,7 +37,9 @@ impl Query for PortsOf {
     fn compute(&self, cx: &Cx<'_>) -> Vec<u32> {
         let scope = &self.0.base.scope;
         let mut ports: Vec<u32> = (0..cx.get(&EgressOf(scope.clone())).len())
-            .flat_map(|index| cx.get(&SitesOf(scope.clone(), index)).keys().copied().collect::<Vec<_>>())
+            .flat_map(|index| {
+                cx.get(&ListenerBindingsOf(scope.clone(), index)).keys().copied().collect::<Vec<_>>()
+            })
             .collect();
         ports.sort_unstable();
         ports.dedup();
@@ -52,7 +54,7 @@ pub(super) fn listeners(
     view: &Arc<OutboundView>,
     own_endpoint: Option<IpAddr>,
     port: u32,
-) -> Vec<Encoded> {
+) -> Vec<EncodedResource> {
     let all = cx.get(&ListenersOn(view.clone(), port));
     let own = |listener: &&Outbound| listener.endpoint.is_some() && listener.endpoint == own_endpoint;
     all.iter().filter(|listener| !own(listener)).map(|listener| listener.resource.clone()).collect()
@@ -65,7 +67,7 @@ struct ListenersOn(Arc<OutboundView>, u32);
 /// One listener, and whose traffic does not pass it.
 #[derive(Clone, Debug, PartialEq)]
 struct Outbound {
-    resource: Encoded,
+    resource: EncodedResource,
     /// The address of the endpoint that it is for, where it is for one.
     endpoint: Option<IpAddr>,
 }
@@ -76,17 +78,19 @@ impl Query for ListenersOn {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let Self(view, port) = self;
         let builder = Builder::new(cx, view);
-        let mut entries = Entries::default();
+        let mut entries = ListenerDrafts::default();
         let listeners = cx.get(&EgressOf(view.base.scope.clone()));
         for (index, egress) in listeners.iter().enumerate() {
             if egress.port.is_none() {
                 entries.lock();
             }
-            for site in cx.get(&SitesOn(view.base.scope.clone(), index, *port)).iter() {
-                site::place(cx, view, egress, site, |site| builder.add(index, site, &mut entries));
+            for binding in cx.get(&ListenerBindingsOn(view.base.scope.clone(), index, *port)).iter() {
+                binding::place(cx, view, egress, binding, |binding| {
+                    builder.add(index, binding, &mut entries)
+                });
             }
         }
-        let finish = |entry: Entry| Outbound {
+        let finish = |entry: ListenerDraft| Outbound {
             endpoint: entry.endpoint(),
             resource: listener::encode(cx, view, &builder, entry),
         };
@@ -107,48 +111,48 @@ impl<'a> Builder<'a> {
         Self {
             cx,
             view,
-            policies: cx.get(&PoliciesOf(view.base.clone(), ListenerClass::Outbound)),
+            policies: cx.get(&PoliciesOf(view.base.clone(), TrafficClass::Outbound)),
             passthrough: unknown_destination(cx, view),
         }
     }
 
     /// Adds one service port at one address to the listener there.
-    fn add(&self, listener: usize, site: &Site, entries: &mut Entries) {
-        let protocol = site.port.protocol;
-        if site.service.resolution == Resolution::Alias || protocol == Protocol::Udp {
+    fn add(&self, listener: usize, binding: &ListenerBinding, entries: &mut ListenerDrafts) {
+        let protocol = binding.port.protocol;
+        if binding.service.resolution == Resolution::Alias || protocol == Protocol::Udp {
             return;
         }
-        let wildcard = self.view.base.families.wildcards().first().is_some_and(|w| *w == site.bind());
+        let wildcard = self.view.base.families.wildcards().first().is_some_and(|w| *w == binding.bind());
         if protocol.is_http() {
-            entries.add_http(site, || self.http(site, wildcard, false));
+            entries.add_http(binding, || self.http(binding, wildcard, false));
             return;
         }
-        let streams = streams::chains(self, listener, site);
+        let streams = streams::chains(self, listener, binding);
         if protocol.is_tcp() {
-            entries.add_tcp(site, streams);
+            entries.add_tcp(binding, streams);
         } else {
-            entries.add_sniffed(site, self.http(site, wildcard, true), streams);
+            entries.add_sniffed(binding, self.http(binding, wildcard, true), streams);
         }
     }
 
     /// The filter chain for HTTP. On the wildcard address, and where the protocol is not declared, other traffic goes another way.
-    fn http(&self, site: &Site, wildcard: bool, sniffed: bool) -> Chain {
-        let name = match site.port.number {
-            0 => site.bind().to_owned(),
-            port if sniffed && !wildcard => format!("{}:{port}", site.service.hostname),
+    fn http(&self, binding: &ListenerBinding, wildcard: bool, sniffed: bool) -> Chain {
+        let name = match binding.port.number {
+            0 => binding.bind().to_owned(),
+            port if sniffed && !wildcard => format!("{}:{port}", binding.service.hostname),
             port => port.to_string(),
         };
         let manager = Manager {
             base: &self.view.base,
-            class: ListenerClass::Outbound,
-            stat_prefix: format!("outbound_{}_{};", site.bind(), site.port.number),
+            class: TrafficClass::Outbound,
+            stat_prefix: format!("outbound_{}_{};", binding.bind(), binding.port.number),
             routes: by_name(&name),
-            protocol: site.port.protocol,
+            protocol: binding.port.protocol,
             http1: None,
-            port: site.port.number,
+            port: binding.port.number,
             policies: &self.policies,
         };
-        let before = self.policies.before_http(site.port.number).into_iter();
+        let before = self.policies.before_http(binding.port.number).into_iter();
         Chain {
             http: wildcard || sniffed,
             filters: before.chain([manager.filter(self.cx)]).collect(),
@@ -160,8 +164,8 @@ impl<'a> Builder<'a> {
 /// The cluster for traffic to hosts that no service has.
 pub(super) fn unknown_destination(cx: &Cx<'_>, view: &OutboundView) -> String {
     match &*cx.get(&OutboundPolicyOf(view.base.scope.clone())) {
-        EgressPolicy::AllowAny => "PassthroughCluster".to_owned(),
-        EgressPolicy::RegistryOnly => "BlackHoleCluster".to_owned(),
-        EgressPolicy::Proxy(proxy) => crate::routing::cluster_name(proxy.port, &proxy.subset, &proxy.host),
+        EgressPolicy::AllowAny => PASSTHROUGH.to_owned(),
+        EgressPolicy::RegistryOnly => BLACK_HOLE.to_owned(),
+        EgressPolicy::Proxy(proxy) => crate::envoy::outbound_name(proxy.port, &proxy.subset, &proxy.host),
     }
 }

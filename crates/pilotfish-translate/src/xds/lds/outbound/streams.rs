@@ -1,12 +1,12 @@
 //! Filter chains for streams of bytes: routed by VirtualServices, else to the service itself.
 
 use super::Builder;
+use super::binding::ListenerBinding;
 use super::chain::Chain;
-use super::site::Site;
-use crate::envoy::metadata;
 use crate::envoy::stat_name::{self, Names};
-use crate::routing::{Rule as Routes, Source, cluster_name};
-use crate::scope::StreamRulesFor;
+use crate::envoy::{metadata, outbound_name};
+use crate::routing::{Source, VirtualServiceIr};
+use crate::scope::StreamVirtualServicesFor;
 use crate::services::short_name;
 use crate::xds::lds::stream_route::StreamRoutes;
 use crate::xds::lds::tcp_proxy::{Stream, To};
@@ -17,22 +17,27 @@ use pilotfish_proto::envoy::config::listener::v3::Filter;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The chains of one site.
-pub(super) fn chains(builder: &Builder<'_>, listener: usize, site: &Site) -> Vec<Chain> {
+/// The chains of one binding.
+pub(super) fn chains(builder: &Builder<'_>, listener: usize, binding: &ListenerBinding) -> Vec<Chain> {
     let scope = builder.view.base.scope.clone();
-    let host = site.service.hostname.clone();
-    let rules = builder.cx.get(&StreamRulesFor { scope, listener, host });
+    let host = binding.service.hostname.clone();
+    let rules = builder.cx.get(&StreamVirtualServicesFor { scope, listener, host });
     let source = Source::sidecar(builder.view.base.scope.namespace.clone(), builder.view.base.labels.clone());
-    if site.port.protocol.is_tls() {
-        by_sni(builder, site, &rules, &source)
+    if binding.port.protocol.is_tls() {
+        by_sni(builder, binding, &rules, &source)
     } else {
-        by_address(builder, site, &rules, &source)
+        by_address(builder, binding, &rules, &source)
     }
 }
 
 /// TLS: chains for the server names of VirtualServices, or one for the service.
-fn by_sni(builder: &Builder<'_>, site: &Site, rules: &[Arc<Routes>], source: &Source) -> Vec<Chain> {
-    let port = site.port.number;
+fn by_sni(
+    builder: &Builder<'_>,
+    binding: &ListenerBinding,
+    rules: &[Arc<VirtualServiceIr>],
+    source: &Source,
+) -> Vec<Chain> {
+    let port = binding.port.number;
     let mut seen = BTreeSet::new();
     let mut out = Vec::new();
     for rule in rules {
@@ -46,29 +51,35 @@ fn by_sni(builder: &Builder<'_>, site: &Site, rules: &[Arc<Routes>], source: &So
                 let named = !subnets.is_empty() && port > 0;
                 out.push(Chain {
                     server_names: attributes.sni_hosts.clone(),
-                    ranges: if named { subnets.clone() } else { site.ranges.clone() },
+                    ranges: if named { subnets.clone() } else { binding.ranges.clone() },
                     metadata: config_of(rule),
-                    ..routed(builder, site, rule, &route.route)
+                    ..routed(builder, binding, rule, &route.route)
                 });
             }
         }
     }
     if out.is_empty() {
-        let names = if needs_name(builder, site) { own_names(builder, &site.service) } else { Vec::new() };
-        out.push(Chain { server_names: names, ..default(builder, site) });
+        let names =
+            if needs_name(builder, binding) { own_names(builder, &binding.service) } else { Vec::new() };
+        out.push(Chain { server_names: names, ..default(builder, binding) });
     }
     out
 }
 
-/// What Envoy can tell apart in the conditions of a TLS route.
+/// The conditions of a TLS route that Envoy can match.
 fn conditions(attributes: &TlsMatchAttributes) -> (BTreeSet<String>, BTreeSet<String>) {
     let set = |list: &[String]| list.iter().cloned().collect();
     (set(&attributes.sni_hosts), set(&attributes.destination_subnets))
 }
 
 /// Other streams: chains for the address ranges of VirtualServices, up to the first route for all addresses.
-fn by_address(builder: &Builder<'_>, site: &Site, rules: &[Arc<Routes>], source: &Source) -> Vec<Chain> {
-    let port = site.port.number;
+fn by_address(
+    builder: &Builder<'_>,
+    binding: &ListenerBinding,
+    rules: &[Arc<VirtualServiceIr>],
+    source: &Source,
+) -> Vec<Chain> {
+    let port = binding.port.number;
     let mut out = Vec::new();
     let mut own_ranges_taken = false;
     for rule in rules {
@@ -76,38 +87,38 @@ fn by_address(builder: &Builder<'_>, site: &Site, rules: &[Arc<Routes>], source:
             let fitting: Vec<_> = route.r#match.iter().filter(|m| source.fits_tcp(m, port)).collect();
             let for_all = |subnets: &[String]| subnets.is_empty() || port == 0;
             if route.r#match.is_empty() || fitting.iter().any(|m| for_all(&m.destination_subnets)) {
-                let chain = routed(builder, site, rule, &route.route);
-                out.push(Chain { ranges: site.ranges.clone(), metadata: config_of(rule), ..chain });
+                let chain = routed(builder, binding, rule, &route.route);
+                out.push(Chain { ranges: binding.ranges.clone(), metadata: config_of(rule), ..chain });
                 return out;
             }
             let ranges: Vec<String> =
                 fitting.iter().flat_map(|m| m.destination_subnets.iter().cloned()).collect();
             if !ranges.is_empty() {
                 let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
-                own_ranges_taken |= set(&ranges) == set(&site.ranges);
-                out.push(Chain { ranges, ..routed(builder, site, rule, &route.route) });
+                own_ranges_taken |= set(&ranges) == set(&binding.ranges);
+                out.push(Chain { ranges, ..routed(builder, binding, rule, &route.route) });
             }
         }
     }
     if !own_ranges_taken {
-        out.push(default(builder, site));
+        out.push(default(builder, binding));
     }
     out
 }
 
-fn config_of(rule: &Routes) -> Option<Metadata> {
+fn config_of(rule: &VirtualServiceIr) -> Option<Metadata> {
     metadata::of_config(&rule.config_key())
 }
 
-/// Whether only the name in the TLS handshake tells the service from others at the same address.
-fn needs_name(builder: &Builder<'_>, site: &Site) -> bool {
-    if !site.ranges.is_empty() {
+/// Whether only the SNI distinguishes the service from others at the same address.
+fn needs_name(builder: &Builder<'_>, binding: &ListenerBinding) -> bool {
+    if !binding.ranges.is_empty() {
         return true;
     }
     let wildcard = builder.view.base.families.wildcards().first().copied().unwrap_or_default();
-    let own = builder.view.addresses.primary(&site.service);
+    let own = builder.view.addresses.primary(&binding.service);
     let unspecified = own.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_unspecified());
-    own.is_empty() || unspecified && site.bind() == wildcard
+    own.is_empty() || unspecified && binding.bind() == wildcard
 }
 
 /// The service's host, and the names of services that are aliases of it.
@@ -122,15 +133,15 @@ fn own_names(builder: &Builder<'_>, service: &Service) -> Vec<String> {
 }
 
 /// The chain to the service itself.
-fn default(builder: &Builder<'_>, site: &Site) -> Chain {
-    let service = &site.service;
+fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
+    let service = &binding.service;
     // An egress listener may have another port than the service: then a service with one port is reached on that.
     let port = match &*service.ports {
         [only] => only.number,
-        _ => site.port.number,
+        _ => binding.port.number,
     };
-    let cluster = cluster_name(port, "", service.hostname.as_str());
-    let rule = routes(builder, site).rule_of(service);
+    let cluster = outbound_name(port, "", service.hostname.as_str());
+    let rule = routes(builder, binding).rule_of(service);
     let names = Names {
         host: service.hostname.as_str(),
         service: Some((&service.name, &service.namespace, service.has_short_name)),
@@ -143,36 +154,41 @@ fn default(builder: &Builder<'_>, site: &Site) -> Chain {
     let stream = Stream {
         stat_prefix: stat_name::of(&pattern, &cluster, &names),
         to: To::Cluster(cluster),
-        protocol: site.port.protocol,
+        protocol: binding.port.protocol,
         idle_timeout: &builder.view.base.idle_timeout,
         rule: rule.as_deref(),
         subset: "",
         access_log: &builder.policies.logs.tcp,
     };
     Chain {
-        ranges: site.ranges.clone(),
-        filters: with_policies(builder, site, stream.filters()),
+        ranges: binding.ranges.clone(),
+        filters: with_policies(builder, binding, stream.filters()),
         provenance: rule.iter().flat_map(|rule| rule.provenance.iter().cloned()).collect(),
         ..Chain::default()
     }
 }
 
 /// The chain of a VirtualService's route.
-fn routed(builder: &Builder<'_>, site: &Site, rule: &Routes, route: &[RouteDestination]) -> Chain {
-    let (filters, provenance) = routes(builder, site).filters(rule, route);
-    Chain { filters: with_policies(builder, site, filters), provenance, ..Chain::default() }
+fn routed(
+    builder: &Builder<'_>,
+    binding: &ListenerBinding,
+    rule: &VirtualServiceIr,
+    route: &[RouteDestination],
+) -> Chain {
+    let (filters, provenance) = routes(builder, binding).filters(rule, route);
+    Chain { filters: with_policies(builder, binding, filters), provenance, ..Chain::default() }
 }
 
-fn routes<'a>(builder: &'a Builder<'_>, site: &'a Site) -> StreamRoutes<'a> {
+fn routes<'a>(builder: &'a Builder<'_>, binding: &'a ListenerBinding) -> StreamRoutes<'a> {
     StreamRoutes {
         cx: builder.cx,
         base: &builder.view.base,
-        port: &site.port,
+        port: &binding.port,
         idle_timeout: &builder.view.base.idle_timeout,
         access_log: &builder.policies.logs.tcp,
     }
 }
 
-fn with_policies(builder: &Builder<'_>, site: &Site, filters: Vec<Filter>) -> Vec<Filter> {
-    builder.policies.tcp(site.port.number).into_iter().chain(filters).collect()
+fn with_policies(builder: &Builder<'_>, binding: &ListenerBinding, filters: Vec<Filter>) -> Vec<Filter> {
+    builder.policies.tcp(binding.port.number).into_iter().chain(filters).collect()
 }

@@ -1,28 +1,26 @@
-//! From where a proxy looks at endpoints: cluster, network, node, locality and labels, each only where something asks.
+//! Where a client of endpoints is: cluster, network, node, locality and labels, each only where some configuration uses it.
 
 use super::service_rule::{Balance, ServiceRule};
 use crate::engine::{Cx, Query};
-use crate::proxy::Proxy;
-use crate::proxy::locality::{Place, topology};
+use crate::proxy::locality::ProxyLocality;
+use crate::proxy::{IpFamilies, Proxy};
 use crate::services::cluster_local::ClusterLocalHosts;
 use crate::services::networks::NetworkGatewaysOf;
 use pilotfish_config::networking::{DestinationRule, LoadBalancerSettings, OutlierDetection};
+use pilotfish_model::topology;
 use pilotfish_model::{ClusterId, Labels, Locality, NetworkId, TrafficDistribution};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// From where a proxy looks at endpoints. Every facet that no configuration asks for is left at its default.
+/// Where a client of endpoints is. Every facet that no configuration uses is left at its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Vantage {
-    /// Its cluster.
+pub(crate) struct ClientLocality {
     pub cluster: ClusterId,
-    /// Its network.
     pub network: NetworkId,
     /// The networks whose endpoints it wants to see (`REQUESTED_NETWORK_VIEW`); empty for all.
     pub network_view: BTreeSet<NetworkId>,
     /// Its IP families.
-    pub families: Families,
-    /// Its node.
+    pub families: IpFamilies,
     pub node: Arc<str>,
     /// Where it runs.
     pub locality: Locality,
@@ -30,67 +28,46 @@ pub struct Vantage {
     pub labels: Labels,
 }
 
-/// The IP families that a proxy can reach.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Families {
-    /// IPv4.
-    pub v4: bool,
-    /// IPv6.
-    pub v6: bool,
-}
-
-impl Families {
-    /// Whether an address is of one of them. Names may resolve to any.
+impl ClientLocality {
+    /// The locality of a proxy, for any service.
     #[must_use]
-    pub fn reach(self, address: &str) -> bool {
-        match address.parse::<std::net::IpAddr>() {
-            Ok(ip) if ip.is_ipv4() => self.v4,
-            Ok(_) => self.v6,
-            Err(_) => true,
-        }
-    }
-}
-
-impl Vantage {
-    /// The vantage of a proxy for any service.
-    #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy, place: &Place) -> Self {
-        let asked = cx.get(&AskedOf);
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, place: &ProxyLocality) -> Self {
+        let used = cx.get(&UsedFacetsOf);
         let networks = !cx.get(&NetworkGatewaysOf).is_empty();
         let whole = Self {
             cluster: proxy.cluster.clone(),
             network: proxy.network.clone(),
             network_view: network_view(proxy),
-            families: Families { v4: proxy.ipv4(), v6: proxy.ipv6() },
+            families: IpFamilies::of(proxy),
             node: place.node.clone(),
             locality: place.locality.clone(),
             labels: place.labels.clone(),
         };
-        whole.narrowed(networks, &asked)
+        whole.narrowed(networks, &used)
     }
 
     /// What of it matters for one service.
     #[must_use]
     pub(super) fn reduced(&self, cx: &Cx<'_>, rule: &ServiceRule) -> Self {
-        let asked = Asked {
+        let used = UsedFacets {
             cluster: rule.cluster_local || rule.node_local || !rule.confined.is_empty(),
             node: rule.node_local,
             locality: rule.balance.asks_locality(),
             label_keys: rule.balance.label_keys(),
         };
-        self.clone().narrowed(!cx.get(&NetworkGatewaysOf).is_empty(), &asked)
+        self.clone().narrowed(!cx.get(&NetworkGatewaysOf).is_empty(), &used)
     }
 
-    fn narrowed(self, networks: bool, asked: &Asked) -> Self {
-        let labels = self.labels.only(|key| asked.label_keys.contains(key));
+    fn narrowed(self, networks: bool, used: &UsedFacets) -> Self {
+        let labels = self.labels.only(|key| used.label_keys.contains(key));
         let none = Self::default();
         Self {
-            cluster: if asked.cluster { self.cluster } else { none.cluster },
+            cluster: if used.cluster { self.cluster } else { none.cluster },
             network: if networks { self.network } else { none.network },
             network_view: self.network_view,
             families: if networks { self.families } else { none.families },
-            node: if asked.node { self.node } else { none.node },
-            locality: if asked.locality { self.locality } else { none.locality },
+            node: if used.node { self.node } else { none.node },
+            locality: if used.locality { self.locality } else { none.locality },
             labels: Arc::new(labels),
         }
     }
@@ -101,42 +78,42 @@ fn network_view(proxy: &Proxy) -> BTreeSet<NetworkId> {
     listed.filter(|network| !network.is_empty()).map(NetworkId::from).collect()
 }
 
-/// Which facets any service or rule asks for.
+/// Which facets any service or rule uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AskedOf;
+struct UsedFacetsOf;
 
-/// The answer to [`AskedOf`].
+/// The answer to [`UsedFacetsOf`].
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Asked {
+struct UsedFacets {
     cluster: bool,
     node: bool,
     locality: bool,
     label_keys: BTreeSet<String>,
 }
 
-impl Query for AskedOf {
-    type Output = Asked;
+impl Query for UsedFacetsOf {
+    type Output = UsedFacets;
 
-    fn compute(&self, cx: &Cx<'_>) -> Asked {
-        let mut asked = Asked::default();
-        by_services(cx, &mut asked);
-        let rules = cx.get(&RulesAsk);
-        asked.locality |= rules.locality;
-        asked.label_keys.extend(rules.label_keys.iter().cloned());
-        asked
+    fn compute(&self, cx: &Cx<'_>) -> UsedFacets {
+        let mut used = UsedFacets::default();
+        by_services(cx, &mut used);
+        let rules = cx.get(&FacetsUsedByRules);
+        used.locality |= rules.locality;
+        used.label_keys.extend(rules.label_keys.iter().cloned());
+        used
     }
 }
 
-fn by_services(cx: &Cx<'_>, asked: &mut Asked) {
+fn by_services(cx: &Cx<'_>, used: &mut UsedFacets) {
     let cluster_local = cx.get(&ClusterLocalHosts);
     for (key, services) in cx.services() {
         let attributes = || services.iter().filter_map(|service| service.kubernetes.as_ref());
         let node_local = attributes().any(|kubernetes| kubernetes.node_local);
-        asked.node |= node_local;
+        used.node |= node_local;
         let confined = attributes().any(|kubernetes| !kubernetes.confined.is_empty());
-        asked.cluster |= node_local || confined || cluster_local.contains(&key.hostname);
+        used.cluster |= node_local || confined || cluster_local.contains(&key.hostname);
         for service in services.iter() {
-            asked.label_keys.extend(distribution_keys(service.traffic_distribution).map(str::to_owned));
+            used.label_keys.extend(distribution_keys(service.traffic_distribution).map(str::to_owned));
         }
     }
 }
@@ -153,27 +130,27 @@ pub(super) fn distribution_keys(distribution: TrafficDistribution) -> impl Itera
     KEYS.into_iter().take(count)
 }
 
-/// Which facets locality settings of DestinationRules and of the mesh ask for. Settings and outlier detection may meet from
-/// different levels of a rule, so what one could ask for in any company counts.
+/// Which facets locality settings of DestinationRules and of the mesh use. Settings and outlier detection may meet from
+/// different levels of a rule, so what one could use in any combination counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RulesAsk;
+struct FacetsUsedByRules;
 
-impl Query for RulesAsk {
-    type Output = Asked;
+impl Query for FacetsUsedByRules {
+    type Output = UsedFacets;
 
-    fn compute(&self, cx: &Cx<'_>) -> Asked {
+    fn compute(&self, cx: &Cx<'_>) -> UsedFacets {
         let rules: Vec<_> = cx.objects::<DestinationRule>().collect();
         let parts: Vec<_> = rules.iter().flat_map(|rule| parts(rule)).collect();
         let outlier = parts.iter().any(|(_, outlier)| outlier.is_some());
         let mesh = cx.mesh();
         let own = parts.iter().filter_map(|(balancer, _)| balancer.as_ref()?.locality_lb_setting.as_ref());
-        let mut asked = Asked::default();
+        let mut used = UsedFacets::default();
         for setting in own.chain(&mesh.locality_lb_setting) {
             let balance = Balance::of(Some(setting), outlier);
-            asked.locality |= balance.asks_locality();
-            asked.label_keys.extend(balance.label_keys());
+            used.locality |= balance.asks_locality();
+            used.label_keys.extend(balance.label_keys());
         }
-        asked
+        used
     }
 }
 

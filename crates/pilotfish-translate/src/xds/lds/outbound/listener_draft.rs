@@ -1,10 +1,10 @@
 //! Listeners in the making: what happens when several services want the same address and port.
 //!
-//! HTTP joins HTTP, since routes tell hosts apart. HTTP and TCP become one listener that sniffs. TCP joins TCP where the
-//! connections can be told apart by SNI or address range; otherwise the first one has it.
+//! HTTP joins HTTP, since routes distinguish hosts. HTTP and TCP become one listener that sniffs. TCP joins TCP where the
+//! connections can be distinguished by SNI or address range; otherwise the first one has it.
 
+use super::binding::ListenerBinding;
 use super::chain::Chain;
-use super::site::Site;
 use pilotfish_model::Origin;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ enum Kind {
 
 /// One listener in the making.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct ListenerDraft {
     kind: Kind,
     /// Addresses, the primary one first.
     pub(super) binds: Vec<Arc<str>>,
@@ -30,7 +30,6 @@ pub(super) struct Entry {
     pub(super) bind_to_port: bool,
     /// Whether it is there only for endpoints at its address.
     direct: bool,
-    /// The filter chains.
     pub(super) chains: Vec<Chain>,
     /// What made it.
     pub(super) provenance: Vec<Origin>,
@@ -38,16 +37,16 @@ pub(super) struct Entry {
     locked: bool,
 }
 
-impl Entry {
-    fn new(site: &Site, kind: Kind, chains: Vec<Chain>) -> Self {
+impl ListenerDraft {
+    fn new(binding: &ListenerBinding, kind: Kind, chains: Vec<Chain>) -> Self {
         Self {
             kind,
-            binds: site.binds.clone(),
-            port: site.port.number,
-            bind_to_port: site.bind_to_port,
-            direct: site.direct,
+            binds: binding.binds.clone(),
+            port: binding.port.number,
+            bind_to_port: binding.bind_to_port,
+            direct: binding.direct,
             chains,
-            provenance: vec![site.service.provenance.clone()],
+            provenance: vec![binding.service.provenance.clone()],
             locked: false,
         }
     }
@@ -57,12 +56,12 @@ impl Entry {
         self.binds.first().filter(|_| self.direct)?.parse().ok()
     }
 
-    /// Adds those chains that can be told apart from what is there.
-    fn merge(&mut self, site: &Site, chains: Vec<Chain>) {
+    /// Adds those chains that match other connections than the chains that are there.
+    fn merge(&mut self, binding: &ListenerBinding, chains: Vec<Chain>) {
         for chain in chains {
             if !self.chains.iter().any(|held| held.takes_the_same(&chain)) {
                 self.chains.push(chain);
-                self.provenance.push(site.service.provenance.clone());
+                self.provenance.push(binding.service.provenance.clone());
             }
         }
     }
@@ -70,25 +69,25 @@ impl Entry {
 
 /// The listeners of one port by their primary address.
 #[derive(Debug, Default)]
-pub(super) struct Entries(BTreeMap<Arc<str>, Entry>);
+pub(super) struct ListenerDrafts(BTreeMap<Arc<str>, ListenerDraft>);
 
-impl Entries {
+impl ListenerDrafts {
     /// From now on what is there stays as it is.
     pub(super) fn lock(&mut self) {
         self.0.values_mut().for_each(|entry| entry.locked = true);
     }
 
     /// Adds an HTTP service. Its chain is built only where there is none yet.
-    pub(super) fn add_http(&mut self, site: &Site, chain: impl FnOnce() -> Chain) {
-        let Some(entry) = self.0.get_mut(site.bind()) else {
-            self.insert(site, Kind::Http, vec![chain()]);
+    pub(super) fn add_http(&mut self, binding: &ListenerBinding, chain: impl FnOnce() -> Chain) {
+        let Some(entry) = self.0.get_mut(binding.bind()) else {
+            self.insert(binding, Kind::Http, vec![chain()]);
             return;
         };
         if entry.locked {
             return;
         }
-        entry.direct &= site.direct;
-        entry.provenance.push(site.service.provenance.clone());
+        entry.direct &= binding.direct;
+        entry.provenance.push(binding.service.provenance.clone());
         if entry.kind == Kind::Tcp {
             entry.kind = Kind::Sniffed;
             entry.chains.push(Chain { http: true, ..chain() });
@@ -96,55 +95,55 @@ impl Entries {
     }
 
     /// Adds the chains of a TCP service.
-    pub(super) fn add_tcp(&mut self, site: &Site, chains: Vec<Chain>) {
-        let Some(entry) = self.0.get_mut(site.bind()) else {
-            self.insert(site, Kind::Tcp, chains);
+    pub(super) fn add_tcp(&mut self, binding: &ListenerBinding, chains: Vec<Chain>) {
+        let Some(entry) = self.0.get_mut(binding.bind()) else {
+            self.insert(binding, Kind::Tcp, chains);
             return;
         };
         if entry.locked {
             return;
         }
-        entry.direct &= site.direct;
+        entry.direct &= binding.direct;
         if entry.kind == Kind::Http {
             entry.kind = Kind::Sniffed;
             let http = std::mem::take(&mut entry.chains);
-            entry.provenance.push(site.service.provenance.clone());
+            entry.provenance.push(binding.service.provenance.clone());
             entry.chains = chains;
             entry.chains.extend(http.into_iter().map(|chain| Chain { http: true, ..chain }));
         } else {
-            entry.merge(site, chains);
+            entry.merge(binding, chains);
         }
     }
 
     /// Adds the chains of a service whose protocol is not declared.
-    pub(super) fn add_sniffed(&mut self, site: &Site, http: Chain, streams: Vec<Chain>) {
+    pub(super) fn add_sniffed(&mut self, binding: &ListenerBinding, http: Chain, streams: Vec<Chain>) {
         let chains = || std::iter::once(http).chain(streams).collect();
-        let Some(entry) = self.0.get_mut(site.bind()) else {
-            self.insert(site, Kind::Sniffed, chains());
+        let Some(entry) = self.0.get_mut(binding.bind()) else {
+            self.insert(binding, Kind::Sniffed, chains());
             return;
         };
         if entry.locked {
             return;
         }
-        entry.direct &= site.direct;
+        entry.direct &= binding.direct;
         if entry.kind == Kind::Http {
-            entry.provenance.push(site.service.provenance.clone());
+            entry.provenance.push(binding.service.provenance.clone());
             entry.chains = chains();
         } else {
-            entry.merge(site, chains());
+            entry.merge(binding, chains());
         }
         entry.kind = Kind::Sniffed;
     }
 
-    fn insert(&mut self, site: &Site, kind: Kind, chains: Vec<Chain>) {
-        let Some(bind) = site.binds.first() else { return };
-        self.0.insert(bind.clone(), Entry::new(site, kind, chains));
+    fn insert(&mut self, binding: &ListenerBinding, kind: Kind, chains: Vec<Chain>) {
+        let Some(bind) = binding.binds.first() else { return };
+        self.0.insert(bind.clone(), ListenerDraft::new(binding, kind, chains));
     }
 }
 
-impl IntoIterator for Entries {
-    type Item = Entry;
-    type IntoIter = std::collections::btree_map::IntoValues<Arc<str>, Entry>;
+impl IntoIterator for ListenerDrafts {
+    type Item = ListenerDraft;
+    type IntoIter = std::collections::btree_map::IntoValues<Arc<str>, ListenerDraft>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_values()

@@ -5,17 +5,17 @@ use crate::engine::Cx;
 use crate::proxy::Proxy;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
-use crate::routing::ir::{GatewayHeader as Header, GatewayId, Selection};
+use crate::routing::ir::{GatewayHeader, GatewayId, Selection};
 use pilotfish_model::{ServiceKey, label_subset};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The label by which a Service says that servers listen on their own ports, not on its target ports.
+/// The label of a Service whose servers listen on their own ports, not on its target ports.
 const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";
 
 /// The gateways of a router with all that their servers depend on. Equal for all replicas of one router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bound {
+pub(crate) struct RouterGateways {
     /// In order of precedence.
     pub gateways: Arc<[GatewayId]>,
     /// The ports of the Services that lead to the router, those of the oldest Service first.
@@ -24,10 +24,9 @@ pub struct Bound {
 
 /// A port of a Service that leads to the router.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reached {
+pub(crate) struct Reached {
     /// The Service.
     pub service: ServiceKey,
-    /// Its port.
     pub port: u32,
     /// The port of the router.
     pub target: u32,
@@ -35,17 +34,17 @@ pub struct Reached {
     pub translates: bool,
 }
 
-impl Bound {
+impl RouterGateways {
     /// The gateways of a router.
     #[must_use]
-    pub fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         let all = cx.get(&AllGateways);
         if all.is_empty() {
             return Self::default();
         }
         let labels = workload::labels_of(cx, proxy);
         let targets = cx.get(&TargetsOf(Identity::of(proxy)));
-        let has = |header: &&Header| match &header.selection {
+        let has = |header: &&GatewayHeader| match &header.selection {
             Selection::Labels(selector) => label_subset(selector, &labels),
             Selection::Services(hosts) => targets.iter().any(|target| {
                 target.service.namespace == header.id.namespace && hosts.contains(&target.service.hostname)

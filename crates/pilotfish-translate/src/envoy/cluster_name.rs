@@ -1,25 +1,48 @@
-//! Names of outbound clusters: `outbound|port|subset|host`, and `outbound_.port_.subset_.host` for clusters that are chosen
+//! Names of clusters, which Envoy's statistics, SNI and many tools take apart again: `outbound|port|subset|host`, and `outbound_.port_.subset_.host` for clusters that are chosen
 //! by SNI.
 
 use pilotfish_model::Hostname;
 
-/// What the name of an outbound cluster says.
+/// Traffic that is to be dropped.
+pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
+/// Traffic that goes where the client wanted to.
+pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
+/// Traffic to ports of the workload that no service has.
+pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
+
+/// The cluster for a service port and subset: `outbound|80|v1|web.shop.svc.cluster.local`.
+#[must_use]
+pub(crate) fn outbound_name(port: u32, subset: &str, host: &str) -> String {
+    format!("outbound|{port}|{subset}|{host}")
+}
+
+/// The same as a DNS name: the SNI of mutual TLS, and the name of clusters that are chosen by SNI.
+#[must_use]
+pub(crate) fn sni_name(port: u32, subset: &str, host: &str) -> String {
+    format!("outbound_.{port}_.{subset}_.{host}")
+}
+
+/// The cluster for a port of the workload: `inbound|8080||`.
+#[must_use]
+pub(crate) fn inbound_name(port: u32) -> String {
+    format!("inbound|{port}||")
+}
+
+/// The parts of the name of an outbound cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterName {
+pub(crate) struct ClusterName {
     /// Whether it is chosen by SNI (AUTO_PASSTHROUGH).
     pub sni_dnat: bool,
-    /// The service port.
     pub port: u32,
     /// The subset; empty for all endpoints.
     pub subset: String,
-    /// The service.
     pub host: Hostname,
 }
 
 impl ClusterName {
     /// Reads a cluster name; `None` for any other name.
     #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let (sni_dnat, separator, rest) = match name.strip_prefix("outbound|") {
             Some(rest) => (false, "|", rest),
             None => (true, "_.", name.strip_prefix("outbound_.")?),

@@ -1,8 +1,8 @@
-//! Which side of the traffic a listener is on.
+//! Which traffic of a proxy a resource is for.
 
-/// The side of the traffic that a listener, and each of its filters, is on.
+/// The traffic that a resource is for: Istio calls it the class of a listener, and the context of an EnvoyFilter's patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum ListenerClass {
+pub(crate) enum TrafficClass {
     /// To a sidecar's workload.
     Inbound,
     /// From a sidecar's workload.

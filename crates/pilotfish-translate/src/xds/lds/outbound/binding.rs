@@ -1,4 +1,4 @@
-//! Sites: which service ports an egress listener has on a port, and at which addresses.
+//! Listener bindings: which service ports an egress listener has on a port, and at which addresses.
 
 use crate::engine::{Cx, Query};
 use crate::proxy::InterceptionMode;
@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 /// A service at an address and port.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Site {
-    /// The service.
+pub(super) struct ListenerBinding {
     pub(super) service: Arc<Service>,
     /// The port that is listened on: of the service, or of the egress listener.
     pub(super) port: Port,
@@ -27,7 +26,7 @@ pub(super) struct Site {
     pub(super) direct: bool,
 }
 
-impl Site {
+impl ListenerBinding {
     /// The primary address.
     pub(super) fn bind(&self) -> &str {
         self.binds.first().map_or("", |bind| bind)
@@ -36,9 +35,9 @@ impl Site {
 
 /// The service ports of one egress listener by the port that is listened on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SitesOf(pub(super) Scope, pub(super) usize);
+pub(super) struct ListenerBindingsOf(pub(super) Scope, pub(super) usize);
 
-impl Query for SitesOf {
+impl Query for ListenerBindingsOf {
     type Output = BTreeMap<u32, Vec<(Arc<Service>, Port)>>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
@@ -71,30 +70,30 @@ impl Query for SitesOf {
 
 /// The service ports of one egress listener on one port: unchanged when services on other ports change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SitesOn(pub(super) Scope, pub(super) usize, pub(super) u32);
+pub(super) struct ListenerBindingsOn(pub(super) Scope, pub(super) usize, pub(super) u32);
 
-impl Query for SitesOn {
+impl Query for ListenerBindingsOn {
     type Output = Vec<(Arc<Service>, Port)>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        cx.get(&SitesOf(self.0.clone(), self.1)).get(&self.2).cloned().unwrap_or_default()
+        cx.get(&ListenerBindingsOf(self.0.clone(), self.1)).get(&self.2).cloned().unwrap_or_default()
     }
 }
 
-/// Finds the addresses of a service port on an egress listener and hands over one site for each listener that it needs.
+/// Finds the addresses of a service port on an egress listener and hands over one binding for each listener that it needs.
 pub(super) fn place(
     cx: &Cx<'_>,
     view: &OutboundView,
     egress: &Egress,
     (service, port): &(Arc<Service>, Port),
-    mut add: impl FnMut(&Site),
+    mut add: impl FnMut(&ListenerBinding),
 ) {
     let bind_to_port = binds_port(view, egress);
     let written = written_bind(view, egress, bind_to_port);
     if !may_bind(cx, view, written.first(), port, bind_to_port) {
         return;
     }
-    let mut site = Site {
+    let mut binding = ListenerBinding {
         service: service.clone(),
         port: port.clone(),
         binds: written,
@@ -105,22 +104,22 @@ pub(super) fn place(
     let streams = !port.protocol.is_http();
     let without_address = service.resolution == Resolution::Passthrough
         && &*view.addresses.primary(service) == Service::UNSPECIFIED;
-    if egress.port.is_none() && site.binds.is_empty() && streams && without_address {
+    if egress.port.is_none() && binding.binds.is_empty() && streams && without_address {
         let endpoints = cx.get(&DirectAddresses(service_key(service), port.name.clone()));
         let plain_entry = !service.headless && endpoints.is_empty() && service.selector.is_empty();
         if !plain_entry {
-            site.direct = true;
+            binding.direct = true;
             for addresses in endpoints.iter() {
-                site.binds.clone_from(addresses);
-                add(&site);
+                binding.binds.clone_from(addresses);
+                add(&binding);
             }
             return;
         }
     }
-    if site.binds.is_empty() {
-        find_bind(view, &mut site);
+    if binding.binds.is_empty() {
+        find_bind(view, &mut binding);
     }
-    add(&site);
+    add(&binding);
 }
 
 /// Whether listeners bind their ports, because nothing is redirected to them.
@@ -140,21 +139,21 @@ fn written_bind(view: &OutboundView, egress: &Egress, bind_to_port: bool) -> Vec
 }
 
 /// The service's own address for streams, the wildcard address for HTTP and for address ranges.
-fn find_bind(view: &OutboundView, site: &mut Site) {
+fn find_bind(view: &OutboundView, binding: &mut ListenerBinding) {
     let wildcards = || view.base.families.wildcards().iter().map(|w| Arc::from(*w)).collect();
-    if site.port.protocol.is_http() {
-        site.binds = wildcards();
+    if binding.port.protocol.is_http() {
+        binding.binds = wildcards();
         return;
     }
-    let primary = view.addresses.primary(&site.service);
-    let extra = view.addresses.extra(&site.service);
+    let primary = view.addresses.primary(&binding.service);
+    let extra = view.addresses.extra(&binding.service);
     if primary.contains('/') {
-        site.ranges = std::iter::once(&primary).chain(&extra).map(ToString::to_string).collect();
-        site.binds = wildcards();
-    } else if &*primary == Service::UNSPECIFIED && !site.service.headless {
-        site.binds = wildcards();
+        binding.ranges = std::iter::once(&primary).chain(&extra).map(ToString::to_string).collect();
+        binding.binds = wildcards();
+    } else if &*primary == Service::UNSPECIFIED && !binding.service.headless {
+        binding.binds = wildcards();
     } else {
-        site.binds = std::iter::once(primary).chain(extra).collect();
+        binding.binds = std::iter::once(primary).chain(extra).collect();
     }
 }
 

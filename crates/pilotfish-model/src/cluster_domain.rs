@@ -1,0 +1,85 @@
+//! The domain of Kubernetes Services, in which short host names of configuration are completed: `catalog` in namespace `shop` stands
+//! for `catalog.shop.svc.cluster.local`.
+
+use crate::Namespace;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The domain below which the mesh's Kubernetes Services are. One for the whole mesh, and for as long as the process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterDomain {
+    /// For example `svc.cluster.local`.
+    services: Arc<str>,
+}
+
+impl Default for ClusterDomain {
+    fn default() -> Self {
+        Self::new("cluster.local")
+    }
+}
+
+impl ClusterDomain {
+    /// Takes the domain of the cluster, such as `cluster.local`.
+    #[must_use]
+    pub fn new(domain: &str) -> Self {
+        Self { services: format!("svc.{domain}").into() }
+    }
+
+    /// The host name of a Kubernetes Service.
+    #[must_use]
+    pub fn service(&self, name: &str, namespace: &Namespace) -> String {
+        format!("{name}.{namespace}.{}", self.services)
+    }
+
+    /// The full host name of what an object of `namespace` names. Only a name without any dot is completed: `catalog.shop`
+    /// stays as it is, and so does `*`.
+    #[must_use]
+    pub fn qualify<'a>(&self, host: &'a str, namespace: &Namespace) -> Cow<'a, str> {
+        if host.is_empty() || host.contains('.') || host.starts_with('*') || namespace.is_empty() {
+            return Cow::Borrowed(host);
+        }
+        Cow::Owned(self.service(host, namespace))
+    }
+
+    /// The domain in which proxies of a namespace complete names.
+    #[must_use]
+    pub fn of_namespace(&self, namespace: &Namespace) -> String {
+        format!("{namespace}.{}", self.services)
+    }
+
+    /// The host below the domain of Services for one that ends in `.svc`, as bootstraps write it; others as they are.
+    #[must_use]
+    pub fn complete(&self, host: &str) -> String {
+        match host.strip_suffix(".svc") {
+            Some(short) => format!("{short}.{}", self.services),
+            None => host.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClusterDomain;
+
+    #[test]
+    fn only_names_without_a_dot_are_completed() {
+        let shop = "shop".into();
+        let table = [
+            ("cluster.local", "catalog", "catalog.shop.svc.cluster.local"),
+            ("example.org", "catalog", "catalog.shop.svc.example.org"),
+            ("cluster.local", "catalog.shop", "catalog.shop"),
+            ("cluster.local", "*", "*"),
+        ];
+        for (domain, host, want) in table {
+            assert_eq!(ClusterDomain::new(domain).qualify(host, &shop), want);
+        }
+        assert_eq!(ClusterDomain::default().qualify("catalog", &"".into()), "catalog");
+    }
+
+    #[test]
+    fn bootstraps_leave_the_domain_out() {
+        let domain = ClusterDomain::new("example.org");
+        assert_eq!(domain.complete("istiod.istio-system.svc"), "istiod.istio-system.svc.example.org");
+        assert_eq!(domain.complete("istiod.example.com"), "istiod.example.com");
+    }
+}
