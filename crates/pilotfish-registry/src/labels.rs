@@ -3,17 +3,13 @@
 use pilotfish_model::{
     ClusterId, HealthStatus, LabelMap, Labels, Locality, NetworkId, TlsMode, TrafficDistribution,
 };
+pub(crate) use pilotfish_model::topology::{CLUSTER, NETWORK, REGION, SUB_ZONE, ZONE};
+use pilotfish_model::topology::HOSTNAME as NODE;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-pub(crate) const CLUSTER: &str = "topology.istio.io/cluster";
-pub(crate) const NETWORK: &str = "topology.istio.io/network";
-pub(crate) const SUB_ZONE: &str = "topology.istio.io/subzone";
-pub(crate) const REGION: &str = "topology.kubernetes.io/region";
-pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 const OLD_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 const OLD_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
-const NODE: &str = "kubernetes.io/hostname";
 const LOCALITY: &str = "topology.istio.io/locality";
 const OLD_LOCALITY: &str = "istio-locality";
 const TLS_MODE: &str = "security.istio.io/tlsMode";

@@ -16,6 +16,7 @@ use pilotfish_kube_writer::lease::{Leadership, LeaseSettings};
 use pilotfish_kube_writer::service_exports::{Exported, export};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Fact, Kind, Resolution, ServiceKey, World};
+use pilotfish_source::BackoffPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,9 @@ use tokio::time::Instant;
 const LEASE: &str = "pilotfish-export-leader";
 /// How often an export is tried.
 const TRIES: u32 = 5;
-/// The pause before the second try; twice as long before each further one.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The waits between tries. One replica exports, so nothing needs to be spread.
+const BACKOFF: BackoffPolicy =
+    BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(60)).with_jitter(0.0);
 /// The pause between two exports: 50 in a second.
 const BETWEEN: Duration = Duration::from_millis(20);
 
@@ -224,7 +226,7 @@ impl ExportQueue {
             Ok(Exported::Made) => tracing::info!(%cluster, service = %key, "exported"),
             Ok(Exported::Known | Exported::NoService) => {}
             Err(_) if tries < TRIES => {
-                return self.schedule(target, now + PAUSE * 2u32.pow(tries - 1), tries);
+                return self.schedule(target, now + BACKOFF.wait(tries, 1.0), tries);
             }
             Err(reason) => {
                 tracing::warn!(%cluster, service = %key, reason, "cannot be exported, given up after {TRIES} tries");

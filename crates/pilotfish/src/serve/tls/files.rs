@@ -1,9 +1,9 @@
 //! The files of a secure listener: read whole, compared, and put in force when they are good.
 
 use crate::settings::{CertificateSource, TlsSettings};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use pilotfish_identity::{Authorities, Pem, ServerCertificate};
-use std::io::Read;
+use pilotfish_source::SecretFile;
 use std::path::{Path, PathBuf};
 
 /// The largest file, in bytes. A bundle of all public authorities has a quarter of that.
@@ -51,12 +51,10 @@ impl Files {
 
 impl Text {
     fn read(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
-        let mut bytes = Vec::new();
-        let file = std::fs::File::open(path).with_context(|| name.clone())?;
-        file.take(LARGEST + 1).read_to_end(&mut bytes).with_context(|| name.clone())?;
-        ensure!(bytes.len() as u64 <= LARGEST, "{name}: larger than {LARGEST} bytes");
-        Ok(Self { path: name, bytes })
+        let mut file = SecretFile::new(path).with_limit(LARGEST).with_line_break();
+        file.read()?;
+        let content = file.content().context("nothing was read")?;
+        Ok(Self { path: path.display().to_string(), bytes: content.as_bytes().to_vec() })
     }
 
     fn pem(&self) -> Pem<'_> {
@@ -80,45 +78,46 @@ impl Texts {
     }
 }
 
-/// What there is to tell after a look at the files.
+/// What came of reading the files again.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    Nothing,
+pub(super) enum Outcome {
+    /// Nothing that is new, or to report.
+    Unchanged,
     /// New ones are in force.
-    Renewed,
+    Reloaded,
     /// They cannot be used, and why.
-    Trouble(String),
+    Failed(String),
 }
 
 /// What is known of the files.
 pub(super) struct State {
     in_force: Texts,
-    /// They could not be used at the last look; inside, what was told of it.
-    trouble: Option<Option<String>>,
+    /// They could not be used the last time; inside, the reason that was reported.
+    failure: Option<Option<String>>,
 }
 
 impl State {
     /// Those are in force.
     pub(super) fn new(in_force: Texts) -> Self {
-        Self { in_force, trouble: None }
+        Self { in_force, failure: None }
     }
 
     /// Whether the files cannot be used, for longer than it takes to write them.
-    pub(super) fn is_in_trouble(&self) -> bool {
-        matches!(self.trouble, Some(Some(_)))
+    pub(super) fn is_failing(&self) -> bool {
+        matches!(self.failure, Some(Some(_)))
     }
 
-    /// A look at the files. Trouble is told when there still is some at the next look: whoever writes certificate and key one after the
-    /// other has a pair that does not fit for a moment.
+    /// Compares what was read with what is in force. A failure is reported when it lasts until the next time: while certificate and key
+    /// are written one after the other, they do not match for a moment.
     pub(super) fn step(
         &mut self,
         read: Result<Texts, String>,
         put_in_force: impl FnOnce(&Texts) -> Result<()>,
-    ) -> Told {
+    ) -> Outcome {
         let texts = match read {
             Ok(texts) if self.in_force == texts => {
-                self.trouble = None;
-                return Told::Nothing;
+                self.failure = None;
+                return Outcome::Unchanged;
             }
             Ok(texts) => texts,
             Err(reason) => return self.fail(reason),
@@ -126,22 +125,22 @@ impl State {
         match put_in_force(&texts) {
             Ok(()) => {
                 *self = Self::new(texts);
-                Told::Renewed
+                Outcome::Reloaded
             }
             Err(error) => self.fail(format!("{error:#}")),
         }
     }
 
-    fn fail(&mut self, reason: String) -> Told {
-        let Some(told) = &mut self.trouble else {
-            self.trouble = Some(None);
-            return Told::Nothing;
+    fn fail(&mut self, reason: String) -> Outcome {
+        let Some(reported) = &mut self.failure else {
+            self.failure = Some(None);
+            return Outcome::Unchanged;
         };
-        if told.as_ref() == Some(&reason) {
-            return Told::Nothing;
+        if reported.as_ref() == Some(&reason) {
+            return Outcome::Unchanged;
         }
-        *told = Some(reason.clone());
-        Told::Trouble(reason)
+        *reported = Some(reason.clone());
+        Outcome::Failed(reason)
     }
 }
 
@@ -155,35 +154,35 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_put_in_force_once_and_lasting_trouble_is_told_once() {
+    fn changes_are_put_in_force_once_and_a_lasting_failure_is_reported_once() {
         let mut state = State::new(texts("one").ok().unwrap());
         let steps = [
-            (texts("one"), Ok(()), Told::Nothing, 0),
-            (texts("two"), Ok(()), Told::Renewed, 1),
-            (texts("two"), Ok(()), Told::Nothing, 0),
+            (texts("one"), Ok(()), Outcome::Unchanged, 0),
+            (texts("two"), Ok(()), Outcome::Reloaded, 1),
+            (texts("two"), Ok(()), Outcome::Unchanged, 0),
             // For a moment, the parts do not fit.
-            (texts("half"), Err("odd"), Told::Nothing, 1),
-            (texts("three"), Ok(()), Told::Renewed, 1),
+            (texts("half"), Err("odd"), Outcome::Unchanged, 1),
+            (texts("three"), Ok(()), Outcome::Reloaded, 1),
             // Broken for longer.
-            (texts("bad"), Err("odd"), Told::Nothing, 1),
-            (texts("bad"), Err("odd"), Told::Trouble("odd".into()), 1),
-            (texts("bad"), Err("odd"), Told::Nothing, 1),
-            (Err("gone".into()), Ok(()), Told::Trouble("gone".into()), 0),
-            (Err("gone".into()), Ok(()), Told::Nothing, 0),
-            // As before: nothing to renew, and no trouble any more.
-            (texts("three"), Ok(()), Told::Nothing, 0),
-            (texts("bad"), Err("odd"), Told::Nothing, 1),
-            (texts("four"), Ok(()), Told::Renewed, 1),
+            (texts("bad"), Err("odd"), Outcome::Unchanged, 1),
+            (texts("bad"), Err("odd"), Outcome::Failed("odd".into()), 1),
+            (texts("bad"), Err("odd"), Outcome::Unchanged, 1),
+            (Err("gone".into()), Ok(()), Outcome::Failed("gone".into()), 0),
+            (Err("gone".into()), Ok(()), Outcome::Unchanged, 0),
+            // As before: nothing to reload, and no failure any more.
+            (texts("three"), Ok(()), Outcome::Unchanged, 0),
+            (texts("bad"), Err("odd"), Outcome::Unchanged, 1),
+            (texts("four"), Ok(()), Outcome::Reloaded, 1),
         ];
-        for (index, (read, good, told, tried)) in steps.into_iter().enumerate() {
+        for (index, (read, good, outcome, tried)) in steps.into_iter().enumerate() {
             let mut tries = 0;
             let found = state.step(read, |_| {
                 tries += 1;
                 good.map_err(|reason: &str| anyhow::anyhow!(reason.to_owned()))
             });
-            assert_eq!((found, tries), (told, tried), "step {index}");
+            assert_eq!((found, tries), (outcome, tried), "step {index}");
         }
-        assert!(!state.is_in_trouble());
+        assert!(!state.is_failing());
     }
 
     #[test]

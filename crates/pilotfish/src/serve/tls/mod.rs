@@ -8,13 +8,13 @@ use super::webhooks::Webhooks;
 use crate::control::shared::Shared;
 use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
-use files::{Files, State, Told};
+use files::{Files, State, Outcome};
 use pilotfish_admin::Metrics;
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_identity::{Authenticated, Authenticator, Call, ServerCertificate, Tls};
 use pilotfish_kube::token_review::TokenReviewer;
-use pilotfish_model::World;
+use pilotfish_model::{SpiffeId, World};
 use pilotfish_xds::TlsListenerConfig;
 use std::future::Future;
 use std::pin::Pin;
@@ -95,14 +95,9 @@ impl Authenticator for TokenAuthenticator {
             let cluster = call.metadata("clusterid").unwrap_or_default();
             let account = self.reviewer.review(cluster, token).await.map_err(|error| error.to_string())?;
             let domain = trust_domain(&self.shared.world());
-            Ok(vec![spiffe_id(&domain, &account.namespace, &account.name)])
+            Ok(vec![SpiffeId::new(&domain, &account.namespace, &account.name).to_string()])
         })
     }
-}
-
-/// The SPIFFE ID of a service account.
-fn spiffe_id(trust_domain: &str, namespace: &str, service_account: &str) -> String {
-    format!("spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}")
 }
 
 /// The token of an `authorization` header.
@@ -139,13 +134,13 @@ impl Reload {
                 tls.replace(certificate, authorities).map_err(Into::into)
             });
             match outcome {
-                Told::Nothing => {}
-                Told::Renewed => tracing::info!("new TLS files are in force for xDS"),
-                Told::Trouble(reason) => {
+                Outcome::Unchanged => {}
+                Outcome::Reloaded => tracing::info!("new TLS files are in force for xDS"),
+                Outcome::Failed(reason) => {
                     tracing::error!(reason, "TLS files of xDS cannot be used; those before stay in force");
                 }
             }
-            metrics.secure.files_refused.set(i64::from(state.is_in_trouble()));
+            metrics.secure.files_refused.set(i64::from(state.is_failing()));
         }
     }
 }
