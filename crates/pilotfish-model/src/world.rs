@@ -1,8 +1,8 @@
 //! The world: one immutable snapshot of everything that translation reads, and the one writer that makes the next.
 //!
 //! A change costs what it touches: the maps share structure between snapshots, and equal values are no change. What
-//! changed is told as [`Fact`]s, the same vocabulary in which translation records what it read. So "which results are
-//! no longer valid" is a lookup, and nobody writes lists of dependents.
+//! changed is reported as [`Fact`]s, the same vocabulary in which translation records what it read. So "which results are
+//! no longer valid" is a lookup, without hand-written lists of dependents.
 
 use crate::{
     ClusterId, Endpoint, Hostname, Kind, KindSpec, Namespace, NetworkId, Object, ObjectKey, Service,
@@ -441,7 +441,7 @@ impl WorldWriter {
 
     fn set_object(&mut self, key: ObjectKey, object: Option<Object>) {
         if self.next.objects.get(&key) == object.as_ref() {
-            // Lines may have moved: keep the newest origin for messages, which is no change that anybody reads.
+            // Lines may have moved: keep the newest origin for messages, which is no change for readers.
             if let Some(object) = object {
                 self.next.objects.insert(key, object);
             }

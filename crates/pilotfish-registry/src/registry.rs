@@ -129,7 +129,7 @@ pub struct Failure {
 /// everything that was known in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStatus {
-    /// Whether the first complete list was taken in. Stays true through later failures.
+    /// Whether the first complete list was applied. Stays true through later failures.
     pub synced: bool,
     /// The failure that lasts now.
     pub failure: Option<Failure>,

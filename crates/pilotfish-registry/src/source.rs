@@ -1,4 +1,4 @@
-//! What a source of objects tells the hub.
+//! The events of a source of objects.
 
 use crate::registry::ObjectEvent;
 use pilotfish_model::Kind;
@@ -16,7 +16,7 @@ pub enum SourceEvent {
     ListEnded(Kind),
     /// The first complete list was handed over, or a failure is over.
     Synced,
-    /// The source cannot be read now. Everything that it said before stays in force.
+    /// The source cannot be read now. Everything that it sent before stays in force.
     Failed {
         /// When that was noticed.
         at: SystemTime,

@@ -39,7 +39,7 @@ impl BackoffPolicy {
     }
 }
 
-/// Counts failures in a row and says how long to wait after each.
+/// Counts failures in a row and computes how long to wait after each.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     policy: BackoffPolicy,
@@ -70,7 +70,7 @@ impl Backoff {
         self.wait_at_least(Duration::ZERO)
     }
 
-    /// Counts a failure and returns how long to wait: no less than `floor`, which a busy server may have asked for (`Retry-After`),
+    /// Counts a failure and returns how long to wait: no less than `floor`, which a busy server may have sent (`Retry-After`),
     /// even where that is more than the ceiling.
     pub fn wait_at_least(&mut self, floor: Duration) -> Duration {
         self.failures = self.failures.saturating_add(1);

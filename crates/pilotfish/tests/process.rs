@@ -1,4 +1,4 @@
-//! The process as its operator meets it: exit codes, mistakes told at once, and a stop that ends streams within the deadline.
+//! The process as its operator meets it: exit codes, mistakes reported at once, and a stop that ends streams within the deadline.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_bench::fleet::{Fleet, node};
@@ -45,7 +45,7 @@ fn a_taken_address_is_told_with_the_flag_that_changes_it() {
 
 #[test]
 fn settings_that_cannot_be_meant_are_refused() {
-    for (arguments, told) in [
+    for (arguments, message) in [
         (&["--xds-address", "localhost"][..], "--xds-address \"localhost\": port missing"),
         (&["--log", "verbose"], "\"verbose\" is not a level"),
         (&["--kubeconfig", "/no/such/file"], "--kubeconfig \"/no/such/file\""),
@@ -53,7 +53,7 @@ fn settings_that_cannot_be_meant_are_refused() {
         let output = pilotfish(&[&["serve", "."], arguments].concat());
         assert_eq!(output.status.code(), Some(2));
         let text = stderr(&output);
-        assert!(text.contains(told), "{told:?} in {text}");
+        assert!(text.contains(message), "{message:?} in {text}");
     }
 }
 

@@ -13,7 +13,7 @@ async fn a_broken_file_is_told_with_its_place_while_traffic_goes_on() {
     eventually("the catalog is reached", || get(shop.port, CATALOG, &[])).await;
     let load = Load::start(shop.port, CATALOG);
     pilotfish.write("routes.yaml", &support::routes((50, 50)).replace("weight: 50", "wieght: 50"));
-    let ready = eventually("/ready tells", || async {
+    let ready = eventually("/ready reports it", || async {
         let ready = pilotfish.page("/ready").await?;
         if ready.contains("wieght") { Ok(ready) } else { Err(ready) }
     })

@@ -1,4 +1,4 @@
-//! Who may have an entry, what it looks like, and what annotations say.
+//! Who may have an entry, what is in it, and its annotations.
 
 use super::annotations::{self, CleanUp, Connected, ConnectionMark, Seen, Verdict};
 use super::entry::{EntryName, RegistrationRequest, make};
@@ -229,7 +229,7 @@ fn the_last_one_to_connect_keeps_the_entry() {
     assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
     let left = at(8).to_string();
     assert_eq!(annotations_of(&entry), [Some("replica-b"), None, Some(&*left)]);
-    assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(9)), Verdict::Skip, "said already");
+    assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(9)), Verdict::Skip, "written already");
     assert_eq!(annotations::connect(&mut entry, "replica-a", at(7)), WRITTEN, "it came before it left");
     let back = "2023-11-14T22:13:28.000000001Z";
     assert_eq!(annotations_of(&entry), [Some("replica-a"), Some(back), None], "and its mark is the latest");
@@ -281,7 +281,7 @@ fn how_old_a_mark_is_tells_how_long_it_was_watched() {
     let mut stale_tracker = StaleTracker::default();
     let start = Instant::now();
     let minutes = |n: u64| start + Duration::from_secs(60 * n);
-    let mut look = |entry: &Value, now: Instant| {
+    let mut update = |entry: &Value, now: Instant| {
         let annotations = mark(entry).map(|mark| (name(), mark));
         let stale_entries = stale_tracker.update(annotations.into_iter(), ("replica-b", grace), now);
         stale_entries
@@ -291,19 +291,19 @@ fn how_old_a_mark_is_tells_how_long_it_was_watched() {
     };
     // Made by a clock that is years behind.
     let mut entry = made(&request());
-    assert_eq!(look(&entry, minutes(0)), None);
-    assert_eq!(look(&entry, minutes(45)), None);
+    assert_eq!(update(&entry, minutes(0)), None);
+    assert_eq!(update(&entry, minutes(45)), None);
     annotations::connect(&mut entry, "replica-a", at(1));
-    assert_eq!(look(&entry, minutes(46)), None, "it was written anew");
-    assert_eq!(look(&entry, minutes(91)), None);
-    assert_eq!(look(&entry, minutes(92)), Some((Duration::ZERO, false)), "nobody writes it anew");
+    assert_eq!(update(&entry, minutes(46)), None, "it was renewed");
+    assert_eq!(update(&entry, minutes(91)), None);
+    assert_eq!(update(&entry, minutes(92)), Some((Duration::ZERO, false)), "no replica renews it");
     annotations::disconnect(&mut entry, "replica-a", at(2));
-    assert_eq!(look(&entry, minutes(93)), Some((grace, true)), "the grace time begins when it is seen");
+    assert_eq!(update(&entry, minutes(93)), Some((grace, true)), "the grace time begins when it is seen");
     annotations::connect(&mut entry, "replica-b", at(3));
     assert_eq!(
-        look(&entry, minutes(94)),
+        update(&entry, minutes(94)),
         Some((Duration::ZERO, false)),
-        "ours, and nobody is connected here"
+        "ours, and nothing is connected here"
     );
 }
 
@@ -321,7 +321,7 @@ fn health_is_told_by_the_replica_in_charge_and_forgotten_with_the_workload() {
     assert_eq!(
         annotations::report(&mut entry, "a", at(3), &Err("down".into())),
         Verdict::Skip,
-        "said already"
+        "written already"
     );
     assert_eq!(
         annotations::report(&mut entry, "a", at(1), &Ok(())),

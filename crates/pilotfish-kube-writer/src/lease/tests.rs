@@ -128,7 +128,7 @@ fn a_leader_that_waited_for_an_answer_asks_again_at_once() {
     election.failed(renewal, late, 1.0);
     let Step::Wait(next) = election.step(late) else { panic!("it does not hammer") };
     assert!(next < late + seconds(1) && next > late, "{:?}", next - late);
-    // What is refused at once is asked again after the pause.
+    // What is refused at once is retried after the pause.
     election.failed(late, late, 0.0);
     assert_eq!(election.step(late), Step::Wait(late + seconds(2)));
 }
@@ -317,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Answers lost, requests that land late, wrong clocks and clocks of different speed: never two leaders; and when
-    /// the trouble ends somebody leads.
+    /// the failures end some replica leads.
     #[test]
     fn there_are_never_two_leaders(
         clocks in prop::collection::vec(clock(), 2..5),

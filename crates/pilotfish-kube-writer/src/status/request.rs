@@ -17,7 +17,7 @@ pub(super) enum WriteResponse {
     Conflict,
     /// There is no such object any more.
     Gone,
-    /// The API server does not take this write, which says nothing about others.
+    /// The API server refuses this write; others may pass.
     Rejected(String),
     /// The API server is away, or has too much to do, and names the least time that it wants to be left alone.
     Unavailable(String, Duration),

@@ -288,7 +288,7 @@ fn what_is_wrong_and_what_is_allocated_are_said_together() {
     case.queue.allocated(&key, addresses);
     case.queue.analysed(&key, odd());
     case.queue.stored(key.clone(), None, stored(1, 3, Value::Null));
-    let write = case.next().expect("there is something to say");
+    let write = case.next().expect("there is something to write");
     assert_eq!(write.patch["status"]["addresses"][0]["value"], "240.240.0.1");
     assert_eq!(write.patch["status"]["conditions"][0]["reason"], "Refused");
 }
@@ -317,7 +317,7 @@ fn objects_that_went_are_forgotten_in_whatever_order_that_is_heard() {
 
 #[test]
 fn an_answer_that_is_older_than_what_was_heard_says_nothing_new() {
-    // People change the object while the answer is on its way, and their change is heard of first.
+    // People change the object while the answer is on its way, and their change arrives first.
     let mut case = Case::new();
     let write = case.next().expect("it differs");
     case.queue.set_desired(world(&[("a", 2)]), Vec::new(), false);

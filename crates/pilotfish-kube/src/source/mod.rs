@@ -99,7 +99,7 @@ pub struct KubeSource {
     out: mpsc::Sender<SourceBatch>,
 }
 
-/// A part of the source ended although nobody stopped it.
+/// A part of the source ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("a watch of cluster {0} ended by itself: {1}")]
 pub struct SourceError(Arc<str>, String);
@@ -277,7 +277,7 @@ impl KubeSource {
     }
 }
 
-/// One watch of CustomResourceDefinitions, of which only their metadata is asked for.
+/// One watch of CustomResourceDefinitions, which requests their metadata only.
 async fn definitions(client: &Client, sender: &mpsc::Sender<()>) -> Result<(), RequestError> {
     use futures::TryStreamExt;
     use kube::core::{PartialObjectMeta, WatchEvent};
@@ -317,7 +317,7 @@ impl SettleTimer {
         Self { settle, at: Instant::now() + settle, latest: None }
     }
 
-    /// An update came; `complete` says whether everything had been listed.
+    /// Handles an update; `complete` is whether everything had been listed before.
     fn activity(&mut self, complete: bool, now: Instant) {
         self.at = now + self.settle;
         if complete {

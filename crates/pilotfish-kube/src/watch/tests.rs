@@ -212,7 +212,7 @@ struct Both {
     version: u64,
     cluster: BTreeMap<u8, (u64, u16)>,
     reader: BTreeMap<String, u16>,
-    /// What happened while nobody watched.
+    /// What happened while no watch was open.
     missed: Vec<String>,
     watching: bool,
 }
@@ -236,7 +236,7 @@ impl Both {
         }
     }
 
-    fn tell(&mut self, reflector: &mut Reflector, line: String) {
+    fn receive(&mut self, reflector: &mut Reflector, line: String) {
         if !self.watching {
             return self.missed.push(line);
         }
@@ -248,7 +248,7 @@ impl Both {
         if let NextRequest::Watch { .. } = reflector.next_request() {
             self.watching = true;
             for line in std::mem::take(&mut self.missed) {
-                self.tell(reflector, line);
+                self.receive(reflector, line);
             }
             return;
         }
@@ -261,10 +261,10 @@ impl Both {
                 self.watching = false;
                 return;
             }
-            self.tell(reflector, event("ADDED", &service(&format!("s{name}"), version, port)));
+            self.receive(reflector, event("ADDED", &service(&format!("s{name}"), version, port)));
         }
         let end = bookmark(self.version, true);
-        self.tell(reflector, end);
+        self.receive(reflector, end);
     }
 }
 
@@ -282,12 +282,12 @@ proptest! {
                     let kind = if both.cluster.contains_key(&name) { "MODIFIED" } else { "ADDED" };
                     both.cluster.insert(name, (both.version, port));
                     let line = event(kind, &service(&format!("s{name}"), both.version, port));
-                    both.tell(&mut reflector, line);
+                    both.receive(&mut reflector, line);
                 }
                 Happening::Delete(name) => {
                     if both.cluster.remove(&name).is_some() {
                         let line = event("DELETED", &service(&format!("s{name}"), both.version, 1));
-                        both.tell(&mut reflector, line);
+                        both.receive(&mut reflector, line);
                     }
                 }
                 Happening::Break { compacted } => {

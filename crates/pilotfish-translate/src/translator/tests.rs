@@ -1,8 +1,6 @@
 use super::*;
 use crate::testing::{endpoint, service, sidecar};
-use pilotfish_model::{
-    Locality, Provider, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind,
-};
+use pilotfish_model::{Locality, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind};
 use pilotfish_model::{ObjectKey, Origin, WorldWriter};
 use pilotfish_proto::ResourceType;
 
@@ -79,7 +77,7 @@ fn a_change_is_reported_to_who_read_the_resource() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));
     let view = plane.view(&client);
-    assert!(plane.apply([endpoints(&["10.0.0.2"])]).changes.is_empty(), "nobody read it");
+    assert!(plane.apply([endpoints(&["10.0.0.2"])]).changes.is_empty(), "no client read it");
     assert!(plane.has(view));
     let changes = plane.apply([endpoints(&["10.0.0.3"])]).changes;
     let change = Change { view, resource_type: ResourceType::Endpoint, name: WEB.into(), removed: false };

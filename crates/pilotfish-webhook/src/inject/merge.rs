@@ -1,4 +1,4 @@
-//! Puts what a template makes into a Pod. What the Pod says itself counts.
+//! Merges the output of a template into a Pod. The Pod's own fields win.
 
 use super::json::{Fields, Json};
 

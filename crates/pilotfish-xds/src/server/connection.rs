@@ -227,7 +227,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
         self.shared.fanout.recorder.stream_error(refusal.code_name());
-        // It fails when the client is gone, and then nobody waits for it.
+        // It fails when the client is gone, and then nothing waits for it.
         let _ = respond.send_response(grpc::refusal(refusal), true);
     }
 

@@ -12,7 +12,7 @@ use pilotfish_proto::envoy::extensions::retry::priority::previous_priorities::v3
 
 /// What a request is tried again for, unless the route sets something else.
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
-/// The condition without which status codes are not looked at.
+/// The condition without which Envoy ignores status codes.
 const STATUS_CODES: &str = "retriable-status-codes";
 
 /// The retry settings of a route.

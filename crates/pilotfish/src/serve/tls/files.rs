@@ -80,7 +80,7 @@ impl Texts {
     }
 }
 
-/// What there is to tell after a look at the files.
+/// What is logged after a check of the files.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Nothing,
@@ -93,7 +93,7 @@ pub(super) enum Told {
 /// What is known of the files.
 pub(super) struct State {
     in_force: Texts,
-    /// They could not be used at the last look; inside, what was told of it.
+    /// They could not be used at the last check; inside, what was logged about it.
     trouble: Option<Option<String>>,
 }
 
@@ -108,7 +108,7 @@ impl State {
         matches!(self.trouble, Some(Some(_)))
     }
 
-    /// A look at the files. Trouble is told when there still is some at the next look: whoever writes certificate and key one after the
+    /// Checks the files. Trouble is logged when it persists at the next check: a writer of certificate and key one after the
     /// other has a pair that does not fit for a moment.
     pub(super) fn step(
         &mut self,

@@ -1,11 +1,10 @@
 //! Statuses of objects, by tables.
 
 use super::{ApiStatus, StatusView};
-use crate::testing::{ask, endpoint, line, service, world, yaml};
+use crate::testing::{endpoint, evaluate, line, service, world, yaml};
 use pilotfish_config::status::{CONTROLLERS, Condition, Controllers, Status};
 use pilotfish_model::{
-    ClusterAddresses, Kind, KubernetesAttributes, ObjectKey, Port, Protocol, Provider, ShardKey, Update,
-    World,
+    ClusterAddresses, Kind, KubernetesAttributes, ObjectKey, Port, Protocol, ShardKey, Update, World,
 };
 use std::sync::Arc;
 
@@ -42,7 +41,8 @@ fn status_of(world: &Arc<World>, kind: Kind, controllers: Controllers) -> Option
         _ => ("shop", "r"),
     };
     let key = ObjectKey::new(kind, namespace, name);
-    (*ask(world, &ApiStatus { key, of: StatusView { cluster: "Kubernetes".into(), controllers } })).clone()
+    (*evaluate(world, &ApiStatus { key, of: StatusView { cluster: "Kubernetes".into(), controllers } }))
+        .clone()
 }
 
 fn word(condition: &Condition) -> String {
@@ -210,17 +210,17 @@ fn where_istiod_goes_on_each_tells_its_own() {
     let text = [class, gateway("c", "gw"), gateway("istio", "theirs"), route("HTTPRoute", parents, WEB)];
     let world = with(&text.concat());
     let (istio, own) = (CONTROLLERS[0], CONTROLLERS[1]);
-    for (controllers, tells_ours, told) in [
+    for (controllers, writes_ours, names_expected) in [
         (Controllers::Both, true, vec![own, istio, istio]),
         (Controllers::Istio, false, vec![istio, istio]),
         (Controllers::Pilotfish, true, vec![own, own]),
     ] {
-        assert_eq!(status_of(&world, Kind::GatewayClass, controllers).is_some(), tells_ours);
-        assert_eq!(status_of(&world, Kind::KubernetesGateway, controllers).is_some(), tells_ours);
+        assert_eq!(status_of(&world, Kind::GatewayClass, controllers).is_some(), writes_ours);
+        assert_eq!(status_of(&world, Kind::KubernetesGateway, controllers).is_some(), writes_ours);
         let status = status_of(&world, Kind::HttpRoute, controllers);
         let Some(Status::Route { ours, parents }) = status.as_deref() else { panic!("no status") };
         let names: Vec<&str> = parents.iter().map(|parent| parent.controller).collect();
-        assert_eq!((*ours, names), (controllers, told), "{controllers:?}");
+        assert_eq!((*ours, names), (controllers, names_expected), "{controllers:?}");
     }
 }
 
