@@ -315,7 +315,7 @@ impl WorldWriter {
     pub fn apply(&mut self, update: Update) {
         match update {
             Update::Services(key, services) => self.set_services(key, services),
-            Update::Endpoints(key, shard, endpoints) => self.set_shard(key, shard, Some(endpoints)),
+            Update::Endpoints(key, shard, endpoints) => self.set_shard(key, shard, Some(&endpoints)),
             Update::RemoveShard(key, shard) => self.set_shard(key, shard, None),
             Update::Workload(workload) => self.set_workload(workload.key.clone(), Some(workload)),
             Update::RemoveWorkload(key) => self.set_workload(key, None),
@@ -360,15 +360,15 @@ impl WorldWriter {
         self.changed(Fact::Service(key));
     }
 
-    fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<Arc<[Arc<Endpoint>]>>) {
+    fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<&Arc<[Arc<Endpoint>]>>) {
         let old = self.next.endpoints.get(&key);
         let before = old.and_then(|old| old.shards.get(&shard)).cloned();
-        if before == endpoints {
+        if before.as_ref() == endpoints {
             return;
         }
-        let difference = ShardDifference::of(before.as_deref(), endpoints.as_deref());
+        let difference = ShardDifference::of(before.as_deref(), endpoints.map(|endpoints| &**endpoints));
         let mut new = old.map(|old| ServiceEndpoints::clone(old)).unwrap_or_default();
-        match &endpoints {
+        match endpoints {
             Some(endpoints) => new.shards.insert(shard, endpoints.clone()),
             None => new.shards.remove(&shard),
         };
