@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forbidden_crate_is_found_through_others_and_the_way_is_told() {
+    fn a_forbidden_crate_is_found_through_others_with_its_path() {
         let found = broken(&[("low", &["a"]), ("a", &["b"]), ("b", &["tokio"]), ("tokio", &[])]);
         assert_eq!(found, ["low must not reach tokio, and does: low -> a -> b -> tokio"]);
     }

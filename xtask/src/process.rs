@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_holds_what_the_program_said() {
+    fn a_failure_has_the_output_of_the_program() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo words >&2; exit 3"]);
         let error = output(&mut command).expect_err("exit 3").to_string();

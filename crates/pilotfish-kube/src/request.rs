@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_left_alone_for_as_long_as_it_asks_and_not_for_ever() {
+    fn retry_after_is_kept_up_to_a_limit() {
         assert_eq!(of(429, 7).retry_after, Duration::from_secs(7));
         assert_eq!(of(503, u32::MAX).retry_after, Duration::from_secs(60));
     }
 
     #[test]
-    fn an_answer_that_cannot_be_read_is_not_asked_for_again() {
+    fn an_unreadable_answer_is_not_retried() {
         let error = serde_json::from_str::<u8>("x").unwrap_err();
         let error = RequestError::from(kube::Error::SerdeError(error));
         assert_eq!((error.class, error.status), (ErrorClass::Rejected, None));

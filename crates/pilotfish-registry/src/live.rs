@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_batch_replaces_what_waits_and_says_that_it_is_in_sync() {
+    fn a_complete_batch_replaces_what_waits_and_is_in_sync() {
         let (sender, receiver) = channel(|| ());
         let mut partial = RegistryBatch::partial();
         partial.set_endpoints(key("old"), Vec::new());

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_let_go() {
+    fn values_without_a_holder_are_dropped() {
         let mut pool: Pool<str> = Pool::default();
         let mut held: Arc<str> = "held".into();
         pool.share(&mut held);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_begins_anew() {
+    fn a_success_resets_the_backoff() {
         let mut backoff = backoff(POLICY.with_jitter(0.0));
         assert_eq!([backoff.wait(), backoff.wait()].map(|wait| wait.as_millis()), [200, 400]);
         assert_eq!(backoff.failures(), 2);

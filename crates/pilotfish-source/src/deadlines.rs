@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_time_wins_where_that_is_asked_for() {
+    fn set_earlier_keeps_the_earlier_time() {
         let mut queue = queue(&[("a", 5)]);
         queue.set_earlier("a", 6);
         assert_eq!(queue.get(&"a"), Some(5));

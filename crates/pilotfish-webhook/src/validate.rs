@@ -117,7 +117,7 @@ mod tests {
         r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":["a"],"http":[{"tmeout":"1s"}]}}"#;
 
     #[test]
-    fn a_mistake_is_told_with_its_field_and_hint() {
+    fn a_mistake_is_reported_with_its_field_and_hint() {
         let response = review("CREATE", "VirtualService", BAD);
         assert!(!response.allowed);
         let status = response.status.unwrap();

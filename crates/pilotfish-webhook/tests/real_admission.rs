@@ -1,5 +1,5 @@
 //! The validating webhook behind a real API server: it refuses in the words of `pilotfish validate`, its certificates follow each
-//! other while it runs, and what happens without it is what the documentation says.
+//! other while it runs, and what happens without it is as documented.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -341,7 +341,7 @@ async fn who_writes_the_opposite_is_not_fought() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_is_strict_only_while_somebody_answers_for_it() {
+async fn a_configuration_is_strict_only_while_a_webhook_answers() {
     let Some(server) = cluster().await else { return };
     // Before there is a webhook, and before there is a configuration, everything passes.
     assert_eq!(create(&server, BAD, "before").await, Ok(()));

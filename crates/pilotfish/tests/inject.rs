@@ -131,7 +131,7 @@ fn a_value_that_the_template_does_not_have_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_no_yaml_is_told_with_its_document() {
+fn a_file_that_is_no_yaml_is_reported_with_its_document() {
     let output = inject(&[], "a: 1\n---\na: [\n");
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty(), "nothing half done");

@@ -189,7 +189,7 @@ async fn exports_and_imports_cross_clusters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_dies_keeps_its_endpoints_and_says_since_when() {
+async fn a_cluster_that_dies_keeps_its_endpoints_and_shows_since_when() {
     let Some((own, mut other)) = two().await else { return };
     let pilotfish = serve(&own, &[]);
     pilotfish.ready().await;

@@ -313,7 +313,7 @@ async fn an_api_server_that_fails_takes_nothing_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_has_just_started_is_not_believed_about_what_is_missing() {
+async fn kinds_missing_from_an_api_server_that_has_just_started_keep_their_objects() {
     let Some(mut scene) = Scene::start().await else { return };
     let act = "has just started";
     let before = scene.proxy.counts().groups;

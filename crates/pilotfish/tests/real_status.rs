@@ -157,7 +157,7 @@ impl Replica {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gateways_routes_and_ingresses_are_told_how_they_are() {
+async fn gateways_routes_and_ingresses_get_their_status() {
     let Some(server) = cluster().await else { return };
     server.apply(SHARED_ROUTE).await;
     let _replica = Replica::start(&server).await;
@@ -204,7 +204,7 @@ async fn gateways_routes_and_ingresses_are_told_how_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_of_istio_are_told_what_is_wrong_with_them() {
+async fn problems_of_istio_objects_are_in_their_status() {
     let Some(server) = cluster().await else { return };
     let service = |ports: &str| {
         format!(
@@ -357,7 +357,7 @@ async fn write_addresses(entries: &Api<DynamicObject>, name: &str, values: &[&st
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hosts_are_given_addresses_that_nobody_shares_whoever_leads() {
+async fn hosts_get_addresses_of_their_own_whichever_replica_leads() {
     let Some(server) = cluster().await else { return };
     let entries = api(&server, "networking.istio.io", "ServiceEntry");
     // Another controller was here before.

@@ -137,7 +137,7 @@ fn containers(pod: &Pod) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_namespaces_that_ask_get_a_sidecar() {
+async fn pods_of_labelled_namespaces_get_a_sidecar() {
     let Some(server) = cluster().await else { return };
     server
         .apply(

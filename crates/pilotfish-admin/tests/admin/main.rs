@@ -186,7 +186,7 @@ async fn replies_are_those_of_the_golden_files() {
 }
 
 #[tokio::test]
-async fn a_control_plane_that_is_not_ready_says_what_it_waits_for() {
+async fn a_control_plane_that_is_not_ready_lists_what_it_waits_for() {
     let waiting = || Fixture { ready: false, ..fixture() };
     check_json(waiting(), "/ready", StatusCode::SERVICE_UNAVAILABLE, "not_ready.json").await;
 }

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_gets_what_it_asked_for_and_then_what_changed() {
+    fn a_stream_gets_what_it_subscribed_to_and_then_what_changed() {
         let hub = Hub::new(3, 2);
         let mut peer = Peer::default();
         let clusters = decoded(&hub.request(&mut peer, &request(CDS, &[], "")).expect("clusters"));

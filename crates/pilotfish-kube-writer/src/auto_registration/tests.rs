@@ -119,7 +119,7 @@ fn who_may_have_an_entry() {
 }
 
 #[test]
-fn an_entry_that_somebody_made_needs_its_annotation() {
+fn an_entry_made_by_hand_needs_its_annotation() {
     let named = RegistrationRequest { entry: "vm".into(), group: String::new(), ..request() };
     let with = |annotations: Value| {
         world(vec![object(
@@ -137,7 +137,7 @@ fn an_entry_that_somebody_made_needs_its_annotation() {
 }
 
 #[test]
-fn what_is_switched_off_is_as_if_nobody_asked() {
+fn what_is_switched_off_is_ignored() {
     let all = world(vec![object(
         Kind::WorkloadEntry,
         json!({
@@ -236,7 +236,7 @@ fn the_last_one_to_connect_keeps_the_entry() {
 }
 
 #[test]
-fn a_clock_that_is_turned_back_keeps_nobody_from_leaving() {
+fn a_clock_that_is_turned_back_prevents_no_disconnection() {
     let mut entry = made(&request());
     annotations::connect(&mut entry, "replica-b", at(3600));
     assert_eq!(annotations::connect(&mut entry, "replica-b", at(5)), SAID, "connected is connected");
@@ -251,7 +251,7 @@ pub(super) fn mark(entry: &Value) -> Option<ConnectionMark> {
 }
 
 #[test]
-fn an_entry_goes_only_when_it_says_what_was_seen() {
+fn an_entry_is_deleted_only_when_unchanged() {
     let mut entry = made(&request());
     let connected = Seen::ConnectionMark(mark(&entry).unwrap());
     assert_eq!(
@@ -276,7 +276,7 @@ fn an_entry_goes_only_when_it_says_what_was_seen() {
 }
 
 #[test]
-fn how_old_a_mark_is_tells_how_long_it_was_watched() {
+fn the_age_of_a_mark_is_how_long_it_was_watched() {
     let grace = Duration::from_secs(10);
     let mut stale_tracker = StaleTracker::default();
     let start = Instant::now();
@@ -308,7 +308,7 @@ fn how_old_a_mark_is_tells_how_long_it_was_watched() {
 }
 
 #[test]
-fn health_is_told_by_the_replica_in_charge_and_forgotten_with_the_workload() {
+fn health_is_written_by_the_connected_replica_and_removed_with_the_workload() {
     let mut entry = json!({"metadata": {"name": "vm"}});
     assert_eq!(annotations::report(&mut entry, "a", at(1), &Ok(())), Verdict::Skip, "not in charge");
     annotations::connect(&mut entry, "a", at(0));

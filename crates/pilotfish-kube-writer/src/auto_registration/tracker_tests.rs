@@ -91,7 +91,7 @@ fn a_workload_that_returns_in_time_keeps_its_entry() {
 }
 
 #[test]
-fn what_happens_meanwhile_is_told_once() {
+fn what_happens_meanwhile_is_written_once() {
     let mut scene = Scene::new();
     scene.connect(1, 0);
     let task = scene.due().unwrap();
@@ -152,7 +152,7 @@ fn what_may_be_hopeless_is_tried_five_times_and_again_at_the_sweep() {
 }
 
 #[test]
-fn marks_are_written_anew_after_half_an_hour_whatever_the_clock_says() {
+fn marks_are_renewed_after_half_an_hour_whatever_the_wall_clock() {
     let mut scene = Scene::new();
     scene.connect(1, 0);
     assert_eq!(scene.work(), "connected at 0");
@@ -239,7 +239,7 @@ fn at_the_end_nothing_is_tried_for_ever() {
 }
 
 #[test]
-fn a_workload_that_comes_and_goes_without_end_is_told_of_once_in_a_second() {
+fn a_workload_that_reconnects_without_end_is_written_once_in_a_second() {
     let mut scene = Scene::new();
     let mut writes = 0;
     for n in 0..1000 {

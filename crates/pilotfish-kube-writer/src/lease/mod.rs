@@ -123,7 +123,7 @@ pub struct Elector {
     jitter: Jitter,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 enum Response<T> {
     Got(T),
     Refused,

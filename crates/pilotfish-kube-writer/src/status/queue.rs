@@ -37,7 +37,7 @@ pub(super) struct Write {
     over: String,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It is stored so.

@@ -8,7 +8,7 @@ use pilotfish_source::ErrorClass;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum WriteResponse {
     /// It is stored so.
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_classified() {
         assert!(matches!(of(409, 0), WriteResponse::Conflict));
         assert!(matches!(of(404, 0), WriteResponse::Gone));
         for code in [400, 401, 403, 405, 413, 415, 422] {

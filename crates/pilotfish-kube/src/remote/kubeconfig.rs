@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kubeconfig_is_told() {
+    fn errors_of_a_broken_kubeconfig() {
         let error = |bytes: &[u8]| read(bytes, &InsecureOptions::default()).unwrap_err().to_string();
         assert_eq!(error(b" \n"), "the kubeconfig is empty");
         assert_eq!(error(&[0xff]), "the kubeconfig is not text in UTF-8");

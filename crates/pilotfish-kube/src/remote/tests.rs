@@ -198,7 +198,7 @@ fn the_oldest_of_a_first_list_wins_whatever_the_order() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing_and_is_told() {
+fn what_is_refused_changes_nothing_and_is_reported() {
     let mut all = clusters();
     assert_eq!(apply(&mut all, "s", 1, &[("a", "")]), NOTHING);
     let reports = problems(&all);
@@ -215,7 +215,7 @@ fn what_is_refused_changes_nothing_and_is_told() {
 }
 
 #[test]
-fn a_reading_that_broke_down_begins_anew() {
+fn a_generation_that_broke_down_is_replaced() {
     let mut all = clusters();
     apply(&mut all, "s", 1, &[("a", "1")]);
     assert_eq!(words(all.broke(&generation("a", 1))), ["open a#2"]);

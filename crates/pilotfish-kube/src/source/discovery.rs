@@ -151,8 +151,8 @@ impl Discovery {
         Ok(())
     }
 
-    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `None` when that could
-    /// not be asked.
+    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `None` when the
+    /// review failed.
     async fn may_list(&self, resource: &str, name: Option<&str>) -> Option<bool> {
         let attributes = ResourceAttributes {
             resource: Some(resource.into()),

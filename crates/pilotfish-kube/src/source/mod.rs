@@ -79,7 +79,7 @@ impl KubeSourceSettings {
 /// A watch that runs.
 struct RunningWatch {
     resource: Resource,
-    /// Where the watch learns that its kind moved or is gone.
+    /// The path of the kind, for its watch; `None` when the kind is gone.
     resources: watch::Sender<Option<Resource>>,
 }
 
@@ -111,7 +111,7 @@ impl SourceError {
 }
 
 impl KubeSource {
-    /// A source that sends what it learns to `out`.
+    /// A source that sends its batches to `out`.
     #[must_use]
     pub fn new(client: Client, settings: KubeSourceSettings, out: mpsc::Sender<SourceBatch>) -> Self {
         let mesh = settings.kinds.includes(MESH);
@@ -282,7 +282,7 @@ async fn definitions(client: &Client, sender: &mpsc::Sender<()>) -> Result<(), R
     use futures::TryStreamExt;
     use kube::core::{PartialObjectMeta, WatchEvent};
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    // From whatever is known (0): the newest, which is what no version asks for, an API server with an old etcd cannot promise.
+    // From whatever is known (0): the newest, which a list without a version requests, an API server with an old etcd cannot promise.
     let request = http::Request::get(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&resourceVersion=0&timeoutSeconds=300",
     )

@@ -30,7 +30,7 @@ fn words(batch: &SourceBatch) -> Vec<String> {
 }
 
 #[test]
-fn listed_is_said_once_when_every_kind_is() {
+fn listed_is_sent_once_when_every_kind_is() {
     let mut state = state();
     state.handle(Kind::Service, WatchUpdate::Listed);
     assert!(batch(&mut state).is_empty());

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_and_its_audiences_are_asked_for() {
+    fn the_request_has_the_token_and_its_audiences() {
         let request = request("secret", &["istio-ca".to_owned()]).unwrap();
         let body: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
         assert_eq!(body["spec"], json!({"token": "secret", "audiences": ["istio-ca"]}));

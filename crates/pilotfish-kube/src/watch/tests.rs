@@ -72,7 +72,7 @@ fn a_stream_lists_and_goes_on() {
 }
 
 #[test]
-fn an_expired_version_lists_anew_and_tells_only_what_differs() {
+fn an_expired_version_lists_again_and_reports_only_what_differs() {
     let mut reflector = reflector();
     reflector.list_started();
     for name in ["a", "b", "c"] {
@@ -145,7 +145,7 @@ fn a_refused_object_keeps_its_last_good_version() {
 }
 
 #[test]
-fn what_may_not_have_been_told_is_told_again() {
+fn what_may_not_have_been_sent_is_sent_again() {
     let mut reflector = reflector();
     reflector.list_started();
     handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80)));

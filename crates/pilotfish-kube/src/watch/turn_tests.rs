@@ -138,7 +138,7 @@ async fn a_watch_that_ends_at_once_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_is_asked_with_growing_pauses() {
+async fn an_api_server_that_is_away_is_retried_with_backoff() {
     let (client, requests) = server(|_| (503, "{}".into(), Duration::ZERO));
     let (_resource, mut updates) = start(client, 16);
     collect(&mut updates).await;
@@ -148,7 +148,7 @@ async fn an_api_server_that_is_away_is_asked_with_growing_pauses() {
 
 /// The list is complete, and its changes are not received yet when the kind moves to another version.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_moves_while_its_list_is_told_is_still_listed() {
+async fn a_kind_that_moves_while_its_list_is_sent_is_still_listed() {
     let (client, _) = server(|_| (200, format!("{ADDED}\n{COMPLETE}\n"), LONG));
     let (resource_sender, mut updates) = start(client, 1);
     sleep(Duration::from_secs(1)).await;

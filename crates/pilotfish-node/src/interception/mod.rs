@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_a_link_are_nobody_elses() {
+    fn link_local_and_loopback_addresses_do_not_count() {
         let line = |address: &str| format!("{address} 02 40 00 80     eth0");
         assert!(is_reached(&line("fd000000000000000000000000000002")));
         assert!(!is_reached(&line("fe800000000000000000000000000002")));

@@ -31,7 +31,7 @@ fn merged(target: &serde_json::Value, patch: &serde_json::Value) -> serde_json::
 }
 
 #[test]
-fn messages_merge_as_protobuf_says() {
+fn messages_merge_by_the_rules_of_protobuf() {
     #[rustfmt::skip]
     let table = [
         // What is set replaces, what is false or zero changes nothing.
@@ -59,7 +59,7 @@ fn messages_merge_as_protobuf_says() {
 }
 
 #[test]
-fn values_that_cannot_be_read_say_why() {
+fn values_that_cannot_be_read_have_an_error() {
     for (json, part) in [
         (json!({"connect_timeout": 5}), "Duration"),
         (
@@ -245,7 +245,7 @@ fn removed(cx: &Cx<'_>, proxy: &Proxy, context: TrafficClass) -> Vec<String> {
 }
 
 #[test]
-fn clusters_are_matched_by_what_their_names_say() {
+fn clusters_are_matched_by_the_parts_of_their_names() {
     for (matches, want) in [
         ("{service: web.shop, subset: v1}", vec!["outbound|80|v1|web.shop"]),
         ("{service: cart.shop}", vec!["outbound_.90_._.cart.shop"]),
@@ -298,7 +298,7 @@ fn routes_of_gateways_are_matched_by_the_ports_of_the_service() {
 struct Loaded(Vec<std::sync::Arc<super::parse::Patch>>);
 
 #[test]
-fn elements_are_put_where_the_operation_says() {
+fn elements_are_put_by_the_operation() {
     use pilotfish_config::networking::PatchOperation::{
         Add, InsertAfter, InsertBefore, InsertFirst, Replace,
     };
@@ -415,7 +415,7 @@ fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
 }
 
 #[test]
-fn patches_that_do_nothing_are_told_of() {
+fn patches_that_do_nothing_are_reported() {
     let yaml = "{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: a, namespace: shop}, spec: {configPatches: [
         {applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 1s}}},
         {applyTo: HTTP_FILTER, patch: {operation: ADD, value: {name: x, typed_config: {'@type': type.googleapis.com/no.such.Filter}}}},

@@ -98,7 +98,7 @@ fn one_name_of_a_type_that_is_listed_is_reported_too() {
 }
 
 #[test]
-fn resources_that_nobody_wants_are_let_go() {
+fn resources_without_subscribers_are_dropped() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));
     let view = plane.view(&client);
@@ -150,7 +150,7 @@ fn clients_that_come_and_go_between_worlds_are_forgotten() {
 }
 
 #[test]
-fn a_moved_client_reads_its_old_view_until_it_heard_of_the_move() {
+fn a_client_reads_its_old_view_until_it_has_switched() {
     let mut plane = Plane::new();
     let failover = pilotfish_config::networking::DestinationRule {
         host: "web".into(),

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_says_counts() {
+    fn fields_of_the_pod_win() {
         let pod = json!({"metadata": {"annotations": {"a": "own"}}, "spec": {"dnsPolicy": "None",
             "volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "app"}]}});
         let addition = json!({"metadata": {"annotations": {"a": "x", "b": "y"}, "labels": {"l": "m"}}, "spec": {

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_pod_is_told_without_its_hash() {
+    fn the_owner_of_a_pod_is_named_without_its_hash() {
         let owner_of = |pod: serde_json::Value| owner(&serde_json::from_value(pod).unwrap()).to_owned();
         let owned = |kind: &str, name: &str| {
             json!({"metadata": {"name": "p", "labels": {"pod-template-hash": "7d9f"},

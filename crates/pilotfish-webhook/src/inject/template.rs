@@ -52,7 +52,7 @@ pub(crate) struct Template {
     text: String,
 }
 
-/// What a template knows.
+/// The values of a template.
 pub(crate) struct Known<'a> {
     pub(crate) bootstrap: &'a serde_json::Value,
     pub(crate) interception: &'a str,

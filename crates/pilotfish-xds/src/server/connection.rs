@@ -139,7 +139,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     /// One round: responses are queued, then the socket is written and read, then requests are handled.
     fn round(&mut self, waker: &ConnectionWaker, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let now = Instant::now();
-        self.drain_if_asked();
+        self.drain_if_stopping();
         self.each_stream(|stream, shared| stream.push(shared, cx, now));
         // Sending woke the connection, which is polled next anyway. Marks are read again below.
         waker.begin();
@@ -306,7 +306,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         });
     }
 
-    fn drain_if_asked(&mut self) {
+    fn drain_if_stopping(&mut self) {
         if self.draining || !self.shared.draining.load(Ordering::SeqCst) {
             return;
         }

@@ -213,7 +213,7 @@ async fn a_shutdown_does_not_wait_for_pending_authentication() {
 }
 
 #[tokio::test]
-async fn clients_that_send_nothing_keep_nobody_waiting() {
+async fn clients_that_send_nothing_delay_no_others() {
     let server = start(ServerConfig {
         max_handshakes: 1,
         handshake_timeout: Duration::from_secs(15),

@@ -128,7 +128,7 @@ fn who_takes_none_is_given_none_and_loses_what_it_had() {
 }
 
 #[test]
-fn what_a_status_says_counts_whoever_wrote_it() {
+fn addresses_in_a_status_count_whichever_replica_wrote_them() {
     let complete = Stored::of(1, &["a.com"], &[("a.com", "240.240.7.7"), ("a.com", "2001:2::a:7")]);
     let by_hand = Stored::of(2, &["b.com"], &[("b.com", "10.9.8.7"), ("gone.com", "240.240.1.1")]);
     let mut allocator = knows(&[("a", complete), ("b", by_hand), ("c", Stored::of(3, &["c.com"], &[]))]);

@@ -213,12 +213,12 @@ impl Query for Cyclic {
 #[should_panic(
     expected = "query Cyclic(0) needs its own result, through Cyclic(2) of Cyclic(1) of Cyclic(0)"
 )]
-fn a_cycle_is_told_rather_than_waited_for() {
+fn a_cycle_is_reported_rather_than_waited_for() {
     Toy::new(&[]).get(&Cyclic(0));
 }
 
 #[test]
-fn a_result_is_computed_once_however_many_ask() {
+fn a_result_is_computed_once_however_many_read_it() {
     let mut toy = Toy::new(&[0, 10, 20]);
     for round in 0..50 {
         toy.set(&[(0, Some(round)), (1, Some(round + 100)), (2, Some(round + 200))]);

@@ -65,7 +65,7 @@ fn plugins_are_chosen_by_workload_phase_and_traffic() {
 }
 
 #[test]
-fn the_configuration_says_where_the_module_is_and_what_it_is_told() {
+fn the_configuration_has_the_module_and_its_settings() {
     let yaml = "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: shop},
       spec: {url: registry.example.com/a:v1, sha256: 'abababababababababababababababababababababababababababababababab', pluginName: check, pluginConfig: {list: [1], mode: x},
              failStrategy: FAIL_OPEN, imagePullPolicy: Always,

@@ -66,7 +66,7 @@ fn plain_http_servers_share_the_translated_port() {
 }
 
 #[test]
-fn tls_servers_are_told_apart_by_their_hosts() {
+fn tls_servers_are_distinguished_by_their_hosts() {
     let tls = |hosts: &str| format!("hosts: [{hosts}], tls: {{mode: SIMPLE, credentialName: c}}");
     let (ports, routes) = merge(&[
         server(443, "HTTPS", &tls("a.com")),

@@ -59,7 +59,7 @@ fn rule(selector: Option<&[(&str, &str)]>) -> Update {
 }
 
 #[test]
-fn facets_that_nothing_asks_for_do_not_count() {
+fn facets_that_nothing_depends_on_do_not_count() {
     let proxy = sidecar("web-0", "shop");
     let plain = world([service("web", "shop").update(), rule(None)]);
     assert_eq!(view(&plain, &proxy), view(&plain, &other(&proxy)));

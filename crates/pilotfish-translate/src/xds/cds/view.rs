@@ -130,10 +130,10 @@ fn has_inbound(proxy: &Proxy, ingress: &[IstioIngressListener]) -> bool {
 /// The address that `0.0.0.0` in a `defaultEndpoint` stands for: the first one of IPv4, else the first.
 fn own_address(proxy: &Proxy, ingress: &[IstioIngressListener]) -> Arc<str> {
     let any = ["0.0.0.0:", "[::]:"];
-    let asks =
+    let is_wildcard =
         |listener: &IstioIngressListener| any.iter().any(|any| listener.default_endpoint.starts_with(any));
     let first = proxy.ips.iter().find(|ip| ip.is_ipv4()).or(proxy.ips.first());
-    match first.filter(|_| ingress.iter().any(asks)) {
+    match first.filter(|_| ingress.iter().any(is_wildcard)) {
         Some(ip) => ip.to_string().into(),
         None => "".into(),
     }

@@ -80,7 +80,7 @@ fn telemetry(spec: &str) -> Vec<Update> {
 }
 
 #[test]
-fn facets_that_nothing_asks_for_do_not_count() {
+fn facets_that_nothing_depends_on_do_not_count() {
     let plain = world([service("web", "shop").update()]);
     assert_eq!(view(&plain, &client()), view(&plain, &other(&client())));
     let six = Proxy { ips: Arc::from(["::1".parse().unwrap()]), ..client() };
@@ -225,7 +225,7 @@ fn without_address(name: &str, created: i64, protocol: Protocol) -> TestService 
 }
 
 #[test]
-fn on_one_address_requests_join_and_streams_must_be_told_apart() {
+fn on_one_address_requests_join_and_streams_must_be_distinguishable() {
     use Protocol::{Http, Tcp, Tls};
     let of = |first: Protocol, second: Protocol| {
         chains_of(&[without_address("a", 1, first), without_address("b", 2, second)], "0.0.0.0_80")

@@ -103,7 +103,7 @@ mod tests {
     use super::conditions;
 
     #[test]
-    fn codes_are_told_from_conditions() {
+    fn codes_are_distinguished_from_conditions() {
         for (list, names, codes) in [
             ("5xx", "5xx", &[][..]),
             ("gateway-error, 503,429", "gateway-error,retriable-status-codes", &[503, 429]),

@@ -87,7 +87,7 @@ fn facets_that_routes_do_not_use_do_not_count() {
 }
 
 #[test]
-fn a_change_of_one_rule_makes_the_routes_of_no_other_anew() {
+fn a_change_of_one_rule_recomputes_the_routes_of_no_other() {
     let mut writer = WorldWriter::new();
     let spec = |timeout: &str| {
         format!(

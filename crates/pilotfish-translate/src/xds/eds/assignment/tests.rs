@@ -159,7 +159,7 @@ fn other_networks_are_reached_through_their_gateways() {
 }
 
 #[test]
-fn a_facet_counts_only_where_something_asks_for_it() {
+fn a_facet_counts_only_where_something_depends_on_it() {
     let mut plane = Plane::new([service("web", "shop").update(), shard([at("10.0.0.1")])]);
     let view = |plane: &Plane, proxy: Proxy| {
         let client = plane.translator.connect(proxy);
