@@ -1,6 +1,6 @@
-//! The arrows between the crates: who may depend on whom, and what each must never know.
+//! The arrows between the crates: which may depend on which, and what each must never know.
 //!
-//! The table below is the design; `cargo metadata` says what is. Only what ships counts: dev-dependencies may point
+//! The table below is the design; `cargo metadata` has what is. Only what ships counts: dev-dependencies may point
 //! anywhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -92,7 +92,7 @@ const RULES: &[Rule] = &[
         never: &["kube", "notify", "axum", "envoy-types"],
         never_named: &["tokio", "hyper"],
     },
-    // Writes a file of pilotfish-proto; nobody depends on it.
+    // Writes a file of pilotfish-proto; no crate depends on it.
     Rule { name: "pilotfish-protogen", may: &[], never: NETWORK, never_named: &["tokio"] },
     Rule {
         name: "pilotfish-translate",
@@ -188,7 +188,7 @@ struct Graph {
 /// Checks the workspace. Returns what breaks the rules, one sentence each.
 ///
 /// # Errors
-/// When `cargo metadata` fails or says something unexpected.
+/// When `cargo metadata` fails or prints something unexpected.
 pub(crate) fn check() -> Result<Vec<String>> {
     let metadata = workspace::metadata(&[])?;
     Ok(Graph::read(&metadata).context("`cargo metadata` printed an unexpected form")?.broken(RULES))
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forbidden_crate_is_found_through_others_and_the_way_is_told() {
+    fn a_forbidden_crate_is_found_through_others_with_its_path() {
         let found = broken(&[("low", &["a"]), ("a", &["b"]), ("b", &["tokio"]), ("tokio", &[])]);
         assert_eq!(found, ["low must not reach tokio, and does: low -> a -> b -> tokio"]);
     }

@@ -47,7 +47,7 @@ fn bring_from_debian(folder: &Path, name: &str, end: &str, place: &Path) -> Resu
     let mut download = process::command("apt-get");
     download.args(["download", "--quiet", name]).current_dir(&package);
     if process::output(&mut download).is_err() {
-        // A machine that never asked for its package lists knows no package.
+        // A machine without downloaded package lists knows no package.
         retry(process::command("apt-get").args(["update", "--quiet"]), APT_HINT)?;
         retry(&mut download, APT_HINT)?;
     }

@@ -1,7 +1,7 @@
 //! Tasks of the repository, run as `cargo xtask TASK`.
 //!
 //! Everything a task needs beyond Rust and Python it brings itself, into `target/tools`. Progress goes to
-//! stderr, results go to stdout, and a task that fails says what to do about it.
+//! stderr, results go to stdout, and a task that fails prints what to do about it.
 
 // A task talks to the person who started it: its output is the terminal.
 #![allow(clippy::print_stdout, clippy::print_stderr)]

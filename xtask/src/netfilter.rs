@@ -53,7 +53,7 @@ fn unpack(place: &Path) -> Result<()> {
     let mut download = process::command("apt-get");
     download.args(["download", "--quiet"]).args(PACKAGES).current_dir(place);
     if process::output(&mut download).is_err() {
-        // A machine that never asked for its package lists knows no package.
+        // A machine without downloaded package lists knows no package.
         retry(process::command("apt-get").args(["update", "--quiet"]), HINT)?;
         retry(&mut download, HINT)?;
     }

@@ -30,10 +30,10 @@ fn stamp(lock: &str) -> String {
 /// The Node of the machine, when it is new enough and has npm beside it.
 fn system_node() -> Result<()> {
     let hint = "hint: install Node with npm; Debian and Ubuntu have them in the packages nodejs and npm";
-    let Ok(said) = process::output(process::command("node").arg("--version")) else {
+    let Ok(output) = process::output(process::command("node").arg("--version")) else {
         bail!("Node {OLDEST} or newer is needed, and there is no `node`\n{hint}");
     };
-    let version = said.trim().trim_start_matches('v');
+    let version = output.trim().trim_start_matches('v');
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     if major.is_none_or(|major| major < OLDEST) {
         bail!("Node {OLDEST} or newer is needed, and `node` is {version}\n{hint}");

@@ -94,7 +94,7 @@ pub(crate) fn step(binary: &Path, min: f64, min_everyday: f64) -> Result<bool> {
 /// When the tools are missing or nothing can be built.
 pub(crate) fn live_step(min: f64) -> Result<bool> {
     tools::ensure(&["etcd", "kube-apiserver"])?;
-    // Built with everything else; alone it would be built anew, with fewer features of what it depends on.
+    // Built with everything else; alone it would be built again, with fewer features of what it depends on.
     let mut command = process::command(Profile::Dev.folder().join("oracle"));
     command.args(["--live", "--min", &min.to_string(), "--most", "10"]);
     process::succeeds(&mut command)

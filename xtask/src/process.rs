@@ -79,11 +79,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command, passes its stdout on line by line and shows each line to `look`.
+/// Runs a command, passes its stdout on line by line and passes each line to `on_line`.
 ///
 /// # Errors
 /// When it cannot be started or its output cannot be read.
-pub(crate) fn watch(command: &mut Command, mut look: impl FnMut(&str)) -> Result<bool> {
+pub(crate) fn watch(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<bool> {
     let name = shown(command);
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{name}`"))?;
@@ -91,7 +91,7 @@ pub(crate) fn watch(command: &mut Command, mut look: impl FnMut(&str)) -> Result
     for line in BufReader::new(stdout).split(b'\n') {
         let line = line.with_context(|| format!("cannot read the output of `{name}`"))?;
         let line = String::from_utf8_lossy(&line);
-        look(&line);
+        on_line(&line);
         writeln!(std::io::stdout(), "{line}").context("cannot write to stdout")?;
     }
     Ok(child.wait().with_context(|| format!("cannot wait for `{name}`"))?.success())
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_holds_what_the_program_said() {
+    fn a_failure_has_the_output_of_the_program() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo words >&2; exit 3"]);
         let error = output(&mut command).expect_err("exit 3").to_string();

@@ -223,10 +223,10 @@ fn bring_envoy(folder: &Path) -> Result<()> {
 
 /// Checks that an Envoy runs on this machine and is of the pinned version.
 fn is_pinned_envoy(executable: &Path) -> Result<()> {
-    let said = process::output(process::command(executable).arg("--version"))
+    let output = process::output(process::command(executable).arg("--version"))
         .with_context(|| format!("{} does not run on this machine", executable.display()))?;
-    if !said.contains(&format!("/{ENVOY_VERSION}/")) {
-        bail!("{} is not Envoy {ENVOY_VERSION}; it says: {}", executable.display(), said.trim());
+    if !output.contains(&format!("/{ENVOY_VERSION}/")) {
+        bail!("{} is not Envoy {ENVOY_VERSION}; it prints: {}", executable.display(), output.trim());
     }
     Ok(())
 }

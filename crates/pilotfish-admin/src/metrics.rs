@@ -116,15 +116,15 @@ impl RegistrationMetrics {
 
 impl KubeMetrics {
     fn new(r: &Registry) -> Result<Self, prometheus::Error> {
-        const TIMEOUTS: &str = "How often nobody waited any longer for the first list of a remote cluster";
+        const TIMEOUTS: &str = "Remote clusters whose first list did not arrive before the timeout";
         Ok(Self {
             watches: counters_by(
                 r,
                 "pilotfish_kube_watch_events",
-                "What happened to watches of Kubernetes, by cluster, kind and event",
+                "Events of Kubernetes watches, by cluster, kind and event",
                 &["cluster", "kind", "event"],
             )?,
-            remote_clusters: gauge(r, "istiod_managed_clusters", "Remote clusters that are read")?,
+            remote_clusters: gauge(r, "istiod_managed_clusters", "Remote clusters that are watched")?,
             remote_timeouts: register(r, IntCounter::new("remote_cluster_sync_timeouts_total", TIMEOUTS))?,
             status_writes: counters_by(
                 r,
@@ -175,7 +175,7 @@ impl SecureMetrics {
             authenticated: counters(
                 r,
                 "pilotfish_xds_authenticated",
-                "xDS streams over TLS whose client proved who it is, by how",
+                "Authenticated xDS streams over TLS, by method",
                 "method",
             )?,
             files_refused: gauge(

@@ -132,7 +132,7 @@ impl Fleet {
     /// Waits until every stream has all resources that it subscribes to.
     ///
     /// # Errors
-    /// When a stream ended, or the limit passed first; the message says how many are missing.
+    /// When a stream ended, or the limit passed first; the message has how many are missing.
     pub async fn synced(&self, limit: Duration) -> Result<Synced> {
         let all = async {
             while self.shared.synced.load(Ordering::Acquire) < self.shared.streams {

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_what_was_missed() {
+    fn the_table_has_what_was_missed() {
         let (results, options) = results(11, 5);
         assert!(text(&results, &options).contains("MISS  change to the last of 1000"));
     }

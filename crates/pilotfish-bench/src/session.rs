@@ -132,7 +132,7 @@ impl Session {
     /// Takes one response and puts what it calls for into `out`.
     ///
     /// # Errors
-    /// A response that cannot be decoded, or of a type that was not asked for.
+    /// A response that cannot be decoded, or of a type that was not subscribed.
     pub fn response(&mut self, message: Bytes, out: &mut Vec<Bytes>) -> Result<Seen, String> {
         let bytes = message.len();
         if let Some(resources) = self.plain_push(&message, out) {
@@ -146,7 +146,7 @@ impl Session {
             EDS => &mut self.loads,
             LDS => &mut self.listeners,
             RDS => &mut self.routes,
-            other => return Err(format!("a response of a type that was not asked for: {other}")),
+            other => return Err(format!("a response of a type that was not subscribed: {other}")),
         };
         subscription.answered = true;
         out.push(acknowledge(url, &response.nonce));

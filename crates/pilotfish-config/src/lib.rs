@@ -22,4 +22,4 @@ pub use read::{
     Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, read, read_live,
     read_mesh_file, served,
 };
-pub use source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};

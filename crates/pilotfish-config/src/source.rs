@@ -81,7 +81,7 @@ pub struct ProblemReport {
     pub document: u32,
     /// The line in the file, counted from 1; 0 when it is about the file as a whole.
     pub line: u32,
-    /// The object, where it can be told.
+    /// The object, where it is known.
     pub object: Option<ObjectKey>,
     /// The field path; empty for the object as a whole.
     pub path: String,
@@ -89,13 +89,13 @@ pub struct ProblemReport {
     pub message: String,
     /// What was likely meant, or what to do.
     pub hint: Option<String>,
-    /// What counts now.
-    pub in_force: InForce,
+    /// Which version of the object is in force now.
+    pub effective: Effective,
 }
 
-/// What counts while something is wrong.
+/// Which version of an object is in force while it has a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum InForce {
+pub enum Effective {
     /// The object as it is written: the report is a warning.
     Written,
     /// The object as it was before it was broken.
@@ -115,7 +115,7 @@ impl ProblemReport {
             path: problem.path.to_string(),
             message: problem.message.clone(),
             hint: problem.hint.clone(),
-            in_force: InForce::Written,
+            effective: Effective::Written,
         }
     }
 }
@@ -138,9 +138,9 @@ impl fmt::Display for ProblemReport {
         if let Some(hint) = &self.hint {
             write!(f, " ({hint})")?;
         }
-        match (self.in_force, self.severity) {
-            (InForce::LastGood, _) => f.write_str("; the last good version stays in force"),
-            (InForce::Dropped, Severity::Error) => f.write_str("; it is left out"),
+        match (self.effective, self.severity) {
+            (Effective::LastGood, _) => f.write_str("; the last good version stays in force"),
+            (Effective::Dropped, Severity::Error) => f.write_str("; it is left out"),
             _ => Ok(()),
         }
     }

@@ -11,7 +11,7 @@ fn peak() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Elsewhere only the message is looked at.
+/// Elsewhere only the message is compared.
 #[cfg(not(target_os = "linux"))]
 fn peak() -> u64 {
     0

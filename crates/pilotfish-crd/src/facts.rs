@@ -1,4 +1,4 @@
-//! What a definition says about a kind besides its schema: versions, scope, names and columns, as upstream's
+//! The facts in a kind's definition besides its schema: versions, scope, names and columns, as upstream's
 //! definitions have them, so that objects, scripts and habits carry over.
 
 use pilotfish_model::Kind;

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions of the kinds that are read, for clusters without Istio.
 //!
 //! ```text
-//! type ── trace ──▶ Shape ── schema ──▶ OpenAPI ── limits ──▶ what validation says of single fields
+//! type ── trace ──▶ Shape ── schema ──▶ OpenAPI ── limits ──▶ what validation checks in single fields
 //!                                                └─ facts, status ──▶ CustomResourceDefinition
 //! ```
 //!
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use trace::{Shape, trace};
 
-/// Why a group without the approval of Kubernetes' maintainers may end in `.k8s.io`: the API server asks for an answer.
+/// Why a group without the approval of Kubernetes' maintainers may end in `.k8s.io`: the API server requires an answer.
 const APPROVAL: (&str, &str) =
     ("api-approved.kubernetes.io", "unapproved, schemas of the Gateway API by Pilotfish");
 

@@ -1,4 +1,4 @@
-//! What validation says of single fields, as far as a schema can say it too.
+//! What validation checks in single fields, as far as a schema can express it.
 //!
 //! A path names fields from the object down; `[]` stands for the items of a list, `{}` for the values of a map, and `**` at
 //! the beginning for any place. Every limit here is one that `validate` has, never a further one: a test throws
@@ -28,9 +28,9 @@ enum Limit {
     OneOf(&'static [&'static str]),
     /// An object with any content, not any value at all.
     FreeObject,
-    /// A text that others read: kept, though nothing here looks at it.
+    /// A text for other programs: kept, though unused here.
     KeptText(&'static str),
-    /// A CEL rule and what it says.
+    /// A CEL rule and its message.
     Rule(&'static str, &'static str),
 }
 

@@ -1,7 +1,7 @@
 //! The shape of a type, found out by letting the type read a sample.
 //!
-//! A type's `Deserialize` asks for what it wants: this field as a whole number, that one as one of these names. The tracer
-//! notes what is asked for and answers with any value. So the shape is by construction what the reader of files takes,
+//! A type's `Deserialize` requests what it wants: this field as a whole number, that one as one of these names. The tracer
+//! notes the requests and answers with any value. So the shape is by construction what the reader of files takes,
 //! and nothing has to be derived or declared a second time. Of a oneof, one field is answered in each pass.
 
 use serde::de::value::Error;
@@ -11,7 +11,7 @@ use std::cell::Cell;
 /// What a type reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Shape {
-    /// Not asked for yet.
+    /// Not requested yet.
     #[default]
     Unknown,
     /// Any value.
@@ -44,7 +44,7 @@ const MOST_PASSES: usize = 64;
 /// The shape of `T`.
 ///
 /// # Errors
-/// When the type asks for something that no kind has: `T` is wrong, not an input.
+/// When the type requests something that no kind has: `T` is wrong, not an input.
 pub(crate) fn trace<T: DeserializeOwned>() -> Result<Shape, Error> {
     let mut shape = Shape::Unknown;
     for _ in 0..MOST_PASSES {

@@ -55,7 +55,7 @@ pub trait Authenticator: Send + Sync + 'static {
 #[error("the client proves no identity: {0}")]
 pub struct Unauthenticated(String);
 
-/// The authenticators of one listener, in the order in which they are asked.
+/// The authenticators of one listener, in the order in which they are tried.
 pub struct Authentication {
     listener: &'static str,
     authenticators: Vec<Arc<dyn Authenticator>>,

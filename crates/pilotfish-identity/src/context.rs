@@ -33,7 +33,7 @@ impl TlsContext {
     /// nothing takes no slot. The caller sets the time limit.
     ///
     /// # Errors
-    /// When the client ends the connection, speaks no TLS, or one side does not accept the other's certificate.
+    /// When the client ends the connection, does not use TLS, or one side does not accept the other's certificate.
     pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(&self, io: I) -> io::Result<TlsStream<I>> {
         let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), io).await?;
         let slot = self.handshakes.acquire().await.map_err(io::Error::other)?;

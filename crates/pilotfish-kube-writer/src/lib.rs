@@ -2,7 +2,7 @@
 //! themselves, and ServiceExports.
 //!
 //! Reading is `pilotfish-kube`, which knows nothing of this crate. Status and ServiceExports are written by one replica, which its
-//! [`lease::Leadership`] says; WorkloadEntries by every replica, for the workloads that are connected to it.
+//! [`lease::Leadership`] elects; WorkloadEntries by every replica, for the workloads that are connected to it.
 
 pub mod auto_registration;
 pub mod lease;

@@ -27,7 +27,7 @@ pub enum Exported {
 /// When the API server does not answer or does not take it.
 pub async fn export(client: &Client, namespace: &str, name: &str) -> Result<Exported, RequestError> {
     let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
-    let service = match ask(client, http::Request::get(path).body(Vec::new())).await {
+    let service = match send(client, http::Request::get(path).body(Vec::new())).await {
         Ok(service) => service,
         Err(error) if error.class == ErrorClass::Gone => return Ok(Exported::NoService),
         Err(error) => return Err(error),
@@ -37,7 +37,7 @@ pub async fn export(client: &Client, namespace: &str, name: &str) -> Result<Expo
     let request = http::Request::post(format!("/apis/{API}/namespaces/{namespace}/serviceexports"))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(body);
-    match ask(client, request).await {
+    match send(client, request).await {
         Ok(_) => Ok(Exported::Made),
         Err(error) if error.class == ErrorClass::Conflict => Ok(Exported::Known),
         Err(error) => Err(error),
@@ -56,6 +56,6 @@ fn made(namespace: &str, name: &str, uid: &str) -> Value {
     })
 }
 
-async fn ask(client: &Client, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, RequestError> {
+async fn send(client: &Client, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, RequestError> {
     within(ANSWER, client.request(request?)).await
 }

@@ -28,7 +28,7 @@ fn replica(server: &ApiServer) -> Replica {
     let (elector, leadership) = Elector::new(server.client(), settings);
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(elector.run(async {
-        // A sender that is gone never says stop.
+        // A dropped sender never signals a stop.
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }

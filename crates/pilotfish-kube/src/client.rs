@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Which cluster, as whom.
+/// Which cluster, and with which credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientSettings {
     /// A kubeconfig. Without one: the service account of the Pod, and outside of clusters `$KUBECONFIG` or `~/.kube/config`.
@@ -55,8 +55,8 @@ pub fn of_config(mut config: Config) -> Result<Client, ClientError> {
     config.connect_timeout = Some(CONNECT);
     // Watches are quiet for minutes; how long is too long is decided where they are read.
     config.read_timeout = None;
-    // Whoever asks decides when it asks again, and tells of the failure. The client's own retries would do both in silence: 15 times,
-    // for minutes, and for as long as a `Retry-After` says.
+    // Callers decide when to retry, and report the failure. The client's own retries would hide it: 15 of them,
+    // over minutes, and for as long as `Retry-After` demands.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| ClientError::Client(Box::new(error)))
 }

@@ -18,4 +18,4 @@ pub mod token_review;
 pub mod watch;
 
 pub use source::{Kinds, KubeSource, KubeSourceSettings, SourceError, has_status, resources_of};
-pub use watch::{NoopObserver, Observer, Watched};
+pub use watch::{NoopObserver, Observer, WatchEvent};

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 /// How requests to an API server are repeated that failed.
 pub const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(15));
 
-/// The longest time for which a server is left alone because it asks for that (`Retry-After`).
+/// The longest time for which a server is left alone after a `Retry-After`.
 const LONGEST_RETRY_AFTER: u32 = 60;
 
 /// Why a request failed.
@@ -20,7 +20,7 @@ pub struct RequestError {
     pub status: Option<u16>,
     /// How long the server wants to be left alone; at most a minute.
     pub retry_after: Duration,
-    /// What the server said, or went wrong on the way, in one line and without the status.
+    /// The server's message, or the transport error, in one line and without the status.
     pub message: String,
 }
 
@@ -39,7 +39,7 @@ impl RequestError {
         Self::without_status(ErrorClass::Transient, message.to_string())
     }
 
-    /// A request that cannot be sent, or an answer that cannot be read: to ask again does not help.
+    /// A request that cannot be sent, or an answer that cannot be read: a retry does not help.
     #[must_use]
     pub fn rejected(message: impl fmt::Display) -> Self {
         Self::without_status(ErrorClass::Rejected, message.to_string())
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_left_alone_for_as_long_as_it_asks_and_not_for_ever() {
+    fn retry_after_is_kept_up_to_a_limit() {
         assert_eq!(of(429, 7).retry_after, Duration::from_secs(7));
         assert_eq!(of(503, u32::MAX).retry_after, Duration::from_secs(60));
     }
 
     #[test]
-    fn an_answer_that_cannot_be_read_is_not_asked_for_again() {
+    fn an_unreadable_answer_is_not_retried() {
         let error = serde_json::from_str::<u8>("x").unwrap_err();
         let error = RequestError::from(kube::Error::SerdeError(error));
         assert_eq!((error.class, error.status), (ErrorClass::Rejected, None));

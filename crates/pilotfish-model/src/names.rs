@@ -109,7 +109,7 @@ name!(
 
 /// A service's host name: lower-case DNS labels, possibly with a leading `*` label (`*.example.com`, `*`).
 ///
-/// Validated once by [`Hostname::parse`]; after that nobody checks again.
+/// Validated once by [`Hostname::parse`]; after that no code checks again.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hostname(Arc<str>);
 

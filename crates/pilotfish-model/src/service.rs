@@ -17,7 +17,7 @@ pub enum Resolution {
     Passthrough,
     /// The name stands for another service (`ExternalName`).
     Alias,
-    /// A wildcard host that is resolved anew for each request (dynamic forward proxy).
+    /// A wildcard host that is resolved for each request (dynamic forward proxy).
     DynamicDns,
 }
 
@@ -205,7 +205,7 @@ pub struct Service {
     pub auto_addresses_stored: bool,
     /// Whether it lies outside the mesh (no mTLS, no endpoints with identity).
     pub mesh_external: bool,
-    /// To whom it is visible.
+    /// The namespaces that it is visible to.
     pub export_to: ExportTo,
     /// Labels of the object.
     pub labels: Labels,

@@ -1,8 +1,8 @@
 //! The world: one immutable snapshot of everything that translation reads, and the one writer that makes the next.
 //!
 //! A change costs what it touches: the maps share structure between snapshots, and equal values are no change. What
-//! changed is told as [`Fact`]s, the same vocabulary in which translation records what it read. So "which results are
-//! no longer valid" is a lookup, and nobody writes lists of dependents.
+//! changed is reported as [`Fact`]s, the same vocabulary in which translation records what it read. So "which results are
+//! no longer valid" is a lookup, without hand-written lists of dependents.
 
 use crate::{
     ClusterId, Endpoint, Hostname, Kind, KindSpec, Namespace, NetworkId, Object, ObjectKey, Service,
@@ -315,7 +315,7 @@ impl WorldWriter {
     pub fn apply(&mut self, update: Update) {
         match update {
             Update::Services(key, services) => self.set_services(key, services),
-            Update::Endpoints(key, shard, endpoints) => self.set_shard(key, shard, Some(endpoints)),
+            Update::Endpoints(key, shard, endpoints) => self.set_shard(key, shard, Some(&endpoints)),
             Update::RemoveShard(key, shard) => self.set_shard(key, shard, None),
             Update::Workload(workload) => self.set_workload(workload.key.clone(), Some(workload)),
             Update::RemoveWorkload(key) => self.set_workload(key, None),
@@ -360,15 +360,15 @@ impl WorldWriter {
         self.changed(Fact::Service(key));
     }
 
-    fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<Arc<[Arc<Endpoint>]>>) {
+    fn set_shard(&mut self, key: ServiceKey, shard: ShardKey, endpoints: Option<&Arc<[Arc<Endpoint>]>>) {
         let old = self.next.endpoints.get(&key);
         let before = old.and_then(|old| old.shards.get(&shard)).cloned();
-        if before == endpoints {
+        if before.as_ref() == endpoints {
             return;
         }
-        let difference = ShardDifference::of(before.as_deref(), endpoints.as_deref());
+        let difference = ShardDifference::of(before.as_deref(), endpoints.map(|endpoints| &**endpoints));
         let mut new = old.map(|old| ServiceEndpoints::clone(old)).unwrap_or_default();
-        match &endpoints {
+        match endpoints {
             Some(endpoints) => new.shards.insert(shard, endpoints.clone()),
             None => new.shards.remove(&shard),
         };
@@ -441,7 +441,7 @@ impl WorldWriter {
 
     fn set_object(&mut self, key: ObjectKey, object: Option<Object>) {
         if self.next.objects.get(&key) == object.as_ref() {
-            // Lines may have moved: keep the newest origin for messages, which is no change that anybody reads.
+            // Lines may have moved: keep the newest origin for messages, which is no change for readers.
             if let Some(object) = object {
                 self.next.objects.insert(key, object);
             }

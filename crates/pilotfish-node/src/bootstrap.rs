@@ -313,7 +313,7 @@ impl PodTarget {
         Self { authorities: Some(authorities), ..self }
     }
 
-    /// The bootstrap of a Pod's Envoy. What nobody knows before the Pod runs is written `$(NAME)`, as Kubernetes fills in arguments of
+    /// The bootstrap of a Pod's Envoy. What is unknown before the Pod runs is written `$(NAME)`, as Kubernetes fills in arguments of
     /// containers; the environment that this needs is in the template of sidecars. Beside Envoy's own admin page, which only the
     /// Pod reaches, it answers kubelets on port 15021 and Prometheus on port 15090, as Istio's sidecars do.
     #[must_use]
@@ -367,7 +367,7 @@ const ADMIN_PORT: u16 = 15000;
 fn page(path: &str, port: u16, of_admin: &str) -> Value {
     let name = format!("page-{port}");
     json!({
-        // The Pod's own address: nobody knows before it runs whether that is of IPv4 or IPv6.
+        // The Pod's own address: before it runs it is unknown whether that is IPv4 or IPv6.
         "name": name, "address": address("$(POD_IP)", port),
         "filter_chains": [{"filters": [{
             "name": "envoy.filters.network.http_connection_manager",

@@ -1,10 +1,10 @@
 //! Labels and annotations that mean something to a registry, and what is derived from them.
 
+use pilotfish_model::topology::HOSTNAME as NODE;
+pub(crate) use pilotfish_model::topology::{CLUSTER, NETWORK, REGION, SUB_ZONE, ZONE};
 use pilotfish_model::{
     ClusterId, HealthStatus, LabelMap, Labels, Locality, NetworkId, TlsMode, TrafficDistribution,
 };
-pub(crate) use pilotfish_model::topology::{CLUSTER, NETWORK, REGION, SUB_ZONE, ZONE};
-use pilotfish_model::topology::HOSTNAME as NODE;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 

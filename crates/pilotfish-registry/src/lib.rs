@@ -2,7 +2,7 @@
 //!
 //! A registry is one of two things. One that **reads objects** (Kubernetes, ServiceEntry) is a state machine without IO that
 //! implements [`Registry`]: [`AggregateController`] brings it the objects of its feed. One with a **source of its own** has no
-//! state machine: its [`LiveSource`] speaks the protocol of its product and sends [`RegistryBatch`]es. Either is one
+//! state machine: its [`LiveSource`] implements the protocol of its product and sends [`RegistryBatch`]es. Either is one
 //! [`RegistryType`] in the table of registries. ARCHITECTURE.md, "A new registry", walks through a complete one.
 
 mod aggregate;

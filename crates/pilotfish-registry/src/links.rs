@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The name of an object of a known kind. Also used for other pairs of a namespace and a text, such as an address that is
-/// looked for in a namespace.
+/// searched in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Name {
     pub(crate) namespace: Namespace,

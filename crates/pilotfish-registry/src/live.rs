@@ -6,7 +6,7 @@
 //!
 //! A source sends whole values: all instances of a service, never "one more". Content and health are apart: a source that
 //! cannot reach its product reports the failure and sends nothing, so that what it sent before stays in force; only a batch
-//! that says so takes something away. The sender never blocks and never queues: what the control loop has not taken yet is
+//! that says so removes something. The sender never blocks and never queues: what the control loop has not taken yet is
 //! merged by key, so a source that is faster than the loop costs the memory of its distinct content and no more.
 
 use crate::registry::RegistryUpdate;
@@ -18,7 +18,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A source of services, endpoints and workloads that speaks the protocol of its product.
+/// A source of services, endpoints and workloads over the protocol of its product.
 pub trait LiveSource: Send {
     /// Reads the product and sends what it finds until the task is dropped. It connects again by itself, with backoff; to
     /// return is a defect, which ends the process.
@@ -140,7 +140,7 @@ impl RegistryBatch {
         self.gateways = later.gateways.or_else(|| self.gateways.take());
     }
 
-    /// The keys that have a value, for whoever knows more keys than the batch names.
+    /// The keys that have a value, for callers that know more keys than the batch names.
     pub(crate) fn names_service(&self, key: &ServiceKey) -> bool {
         self.services.contains_key(key)
     }
@@ -175,7 +175,7 @@ pub enum LiveHealth {
     Failed(Arc<str>),
 }
 
-/// What a live source sent since the last look: content first, then health.
+/// What a live source sent since the last read: content first, then health.
 #[derive(Clone, Debug, Default)]
 pub struct LiveInput {
     /// What changed.

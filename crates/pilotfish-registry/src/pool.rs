@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// See the module's description. What nobody else holds any more is let go now and then.
+/// See the module's description. Values without another holder are dropped now and then.
 #[derive(Debug)]
 pub(crate) struct Pool<T: ?Sized> {
     known: HashSet<Arc<T>>,
     sweep_at: usize,
 }
 
-/// How many values there are before the first look for those that nobody holds.
+/// How many values there are before the first sweep for those without a holder.
 const SWEEP_AT: usize = 1024;
 
 impl<T: ?Sized> Default for Pool<T> {
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_let_go() {
+    fn values_without_a_holder_are_dropped() {
         let mut pool: Pool<str> = Pool::default();
         let mut held: Arc<str> = "held".into();
         pool.share(&mut held);

@@ -1,4 +1,4 @@
-//! What registries are told when they are made.
+//! The settings of registries.
 
 use pilotfish_model::{ClusterId, Namespace};
 use std::sync::Arc;

@@ -127,16 +127,16 @@ fn a_replacement_takes_over_without_a_gap() {
         mesh.send(feed, SourceEvent::Listed);
     }
     mesh.settle();
-    mesh.controller.add_source("c2 anew", "s");
+    mesh.controller.add_source("c2 again", "s");
     mesh.controller
-        .replace_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings("c2"))), "c2 anew");
+        .replace_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings("c2"))), "c2 again");
     assert!(mesh.settle().is_empty(), "the old one serves on");
     assert!(mesh.controller.status().iter().any(|status| status.replacing));
     assert_eq!(mesh.controller.synced(), Ok(()));
-    mesh.apply("c2 anew", &web_at("10.2.0.1"));
-    mesh.apply("c2 anew", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
+    mesh.apply("c2 again", &web_at("10.2.0.1"));
+    mesh.apply("c2 again", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
     assert!(mesh.settle().is_empty(), "not yet complete");
-    mesh.send("c2 anew", SourceEvent::Listed);
+    mesh.send("c2 again", SourceEvent::Listed);
     let changes = mesh.settle();
     let touched = |host: &str| {
         let fact = pilotfish_model::Fact::Service(short_key(host));
@@ -145,7 +145,7 @@ fn a_replacement_takes_over_without_a_gap() {
     assert!(touched("gone.ns"));
     assert!(!touched("web.ns"), "what is equal was not even touched");
     assert!(services(&mesh.world(), "gone.ns").is_empty());
-    mesh.apply("c2 anew", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.5]}]"));
+    mesh.apply("c2 again", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.5]}]"));
     assert_eq!(endpoints(&mesh.world(), "web.ns"), ["http 1.2.3.5:80"]);
     let counts = |mesh: &Mesh| -> Vec<_> {
         mesh.controller.status().iter().map(|status| (status.services, status.endpoints)).collect()
@@ -236,13 +236,13 @@ fn a_cluster_may_have_a_trust_domain_of_its_own() {
     mesh.apply("c1", &pod("p1", "1.1.1.1", "{app: web}", "True"));
     mesh.apply("c2", &pod("p2", "1.1.1.2", "{app: web}", "True"));
     set(&mut mesh, "c1", Some("one"));
-    assert_eq!(identities(&mut mesh), of(["one", "one"]), "one that says nothing has that of the others");
+    assert_eq!(identities(&mut mesh), of(["one", "one"]), "one without accounts has those of the others");
     set(&mut mesh, "c2", Some("two"));
     assert_eq!(identities(&mut mesh), of(["one", "two"]));
     set(&mut mesh, "c1", Some("three"));
     assert_eq!(identities(&mut mesh), of(["three", "two"]));
     mesh.controller.replace_registry(Box::new(KubernetesRegistry::new(KUBERNETES, settings("c2"))), "c2");
-    assert_eq!(identities(&mut mesh), of(["three", "two"]), "who comes later is told");
+    assert_eq!(identities(&mut mesh), of(["three", "two"]), "a later client gets it");
     set(&mut mesh, "c2", Some(""));
     assert_eq!(identities(&mut mesh), of(["three", "cluster.local"]));
     set(&mut mesh, "c2", None);

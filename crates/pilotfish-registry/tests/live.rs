@@ -69,7 +69,7 @@ fn a_complete_batch_names_all_that_there_is_and_a_partial_one_what_differs() {
 }
 
 #[test]
-fn a_failure_leaves_the_last_good_state_in_force_and_says_since_when() {
+fn a_failure_keeps_the_last_good_state_and_has_its_time() {
     let mut mesh = Mesh::new(&["c1"]);
     let dc = shard("");
     mesh.controller.add_live(dc.clone());

@@ -294,7 +294,7 @@ fn workload_entries_become_workloads() {
 }
 
 #[test]
-fn a_collision_of_names_is_told_to_whom_it_concerns() {
+fn the_older_entry_of_a_collision_of_names_keeps_the_address() {
     let entry = |name: &str, host: &str, created: &str| {
         se_with(
             name,

@@ -179,7 +179,7 @@ fn a_deleted_service_leaves_nothing_and_comes_back_with_its_endpoints() {
 }
 
 #[test]
-fn only_real_differences_are_told() {
+fn only_real_differences_are_reported() {
     let mut scene = Scene::new();
     let with = |annotation: &str, target: u16| {
         format!(

@@ -269,7 +269,7 @@ fn workloads_know_where_their_node_is_reached_from_outside() {
 }
 
 #[test]
-fn host_network_pods_share_an_address_and_a_late_deletion_hurts_nobody() {
+fn host_network_pods_share_an_address_and_a_late_deletion_keeps_the_other() {
     let ports = "[{name: http, port: 80}]";
     let mut scene = Scene::new();
     scene.apply(&(web() + &slice("web-1", "web", ports, "[{addresses: [1.2.3.4]}]"))).unwrap();

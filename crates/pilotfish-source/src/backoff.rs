@@ -39,7 +39,7 @@ impl BackoffPolicy {
     }
 }
 
-/// Counts failures in a row and says how long to wait after each.
+/// Counts failures in a row and computes how long to wait after each.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     policy: BackoffPolicy,
@@ -70,7 +70,7 @@ impl Backoff {
         self.wait_at_least(Duration::ZERO)
     }
 
-    /// Counts a failure and returns how long to wait: no less than `floor`, which a busy server may have asked for (`Retry-After`),
+    /// Counts a failure and returns how long to wait: no less than `floor`, which a busy server may have sent (`Retry-After`),
     /// even where that is more than the ceiling.
     pub fn wait_at_least(&mut self, floor: Duration) -> Duration {
         self.failures = self.failures.saturating_add(1);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_begins_anew() {
+    fn a_success_resets_the_backoff() {
         let mut backoff = backoff(POLICY.with_jitter(0.0));
         assert_eq!([backoff.wait(), backoff.wait()].map(|wait| wait.as_millis()), [200, 400]);
         assert_eq!(backoff.failures(), 2);

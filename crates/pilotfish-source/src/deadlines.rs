@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 /// Keys by the time at which they are due. Each key has one time at most; setting another one moves it.
 ///
-/// The queue has no clock: its owner asks for [what is due](Self::pop_due) at a time, and sleeps until [the next](Self::next).
+/// The queue has no clock: its owner takes [what is due](Self::pop_due) at a time, and sleeps until [the next](Self::next).
 /// (`tokio_util::time::DelayQueue` waits by itself, and therefore cannot be part of a state machine that takes `now`.) `T` is
 /// the time: an `Instant`, or anything ordered, such as `Option<Instant>` where `None` is due at once.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ impl<K: Ord + Clone, T: Ord + Copy> DeadlineQueue<K, T> {
     pub fn set(&mut self, key: K, at: T) -> Option<T> {
         let before = self.times.insert(key.clone(), at);
         if let Some(before) = before {
-            // The tuple is built anew to be looked up; keys are cheap to clone.
+            // The lookup needs a tuple of its own; keys are cheap to clone.
             self.order.remove(&(before, key.clone()));
         }
         self.order.insert((at, key));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_time_wins_where_that_is_asked_for() {
+    fn set_earlier_keeps_the_earlier_time() {
         let mut queue = queue(&[("a", 5)]);
         queue.set_earlier("a", 6);
         assert_eq!(queue.get(&"a"), Some(5));

@@ -34,7 +34,7 @@ impl ErrorClass {
         }
     }
 
-    /// Whether the same request may succeed later without anybody doing something.
+    /// Whether the same request may succeed later without intervention.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::Transient)

@@ -48,7 +48,7 @@ impl RateLimiter {
         self.full_at = Some(self.full_at.map_or(now, |full| full.max(now)) + self.period);
     }
 
-    /// Counts a request if it may be sent now; says whether it may.
+    /// Counts a request if it may be sent now; returns whether it may.
     #[must_use]
     pub fn try_take(&mut self, now: Instant) -> bool {
         let ready = self.is_ready(now);

@@ -45,7 +45,7 @@ pub enum SecretFileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// It is a folder, a pipe or a device.
@@ -64,7 +64,7 @@ pub enum SecretFileError {
     },
 }
 
-/// Reads a secret from a file, and reads it again when it is asked to.
+/// Reads a secret from a file, and reads it again on demand.
 ///
 /// The content is compared, not the time of the file or its inode: mounts of Kubernetes swap links, and notifications fail
 /// there. One line break at the end is not part of the secret, as editors and `echo` leave it. The last good content stays in
@@ -129,7 +129,7 @@ impl SecretFile {
     }
 
     /// Reads the file again and again, `every` so often and at once, until no receiver is left. The first part of the pair always
-    /// has the state; the second part does the reading and has to be run, by a task that somebody owns.
+    /// has the state; the second part does the reading and has to be run by a task with an owner.
     ///
     /// Receivers are woken when the content changes and when a failure begins or ends, both of which are logged.
     pub fn follow(
@@ -269,10 +269,10 @@ mod tests {
         assert_eq!(file.content(), None);
         fs::write(&path, "good").unwrap();
         assert!(file.read().unwrap());
-        for (bad, said) in [("", "is empty"), ("\n", "is empty"), ("worse", "is larger than 4 bytes")] {
+        for (bad, reason) in [("", "is empty"), ("\n", "is empty"), ("worse", "is larger than 4 bytes")] {
             fs::write(&path, bad).unwrap();
             let error = file.read().unwrap_err().to_string();
-            assert!(error.starts_with(&*path.to_string_lossy()) && error.ends_with(said), "{error}");
+            assert!(error.starts_with(&*path.to_string_lossy()) && error.ends_with(reason), "{error}");
             assert_eq!(text(&file), Some("good"));
         }
         let mut folder = SecretFile::new(folder.path());
@@ -324,7 +324,7 @@ mod tests {
         state.changed().await.unwrap();
         assert_eq!(get(&state.borrow_and_update()), (Some("new".into()), true));
         tokio::time::sleep(EVERY * 3).await;
-        assert!(!state.has_changed().unwrap(), "a failure that lasts is told once");
+        assert!(!state.has_changed().unwrap(), "a failure that lasts is reported once");
         fs::write(&path, "new").unwrap();
         state.changed().await.unwrap();
         assert_eq!(get(&state.borrow_and_update()), (Some("new".into()), false));

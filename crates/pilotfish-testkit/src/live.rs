@@ -15,23 +15,23 @@ use tokio::sync::mpsc;
 /// How long a cluster may take to be read.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything that a cluster has now, as its source tells it; without the API server's own Service.
+/// Everything that a cluster has now, as its source sends it; without the API server's own Service.
 ///
 /// # Errors
 /// When the cluster cannot be read in time, or an object is refused.
 pub async fn read_cluster(server: &ApiServer) -> Result<Vec<Object>> {
-    let (say, mut told) = mpsc::channel(64);
+    let (sender, mut batches) = mpsc::channel(64);
     let source =
-        tokio::spawn(KubeSource::new(server.client(), KubeSourceSettings::new("Kubernetes"), say).run());
+        tokio::spawn(KubeSource::new(server.client(), KubeSourceSettings::new("Kubernetes"), sender).run());
     let mut objects: BTreeMap<ObjectKey, Object> = BTreeMap::new();
     let read = async {
         loop {
-            let batch = told.recv().await.context("the source ended by itself")?;
+            let batch = batches.recv().await.context("the source ended by itself")?;
             if let Some(report) = batch
                 .problems
                 .iter()
                 .flat_map(|it| &it.reports)
-                .find(|it| it.in_force != pilotfish_config::InForce::Written)
+                .find(|it| it.effective != pilotfish_config::Effective::Written)
             {
                 bail!("{report}");
             }

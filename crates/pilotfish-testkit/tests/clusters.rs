@@ -227,7 +227,7 @@ fn exports_decide_over_clusters_and_imports_over_hosts() {
 }
 
 #[test]
-fn a_workload_serves_what_its_own_cluster_says() {
+fn a_workload_serves_the_ports_of_its_own_cluster() {
     let mut mesh = Mesh::new(&RegistrySettings::default(), "cluster.local");
     mesh.apply("c1", &(service("web", "10.1.0.1", ", targetPort: 8080") + &service("only", "10.1.0.2", "")));
     mesh.apply("c1", &pod("web", "web-1", "10.0.99.1", ""));

@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// What a client has been told: versions by view and name.
+/// What a client has got: versions by view and name.
 type Known = BTreeMap<(ViewId, ResourceType, Arc<str>), Option<u64>>;
 
 struct Run {
@@ -50,7 +50,7 @@ impl Run {
         }
     }
 
-    /// Puts what the sources said in force, and takes over what is reported.
+    /// Publishes what the sources sent, and records the reported changes.
     fn publish(&mut self) {
         let changes = self.scene.settle();
         if changes.is_empty() {
@@ -73,7 +73,7 @@ impl Run {
         }
     }
 
-    /// Every client asks for everything that it would ask for.
+    /// Every client reads all resources that it would subscribe to.
     fn ask(&mut self) {
         let snapshot = self.translator.snapshot();
         for client in &self.clients {
@@ -84,7 +84,7 @@ impl Run {
         }
     }
 
-    /// The incremental state equals one that is computed from scratch, and what clients were told is what there is.
+    /// The incremental state equals one that is computed from scratch, and the reported changes lead to what there is.
     fn check(&self, context: &str) {
         let fresh = Translator::new();
         fresh.publish(self.world.clone(), &ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() });
@@ -110,11 +110,11 @@ impl Run {
                         resource.as_ref().map(|r| r.body.clone())
                     };
                     assert_eq!(bytes(&a), bytes(&b), "{context}: {of:?} {name} of {}", client.proxy().id);
-                    let told = self.known.get(&(view, of, name.clone())).copied().flatten();
+                    let reported = self.known.get(&(view, of, name.clone())).copied().flatten();
                     assert_eq!(
-                        told,
+                        reported,
                         a.map(|r| r.version),
-                        "{context}: {of:?} {name} changed and nobody was told"
+                        "{context}: {of:?} {name} changed without a report"
                     );
                 }
             }

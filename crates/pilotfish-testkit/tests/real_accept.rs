@@ -80,7 +80,7 @@ async fn as_recorded(
     }
 }
 
-/// Bad input is told by validation, with the field, and then nothing of the object is served; what is taken becomes something
+/// Validation reports bad input, with the field, and then nothing of the object is served; what it accepts becomes something
 /// that Envoy takes. Where neither can be, the list has Envoy's words.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_validation_takes_envoy_takes() {
@@ -89,21 +89,23 @@ async fn what_validation_takes_envoy_takes() {
     for input in bad_input::inputs() {
         let served = input.serve();
         let error = served.problems.iter().find(|problem| problem.is_error());
-        let told = error.map(|problem| problem.path.to_string());
+        let reported = error.map(|problem| problem.path.to_string());
         let refused =
-            if told.is_some() { None } else { refusal_of(&theatre, &input, served.translator).await };
+            if reported.is_some() { None } else { refusal_of(&theatre, &input, served.translator).await };
         let as_listed = match (&refused, &input.refused) {
             (Some(words), Some(part)) => words.contains(part.as_str()),
             (words, part) => words.is_none() && part.is_none(),
         };
-        if told != input.told || !as_listed {
-            wrong.push(serde_json::json!({"name": input.name, "told": told, "refused": refused}).to_string());
+        if reported != input.reported || !as_listed {
+            wrong.push(
+                serde_json::json!({"name": input.name, "reported": reported, "refused": refused}).to_string(),
+            );
         }
     }
     assert!(wrong.is_empty(), "not as listed in bad_input.yaml:\n{}", wrong.join("\n"));
 }
 
-/// What Envoy first says against what some proxy is sent.
+/// Envoy's first rejection of what some proxy is sent.
 async fn refusal_of(theatre: &Theatre, input: &bad_input::Input, translator: Translator) -> Option<String> {
     let translator = Arc::new(translator);
     let mut first = None;

@@ -66,7 +66,7 @@ fn manifests() -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn chart_and_manifests_say_the_same() {
+fn chart_and_manifests_are_equal() {
     let Some(chart) = rendered(&[]) else { return };
     let chart = objects(&chart);
     let mut manifests = manifests();

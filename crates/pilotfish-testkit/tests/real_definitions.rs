@@ -48,7 +48,7 @@ async fn install(server: &ApiServer) {
     }
 }
 
-/// Waits until all are served, and looks at what the API server says of each.
+/// Waits until all are served, and checks the conditions of each.
 async fn established(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let listed = eventually("all definitions are established", || async {

@@ -11,18 +11,18 @@
 //! ```text
 //! engine        the memo, queries and how they read the world, encoded resources
 //! proxy         the node of a client, its workload, its place, the services that it is an endpoint of
-//! services      what is asked about services: addresses, short names, aliases, networks
+//! services      shared queries about services: addresses, short names, aliases, networks
 //! envoy         pieces of Envoy's configuration that several rooms need: filters, metadata, names, durations
 //! routing       VirtualService, Gateway, Ingress and the Gateway API, read into one form
 //! scope         which services and VirtualServices a proxy imports (Sidecar)
 //! policy        DestinationRule, PeerAuthentication, security, Telemetry, WasmPlugin
 //! envoy_filter  the patches of EnvoyFilters
 //! xds           one folder for each resource type: the view (which facets count), the batches, the generation
-//! translator    clients, their views, and what differs for whom after a change
+//! translator    clients, their views, and which resources change for which views
 //! status        the status of the objects that have one, from the same queries as their routes
 //! ```
 //!
-//! Questions that several resources ask ("which services does this scope see", "which DestinationRule applies") are
+//! Questions that several resources share ("which services does this scope see", "which DestinationRule applies") are
 //! queries, so that their answers are computed once and an unchanged answer stops the spread of a change.
 
 mod engine;

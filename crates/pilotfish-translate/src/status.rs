@@ -28,7 +28,7 @@ pub struct StatusTranslator {
 }
 
 impl StatusTranslator {
-    /// A book of an empty world, for the objects of that cluster that belong to these controllers.
+    /// The statuses of an empty world, for the objects of that cluster that belong to these controllers.
     #[must_use]
     pub fn new(domain: ClusterDomain, cluster: ClusterId, controllers: Controllers) -> Self {
         let query = Statuses { of: StatusView { cluster, controllers } };
@@ -110,40 +110,48 @@ mod tests {
     }
 
     /// The names of what differs after these updates.
-    fn step(book: &mut StatusTranslator, writer: &mut WorldWriter, updates: Vec<Update>) -> Vec<String> {
+    fn step(
+        translator: &mut StatusTranslator,
+        writer: &mut WorldWriter,
+        updates: Vec<Update>,
+    ) -> Vec<String> {
         updates.into_iter().for_each(|update| writer.apply(update));
         let Some((world, changes)) = writer.publish() else { return Vec::new() };
-        let differs = book.advance(world, &changes).into_iter();
+        let differs = translator.advance(world, &changes).into_iter();
         differs.map(|(key, status)| format!("{key}{}", if status.is_some() { "" } else { " gone" })).collect()
     }
 
     #[test]
-    fn a_change_tells_only_of_what_differs() {
-        let mut book =
+    fn a_change_reports_only_what_differs() {
+        let mut translator =
             StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
         let gateway = yaml(&line(API, "Gateway", "shop", "gw", listener));
-        assert_eq!(step(&mut book, &mut writer, gateway), ["Gateway shop/gw"]);
+        assert_eq!(step(&mut translator, &mut writer, gateway), ["Gateway shop/gw"]);
         let both = ["Gateway shop/gw", "HTTPRoute shop/a"];
-        assert_eq!(step(&mut book, &mut writer, route("a", "gw")), both, "one more is attached");
+        assert_eq!(step(&mut translator, &mut writer, route("a", "gw")), both, "one more is attached");
         assert_eq!(
-            step(&mut book, &mut writer, route("b", "other")),
+            step(&mut translator, &mut writer, route("b", "other")),
             ["HTTPRoute shop/b"],
             "it may have had a status"
         );
         let service = crate::testing::service("web", "shop").update();
-        assert_eq!(step(&mut book, &mut writer, vec![service]), ["HTTPRoute shop/a"], "its backend is there");
+        assert_eq!(
+            step(&mut translator, &mut writer, vec![service]),
+            ["HTTPRoute shop/a"],
+            "its backend is there"
+        );
         let unrelated = object("shop", "x", pilotfish_config::networking::VirtualService::default());
-        assert!(step(&mut book, &mut writer, vec![Update::Object(unrelated)]).is_empty());
+        assert!(step(&mut translator, &mut writer, vec![Update::Object(unrelated)]).is_empty());
         let gone = ObjectKey::new(HttpRoute::KIND, "shop", "a");
-        let differs = step(&mut book, &mut writer, vec![Update::RemoveObject(gone)]);
+        let differs = step(&mut translator, &mut writer, vec![Update::RemoveObject(gone)]);
         assert_eq!(differs, ["HTTPRoute shop/a gone", "Gateway shop/gw"]);
     }
 
     #[test]
-    fn a_book_that_followed_says_what_a_new_one_says() {
-        let mut book =
+    fn incremental_equals_from_scratch() {
+        let mut translator =
             StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         let mut writer = WorldWriter::new();
         let listener = "{gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTTP}]}";
@@ -155,11 +163,11 @@ mod tests {
             route("c", "gw"),
         ];
         for updates in steps {
-            step(&mut book, &mut writer, updates);
+            step(&mut translator, &mut writer, updates);
         }
         let mut new = StatusTranslator::new(ClusterDomain::default(), "Kubernetes".into(), Controllers::Both);
         new.advance(Arc::new(writer.world().clone()), &ChangeSet::default());
-        assert_eq!(book.known, new.known);
-        assert_eq!(book.known.len(), 3);
+        assert_eq!(translator.known, new.known);
+        assert_eq!(translator.known.len(), 3);
     }
 }

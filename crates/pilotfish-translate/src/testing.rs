@@ -1,4 +1,4 @@
-//! What unit tests of queries share: small worlds built by hand, and asking one question of them.
+//! What unit tests of queries share: small worlds built by hand, and the evaluation of single queries.
 
 use crate::engine::Query;
 use crate::engine::memo::Memo;
@@ -49,13 +49,12 @@ pub(crate) fn world_of(objects: impl IntoIterator<Item = Object>) -> Arc<World> 
 }
 
 /// The answer to one query in a world.
-pub(crate) fn ask<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
+pub(crate) fn evaluate<Q: Query>(world: &Arc<World>, query: &Q) -> Arc<Q::Output> {
     let memo = Memo::new();
     let (current, _) = memo.advance(world.clone(), &ChangeSet::default());
     memo.get(&current, query).0
 }
 
-/// A Kubernetes Service with a port `http` 80.
 /// The provider of Kubernetes Services.
 pub(crate) const KUBERNETES: Provider = Provider::new(0, "Kubernetes");
 /// The provider of ServiceEntries.

@@ -1,7 +1,7 @@
 //! The certificates of the webhooks: an authority that API servers trust, and the certificate that is served.
 //!
 //! Nothing here does IO or reads a clock. An authority is followed by the next one a year before it expires: first the next one is
-//! trusted beside it, and only the next certificate is signed by it, weeks later. So nobody ever meets a certificate whose authority
+//! trusted beside it, and only the next certificate is signed by it, weeks later. So no API server ever meets a certificate whose authority
 //! has not been announced yet.
 
 use rcgen::{
@@ -25,23 +25,23 @@ const SKEW: Duration = Duration::from_secs(3600);
 const AUTHORITIES: usize = 2;
 /// Names in a certificate. Those of other replicas are kept up to here.
 const MOST_NAMES: usize = 32;
-/// The subject of every authority; their keys tell them apart.
+/// The subject of every authority; they differ by their keys.
 const AUTHORITY: &str = "Pilotfish webhook authority";
 
-/// How long certificates hold, and how long before their end they are followed.
+/// How long certificates are valid, and how long before their expiry they are renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// Of a certificate.
+pub struct CertificateLifetimes {
+    /// The validity of a certificate.
     pub certificate: Duration,
-    /// Before its end.
+    /// How long before the expiry the next one is made.
     pub renew_certificate: Duration,
-    /// Of an authority.
+    /// The validity of an authority.
     pub authority: Duration,
-    /// Before its end.
+    /// How long before the expiry the next one is made.
     pub renew_authority: Duration,
 }
 
-impl Default for Terms {
+impl Default for CertificateLifetimes {
     /// 90 days, renewed 30 days before; 10 years, a year before.
     fn default() -> Self {
         Self {
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Material {
     }
 }
 
-/// What has to be made anew, and why.
+/// What has to be renewed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing.
@@ -94,7 +94,7 @@ pub(crate) enum CertificateError {
     /// The name cannot be in a certificate.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     Name(String),
-    /// What the library says.
+    /// The error of the library.
     #[error("a certificate cannot be made: {0}")]
     Make(#[from] rcgen::Error),
     /// The time is out of range.
@@ -102,19 +102,24 @@ pub(crate) enum CertificateError {
     Time(#[from] time::error::ComponentRange),
 }
 
-/// Says what has to be made anew at that time, for a server with these names.
+/// Returns what has to be renewed at that time, for a server with these names.
 #[must_use]
-pub(crate) fn need(material: &Material, names: &BTreeSet<String>, terms: &Terms, now: SystemTime) -> Need {
+pub(crate) fn need(
+    material: &Material,
+    names: &BTreeSet<String>,
+    lifetimes: &CertificateLifetimes,
+    now: SystemTime,
+) -> Need {
     if let Err(why) = authority_problem(material) {
         return Need::Everything(why);
     }
-    if material.authority_expires <= now + terms.renew_authority {
+    if material.authority_expires <= now + lifetimes.renew_authority {
         return match material.authority_expires <= now {
             true => Need::Everything("the authority has expired".into()),
             false => Need::Authority("the authority expires soon".into()),
         };
     }
-    let mut at = [("is not valid", now), ("expires soon", now + terms.renew_certificate)].into_iter();
+    let mut at = [("is not valid", now), ("expires soon", now + lifetimes.renew_certificate)].into_iter();
     let problem = at.find_map(|(when, time)| {
         let problem = certificate_problem(material, names, time).err()?;
         Some(format!("the certificate {when}: {problem}"))
@@ -133,14 +138,14 @@ pub(crate) fn make(
     before: Option<&Material>,
     need: &Need,
     names: &BTreeSet<String>,
-    terms: &Terms,
+    lifetimes: &CertificateLifetimes,
     now: SystemTime,
 ) -> Result<Material, CertificateError> {
     match (before, need) {
         (Some(before), Need::Nothing) => Ok(before.clone()),
-        (Some(before), Need::Certificate(_)) => with_certificate(before.clone(), names, terms, now),
+        (Some(before), Need::Certificate(_)) => with_certificate(before.clone(), names, lifetimes, now),
         (Some(before), Need::Authority(_)) => {
-            let next = authority(terms, now)?;
+            let next = authority(lifetimes, now)?;
             let kept = certificates(&before.authorities).into_iter().take(AUTHORITIES - 1);
             let kept = kept.map(|old| pem_of(&old)).collect::<String>();
             let authorities = next.authorities + &kept;
@@ -151,7 +156,7 @@ pub(crate) fn make(
                 ..next
             })
         }
-        _ => with_certificate(authority(terms, now)?, names, terms, now),
+        _ => with_certificate(authority(lifetimes, now)?, names, lifetimes, now),
     }
 }
 
@@ -225,10 +230,10 @@ fn certificate_problem(material: &Material, names: &BTreeSet<String>, at: System
     Ok(())
 }
 
-fn authority(terms: &Terms, now: SystemTime) -> Result<Material, CertificateError> {
+fn authority(lifetimes: &CertificateLifetimes, now: SystemTime) -> Result<Material, CertificateError> {
     let key = KeyPair::generate()?;
     let mut params = authority_params();
-    let expires = hold(&mut params, now, terms.authority)?;
+    let expires = hold(&mut params, now, lifetimes.authority)?;
     Ok(Material {
         authorities: params.self_signed(&key)?.pem(),
         authority_key: key.serialize_pem(),
@@ -238,7 +243,7 @@ fn authority(terms: &Terms, now: SystemTime) -> Result<Material, CertificateErro
     })
 }
 
-/// What certificates say of their authority depends on this and its key alone.
+/// The authority fields of certificates depend on this and its key alone.
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named(AUTHORITY);
@@ -250,7 +255,7 @@ fn authority_params() -> CertificateParams {
 fn with_certificate(
     mut material: Material,
     names: &BTreeSet<String>,
-    terms: &Terms,
+    lifetimes: &CertificateLifetimes,
     now: SystemTime,
 ) -> Result<Material, CertificateError> {
     let issuer = Issuer::new(authority_params(), KeyPair::from_pem(&material.authority_key)?);
@@ -263,7 +268,7 @@ fn with_certificate(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    hold(&mut params, now, terms.certificate)?;
+    hold(&mut params, now, lifetimes.certificate)?;
     let key = KeyPair::generate()?;
     material.certificate = params.signed_by(&key, &issuer)?.pem();
     material.key = key.serialize_pem();

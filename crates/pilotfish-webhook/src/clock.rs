@@ -1,5 +1,5 @@
 //! Which time it is for certificates: that of the API server, which is who checks them. Clocks of replicas may be wrong; each
-//! would take what another one made for expired or not yet valid, and make it anew.
+//! would take what another one made for expired or not yet valid, and make a new one.
 
 use jiff::fmt::rfc2822::DateTimeParser;
 use kube::Client;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The time of the API server. `None` when it does not say: every answer has a date, whatever else it says.
+/// The time of the API server, by the `Date` of an answer of any status; `None` without one.
 pub(crate) async fn of_api_server(client: &Client) -> Option<SystemTime> {
     let request = http::Request::get("/version").body(Body::empty()).ok()?;
     let answer = timeout(ANSWER, client.send(request)).await.ok()?.ok()?;

@@ -7,10 +7,10 @@
 //!  caBundle, failurePolicy of the configurations   the certificate that is served, swapped while running
 //! ```
 //!
-//! Every round looks at everything anew; watches and the clock only say when. So it does not matter what was missed, and two
+//! Each reconciliation reads everything; watches and the clock only trigger it. So missed events do not matter, and two
 //! replicas that do the same at a time find each other's work done.
 
-use crate::certificate::{Material, Need, Terms, certified, make, need};
+use crate::certificate::{CertificateLifetimes, Material, Need, certified, make, need};
 use crate::clock;
 use crate::error::StepError;
 use crate::probe;
@@ -36,9 +36,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How often everything is looked at without a reason.
+/// How often everything is reconciled without a trigger.
 const RESYNC: Duration = Duration::from_secs(60);
-/// Rounds without a pause: each writes one thing. More say that somebody else writes against us.
+/// Reconciliations without a pause: each writes one object. More mean that another controller reverts the writes.
 const RECONCILES_AT_ONCE: usize = 8;
 /// How long signs that something changed are gathered.
 const GATHER: Duration = Duration::from_millis(100);
@@ -57,14 +57,14 @@ pub type Clock = Arc<dyn Fn(SystemTime) -> SystemTime + Send + Sync>;
 /// How webhooks are registered.
 #[derive(Clone)]
 pub struct WebhookControllerSettings {
-    /// The namespace of the Secret, and of the object that proves that we are asked.
+    /// The namespace of the Secret, and of the object that probes whether the API server calls us.
     pub namespace: String,
     /// What API servers call us: DNS names and IP addresses.
     pub names: BTreeSet<String>,
     /// Where API servers outside of the cluster's network reach us, `https://HOST:PORT` without a path. Only one process can be there.
     pub url: Option<String>,
     /// How long certificates hold.
-    pub terms: Terms,
+    pub lifetimes: CertificateLifetimes,
     /// The time, out of that of the API server.
     pub clock: Clock,
 }
@@ -76,10 +76,10 @@ pub struct WebhookController {
     certificates: Arc<Certificates>,
     /// What is served.
     serving: Option<Material>,
-    /// The error that was told last.
+    /// The error that was logged last.
     reported: Option<String>,
     limiter: RateLimiter,
-    /// Whether it was told that somebody writes against us.
+    /// Whether the throttling was logged.
     throttled: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct WebhookController {
 enum Reconciliation {
     /// All is as it ought to be.
     Done,
-    /// Something was written; the next round looks at the result at once.
+    /// Something was written; the next round checks the result at once.
     Again,
 }
 
@@ -106,7 +106,7 @@ impl WebhookController {
         }
     }
 
-    /// Runs until it is told to stop, and then lets go: with an address of its own, objects pass from then on.
+    /// Runs until `stop` is set, and then releases the webhooks: with a URL of its own, objects pass from then on.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let (wakes, mut woken) = mpsc::channel(1);
         let mut watches = JoinSet::new();
@@ -154,7 +154,7 @@ impl WebhookController {
             tracing::warn!(
                 secret = SECRET,
                 configurations = ?[VALIDATOR, INJECTOR],
-                "somebody else writes what webhooks need as well, and otherwise; it is put right more slowly from now on"
+                "another controller writes to the webhooks' Secret or configurations; from now on they are restored more slowly"
             );
         }
         self.throttled = !hold.is_zero();
@@ -210,13 +210,13 @@ impl WebhookController {
 
     /// What the Secret holds, when that is good; otherwise it is written.
     async fn material(&mut self) -> Result<Option<Material>, StepError> {
-        let WebhookControllerSettings { namespace, names, terms, .. } = &self.settings.clone();
+        let WebhookControllerSettings { namespace, names, lifetimes, .. } = &self.settings.clone();
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let fail = |error| StepError::request("reading Secret pilotfish-webhook-certificate", error);
         let secret = api.get_opt(SECRET).await.map_err(fail)?;
         let (now, before) = (self.now().await, secret.as_ref().map(store::material));
         let need = match &before {
-            Some(before) => need(before, names, terms, now),
+            Some(before) => need(before, names, lifetimes, now),
             None => Need::Everything("there is none yet".into()),
         };
         let (what, why) = match &need {
@@ -225,8 +225,8 @@ impl WebhookController {
             Need::Authority(why) => ("authority", why),
             Need::Everything(why) => ("authority and certificate", why),
         };
-        tracing::info!(what, reason = why, "making certificates of webhooks anew");
-        let made = make(before.as_ref(), &need, names, terms, now);
+        tracing::info!(what, reason = why, "renewing certificates of webhooks");
+        let made = make(before.as_ref(), &need, names, lifetimes, now);
         let made = made.map_err(|error| StepError::local("making certificates", error.to_string()))?;
         self.limiter.take(Instant::now());
         store::write(&api, secret, &made).await?;
@@ -245,14 +245,14 @@ impl WebhookController {
         Ok(())
     }
 
-    /// Makes the configurations as they ought to be. A configuration that does not exist is nobody's fault: it may come.
+    /// Brings the configurations to the desired state. A missing configuration is no error: it may be made later.
     async fn register(&mut self, material: &Material, policy: Policy) -> Result<Reconciliation, StepError> {
         let injectors = self.injectors();
         let injector = injectors.get_opt(INJECTOR).await;
         let injector =
             injector.map_err(|error| StepError::request("reading pilotfish-sidecar-injector", error))?;
         if let Some(injector) = injector {
-            // Whether Pods may start without a sidecar is for those to say who write the configuration.
+            // Whether Pods may start without a sidecar is up to the author of the configuration.
             let wanted = (material, "/inject", Policy::Written);
             self.amend(&injectors, INJECTOR, &injector, &mutating(&injector), wanted).await?;
         }
@@ -274,7 +274,7 @@ impl WebhookController {
         }
         probe::refuses(&self.client, &self.settings.namespace, &webhooks).await?;
         tracing::info!(
-            "the API server asks this webhook: from now on it refuses objects that nobody can check"
+            "the API server calls this webhook: from now on it refuses objects that no webhook can check"
         );
         self.amend(&api, VALIDATOR, &validator, &webhooks, (material, path, Policy::Fail)).await?;
         Ok(Reconciliation::Again)
@@ -304,8 +304,8 @@ impl WebhookController {
         Ok(true)
     }
 
-    /// With an address of our own there is no other replica that could answer. Behind a Service others may, and whoever takes the last
-    /// one away takes the configuration away as well.
+    /// With an address of our own there is no other replica that could answer. Behind a Service others may, and an operator who removes the last
+    /// one removes the configuration as well.
     async fn release(&mut self) {
         let (Some(_), Some(material)) = (&self.settings.url, self.serving.clone()) else { return };
         match timeout(RECONCILE_TIMEOUT, self.register(&material, Policy::Ignore)).await {

@@ -10,7 +10,7 @@ pub(crate) struct StepError {
     /// What was being done, as in "reading the Secret".
     step: &'static str,
     reason: String,
-    /// `None` when no API server was asked.
+    /// `None` when the error is local.
     class: Option<ErrorClass>,
 }
 
@@ -26,7 +26,7 @@ impl StepError {
         Self { step, reason: reason.into(), class: None }
     }
 
-    /// Whether somebody else wrote first.
+    /// Whether another writer was first.
     pub(crate) fn is_conflict(&self) -> bool {
         self.class == Some(ErrorClass::Conflict)
     }

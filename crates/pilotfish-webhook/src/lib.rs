@@ -1,4 +1,4 @@
-//! Admission webhooks: what `pilotfish validate` says of files, the API server says of objects, before they are stored; and what
+//! Admission webhooks: what `pilotfish validate` checks in files, they check in objects before they are stored; and what
 //! `pilotfish inject` does to files, it does to Pods.
 //!
 //! ```text
@@ -23,7 +23,7 @@ mod store;
 mod validate;
 mod watch;
 
-pub use certificate::Terms;
+pub use certificate::CertificateLifetimes;
 pub use controller::{Clock, WebhookController, WebhookControllerSettings};
 pub use registration::{INJECTOR, VALIDATOR};
 pub use routes::{Observer, Outcome, router};

@@ -1,4 +1,4 @@
-//! The proof that the API server asks us: an object that only we refuse, which is never stored.
+//! The proof that the API server calls us: an object that only we refuse, which is never stored.
 
 use crate::error::StepError;
 use crate::registration::Webhook;
@@ -34,7 +34,12 @@ pub(crate) async fn refuses(
             }
             Err(error) if is_ours(&error.message, webhooks) => return Ok(()),
             Err(error) => return Err(StepError::request(DOING, error)),
-            Ok(_) => return Err(StepError::local(DOING, "the API server took it without asking")),
+            Ok(_) => {
+                return Err(StepError::local(
+                    DOING,
+                    "the API server accepted it without a call of the webhook",
+                ));
+            }
         }
     }
     Err(last.unwrap_or_else(|| StepError::local(DOING, "there is no version of WorkloadEntry")))

@@ -1,4 +1,4 @@
-//! How webhook configurations of the API server ought to look, and what has to change for that. Nothing here does IO.
+//! The desired webhook configurations of the API server, and the patches towards them. Nothing here does IO.
 
 use crate::certificate::certificates;
 use k8s_openapi::ByteString;
@@ -12,21 +12,21 @@ pub const VALIDATOR: &str = "pilotfish-validator";
 /// The MutatingWebhookConfiguration.
 pub const INJECTOR: &str = "pilotfish-sidecar-injector";
 
-/// What every webhook of ours ought to say.
+/// The desired fields of every webhook of ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DesiredWebhook<'a> {
     /// The authorities that sign its certificate, in PEM.
     pub(crate) authorities: &'a str,
     /// Where API servers outside of the cluster's network reach it; `None` for the Service that is written there.
     pub(crate) url: Option<&'a str>,
-    /// What happens to objects while nobody answers.
+    /// What happens to objects while no webhook answers.
     pub(crate) policy: Policy,
 }
 
-/// What happens to objects while nobody answers.
+/// What happens to objects while no webhook answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// As it is written, but never refused on the word of a server that the API server does not believe: `Ignore` where it trusts
+    /// As it is written, but `Ignore` where the API server would refuse objects only because it trusts
     /// other authorities.
     Careful,
     /// They are refused: `Fail`.
@@ -68,7 +68,7 @@ pub(crate) fn mutating(configuration: &MutatingWebhookConfiguration) -> Vec<Webh
         .collect()
 }
 
-/// Whether each refuses while nobody answers.
+/// Whether each has the failure policy `Fail`.
 pub(crate) fn all_fail(webhooks: &[Webhook<'_>]) -> bool {
     webhooks.iter().all(|webhook| webhook.policy == "Fail")
 }
@@ -128,13 +128,14 @@ fn trusts(bundle: &[u8], authorities: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificate::{Material, Need, Terms, make};
+    use crate::certificate::{CertificateLifetimes, Material, Need, make};
     use std::collections::BTreeSet;
     use std::time::{Duration, UNIX_EPOCH};
 
     fn material() -> Material {
         let now = UNIX_EPOCH + Duration::from_secs(1_900_000_000);
-        make(None, &Need::Nothing, &BTreeSet::from(["a".to_owned()]), &Terms::default(), now).unwrap()
+        make(None, &Need::Nothing, &BTreeSet::from(["a".to_owned()]), &CertificateLifetimes::default(), now)
+            .unwrap()
     }
 
     fn client(bundle: &str, url: Option<&str>) -> WebhookClientConfig {

@@ -1,4 +1,4 @@
-//! Reviews as the API server asks for them (`admission.k8s.io/v1`), and their answers. Nothing here does IO.
+//! Reviews as the API server sends them (`admission.k8s.io/v1`), and their answers. Nothing here does IO.
 
 use crate::inject::Step;
 use base64::Engine;
@@ -62,7 +62,7 @@ pub enum NoReview {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'a> {
+struct AdmissionReview<'a> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -71,20 +71,20 @@ struct Asked<'a> {
     request: Option<Request<'a>>,
 }
 
-/// Takes a body apart.
+/// Parses the body of a review.
 ///
 /// # Errors
-/// When it is no question of this version.
+/// When it is no review of this version.
 pub fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
-    let asked: Asked<'_> = serde_json::from_slice(body)?;
-    if asked.api_version != VERSION || asked.kind != "AdmissionReview" {
-        let mut words = format!("{} {}", asked.api_version, asked.kind);
+    let review: AdmissionReview<'_> = serde_json::from_slice(body)?;
+    if review.api_version != VERSION || review.kind != "AdmissionReview" {
+        let mut words = format!("{} {}", review.api_version, review.kind);
         if let Some((end, _)) = words.char_indices().nth(100) {
             words.truncate(end);
         }
         return Err(NoReview::Version(words));
     }
-    asked.request.ok_or(NoReview::NoRequest)
+    review.request.ok_or(NoReview::NoRequest)
 }
 
 /// An answer.
@@ -104,7 +104,7 @@ pub struct Response {
     /// What kind of patch it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<&'static str>,
-    /// What the person who writes the object is told either way.
+    /// Warnings that the writer of the object gets either way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -122,7 +122,7 @@ pub struct Status {
     pub details: Details,
 }
 
-/// Which object, and causes by field. `kubectl` tells both: of a folder of objects one has to know which is wrong.
+/// Which object, and causes by field. `kubectl` prints both, as one may apply a folder of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Details {
     /// The object's name.
@@ -180,7 +180,7 @@ impl Response {
         Self::refused(uid, (500, "InternalError"), message)
     }
 
-    /// The object is refused because of what it asks for.
+    /// The object is refused for its content.
     #[must_use]
     pub fn bad(uid: impl Into<String>, message: String) -> Self {
         Self::refused(uid, (400, "BadRequest"), message)

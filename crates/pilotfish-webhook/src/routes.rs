@@ -1,4 +1,4 @@
-//! The paths that API servers ask.
+//! The paths that API servers call.
 
 use crate::inject::Injector;
 use crate::review::{Request, Response as Answer, parse};
@@ -15,24 +15,24 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The largest question: an object of the largest size that API servers take, as it was and as it will be, in JSON.
+/// The largest review: an object of the largest size that API servers take, as it was and as it will be, in JSON.
 const LARGEST: usize = 8 << 20;
-/// Bytes of questions that are in memory at a time, all together. More wait before they are read, whoever sends them: the memory is that of
+/// Bytes of reviews in memory at a time, all together. More wait before they are read, authenticated or not: the memory is that of
 /// the process that serves proxies.
 const IN_MEMORY: usize = 64 << 20;
 /// How long an answer may take, as long as API servers wait by default.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Questions that are thought about at a time. More wait, so that they never take all processors from proxies.
+/// Reviews that are computed at a time. More wait, so that they never take all processors from proxies.
 const AT_A_TIME: usize = 4;
 
-/// What came of a question.
+/// The outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The object is taken.
     Allowed,
     /// The object is refused.
     Refused,
-    /// It was no question.
+    /// It was no valid review.
     Error,
 }
 
@@ -48,13 +48,13 @@ impl Outcome {
     }
 }
 
-/// Hears what is asked.
+/// Receives the outcome of each review.
 pub trait Observer: Send + Sync {
-    /// A question to that webhook was answered.
+    /// A review of that webhook was answered.
     fn reviewed(&self, webhook: &'static str, outcome: Outcome);
 }
 
-/// Answers questions.
+/// Answers reviews.
 pub(crate) type Reviewer = Arc<dyn Fn(&Request<'_>) -> Answer + Send + Sync>;
 
 struct Webhook {
@@ -118,13 +118,13 @@ async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<(bool, V
         return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "a review is application/json\n".into()));
     }
     let failed = |error: &dyn std::fmt::Display| (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n"));
-    // Who does not say how much it is may send the most.
+    // Without a content length, the most is reserved.
     let length = text(request.headers(), header::CONTENT_LENGTH).parse().unwrap_or(LARGEST).clamp(1, LARGEST);
     let room = u32::try_from(length).map_err(|error| failed(&error))?;
     let room = webhook.memory.clone().acquire_many_owned(room).await.map_err(|error| failed(&error))?;
     let body = Bytes::from_request(request, &()).await;
     let body = body.map_err(|refused| (refused.status(), format!("{}\n", refused.body_text())))?;
-    // The permit is held by the thread itself: a question that nobody waits for any more still takes its processor.
+    // The permit is held by the thread itself: a review whose client is gone still takes its processor.
     let this = webhook.clone();
     let permit = webhook.permits.clone().acquire_owned().await.map_err(|error| failed(&error))?;
     let thinking = tokio::task::spawn_blocking(move || {
@@ -150,16 +150,16 @@ mod tests {
     use tower::ServiceExt;
 
     #[derive(Default)]
-    struct Heard(Mutex<Vec<&'static str>>);
+    struct Recorder(Mutex<Vec<&'static str>>);
 
-    impl Observer for Heard {
+    impl Observer for Recorder {
         fn reviewed(&self, _: &'static str, outcome: Outcome) {
             self.0.lock().unwrap().push(outcome.word());
         }
     }
 
     fn quiet() -> Router {
-        let observer: Arc<dyn Observer> = Arc::new(Heard::default());
+        let observer: Arc<dyn Observer> = Arc::new(Recorder::default());
         let bootstrap: crate::inject::BootstrapOf = Arc::new(|_| serde_json::json!({}));
         let injector = Injector::new(crate::inject::DEFAULT_TEMPLATE, Default::default(), bootstrap).unwrap();
         router(Validator::new(Vec::new()), injector, &observer)
@@ -168,11 +168,11 @@ mod tests {
     #[tokio::test]
     async fn who_sends_slowly_does_not_fill_the_memory() {
         let router = quiet();
-        let (asked, mut asked_for) = tokio::sync::mpsc::unbounded_channel();
+        let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
         let slow = || {
-            let asked = asked.clone();
+            let called = called.clone();
             let body = Body::from_stream(futures::stream::poll_fn(move |_| {
-                asked.send(()).unwrap();
+                called.send(()).unwrap();
                 std::task::Poll::<Option<Result<Bytes, std::io::Error>>>::Pending
             }));
             let request = http::Request::post("/validate").header("content-type", "application/json");
@@ -184,7 +184,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let mut read = 0;
-        while asked_for.try_recv().is_ok() {
+        while calls.try_recv().is_ok() {
             read += 1;
         }
         assert_eq!(read, IN_MEMORY / LARGEST);
@@ -193,23 +193,23 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_review_gets_a_status_and_the_server_goes_on() {
-        let heard = Arc::new(Heard::default());
-        let observer: Arc<dyn Observer> = heard.clone();
+        let recorder = Arc::new(Recorder::default());
+        let observer: Arc<dyn Observer> = recorder.clone();
         let bootstrap: crate::inject::BootstrapOf = Arc::new(|_| serde_json::json!({}));
         let injector = Injector::new(crate::inject::DEFAULT_TEMPLATE, Default::default(), bootstrap).unwrap();
         let router = router(Validator::new(Vec::new()), injector, &observer);
-        let ask = async |kind: &str, body: Vec<u8>| {
+        let post = async |kind: &str, body: Vec<u8>| {
             let request = http::Request::post("/validate").header("content-type", kind);
             let request = request.body(Body::from(body)).unwrap();
             router.clone().oneshot(request).await.unwrap().status().as_u16()
         };
         let review =
             br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1"}}"#;
-        assert_eq!(ask("text/plain", review.to_vec()).await, 415);
-        assert_eq!(ask("application/json", b"{".to_vec()).await, 400);
-        assert_eq!(ask("application/json", vec![b' '; LARGEST + 1]).await, 413);
-        assert_eq!(ask("application/json", b"[".repeat(1 << 20)).await, 400);
-        assert_eq!(ask("application/json; charset=utf-8", review.to_vec()).await, 200);
-        assert_eq!(*heard.0.lock().unwrap(), ["error", "error", "error", "error", "allowed"]);
+        assert_eq!(post("text/plain", review.to_vec()).await, 415);
+        assert_eq!(post("application/json", b"{".to_vec()).await, 400);
+        assert_eq!(post("application/json", vec![b' '; LARGEST + 1]).await, 413);
+        assert_eq!(post("application/json", b"[".repeat(1 << 20)).await, 400);
+        assert_eq!(post("application/json; charset=utf-8", review.to_vec()).await, 200);
+        assert_eq!(*recorder.0.lock().unwrap(), ["error", "error", "error", "error", "allowed"]);
     }
 }

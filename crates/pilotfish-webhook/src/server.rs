@@ -69,9 +69,9 @@ pub enum ServerError {
     /// The address is taken or not ours.
     #[error("cannot listen on {address}")]
     Bind {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The TLS settings are impossible.
@@ -106,7 +106,7 @@ impl Bound {
         Ok(Self { listener, address, acceptor: TlsAcceptor::from(Arc::new(config)), certificates })
     }
 
-    /// The address that it really has: with port 0 asked for, a free one.
+    /// The address that it really has: a free port in place of 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -118,11 +118,11 @@ impl Bound {
         self.certificates.clone()
     }
 
-    /// Answers until it is told to stop and open requests are answered.
+    /// Answers until `stop` is set and open requests are answered.
     pub async fn run(self, router: Router, mut stop: watch::Receiver<bool>) {
         let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
-        let heard = stop.clone();
+        let stopping = stop.clone();
         loop {
             let accepted = async {
                 let permit = permits.clone().acquire_owned().await;
@@ -131,7 +131,7 @@ impl Bound {
             tokio::select! {
                 (Ok(permit), accepted) = accepted => match accepted {
                     Ok((stream, peer)) => {
-                        let (acceptor, router, stop) = (self.acceptor.clone(), router.clone(), heard.clone());
+                        let (acceptor, router, stop) = (self.acceptor.clone(), router.clone(), stopping.clone());
                         connections.spawn(async move {
                             if let Err(error) = connection(acceptor, stream, router, stop).await {
                                 tracing::debug!(%peer, error, "a connection to the webhooks ended");
@@ -157,9 +157,9 @@ impl Bound {
     }
 }
 
-/// Done when that is said.
+/// Completes when `stop` is set.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error says that nobody can tell any more, which means the same.
+    // An error means that the sender is gone, which counts as a stop.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -17,7 +17,7 @@ const AUTHORITY_EXPIRES: &str = "ca.expires";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// What the Secret holds. What is missing or no text is empty, and therefore made anew.
+/// What the Secret holds. What is missing or no text is empty, and is therefore replaced.
 pub(crate) fn material(secret: &Secret) -> Material {
     let text = |key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
@@ -48,10 +48,10 @@ fn data(material: &Material) -> BTreeMap<String, ByteString> {
     entries.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
 }
 
-/// Writes it. `before` is the Secret as it was read; nothing is written over what somebody else wrote meanwhile.
+/// Writes it. `before` is the Secret as it was read; later writes of others are not overwritten.
 ///
 /// # Errors
-/// A conflict when somebody else was first: read it again and use theirs.
+/// A conflict when another replica was first: read it again and use theirs.
 pub(crate) async fn write(
     api: &Api<Secret>,
     before: Option<Secret>,
@@ -83,14 +83,14 @@ pub(crate) async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificate::{Need, Terms, make};
+    use crate::certificate::{CertificateLifetimes, Need, make};
     use std::collections::BTreeSet;
 
     #[test]
     fn what_is_written_is_read() {
         let now = UNIX_EPOCH + Duration::from_secs(1_900_000_000);
         let names = BTreeSet::from(["a.n.svc".to_owned()]);
-        let made = make(None, &Need::Nothing, &names, &Terms::default(), now).unwrap();
+        let made = make(None, &Need::Nothing, &names, &CertificateLifetimes::default(), now).unwrap();
         let secret = Secret { data: Some(data(&made)), ..Secret::default() };
         assert_eq!(material(&secret), made);
         assert!(material(&Secret::default()).authorities.is_empty());

@@ -1,4 +1,4 @@
-//! What the validating webhook answers: what `pilotfish validate` says of the same object, in the same words.
+//! The answers of the validating webhook: what `pilotfish validate` reports for the same object, in the same words.
 
 use crate::review::{Cause, Details, Request, Response, Status};
 use pilotfish_config::{ObjectCheck, Problem, read_live};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
 
-/// Problems of each severity that are told; the rest is counted.
+/// Problems of each severity that are listed; the rest is counted.
 const MOST: usize = 20;
 
 /// Validates objects.
@@ -117,7 +117,7 @@ mod tests {
         r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":["a"],"http":[{"tmeout":"1s"}]}}"#;
 
     #[test]
-    fn a_mistake_is_told_with_its_field_and_hint() {
+    fn a_mistake_is_reported_with_its_field_and_hint() {
         let response = review("CREATE", "VirtualService", BAD);
         assert!(!response.allowed);
         let status = response.status.unwrap();

@@ -1,4 +1,4 @@
-//! Watches of single objects, as a reason to look again. What they say does not matter.
+//! Watches of single objects, which trigger reconciliations. The content of their events is not used.
 
 use futures::StreamExt;
 use k8s_openapi::serde::de::DeserializeOwned;
@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 
 /// Seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
-/// A watch that says nothing for longer is dead.
+/// A watch without an event for longer is dead.
 const SILENCE: Duration = Duration::from_secs(310);
 
-/// Watches the object of that name until nobody listens. Without the right to, only the clock says when to look.
+/// Watches the object of that name until the receiver is dropped. Without the right to, only the clock triggers.
 pub(crate) async fn watch<K>(api: Api<K>, name: &'static str, wakes: mpsc::Sender<()>)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -34,7 +34,7 @@ where
     }
 }
 
-/// One watch to its end. Whether it said anything.
+/// One watch to its end. Returns whether an event arrived.
 async fn follow<K>(api: &Api<K>, name: &str, wakes: &mpsc::Sender<()>) -> bool
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -56,7 +56,7 @@ where
             Ok(WatchEvent::Error(_)) | Err(_) => break,
             Ok(_) => {
                 received = true;
-                // A full channel says the same already.
+                // A full channel means that a trigger is pending already.
                 if let Err(mpsc::error::TrySendError::Closed(())) = wakes.try_send(()) {
                     break;
                 }

@@ -1,5 +1,5 @@
 //! The validating webhook behind a real API server: it refuses in the words of `pilotfish validate`, its certificates follow each
-//! other while it runs, and what happens without it is what the documentation says.
+//! other while it runs, and what happens without it is as documented.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -12,7 +12,7 @@ use pilotfish_model::Kind;
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions, eventually};
 use pilotfish_webhook::inject::{DEFAULT_TEMPLATE, Injector};
 use pilotfish_webhook::{
-    Bound, Clock, Observer, Outcome, SECRET, Terms, VALIDATOR, Validator, WebhookController,
+    Bound, CertificateLifetimes, Clock, Observer, Outcome, SECRET, VALIDATOR, Validator, WebhookController,
     WebhookControllerSettings, router,
 };
 use rustls::pki_types::pem::PemObject;
@@ -73,7 +73,7 @@ impl Observer for Deaf {
     fn reviewed(&self, _: &'static str, _: Outcome) {}
 }
 
-/// The webhook's process, so far as an API server can tell.
+/// The webhook's process, as an API server sees it.
 struct Process {
     tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
@@ -98,7 +98,7 @@ impl Process {
             namespace: ROOT.into(),
             names: BTreeSet::from(["pilotfish.istio-system.svc".to_owned(), address.ip().to_string()]),
             url,
-            terms: Terms::default(),
+            lifetimes: CertificateLifetimes::default(),
             clock,
         };
         let controller = WebhookController::new(server.client(), settings, bound.certificates());
@@ -112,7 +112,7 @@ impl Process {
         (Self { tasks, stop }, address)
     }
 
-    /// As a crash: nothing is said to anybody.
+    /// As a crash: nothing is released.
     async fn kill(mut self) {
         self.tasks.shutdown().await;
     }
@@ -205,7 +205,7 @@ async fn objects_are_refused_in_the_words_of_validate() {
     let object: DynamicObject = serde_saphyr::from_str(&BAD.replace("NAME", "bad")).unwrap();
     let refused = virtual_services(&server, "v1").create(&PostParams::default(), &object).await;
     let Err(kube::Error::Api(status)) = refused else { panic!("{refused:?}") };
-    // `kubectl` says by these which of many objects it is.
+    // `kubectl` names the object by these.
     let details = status.details.unwrap();
     assert_eq!(
         (details.kind.as_str(), details.name.as_str(), details.causes.len()),
@@ -245,11 +245,11 @@ async fn doubts_are_warnings_of_the_api_server() {
         .unwrap();
     let response = server.client().send(request).await.unwrap();
     assert_eq!(response.status().as_u16(), 201);
-    let told = response.headers().get("warning").unwrap().to_str().unwrap().to_owned();
+    let warning = response.headers().get("warning").unwrap().to_str().unwrap().to_owned();
     let file = read("doubtful.yaml", DOUBTFUL.as_bytes(), &Limits::default());
     let [doubt] = &file.objects[0].warnings[..] else { panic!("{file:?}") };
     let quoted = doubt.to_string().replace('\\', "\\\\").replace('"', "\\\"");
-    assert_eq!(told, format!("299 - \"{quoted}\""));
+    assert_eq!(warning, format!("299 - \"{quoted}\""));
     process.stop().await;
 }
 
@@ -271,7 +271,7 @@ fn refusal<T: std::fmt::Debug>(answer: kube::Result<T>) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_version_is_checked_and_what_goes_may_go() {
     let Some(server) = cluster().await else { return };
-    // Stored while nobody checked.
+    // Stored while no webhook checked.
     let finalized = BAD.replace("name: NAME,", "name: NAME, finalizers: [example.com/keeps],");
     assert_eq!(create(&server, &finalized, "stored").await, Ok(()));
     server.apply(CONFIGURATION).await;
@@ -341,7 +341,7 @@ async fn who_writes_the_opposite_is_not_fought() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_is_strict_only_while_somebody_answers_for_it() {
+async fn a_configuration_is_strict_only_while_a_webhook_answers() {
     let Some(server) = cluster().await else { return };
     // Before there is a webhook, and before there is a configuration, everything passes.
     assert_eq!(create(&server, BAD, "before").await, Ok(()));
@@ -351,7 +351,7 @@ async fn a_configuration_is_strict_only_while_somebody_answers_for_it() {
     create(&server, BAD, "checked").await.unwrap_err();
     let authority = part(&secret(&server).await, "ca.crt");
 
-    // A crash leaves it strict: what nobody can check is refused.
+    // A crash leaves it strict: what no webhook can check is refused.
     process.kill().await;
     let refusal = create(&server, GOOD, "unchecked").await.unwrap_err();
     assert!(refusal.contains("failed calling webhook \"validation.pilotfish.io\""), "{refusal}");
@@ -363,7 +363,7 @@ async fn a_configuration_is_strict_only_while_somebody_answers_for_it() {
     assert_eq!(part(&secret(&server).await, "ca.crt"), authority);
     assert_eq!(configuration(&server).await.metadata.resource_version, version);
 
-    // Told to stop, it lets objects pass.
+    // After a stop, objects pass.
     process.stop().await;
     assert_eq!(policy(&configuration(&server).await), "Ignore");
     assert_eq!(create(&server, BAD, "after").await, Ok(()));
@@ -461,7 +461,7 @@ async fn replicas_share_what_the_first_of_them_made() {
     let webhook = &now.webhooks.as_ref().unwrap()[0];
     assert_eq!(webhook.client_config.ca_bundle.as_ref().unwrap().0, part(&secret, "ca.crt"));
     assert!(webhook.client_config.service.is_some(), "the Service stays");
-    assert_eq!(policy(&now), "Ignore", "nobody has reached the Service");
+    assert_eq!(policy(&now), "Ignore", "the Service was not reached");
     for (process, _) in replicas {
         process.stop().await;
     }
@@ -484,7 +484,7 @@ async fn served(address: SocketAddr, secret: &Secret) -> std::io::Result<Certifi
     Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned())
 }
 
-/// Gives the controller a reason to look.
+/// Triggers a reconciliation.
 async fn wake(server: &ApiServer) {
     let secrets: Api<Secret> = Api::namespaced(server.client(), ROOT);
     let touch = serde_json::json!({"metadata": {"annotations": {"touched": "yes"}}});

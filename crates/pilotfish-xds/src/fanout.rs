@@ -78,7 +78,7 @@ impl<S: ResourceSource> Fanout<S> {
                     marks.push(Arc::clone(mark));
                 }
             });
-            for client in &publication.moved {
+            for client in &publication.view_changed {
                 for mark in topology.marks_of(*client) {
                     if mark.set_moved(since) {
                         marks.push(Arc::clone(mark));

@@ -47,7 +47,7 @@ impl SubscriptionKey {
     }
 }
 
-/// Hashes names of subscriptions, keyed so that nobody outside can make two subscriptions collide.
+/// Hashes names of subscriptions, keyed so that clients cannot make two subscriptions collide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NameHasher {
     seed: u64,

@@ -1,4 +1,4 @@
-//! What a publication leaves for a stream: which types changed, and whom to wake.
+//! What a publication leaves for a stream: which types changed, and the task to wake.
 
 use enum_map::Enum;
 use parking_lot::Mutex;
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// One bit for each resource type, at the place that the type has in push order.
 type Bits = u32;
 
-/// The bit of a mark behind those of the types: the client's views have to be looked up again.
-const MOVED: Bits = 1 << ResourceType::LENGTH;
+/// The bit of a mark behind those of the types: the client's views have to be computed again.
+const VIEW_CHANGED: Bits = 1 << ResourceType::LENGTH;
 const _: () =
     assert!(ResourceType::LENGTH < Bits::BITS as usize, "all types and one more bit fit into a mark");
 
@@ -45,7 +45,7 @@ impl Types {
 /// slow stream has at most one pending push: of the newest state.
 #[derive(Debug, Default)]
 pub struct Mark {
-    /// The types that changed, and [`MOVED`].
+    /// The types that changed, and [`VIEW_CHANGED`].
     set: AtomicU32,
     /// Nanoseconds from the fan-out's start to the publication that set the mark first.
     since: AtomicU64,
@@ -71,7 +71,7 @@ impl Mark {
         }
         let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
         let set = self.set.swap(0, Ordering::AcqRel);
-        Some(Marked { types: Types(set & !MOVED), moved: set & MOVED != 0, since })
+        Some(Marked { types: Types(set & !VIEW_CHANGED), view_changed: set & VIEW_CHANGED != 0, since })
     }
 
     /// Marks a change of resources of that type. Returns whether the mark was clear before, so that the stream has to be woken.
@@ -81,7 +81,7 @@ impl Mark {
 
     /// Marks that a view of the client is another one now. Returns as [`Self::set_changed`] does.
     pub(crate) fn set_moved(&self, since: Duration) -> bool {
-        self.set(MOVED, since)
+        self.set(VIEW_CHANGED, since)
     }
 
     fn set(&self, bits: Bits, since: Duration) -> bool {
@@ -101,8 +101,8 @@ impl Mark {
 /// What was set in a mark.
 pub(crate) struct Marked {
     pub(crate) types: Types,
-    /// Whether views have to be looked up again.
-    pub(crate) moved: bool,
+    /// Whether views have to be computed again.
+    pub(crate) view_changed: bool,
     /// From the fan-out's start to the first publication that set the mark.
     pub(crate) since: Duration,
 }
@@ -118,13 +118,13 @@ mod tests {
             assert!(mark.set_changed(ty, Duration::ZERO));
             let marked = mark.take().unwrap();
             let set: Vec<_> = ResourceType::ALL.into_iter().filter(|ty| marked.types.contains(*ty)).collect();
-            assert_eq!((set, marked.moved), (vec![ty], false));
+            assert_eq!((set, marked.view_changed), (vec![ty], false));
         }
         let mark = Mark::default();
         assert!(mark.set_moved(Duration::ZERO));
         assert!(!mark.set_moved(Duration::ZERO), "it is set already");
         let marked = mark.take().unwrap();
-        assert!(marked.moved && marked.types.is_empty());
+        assert!(marked.view_changed && marked.types.is_empty());
         assert!(!mark.is_set());
     }
 }

@@ -84,7 +84,7 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// When the node is refused; the text reaches the client.
     fn connect(&self, node: &Node, peer: &PeerInfo) -> Result<Self::Client, ConnectError>;
 
-    /// The number that [`Publication::moved`] uses for the client.
+    /// The number that [`Publication::view_changed`] uses for the client.
     fn client_id(&self, client: &Self::Client) -> ClientId;
 
     /// A client reports the health of its workload: `Some` with the problem, `None` when it is healthy.
@@ -118,8 +118,8 @@ pub struct Publication {
     pub revision: u64,
     /// What changed in views in use. It may name resources that did not really change.
     pub changes: Vec<Change>,
-    /// The clients of which some type's view is another one now.
-    pub moved: Vec<ClientId>,
+    /// The clients that have another view of some type now.
+    pub view_changed: Vec<ClientId>,
 }
 
 /// One change of one view.

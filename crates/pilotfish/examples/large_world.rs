@@ -126,12 +126,12 @@ impl Stages {
 
 fn read(folder: &Path) -> Result<SourceBatch> {
     let source = FileSource::open(FileSourceSettings::new(vec![folder.to_owned()]))?;
-    let (batches, mut told) = mpsc::channel(1);
-    let running = source.spawn(batches)?;
-    let batch = told.blocking_recv().context("the source ended")?;
+    let (sender, mut batches) = mpsc::channel(1);
+    let running = source.spawn(sender)?;
+    let batch = batches.blocking_recv().context("the source ended")?;
     // It keeps what it read, as it does in a process that serves.
     std::mem::forget(running);
-    std::mem::forget(told);
+    std::mem::forget(batches);
     Ok(batch)
 }
 

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     match pilotfish::cli::Cli::parse().run() {
         Ok(code) => code,
         Err(error) => {
-            // There is nobody left to tell when stderr is closed.
+            // The message is lost when stderr is closed.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::from(2)
         }

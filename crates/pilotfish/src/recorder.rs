@@ -68,7 +68,7 @@ impl Recorder for PrometheusRecorder {
     }
 
     fn unknown_type(&self, type_url: &str) {
-        tracing::debug!(type_url, "a proxy asked for a type that is not served");
+        tracing::debug!(type_url, "a proxy subscribed to a type that is not served");
     }
 }
 
@@ -107,8 +107,8 @@ impl ControlObserver for PrometheusRecorder {
 }
 
 impl pilotfish_kube::Observer for PrometheusRecorder {
-    fn watched(&self, cluster: &str, kind: &str, what: pilotfish_kube::Watched) {
-        self.0.kube.watches.with_label_values(&[cluster, kind, what.word()]).inc();
+    fn watch_event(&self, cluster: &str, kind: &str, event: pilotfish_kube::WatchEvent) {
+        self.0.kube.watches.with_label_values(&[cluster, kind, event.word()]).inc();
     }
 }
 

@@ -129,7 +129,7 @@ pub fn publication(changes: translate::Changes) -> xds::Publication {
     xds::Publication {
         revision: changes.revision,
         changes: changes.changes.into_iter().map(change).collect(),
-        moved: changes.view_changed.into_iter().map(|client| xds::ClientId(client.0)).collect(),
+        view_changed: changes.view_changed.into_iter().map(|client| xds::ClientId(client.0)).collect(),
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(is_served_secrets(false, &[]), Ok(false));
         assert_eq!(is_served_secrets(false, &["spiffe://cluster.local/ns/edge/sa/gateway"]), Ok(true));
         assert_eq!(is_served_secrets(true, &[]), Ok(true));
-        for other in ["somebody else", "spiffe://cluster.local/ns/other/sa/gateway"] {
+        for other in ["another", "spiffe://cluster.local/ns/other/sa/gateway"] {
             // The node does not make up for the proof of another identity.
             let refused = is_served_secrets(true, &[other]);
             assert!(matches!(refused, Err(ConnectError::PermissionDenied(_))), "{other}");

@@ -1,7 +1,7 @@
 //! `pilotfish inject` on files: each kind that makes Pods beside what is expected of it.
 //!
-//! To write the expectations anew after a change that is meant: `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish --test inject`,
-//! and look at the difference.
+//! To rewrite the expectations after a change that is meant: `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish --test inject`,
+//! and review the difference.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::Write;
@@ -113,9 +113,9 @@ fn the_template_is_printed_and_can_be_changed() {
     ] {
         std::fs::write(template.path(), wrong).unwrap();
         let output = inject(&["--template", path], pod);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(why), "{why:?} in {told:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(why), "{why:?} in {stderr:?}");
     }
 }
 
@@ -124,19 +124,19 @@ fn a_value_that_the_template_does_not_have_is_refused() {
     let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}\n";
     let output = inject(&["--set", "nope=1"], pod);
     assert_eq!(output.status.code(), Some(2));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("no value \"nope\""), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("no value \"nope\""), "{stderr}");
     // Of those that the template computes the names of, too.
     injected(&["--set", "includeOutboundPorts=80", "--set", "excludeInterfaces=eth1"], pod);
 }
 
 #[test]
-fn a_file_that_is_no_yaml_is_told_with_its_document() {
+fn a_file_that_is_no_yaml_is_reported_with_its_document() {
     let output = inject(&[], "a: 1\n---\na: [\n");
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty(), "nothing half done");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("document 2"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("document 2"), "{stderr}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The process as its operator meets it: exit codes, mistakes told at once, and a stop that ends streams within the deadline.
+//! The process as its operator meets it: exit codes, mistakes reported at once, and a stop that ends streams within the deadline.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_bench::fleet::{Fleet, node};
@@ -19,7 +19,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn all_wrong_settings_are_told_at_once() {
+fn all_wrong_settings_are_reported_at_once() {
     let output =
         pilotfish(&["serve", "/no/such/folder", "--xds-address", "nowhere", "--drain-deadline", "soon"]);
     assert_eq!(output.status.code(), Some(2));
@@ -30,7 +30,7 @@ fn all_wrong_settings_are_told_at_once() {
 }
 
 #[test]
-fn a_taken_address_is_told_with_the_flag_that_changes_it() {
+fn a_taken_address_is_reported_with_the_flag_that_changes_it() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn a_taken_address_is_told_with_the_flag_that_changes_it() {
 
 #[test]
 fn settings_that_cannot_be_meant_are_refused() {
-    for (arguments, told) in [
+    for (arguments, message) in [
         (&["--xds-address", "localhost"][..], "--xds-address \"localhost\": port missing"),
         (&["--log", "verbose"], "\"verbose\" is not a level"),
         (&["--kubeconfig", "/no/such/file"], "--kubeconfig \"/no/such/file\""),
@@ -53,7 +53,7 @@ fn settings_that_cannot_be_meant_are_refused() {
         let output = pilotfish(&[&["serve", "."], arguments].concat());
         assert_eq!(output.status.code(), Some(2));
         let text = stderr(&output);
-        assert!(text.contains(told), "{told:?} in {text}");
+        assert!(text.contains(message), "{message:?} in {text}");
     }
 }
 
@@ -108,7 +108,7 @@ async fn an_empty_folder_is_warned_of() {
 }
 
 #[test]
-fn validate_says_what_is_wrong_by_its_exit_code() {
+fn validate_reports_problems_by_its_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");
     let path = file.to_str().unwrap();

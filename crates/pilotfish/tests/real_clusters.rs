@@ -189,7 +189,7 @@ async fn exports_and_imports_cross_clusters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_dies_keeps_its_endpoints_and_says_since_when() {
+async fn a_cluster_that_dies_keeps_its_endpoints_and_shows_since_when() {
     let Some((own, mut other)) = two().await else { return };
     let pilotfish = serve(&own, &[]);
     pilotfish.ready().await;
@@ -207,7 +207,7 @@ async fn a_cluster_that_dies_keeps_its_endpoints_and_says_since_when() {
     own.apply(&pod("web-3", "10.1.0.3")).await;
     has_addresses(&pilotfish, HOST, 3).await;
     let later = registry(&pilotfish, "Kubernetes/c2").await;
-    assert_eq!(later["failingSince"], failing["failingSince"], "the first moment is told");
+    assert_eq!(later["failingSince"], failing["failingSince"], "the first moment is kept");
     assert!(pilotfish.page("/ready").await.is_ok());
 
     other.restart().await;
@@ -259,7 +259,7 @@ async fn credentials_are_rotated_without_a_gap_and_dangerous_ones_refused() {
 
     let dangerous = certified.replace("client-key-data: ", "exec: {command: steal}, client-key-data: ");
     own.apply(&secret("remote", &[("c2", &dangerous)])).await;
-    let problems = eventually("the refusal is told", || async {
+    let problems = eventually("the refusal is reported", || async {
         let ready = pilotfish.page("/ready").await?;
         if ready.contains("exec of user") { Ok(ready) } else { Err(ready) }
     })
@@ -328,7 +328,7 @@ async fn a_cluster_that_never_answers_delays_readiness_by_its_timeout_only() {
     own.apply_owned(service("web", "") + &pod("web-1", "10.1.0.1")).await;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
     let port = listener.local_addr().expect("it is bound").port();
-    // Takes connections and says nothing.
+    // Accepts connections and never answers.
     let silent = tokio::spawn(async move {
         let mut taken = Vec::new();
         while let Ok((stream, _)) = listener.accept().await {
@@ -419,7 +419,7 @@ async fn clusters_that_come_and_go_leave_nothing() {
         if left == 2 { Ok(()) } else { Err(all.to_string()) }
     })
     .await;
-    // Registries are told of at once, endpoints when their lane is due.
+    // Registries are reported at once, endpoints when their bucket is due.
     has_addresses(&pilotfish, HOST, 1).await;
     assert_eq!(addresses(&pilotfish, HOST).await, ["10.1.0.1"]);
     eventually("their connections are closed", || async {

@@ -1,4 +1,4 @@
-//! The manifests on a real API server that lets nobody do more than its roles say: Pilotfish with exactly these rights becomes ready,
+//! The manifests on a real API server that enforces RBAC: Pilotfish with exactly these rights becomes ready,
 //! is never refused anything, and has no right to read that it does not use.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -296,7 +296,7 @@ impl<'a> Serving<'a> {
         .await;
     }
 
-    /// The API server asks its validator, and so it is strict.
+    /// The API server calls its validator, so the policy is `Fail`.
     async fn validates(&self) {
         let path =
             "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/pilotfish-validator";

@@ -132,9 +132,9 @@ fn a_service_is_added_and_removed() {
 }
 
 #[test]
-fn what_envoy_refuses_is_told_and_the_old_state_serves_on() {
+fn what_envoy_refuses_is_reported_and_the_old_state_serves_on() {
     in_both_forms(async |shop: &Shop, pilotfish: &mut Pilotfish, envoy: &Envoy| {
-        // A port that somebody else has: Envoy cannot open the listener and refuses it.
+        // A port that is in use: Envoy cannot open the listener and refuses it.
         let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         let entry = format!(

@@ -74,9 +74,9 @@ impl Scene {
         self.recorder.has(QUIET_CLUSTER, self.quiet).await;
     }
 
-    /// The fault is told, with since when, and everything that was there still is.
+    /// The fault is reported, with since when, and everything that was there still is.
     async fn is_told(&self, act: &str) {
-        eventually(&format!("{act}: the fault is told"), || async {
+        eventually(&format!("{act}: the fault is reported"), || async {
             let registries = self.pilotfish.json("/debug/registryz?registries=true").await;
             let text = registries.to_string();
             if text.contains("failingSince") { Ok(()) } else { Err(text) }
@@ -84,8 +84,8 @@ impl Scene {
         .await;
         assert_eq!(addresses(&self.pilotfish, CATALOG).await.len(), 2, "{act}: endpoints stay");
         let failed = self.pilotfish.metric_of("pilotfish_kube_watch_events", "event=\"failed\"").await;
-        assert!(failed > 0.0, "{act}: no metric tells of it");
-        eventually(&format!("{act}: the registry is told to fail"), || async {
+        assert!(failed > 0.0, "{act}: no metric counts it");
+        eventually(&format!("{act}: the registry is reported as failing"), || async {
             let failing = self.pilotfish.metric("pilotfish_registry_failing").await;
             if failing > 0.0 { Ok(()) } else { Err(failing) }
         })
@@ -148,8 +148,8 @@ async fn a_minute_without_api_server_takes_nothing_away() {
 
     server.kill().await;
     let began = Instant::now();
-    let since = eventually("the fault is told", || failing_since(&pilotfish)).await;
-    // Changes that nobody can see: written past the API server that is away.
+    let since = eventually("the fault is reported", || failing_since(&pilotfish)).await;
+    // Changes that no watch can see: written past the API server that is away.
     sibling.apply(&slice("quiet", 7)).await;
     sibling.delete(&entries(&shop, &[1])).await;
     sibling.apply(&entries(&shop, &[1])).await;
@@ -250,7 +250,7 @@ struct Door {
 
 impl Door {
     async fn open(port: u16) -> Self {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("nobody has the port");
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
         let knocks = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = knocks.clone();
         let task = tokio::spawn(async move {
@@ -313,21 +313,21 @@ async fn an_api_server_that_fails_takes_nothing_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_has_just_started_is_not_believed_about_what_is_missing() {
+async fn kinds_missing_from_an_api_server_that_has_just_started_keep_their_objects() {
     let Some(mut scene) = Scene::start().await else { return };
     let act = "has just started";
-    let before = scene.proxy.asked().groups;
+    let before = scene.proxy.counts().groups;
     scene.proxy.set(Fault::Starting);
-    eventually("it is asked which kinds there are", || async {
-        let asked = scene.proxy.asked().groups - before;
-        if asked >= 3 { Ok(()) } else { Err((asked, scene.pilotfish.printed())) }
+    eventually("the served kinds are discovered", || async {
+        let requests = scene.proxy.counts().groups - before;
+        if requests >= 3 { Ok(()) } else { Err((requests, scene.pilotfish.printed())) }
     })
     .await;
     assert_eq!(addresses(&scene.pilotfish, CATALOG).await.len(), 2, "{act}: endpoints stay");
     // Who starts at the same time waits, and does not serve a cluster without configuration.
     let second = launch(&scene.proxy.kubeconfig());
     eventually("the admin API answers", || second.page("/healthz")).await;
-    eventually("it is told what is waited for", || async {
+    eventually("it reports what it waits for", || async {
         let registries = second.json("/debug/registryz?registries=true").await.to_string();
         if registries.contains("failingSince") { Ok(()) } else { Err(registries) }
     })
@@ -359,7 +359,7 @@ async fn an_api_server_that_dies_and_forgets_takes_nothing_away() {
     scene.arrived(act).await;
     scene.is_over(act).await;
 
-    let act = "changed, compacted and started again while nobody could watch";
+    let act = "changed, compacted and started again while no watch was possible";
     scene.proxy.set(Fault::Status(503, None));
     scene.is_told(act).await;
     for _ in 0..5 {

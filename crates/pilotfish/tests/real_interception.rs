@@ -115,9 +115,9 @@ impl World {
     /// Runs the container that writes the rules to its end.
     fn write_rules(&self) {
         let output = as_kubelet(&self.pod, &self.containers[0], Path::new(PILOTFISH)).output().unwrap();
-        let (said, complained) =
+        let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{said}{complained}");
+        assert!(output.status.success(), "{stdout}{stderr}");
     }
 
     /// The rules of the Pod without their counters, and its routes.
@@ -268,13 +268,13 @@ async fn out_of_the_pod(world: &World) {
     let inbound = world.stat("cluster.inbound.8080.*upstream_rq_total").await;
     is_from(&ask("10.96.0.20:80").await, "app", true);
     assert_eq!(world.stat("cluster.inbound.8080.*upstream_rq_total").await, inbound + 1);
-    // Names are asked for as ever.
+    // Names are resolved as before.
     let echo = world.node.here(tokio::net::UdpSocket::bind("10.77.1.10:53")).await.unwrap();
-    let asked = world.pod.here(async {
+    let answers = world.pod.here(async {
         let socket = tokio::net::UdpSocket::bind("0.0.0.0:0").await?;
         socket.send_to(b"name", "10.77.1.10:53").await
     });
-    assert_eq!(asked.await.unwrap(), 4);
+    assert_eq!(answers.await.unwrap(), 4);
     let (read, from) = world.node.here(async move { echo.recv_from(&mut [0; 16]).await }).await.unwrap();
     assert_eq!((read, from.ip().to_string().as_str()), (4, "10.77.0.2"));
 }

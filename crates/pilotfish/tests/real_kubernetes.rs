@@ -97,7 +97,7 @@ async fn mesh_config_and_broken_objects_are_read_live() {
     config("second.example").await;
 
     server.apply(&mesh("[broken")).await;
-    let problem = eventually("the mistake is told", || async {
+    let problem = eventually("the mistake is reported", || async {
         let ready = pilotfish.page("/ready").await?;
         if ready.contains("MeshConfig") { Ok(ready) } else { Err(ready) }
     })
@@ -127,7 +127,7 @@ async fn nothing_is_served_before_the_cluster_was_read() {
     server.apply(&[service("quiet"), slice("quiet", 1)].concat()).await;
     server.kill().await;
     let pilotfish = launch(&server.kubeconfig());
-    eventually("it says what it waits for", || async {
+    eventually("it reports what it waits for", || async {
         match pilotfish.page("/debug/registryz?registries=true").await {
             Ok(text) if text.contains("refused") => Ok(()),
             other => Err(other),

@@ -6,14 +6,14 @@ use pilotfish_testkit::real::{Envoy, EnvoyOptions, Load, eventually, get};
 use support::{CATALOG, Shop};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_file_is_told_with_its_place_while_traffic_goes_on() {
+async fn a_broken_file_is_reported_with_its_place_while_traffic_goes_on() {
     let shop = Shop::start().await;
     let pilotfish = shop.serve((50, 50)).await;
     let Some(_envoy) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar("delta")).await else { return };
     eventually("the catalog is reached", || get(shop.port, CATALOG, &[])).await;
     let load = Load::start(shop.port, CATALOG);
     pilotfish.write("routes.yaml", &support::routes((50, 50)).replace("weight: 50", "wieght: 50"));
-    let ready = eventually("/ready tells", || async {
+    let ready = eventually("/ready reports it", || async {
         let ready = pilotfish.page("/ready").await?;
         if ready.contains("wieght") { Ok(ready) } else { Err(ready) }
     })

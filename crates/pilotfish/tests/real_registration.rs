@@ -1,4 +1,4 @@
-//! Workloads outside of Kubernetes, with a real API server and two replicas: an entry for as long as somebody is connected.
+//! Workloads outside of Kubernetes, with a real API server and two replicas: an entry for as long as its workload is connected.
 
 mod support;
 
@@ -111,7 +111,7 @@ async fn a_workload_has_an_entry_for_as_long_as_it_is_connected() {
     entry_is(&server, "is gone after the grace period", Value::is_null).await;
 
     let again = connect(&second, &machine).await.expect("it is admitted");
-    entry_is(&server, "is made anew", |entry| !entry.is_null()).await;
+    entry_is(&server, "is made again", |entry| !entry.is_null()).await;
     drop(again);
     entry_is(&server, "is left", |entry| {
         entry.is_null() || !mark(entry, "istio.io/disconnectedAt").is_empty()
@@ -133,12 +133,12 @@ async fn who_may_not_have_an_entry_is_refused() {
         };
         format!("{end:#}")
     };
-    let told = refused(&[("AUTO_REGISTER_GROUP", "others")]).await;
-    assert!(told.contains("grpc-status 9") && told.contains("no WorkloadGroup vms/others"), "{told}");
-    let told = refused(&[("AUTO_REGISTER_GROUP", "machines"), ("SERVICE_ACCOUNT", "web")]).await;
-    assert!(told.contains("grpc-status 7") && told.contains("service account \"web\""), "{told}");
-    let told = refused(&[("WORKLOAD_ENTRY", "nobody")]).await;
-    assert!(told.contains("grpc-status 9") && told.contains("no WorkloadEntry vms/nobody"), "{told}");
+    let error = refused(&[("AUTO_REGISTER_GROUP", "others")]).await;
+    assert!(error.contains("grpc-status 9") && error.contains("no WorkloadGroup vms/others"), "{error}");
+    let error = refused(&[("AUTO_REGISTER_GROUP", "machines"), ("SERVICE_ACCOUNT", "web")]).await;
+    assert!(error.contains("grpc-status 7") && error.contains("service account \"web\""), "{error}");
+    let error = refused(&[("WORKLOAD_ENTRY", "nobody")]).await;
+    assert!(error.contains("grpc-status 9") && error.contains("no WorkloadEntry vms/nobody"), "{error}");
     assert!(entries(&server).list(&Default::default()).await.is_ok_and(|all| all.items.is_empty()));
 }
 

@@ -96,7 +96,7 @@ async fn deletions(server: &ApiServer) -> Arc<Mutex<Vec<String>>> {
         while let Some(Ok(event)) = events.next().await {
             if let WatchEvent::Deleted(object) = event {
                 let name = object.metadata.name.unwrap_or_default();
-                shared.lock().expect("nobody panics with it").push(name);
+                shared.lock().expect("no holder panics").push(name);
             }
         }
     });
@@ -119,7 +119,7 @@ async fn record(replica: &Replica, shop: &Shop) -> Recorder {
     Proxy::connect(&replica.pilotfish, node, &[&cluster, QUIET_CLUSTER]).await.expect("it is served").record()
 }
 
-/// Watches both replicas for a while: of two, never more than one leads, and the Lease stays with whom it is.
+/// Watches both replicas for a while: of two, never more than one leads, and the Lease stays with its holder.
 async fn one_leads(server: &ApiServer, replicas: [&Replica; 2], time: Duration) {
     let before = lease(server).await;
     let end = Instant::now() + time;
@@ -128,7 +128,7 @@ async fn one_leads(server: &ApiServer, replicas: [&Replica; 2], time: Duration) 
         let now = lease(server).await;
         assert_eq!(
             now["holderIdentity"], before["holderIdentity"],
-            "nobody died, and the Lease moved: {now}"
+            "both replicas are alive, and the Lease moved: {now}"
         );
         assert_ne!(leading, [true, true], "{now}");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -186,7 +186,7 @@ async fn replicas_whose_clocks_are_hours_apart_lose_nothing() {
         recorder.has(QUIET_CLUSTER, 2).await;
     }
     one_leads(&server, [&ahead, &behind], Duration::from_secs(25)).await;
-    assert!(deleted.lock().expect("nobody panics with it").is_empty(), "{deleted:?}");
+    assert!(deleted.lock().expect("no holder panics").is_empty(), "{deleted:?}");
     for recorder in &recorders {
         recorder.so_far().lost_nothing("while clocks are wrong", &BTreeMap::new());
     }
@@ -235,7 +235,7 @@ async fn replicas_whose_clocks_are_months_apart_share_one_certificate() {
         }
     };
     serve([1, 1]).await;
-    let made = || count("making certificates of webhooks anew").iter().sum::<usize>();
+    let made = || count("renewing certificates of webhooks").iter().sum::<usize>();
     let first = made();
     assert!(first <= 2, "each may begin to, and one of them is first");
     // Somebody breaks it: one new one for both, and not one after the other.

@@ -1,4 +1,4 @@
-//! Status on a real API server: what Gateways and routes are told, and that one of two replicas tells it, once.
+//! Status on a real API server: the statuses of Gateways and routes, and that one of two replicas writes them, once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use futures::TryStreamExt;
@@ -112,8 +112,8 @@ fn words(object: &DynamicObject, conditions: &Value) -> Vec<String> {
 }
 
 /// Waits until an object's conditions, found by a JSON pointer, are these; gives the object.
-async fn told(api: &Api<DynamicObject>, name: &str, pointer: &str, expected: &[&str]) -> DynamicObject {
-    eventually(&format!("{name} is told {expected:?}"), || async {
+async fn has_status(api: &Api<DynamicObject>, name: &str, pointer: &str, expected: &[&str]) -> DynamicObject {
+    eventually(&format!("{name} gets {expected:?}"), || async {
         let object = api.get(name).await.map_err(|error| error.to_string())?;
         let found = words(&object, object.data.pointer(pointer).unwrap_or(&Value::Null));
         if found == expected { Ok(object) } else { Err(format!("{found:?}")) }
@@ -157,20 +157,20 @@ impl Replica {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gateways_routes_and_ingresses_are_told_how_they_are() {
+async fn gateways_routes_and_ingresses_get_their_status() {
     let Some(server) = cluster().await else { return };
     server.apply(SHARED_ROUTE).await;
     let _replica = Replica::start(&server).await;
     let (routes, gateways) = (routes(&server), gateways(&server));
 
-    let object = told(&routes, "catalog", "/status/parents/1/conditions", GOOD_ROUTE).await;
+    let object = has_status(&routes, "catalog", "/status/parents/1/conditions", GOOD_ROUTE).await;
     let parents = &object.data["status"]["parents"];
     assert_eq!(parents[0]["controllerName"], "example.com/other", "what others wrote stays");
     assert_eq!(parents[0]["conditions"][0]["message"], "mine");
     assert_eq!(parents[1]["controllerName"], "istio.io/gateway-controller");
 
     let good = ["Accepted=True:Accepted", "Programmed=True:Programmed"];
-    told(&gateways, "front", "/status/conditions", &good).await;
+    has_status(&gateways, "front", "/status/conditions", &good).await;
     eventually("one route is attached", || async {
         let status = gateways.get("front").await.unwrap().data["status"].clone();
         let listener = &status["listeners"][0];
@@ -192,19 +192,19 @@ async fn gateways_routes_and_ingresses_are_told_how_they_are() {
     let before = words_time(&object);
     server.delete(CATALOG).await;
     let bad = ["Accepted=True:Accepted", "ResolvedRefs=False:BackendNotFound"];
-    let object = told(&routes, "catalog", "/status/parents/1/conditions", &bad).await;
+    let object = has_status(&routes, "catalog", "/status/parents/1/conditions", &bad).await;
     let after = words_time(&object);
     assert_eq!(before.get("Accepted"), after.get("Accepted"), "only what changed has a new time");
 
     // Whoever is done rests: a later route gets its status, and nothing else has moved by then but the count.
     let quiet = routes.get("catalog").await.unwrap().metadata.resource_version;
     server.apply(&route("later")).await;
-    told(&routes, "later", "/status/parents/0/conditions", &bad).await;
+    has_status(&routes, "later", "/status/parents/0/conditions", &bad).await;
     assert_eq!(routes.get("catalog").await.unwrap().metadata.resource_version, quiet);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_of_istio_are_told_what_is_wrong_with_them() {
+async fn problems_of_istio_objects_are_in_their_status() {
     let Some(server) = cluster().await else { return };
     let service = |ports: &str| {
         format!(
@@ -216,9 +216,9 @@ async fn objects_of_istio_are_told_what_is_wrong_with_them() {
     server.apply(&service(", {route: [{destination: {host: other}}]}")).await;
     let _replica = Replica::start(&server).await;
     let services = api(&server, "networking.istio.io", "VirtualService");
-    told(&services, "odd", "/status/conditions", &["PassedAnalysis=False:Warnings"]).await;
+    has_status(&services, "odd", "/status/conditions", &["PassedAnalysis=False:Warnings"]).await;
     server.apply(&service("")).await;
-    told(&services, "odd", "/status/conditions", &["PassedAnalysis=True:NoProblems"]).await;
+    has_status(&services, "odd", "/status/conditions", &["PassedAnalysis=True:NoProblems"]).await;
 }
 
 /// The times of our conditions.
@@ -262,13 +262,13 @@ async fn of_two_replicas_one_writes_and_the_other_follows_it() {
         server.apply(&route(name)).await;
     }
     for name in &names {
-        told(&routes, name, "/status/parents/0/conditions", GOOD_ROUTE).await;
+        has_status(&routes, name, "/status/parents/0/conditions", GOOD_ROUTE).await;
     }
 
     first.program.kill().await;
     let killed = Instant::now();
     server.apply(&route("orphan")).await;
-    told(&routes, "orphan", "/status/parents/0/conditions", GOOD_ROUTE).await;
+    has_status(&routes, "orphan", "/status/parents/0/conditions", GOOD_ROUTE).await;
     println!("status is written again {:?} after the leader was killed (Lease: 15 s)", killed.elapsed());
     assert!(second.leads().await);
 
@@ -277,11 +277,11 @@ async fn of_two_replicas_one_writes_and_the_other_follows_it() {
     second.program.terminate().await;
     let stopped = Instant::now();
     server.apply(&route("heir")).await;
-    told(&routes, "heir", "/status/parents/0/conditions", GOOD_ROUTE).await;
+    has_status(&routes, "heir", "/status/parents/0/conditions", GOOD_ROUTE).await;
     println!("status is written again {:?} after the leader was stopped", stopped.elapsed());
     assert!(third.leads().await);
 
-    // The watch tells of writes in order: when it has told of the last one, it has told of all.
+    // The watch sends writes in order: once it has sent the last one, it has sent all.
     let all = eventually("every route was written", || async {
         let counts = counts.lock().unwrap().clone();
         if counts.contains_key("heir") { Ok(counts) } else { Err(counts) }
@@ -300,7 +300,7 @@ async fn a_leader_that_was_frozen_writes_nothing_when_it_goes_on() {
     let counts = count(&server).await;
     let routes = routes(&server);
 
-    // It never hears of these, and would have to write all of them when it goes on.
+    // It never sees these, and would have to write all of them when it goes on.
     frozen.program.freeze().await;
     let names: Vec<String> = (0..10).map(|n| format!("r{n}")).collect();
     for name in &names {
@@ -310,10 +310,10 @@ async fn a_leader_that_was_frozen_writes_nothing_when_it_goes_on() {
     frozen.program.thaw().await;
     eventually("the first knows", || async { if frozen.leads().await { Err(()) } else { Ok(()) } }).await;
     for name in &names {
-        told(&routes, name, "/status/parents/0/conditions", GOOD_ROUTE).await;
+        has_status(&routes, name, "/status/parents/0/conditions", GOOD_ROUTE).await;
     }
     server.apply(&route("last")).await;
-    told(&routes, "last", "/status/parents/0/conditions", GOOD_ROUTE).await;
+    has_status(&routes, "last", "/status/parents/0/conditions", GOOD_ROUTE).await;
     let all = eventually("every route was written", || async {
         let counts = counts.lock().unwrap().clone();
         if counts.contains_key("last") { Ok(counts) } else { Err(counts) }
@@ -357,7 +357,7 @@ async fn write_addresses(entries: &Api<DynamicObject>, name: &str, values: &[&st
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hosts_are_given_addresses_that_nobody_shares_whoever_leads() {
+async fn hosts_get_addresses_of_their_own_whichever_replica_leads() {
     let Some(server) = cluster().await else { return };
     let entries = api(&server, "networking.istio.io", "ServiceEntry");
     // Another controller was here before.
@@ -385,7 +385,7 @@ async fn hosts_are_given_addresses_that_nobody_shares_whoever_leads() {
     let distinct: std::collections::BTreeSet<&String> = given.values().flatten().collect();
     assert_eq!(distinct.len(), 2 * given.len(), "{given:?}");
 
-    // The next leader goes on where the last one ended, and gives way to what an older entry is given by somebody else.
+    // The next leader goes on where the last one ended, and gives way to what another writer gives an older entry.
     first.program.kill().await;
     server.apply(&outside("heir", "")).await;
     let heirs = has_addresses(&entries, "heir").await;

@@ -96,17 +96,17 @@ async fn only_who_proves_the_nodes_identity_is_served() {
     connect(&good, "web").await.unwrap().has_endpoints(WEB, &["192.0.2.1:8080 1"]).await;
     connect(&good, "").await.unwrap().has_endpoints(WEB, &["192.0.2.1:8080 1"]).await;
 
-    let told = refused(&good, "cart").await;
-    assert!(told.contains("grpc-status 7") && told.contains("service account \"cart\""), "{told}");
+    let error = refused(&good, "cart").await;
+    assert!(error.contains("grpc-status 7") && error.contains("service account \"cart\""), "{error}");
     let other = to(Some(authority.workload("spiffe://cluster.local/ns/other/sa/web"))).await;
-    let told = refused(&other, "web").await;
-    assert!(told.contains("grpc-status 7") && told.contains("proves spiffe://"), "{told}");
-    let nobody = to(None).await;
-    let told = refused(&nobody, "web").await;
-    assert!(told.contains("grpc-status 16") && told.contains("certificate: none was presented"), "{told}");
+    let error = refused(&other, "web").await;
+    assert!(error.contains("grpc-status 7") && error.contains("proves spiffe://"), "{error}");
+    let anonymous = to(None).await;
+    let error = refused(&anonymous, "web").await;
+    assert!(error.contains("grpc-status 16") && error.contains("certificate: none was presented"), "{error}");
     let nameless = to(Some(authority.client("web"))).await;
-    let told = refused(&nameless, "web").await;
-    assert!(told.contains("grpc-status 16") && told.contains("no SPIFFE identity"), "{told}");
+    let error = refused(&nameless, "web").await;
+    assert!(error.contains("grpc-status 16") && error.contains("no SPIFFE identity"), "{error}");
 
     // Both authorities have one name and different keys.
     for (client, alert) in
@@ -121,7 +121,7 @@ async fn only_who_proves_the_nodes_identity_is_served() {
         })
         .await;
     }
-    // A client that trusts somebody else finds nobody.
+    // A client that trusts another authority gets no stream.
     let elsewhere = Tunnel::start(served.port, stranger.root(), Some(&authority.workload(SHOP_WEB))).await;
     assert!(!refused(&elsewhere, "web").await.contains("grpc-status"));
 
@@ -149,9 +149,9 @@ async fn certificates_are_replaced_while_streams_go_on() {
     eventually("the new certificates are in force", || async { connect(&new, "web").await.map(drop) }).await;
     assert!(!refused(&old, "web").await.contains("grpc-status"), "the old authority counts no longer");
 
-    // A certificate without its key: it is told, and the last good pair stays.
+    // A certificate without its key: it is reported, and the last good pair stays.
     std::fs::write(served.certificates().join("cert-chain.pem"), first.server().0).unwrap();
-    eventually("the broken files are told", || async {
+    eventually("the broken files are reported", || async {
         let refused = served.pilotfish.metric("pilotfish_xds_tls_files_refused").await;
         if refused == 1.0 { Ok(()) } else { Err(refused) }
     })

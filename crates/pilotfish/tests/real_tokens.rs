@@ -88,7 +88,7 @@ async fn a_token_proves_a_service_account() {
     let served = Served::start(&server).await;
     let good = token(&server, "vms", "db", "istio-ca").await;
 
-    // It registers itself: nobody had to trust what its node says.
+    // It registers itself: its node metadata did not have to be trusted.
     let mut proxy = eventually("the machine is admitted", || served.connect(&good, "Kubernetes")).await;
     proxy.has_endpoints(CLUSTER, &["10.7.0.1:3306 1"]).await;
     let kind = GroupVersionKind::gvk("networking.istio.io", "v1", "WorkloadEntry");
@@ -106,22 +106,25 @@ async fn a_token_proves_a_service_account() {
         ),
     ] {
         let token = token(&server, "vms", account, audience).await;
-        let told = served.refused(&token, "").await;
-        assert!(told.contains(&format!("grpc-status {code}")) && told.contains(why), "{told}");
+        let error = served.refused(&token, "").await;
+        assert!(error.contains(&format!("grpc-status {code}")) && error.contains(why), "{error}");
     }
-    let told = served.refused("nonsense", "").await;
-    assert!(told.contains("grpc-status 16") && told.contains("token: the token is not accepted"), "{told}");
-    let told = served.refused(&good, "elsewhere").await;
-    assert!(told.contains("grpc-status 16") && told.contains("no cluster"), "{told}");
+    let error = served.refused("nonsense", "").await;
+    assert!(
+        error.contains("grpc-status 16") && error.contains("token: the token is not accepted"),
+        "{error}"
+    );
+    let error = served.refused(&good, "elsewhere").await;
+    assert!(error.contains("grpc-status 16") && error.contains("no cluster"), "{error}");
 
-    // An API server that is away lets nobody new in, and who is connected stays.
+    // While the API server is away, new clients are refused, and connected ones stay.
     let late = token(&server, "vms", "db", "istio-ca").await;
     server.kill().await;
-    let told = served.refused(&late, "").await;
-    assert!(told.contains("grpc-status 16") && told.contains("cannot check the token now"), "{told}");
+    let error = served.refused(&late, "").await;
+    assert!(error.contains("grpc-status 16") && error.contains("cannot check the token now"), "{error}");
     assert_eq!(served.pilotfish.metric("pilot_xds").await, 1.0);
     server.restart().await;
-    eventually("it is asked again", || served.connect(&late, "")).await;
+    eventually("the review is retried", || served.connect(&late, "")).await;
     let log = std::fs::read_to_string(served.pilotfish.folder().join("pilotfish.log")).unwrap();
     drop(proxy);
     for secret in [&good, &late] {
@@ -137,8 +140,8 @@ async fn a_remote_cluster_checks_the_tokens_of_its_proxies() {
     own.apply(GROUP).await;
     let served = Served::start(&own).await;
     let theirs = token(&other, "vms", "db", "istio-ca").await;
-    let told = served.refused(&theirs, "west").await;
-    assert!(told.contains("no cluster \"west\""), "{told}");
+    let error = served.refused(&theirs, "west").await;
+    assert!(error.contains("no cluster \"west\""), "{error}");
     let kubeconfig = other.remote_kubeconfig("admintoken").replace('\n', "\n    ");
     let secret = format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: west, namespace: istio-system, labels: {{istio/multiCluster: \"true\"}}}}\n\
@@ -146,12 +149,12 @@ async fn a_remote_cluster_checks_the_tokens_of_its_proxies() {
     );
     own.apply(&secret).await;
     eventually("their token is taken", || served.connect(&theirs, "west")).await;
-    let told = served.refused(&theirs, "").await;
-    assert!(told.contains("grpc-status 16") && told.contains("not accepted"), "{told}");
+    let error = served.refused(&theirs, "").await;
+    assert!(error.contains("grpc-status 16") && error.contains("not accepted"), "{error}");
     own.delete(&secret).await;
     eventually("the cluster is forgotten", || async {
-        let told = served.refused(&theirs, "west").await;
-        if told.contains("no cluster \"west\"") { Ok(()) } else { Err(told) }
+        let error = served.refused(&theirs, "west").await;
+        if error.contains("no cluster \"west\"") { Ok(()) } else { Err(error) }
     })
     .await;
 }

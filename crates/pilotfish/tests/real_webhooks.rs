@@ -137,7 +137,7 @@ fn containers(pod: &Pod) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_namespaces_that_ask_get_a_sidecar() {
+async fn pods_of_labelled_namespaces_get_a_sidecar() {
     let Some(server) = cluster().await else { return };
     server
         .apply(
@@ -194,7 +194,7 @@ async fn a_cluster_without_pilotfish_can_start_it_again() {
     try_pod(&server, "istio-system", pilotfish).await.unwrap();
 }
 
-/// As strict as namespaces can be: the rest is what the sidecar says of itself.
+/// As strict as namespaces can be: the rest is in the sidecar's own fields.
 const STRICT: &str = r#"{"metadata": {"name": "strict"}, "spec": {"containers": [{"name": "app", "image": "a", "securityContext": {
     "allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"}}}]}}"#;

@@ -1,6 +1,6 @@
 //! Every path of the admin API over a small mesh, compared with golden replies: tools read them.
 //!
-//! `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish-admin --test admin` writes the replies anew; review the difference.
+//! `PILOTFISH_WRITE_GOLDEN=1 cargo test -p pilotfish-admin --test admin` rewrites the replies; review the difference.
 // `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -186,7 +186,7 @@ async fn replies_are_those_of_the_golden_files() {
 }
 
 #[tokio::test]
-async fn a_control_plane_that_is_not_ready_says_what_it_waits_for() {
+async fn a_control_plane_that_is_not_ready_lists_what_it_waits_for() {
     let waiting = || Fixture { ready: false, ..fixture() };
     check_json(waiting(), "/ready", StatusCode::SERVICE_UNAVAILABLE, "not_ready.json").await;
 }

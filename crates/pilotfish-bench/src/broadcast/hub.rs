@@ -53,10 +53,10 @@ struct Groups {
     by_hash: HashMap<u64, usize>,
 }
 
-/// The protocol state of one stream: which types it asked for, and which group of names it belongs to.
+/// The protocol state of one stream: which types it subscribed to, and which group of names it belongs to.
 #[derive(Default)]
 pub(super) struct Peer {
-    asked: Vec<Vec<u8>>,
+    subscribed: Vec<Vec<u8>>,
     group: usize,
     /// The version that this stream has.
     has: u64,
@@ -176,7 +176,7 @@ impl Hub {
         })
     }
 
-    /// What changed for this stream since it was last asked, as a gRPC frame; empty when nothing did.
+    /// What changed for this stream since the last call, as a gRPC frame; empty when nothing did.
     pub(super) fn push(&self, peer: &mut Peer) -> Bytes {
         let (from, to) = (peer.has, self.version.load(Ordering::Acquire));
         if from == to {
@@ -210,13 +210,13 @@ impl Hub {
                 _ => {}
             }
         }
-        let first = !peer.asked.iter().any(|asked| asked == url);
+        let first = !peer.subscribed.iter().any(|known| known == url);
         if !first && added.is_empty() && removed.is_empty() {
             // An ACK costs this look-up, and nothing that grows with the subscription.
             return None;
         }
         if first {
-            peer.asked.push(url.to_vec());
+            peer.subscribed.push(url.to_vec());
         }
         if url == EDS.as_bytes() {
             peer.group = self.groups.lock().joined(peer.group, &added, &removed);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_gets_what_it_asked_for_and_then_what_changed() {
+    fn a_stream_gets_what_it_subscribed_to_and_then_what_changed() {
         let hub = Hub::new(3, 2);
         let mut peer = Peer::default();
         let clusters = decoded(&hub.request(&mut peer, &request(CDS, &[], "")).expect("clusters"));

@@ -213,7 +213,7 @@ impl Scanner {
         lost_root || found.unreadable.keys().any(|unreadable| path.starts_with(unreadable))
     }
 
-    /// Reads every file that is due and takes in what is complete.
+    /// Reads every file that is due and applies what is complete.
     fn read_due(&mut self, now: Instant, clock: SystemTime, start: bool) -> SourceBatch {
         let due: Vec<_> = self
             .pending

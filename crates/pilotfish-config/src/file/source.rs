@@ -4,7 +4,7 @@ use super::change_queue::ChangeQueue;
 use super::scanner::{Root, Scanner};
 use super::state::FileRole;
 use crate::problem::ObjectCheck;
-use crate::source::{InForce, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+use crate::source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
 use crate::{Limits, MeshFile};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -228,7 +228,7 @@ fn reject_broken_mesh(first: &SourceBatch) -> Result<(), OpenError> {
     let of_mesh = |report: &&ProblemReport| {
         let kind = report.object.as_ref().map(|object| object.kind);
         let mesh = [MeshFile::Config.kind(), MeshFile::Networks.kind()];
-        kind.is_some_and(|kind| mesh.contains(&kind)) && report.in_force == InForce::Dropped
+        kind.is_some_and(|kind| mesh.contains(&kind)) && report.effective == Effective::Dropped
     };
     let reports: Vec<_> = problems.reports.iter().filter(of_mesh).cloned().collect();
     if reports.is_empty() { Ok(()) } else { Err(OpenError::Mesh { reports }) }

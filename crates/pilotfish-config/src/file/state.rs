@@ -3,7 +3,7 @@
 use super::objects::Objects;
 use crate::path::FieldPath;
 use crate::problem::{ObjectCheck, Problem, Severity};
-use crate::source::{InForce, ProblemReport, SourceEvent, SourceProblems};
+use crate::source::{Effective, ProblemReport, SourceEvent, SourceProblems};
 use crate::{Limits, MeshFile, ReadFile, read, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,8 +236,8 @@ fn unreadable_entry(file: &Arc<str>, role: FileRole, reason: &str, before: &File
         FileRole::Mesh(which) => Some(which.key()),
     };
     let problem = Problem::error(FieldPath::default(), format!("cannot be read: {reason}"));
-    let in_force = if before.objects.is_empty() { InForce::Dropped } else { InForce::LastGood };
-    let report = ProblemReport { object, in_force, ..ProblemReport::new(file, 0, &problem) };
+    let effective = if before.objects.is_empty() { Effective::Dropped } else { Effective::LastGood };
+    let report = ProblemReport { object, effective, ..ProblemReport::new(file, 0, &problem) };
     FileEntry {
         objects: before.objects.to_map().into(),
         reports: vec![report],
@@ -273,11 +273,11 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
             Some(key) => kept.contains_key(key),
             None => !kept.is_empty(),
         };
-        let in_force = if kept { InForce::LastGood } else { InForce::Dropped };
+        let effective = if kept { Effective::LastGood } else { Effective::Dropped };
         reports.extend(rejected.problems.iter().map(|problem| ProblemReport {
             object: rejected.key.clone(),
             line: problem.line.unwrap_or(rejected.line),
-            in_force: if problem.is_error() { in_force } else { InForce::Written },
+            effective: if problem.is_error() { effective } else { Effective::Written },
             ..ProblemReport::new(file, rejected.document, problem)
         }));
     }
@@ -297,7 +297,7 @@ fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport
         path: String::new(),
         message: format!("is also at {}, which counts; this one is left out", winner.meta.origin),
         hint: None,
-        in_force: InForce::Dropped,
+        effective: Effective::Dropped,
     }
 }
 

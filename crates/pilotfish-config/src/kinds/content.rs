@@ -26,7 +26,7 @@ pub(crate) trait Content: KindSpec + DeserializeOwned {
     /// Adds what is not a plain field (parts of `status`, of the metadata) and defaults that depend on other fields.
     fn complete(&mut self, _object: &Node, _deleting: bool) {}
 
-    /// Drops what nothing looks at once the object was checked: large clusters have very many of some kinds.
+    /// Drops fields that are not used after validation: large clusters have very many of some kinds.
     fn compact(&mut self, _meta: &mut ObjectMeta) {}
 
     /// Whether `istio.io/dry-run` has a meaning for it.

@@ -81,7 +81,7 @@ fn what_was_merged_is_not_merged_again() {
 }
 
 #[test]
-fn a_patch_says_only_what_differs() {
+fn a_patch_has_only_what_differs() {
     let old = json!({"a": 1, "b": {"c": [1], "d": 2}, "e": {"f": 1}});
     let new = json!({"a": 1, "b": {"c": [1, 2]}, "e": {"f": 1}, "g": {}});
     assert_eq!(merge_patch(&old, &new), json!({"b": {"c": [1, 2], "d": null}, "g": {}}));
@@ -89,7 +89,7 @@ fn a_patch_says_only_what_differs() {
 }
 
 #[test]
-fn nothing_to_say_is_not_written() {
+fn an_empty_status_is_not_written() {
     for status in [route(Vec::new()), Status::Ingress(Vec::new()), analysed(Vec::new()), given(&[])] {
         for stored in [Value::Null, json!({}), json!({"parents": []}), json!({"loadBalancer": {}})] {
             assert_eq!(status.merged(&stored, 1, NOW), None, "{stored}");
@@ -98,7 +98,7 @@ fn nothing_to_say_is_not_written() {
 }
 
 #[test]
-fn an_object_that_was_mended_is_told_so() {
+fn a_fixed_object_gets_a_good_status() {
     let bad = analysed(vec![Message { error: false, text: "spec.hosts[0]: odd".into() }]);
     let stored = bad.merged(&Value::Null, 1, NOW).expect("something is wrong");
     assert_eq!(stored["conditions"][0]["reason"], "Warnings");
@@ -197,7 +197,7 @@ fn a_message_is_no_longer_than_kubernetes_takes() {
 }
 
 #[test]
-fn what_others_say_of_a_listener_stays() {
+fn conditions_of_others_on_a_listener_stay() {
     let listener = ListenerStatus {
         name: "http".into(),
         attached_routes: 1,

@@ -4,7 +4,7 @@
 //! text ── load ──▶ documents of Nodes (line numbers, aliases resolved within a budget) ── decode ──▶ types
 //! ```
 //!
-//! The tree stays untyped until a type asks: `1.10` in a text field is a mistake that can be named, and a number in
+//! The tree stays untyped until a type decodes it: `1.10` in a text field is a mistake that can be named, and a number in
 //! quotes is a number where proto JSON allows it.
 
 mod decode;

@@ -60,7 +60,7 @@ fn check(document: impl Fn(&str) -> String, rules: &[Rule<'_>]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What the definition of the object's kind says against an object that the reader takes.
+/// The errors of the kind's definition for an object that the reader accepts.
 fn refused_by_definition(document: &str) -> Option<String> {
     let object: serde_json::Value = schema::documents(document).into_iter().next()?;
     let (group, _) = object["apiVersion"].as_str()?.split_once('/')?;

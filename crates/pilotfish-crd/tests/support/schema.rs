@@ -11,7 +11,7 @@ pub(crate) fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple_with_options(text, options).expect("YAML")
 }
 
-/// What came of an object.
+/// The verdict on an object.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// Fields that were dropped because the schema does not name them.

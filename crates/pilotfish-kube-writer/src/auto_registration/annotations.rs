@@ -1,4 +1,4 @@
-//! What annotations and conditions of a WorkloadEntry say of the connection of its workload, and what an event changes of that.
+//! The annotations and conditions of a WorkloadEntry about its workload's connection, and how events change them.
 //! Pure: it works on the object as the API server has it, so that nothing in it is lost.
 //!
 //! ```text
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Several replicas follow these rules, without a leader. A write that would cross another one fails by the resource version, and
-//! the rules are asked again.
+//! the rules are applied again.
 //!
-//! Times in annotations are other machines' clocks, which may be wrong by hours. They tell who was last, and each is made later than all
-//! that were known when it was made, so that this holds whatever the clocks say; where a replica could not know, it finds out as
-//! soon as the other one lets go. How old a mark is, they never tell: that is for how long it was watched and stayed the same
+//! Times in annotations are other machines' clocks, which may be wrong by hours. They order events, and each is made later than all
+//! that were known when it was made, so the order holds however wrong clocks are; where a replica could not know, it finds out as
+//! soon as the other one disconnects. They never give the age of a mark: that is how long it was watched without a change
 //! ([`StaleTracker`](super::stale_tracker::StaleTracker)).
 
 use super::entry::{GROUP, HEALTH_CHECKS};
@@ -27,19 +27,19 @@ pub(super) const CONTROLLER: &str = "istio.io/workloadController";
 pub(super) const CONNECTED_AT: &str = "istio.io/connectedAt";
 /// Since when it is not.
 pub(super) const DISCONNECTED_AT: &str = "istio.io/disconnectedAt";
-/// The condition that says whether the workload is healthy.
+/// The condition for the workload's health.
 const HEALTHY: &str = "Healthy";
 
-/// What comes of an event.
+/// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The object was changed and has to be written.
     Write,
-    /// Nothing: somebody else was later, or it is said already.
+    /// Nothing to write: another replica was later, or it is written already.
     Skip,
 }
 
-/// What comes of a connection.
+/// The result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connected {
     /// The entry is this replica's.
@@ -48,7 +48,7 @@ pub(super) enum Connected {
     Elsewhere,
 }
 
-/// What is to become of an entry that nobody seems to be connected for.
+/// What is to become of an entry that seems to have no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CleanUp {
     /// It was made for a workload that is gone.
@@ -59,17 +59,17 @@ pub(super) enum CleanUp {
     Leave,
 }
 
-/// What an entry says of its workload's connection.
+/// An entry's annotations about its workload's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionMark {
-    /// Which replica says it.
+    /// The replica that wrote them.
     pub(super) controller: Arc<str>,
     connected: Option<Arc<str>>,
     disconnected: Option<Arc<str>>,
 }
 
 impl ConnectionMark {
-    /// `None` when it says nothing.
+    /// `None` without such annotations.
     pub(super) fn of<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         let text = |name: &str| get(name).map(Arc::from);
         let (connected, disconnected) = (text(CONNECTED_AT), text(DISCONNECTED_AT));
@@ -80,7 +80,7 @@ impl ConnectionMark {
         })
     }
 
-    /// Whether it says that nobody is connected.
+    /// Whether it is marked as disconnected.
     pub(super) fn has_left(&self) -> bool {
         self.connected.is_none()
     }
@@ -92,16 +92,16 @@ impl ConnectionMark {
     }
 }
 
-/// What was known of an entry when it seemed that it should go.
+/// Why an entry seemed stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// We wrote ourselves that its workload left.
     LeftHere,
-    /// It has said this for long enough.
+    /// It has been unchanged for long enough.
     ConnectionMark(ConnectionMark),
 }
 
-/// A time that is later than one that is known already, whatever the clock says.
+/// A time that is later than a known one, also when the clock is behind.
 pub(super) fn later(at: Timestamp, known: Option<Timestamp>) -> Timestamp {
     let after = known.map(|known| known.checked_add(SignedDuration::from_nanos(1)).unwrap_or(known));
     after.map_or(at, |after| after.max(at))
@@ -139,8 +139,8 @@ pub(super) fn connect(object: &mut Value, me: &str, at: Timestamp) -> Connected 
             return Connected::Here(Verdict::Skip);
         }
     } else if is_later {
-        // It connected elsewhere since. That it left another replica since would say nothing: it may well have come here before
-        // that one saw it leave.
+        // It connected elsewhere since. A later disconnection from another replica would prove nothing: it may have connected here before
+        // that one noticed.
         return Connected::Elsewhere;
     }
     let Some(annotations) = annotations(object) else { return Connected::Elsewhere };
@@ -150,12 +150,12 @@ pub(super) fn connect(object: &mut Value, me: &str, at: Timestamp) -> Connected 
     Connected::Here(Verdict::Write)
 }
 
-/// The last connection to `me` ended at `at`. What `me` wrote of a connection was about this one: a replica tells one thing of an
+/// The last connection to `me` ended at `at`. A mark by `me` is about this connection: a replica writes one event of an
 /// entry at a time.
 pub(super) fn disconnect(object: &mut Value, me: &str, at: Timestamp) -> Verdict {
     let (since, left) = (time(object, CONNECTED_AT), time(object, DISCONNECTED_AT));
-    let is_told = annotation(object, CONNECTED_AT).is_none() && left.is_some();
-    if annotation(object, CONTROLLER) != Some(me) || is_told {
+    let is_written = annotation(object, CONNECTED_AT).is_none() && left.is_some();
+    if annotation(object, CONTROLLER) != Some(me) || is_written {
         return Verdict::Skip;
     }
     let Some(annotations) = annotations(object) else { return Verdict::Skip };
@@ -187,7 +187,7 @@ fn is_health(condition: &Value) -> bool {
     condition["type"] == HEALTHY
 }
 
-/// Whether an entry that somebody made asks that its health counts. Any value asks for it, also `false`.
+/// Whether an entry made by hand opts into health checks. Any value counts, also `false`.
 pub(super) fn asks_for_health<'a>(get: impl Fn(&str) -> Option<&'a str>) -> bool {
     get(HEALTH_CHECKS).is_some()
 }
@@ -196,7 +196,7 @@ fn status_of(health: &Result<(), String>) -> &'static str {
     if health.is_ok() { "True" } else { "False" }
 }
 
-/// The workload said at that time how it is; `Err` with what is wrong.
+/// The workload reported its health at that time; `Err` with what is wrong.
 pub(super) fn report(object: &mut Value, me: &str, at: Timestamp, health: &Result<(), String>) -> Verdict {
     if annotation(object, CONTROLLER) != Some(me) {
         return Verdict::Skip;
@@ -204,9 +204,9 @@ pub(super) fn report(object: &mut Value, me: &str, at: Timestamp, health: &Resul
     let stored = object.pointer("/status/conditions").and_then(Value::as_array);
     let stored = stored.and_then(|all| all.iter().find(|condition| is_health(condition)));
     let probed = stored.and_then(|condition| condition["lastProbeTime"].as_str()?.parse::<Timestamp>().ok());
-    let says = |field: &str| stored.and_then(|condition| condition[field].as_str()).unwrap_or_default();
+    let value_of = |field: &str| stored.and_then(|condition| condition[field].as_str()).unwrap_or_default();
     let message = health.as_ref().err().map_or("", String::as_str);
-    if says("status") == status_of(health) && says("message") == message {
+    if value_of("status") == status_of(health) && value_of("message") == message {
         return Verdict::Skip;
     }
     let at = later(at, probed);

@@ -14,13 +14,13 @@ use std::sync::Arc;
 const LONGEST_NAME: usize = 253;
 /// The API of WorkloadEntries and WorkloadGroups.
 pub(super) const API: &str = "networking.istio.io/v1";
-/// Where labels once said the locality; nothing that a workload has.
+/// The former label for the locality; workloads do not take it over.
 const LOCALITY_LABEL: &str = "istio-locality";
-/// Says that a workload takes HBONE.
+/// The label of workloads that accept HBONE.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 /// The group that made an entry.
 pub(super) const GROUP: &str = "istio.io/autoRegistrationGroup";
-/// Says that the entry counts only while its workload says that it is healthy.
+/// The annotation of entries that count only while their workload reports healthy.
 pub(super) const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 
 /// Which WorkloadEntry.
@@ -38,12 +38,12 @@ impl fmt::Display for EntryName {
     }
 }
 
-/// What a proxy says of its workload when it connects.
+/// What a proxy's metadata has about its workload when it connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationRequest {
     /// `AUTO_REGISTER_GROUP`: the WorkloadGroup that it belongs to; empty for none.
     pub group: String,
-    /// `WORKLOAD_ENTRY`: the entry that somebody made for it; empty for none.
+    /// `WORKLOAD_ENTRY`: the entry that was made for it by hand; empty for none.
     pub entry: String,
     /// Its namespace.
     pub namespace: String,
@@ -63,7 +63,7 @@ pub struct RegistrationRequest {
 
 impl RegistrationRequest {
     /// The entry that it gets from its group. `None` without an address or namespace (such a workload cannot be reached), and
-    /// when what it says makes no name of an object.
+    /// when its metadata makes no valid object name.
     #[must_use]
     pub fn made_entry(&self) -> Option<EntryName> {
         if self.address.is_empty() || self.namespace.is_empty() {
@@ -73,7 +73,7 @@ impl RegistrationRequest {
         if !self.network.is_empty() {
             name = format!("{name}-{}", self.network);
         }
-        // The end tells entries of one group apart, so the beginning is what a long name loses.
+        // The end distinguishes entries of one group, so a long name is cut at its beginning.
         let too_long = name.chars().count().saturating_sub(LONGEST_NAME);
         let name: String = name.chars().skip(too_long).collect();
         let name = if too_long > 0 { name.trim_start_matches(['-', '.']) } else { &name };

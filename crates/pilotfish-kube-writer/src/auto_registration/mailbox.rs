@@ -52,7 +52,7 @@ fn merge(mut waiting: Vec<Event>, event: Event) -> Vec<Event> {
         let began =
             |event: &Event| matches!(event, Event::Connected { connection, .. } if connection == ended);
         if let Some(at) = waiting.iter().position(began) {
-            // A connection that nobody knows of yet leaves no trace.
+            // A connection that was not handled yet leaves no trace.
             waiting.remove(at);
             return waiting;
         }

@@ -1,12 +1,12 @@
 //! Workloads outside of Kubernetes register themselves by connecting: a proxy that names a WorkloadGroup gets a WorkloadEntry
-//! for as long as it is connected, and a workload with an entry says in it whether it is healthy.
+//! for as long as it is connected, and a workload with an entry reports its health there.
 //!
 //! ```text
 //!  streams ── Event ──▶ ConnectionTracker ── Task ──▶ Registry ── reads, annotations, writes ──▶ API server
 //!             (pure: who is connected)   (rim around the pure rules of `annotations` and `entry`)
 //! ```
 //!
-//! A proxy is admitted from what is known already, without asking the API server; the entry is written while the first answers
+//! A proxy is admitted from what is known already, without a request to the API server; the entry is written while the first answers
 //! are on their way. Every replica does this for its own streams; the annotations in the entries (which replica, since when) keep
 //! replicas from undoing each other's work, so none has to lead.
 
@@ -50,7 +50,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 const AT_A_TIME: usize = 16;
 /// The sweep runs once in so many grace periods.
 const SWEEP: u32 = 10;
-/// And at least as often as this, so that annotations are written anew in time.
+/// And at least as often as this, so that annotations are renewed in time.
 const LONGEST_SWEEP: Duration = Duration::from_secs(5 * 60);
 /// How often a failure that lasts is logged.
 const REPORT_AGAIN: Duration = Duration::from_secs(30);
@@ -96,7 +96,7 @@ pub struct PeerIdentity<'a> {
 pub struct RegistrationFeatures {
     /// Whether workloads of WorkloadGroups get entries.
     pub registration: bool,
-    /// Whether workloads may say in their entry how they are.
+    /// Whether workloads may report their health in their entry.
     pub health_checks: bool,
 }
 
@@ -105,9 +105,9 @@ pub struct RegistrationFeatures {
 pub enum Written {
     /// A workload got an entry.
     Registered,
-    /// An entry says that its workload connected again, or elsewhere.
+    /// An entry is marked as connected again, or elsewhere.
     Updated,
-    /// An entry says that its workload left.
+    /// An entry is marked as disconnected.
     Unregistered,
     /// An entry was taken away.
     Deleted,
@@ -138,10 +138,10 @@ pub struct Registration {
 }
 
 impl Registrar {
-    /// Admits a proxy. `None`: it has no entry, or one that is nobody's business here.
+    /// Admits a proxy. `None`: it has no entry, or one that is not managed here.
     ///
     /// # Errors
-    /// When it says that it has one and may not have it.
+    /// When it claims an entry that it may not have.
     pub fn connect(
         &self,
         mut request: RegistrationRequest,
@@ -149,13 +149,13 @@ impl Registrar {
         peer: Option<PeerIdentity<'_>>,
     ) -> Result<Option<Registration>, RegistrationError> {
         let Some(entry) = admit(self.features, &request, world, peer)? else { return Ok(None) };
-        // An entry that asks for reports which nobody takes would count as unhealthy for ever.
+        // An entry with health checks whose reports are ignored would count as unhealthy for ever.
         request.health_checks &= self.features.health_checks;
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
         let (entry_of_it, events) = (entry.clone(), self.events.clone());
         let takes_health = self.features.health_checks;
         let registration = Registration { connection, entry: entry_of_it, events, takes_health };
-        // Later than what the entry says already, whoever's clock that was.
+        // Later than the entry's annotations, whichever clock they are from.
         let known = entry_of(&entry, world).and_then(|known| mark_of(&known.meta().annotations));
         let at = later(Timestamp::now(), known.and_then(|mark| mark.latest()));
         registration.events.send(Event::Connected { connection, entry, request, at });
@@ -167,7 +167,7 @@ impl Registrar {
         self.events.send(Event::GroupAdded { namespace: namespace.to_owned(), name: name.to_owned() });
     }
 
-    /// An entry changed; `None`: it is gone. Where its workload is connected here, it has to say so.
+    /// An entry changed; `None`: it is gone. Where its workload is connected here, the entry has to be marked.
     pub fn entry_changed(&self, key: &ObjectKey, object: Option<&Object>) {
         let entry = EntryName { namespace: key.namespace.as_str().into(), name: key.name.clone() };
         match object {
@@ -186,7 +186,7 @@ fn mark_of(annotations: &BTreeMap<String, String>) -> Option<ConnectionMark> {
 }
 
 impl Registration {
-    /// The workload says how it is: `Err` with what is wrong.
+    /// The workload reports its health: `Err` with what is wrong.
     pub fn report(&self, health: Result<(), String>) {
         if !self.takes_health {
             return;
@@ -267,7 +267,7 @@ pub struct Registrations {
     tracker: ConnectionTracker,
     stale_tracker: StaleTracker,
     events: EventReceiver,
-    /// Keeps the channel open while nobody is connected.
+    /// Keeps the channel open while nothing is connected.
     _registrar: Registrar,
     writer: Arc<Writer>,
     grace: Duration,
@@ -305,8 +305,8 @@ pub fn registrations(
     world: WorldNow,
 ) -> (Registrar, Registrations) {
     let RegistrationSettings { replica, features, grace, observer } = settings;
-    let (tell, events) = mailbox();
-    let registrar = Registrar { features, events: tell, connections: Arc::default() };
+    let (sender, events) = mailbox();
+    let registrar = Registrar { features, events: sender, connections: Arc::default() };
     let turns = Semaphore::new(AT_A_TIME);
     let writer = Arc::new(Writer { client, replica, world, observer, reported: Mutex::default(), turns });
     let (tracker, stale_tracker) = (ConnectionTracker::new(grace), StaleTracker::default());
@@ -358,7 +358,7 @@ impl Registrations {
         }
     }
 
-    /// Looks for entries that nobody is connected for, and for connections without an entry.
+    /// Finds entries without a connection, and connections without an entry.
     fn sweep(&mut self) {
         let (world, now) = ((self.writer.world)(), Instant::now());
         let annotations = world.objects(Kind::WorkloadEntry).filter_map(|object| {
@@ -520,17 +520,17 @@ impl Writer {
 
     async fn get(&self, name: &EntryName) -> Result<Value, RequestError> {
         let request = http::Request::get(path(name)).body(Vec::new());
-        self.ask(request).await
+        self.request(request).await
     }
 
     async fn send(&self, method: http::Method, path: &str, object: &Value) -> Result<(), RequestError> {
         let body = object.to_string().into_bytes();
         let request = http::Request::builder().method(method).uri(path);
         let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
-        self.ask(request).await.map(drop)
+        self.request(request).await.map(drop)
     }
 
-    async fn ask(&self, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, RequestError> {
+    async fn request(&self, request: http::Result<http::Request<Vec<u8>>>) -> Result<Value, RequestError> {
         within(ANSWER, self.client.request(request?)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Since when entries have said what they say, by our own clock that only goes forward: how old a mark is. Pure.
+//! Since when marks of entries are unchanged, by our own monotonic clock: this is a mark's age. Pure.
 
 use super::annotations::ConnectionMark;
 use super::entry::EntryName;
@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A mark of a connection that stayed the same for so long is a dead replica's: those that tracker write theirs anew more often.
+/// A mark of a connection unchanged for so long is a dead replica's: live ones renew theirs more often.
 pub(super) const OLDEST: Duration = Duration::from_secs(45 * 60);
 
-/// An entry for which nobody seems to be connected.
+/// An entry that seems to have no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StaleEntry {
     pub(super) name: EntryName,
     pub(super) mark: ConnectionMark,
     /// When it may go.
     pub(super) at: Instant,
-    /// Whether it may go then when it still says the same. Otherwise it is watched once more: the replica that should have written
-    /// its mark anew may not have been able to, for as long as we saw nothing either.
+    /// Whether it may go then if it is unchanged. Otherwise it is watched once more: the replica that should have renewed
+    /// its mark may not have been able to, for as long as we saw nothing either.
     pub(super) is_sure: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct StaleEntry {
 pub(super) struct StaleTracker(BTreeMap<EntryName, (ConnectionMark, Instant)>);
 
 impl StaleTracker {
-    /// Takes in what all entries say now, and says which may have to go. `me` is nobody's replica but ours.
+    /// Records the marks of all entries, and returns those that may have to go. `me` is this replica.
     pub(super) fn update(
         &mut self,
         annotations: impl Iterator<Item = (EntryName, ConnectionMark)>,

@@ -1,4 +1,4 @@
-//! Who may have an entry, what it looks like, and what annotations say.
+//! Who may have an entry, what is in it, and its annotations.
 
 use super::annotations::{self, CleanUp, Connected, ConnectionMark, Seen, Verdict};
 use super::entry::{EntryName, RegistrationRequest, make};
@@ -119,7 +119,7 @@ fn who_may_have_an_entry() {
 }
 
 #[test]
-fn an_entry_that_somebody_made_needs_its_annotation() {
+fn an_entry_made_by_hand_needs_its_annotation() {
     let named = RegistrationRequest { entry: "vm".into(), group: String::new(), ..request() };
     let with = |annotations: Value| {
         world(vec![object(
@@ -137,7 +137,7 @@ fn an_entry_that_somebody_made_needs_its_annotation() {
 }
 
 #[test]
-fn what_is_switched_off_is_as_if_nobody_asked() {
+fn what_is_switched_off_is_ignored() {
     let all = world(vec![object(
         Kind::WorkloadEntry,
         json!({
@@ -229,14 +229,14 @@ fn the_last_one_to_connect_keeps_the_entry() {
     assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(8)), Verdict::Write);
     let left = at(8).to_string();
     assert_eq!(annotations_of(&entry), [Some("replica-b"), None, Some(&*left)]);
-    assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(9)), Verdict::Skip, "said already");
+    assert_eq!(annotations::disconnect(&mut entry, "replica-b", at(9)), Verdict::Skip, "written already");
     assert_eq!(annotations::connect(&mut entry, "replica-a", at(7)), WRITTEN, "it came before it left");
     let back = "2023-11-14T22:13:28.000000001Z";
     assert_eq!(annotations_of(&entry), [Some("replica-a"), Some(back), None], "and its mark is the latest");
 }
 
 #[test]
-fn a_clock_that_is_turned_back_keeps_nobody_from_leaving() {
+fn a_clock_that_is_turned_back_prevents_no_disconnection() {
     let mut entry = made(&request());
     annotations::connect(&mut entry, "replica-b", at(3600));
     assert_eq!(annotations::connect(&mut entry, "replica-b", at(5)), SAID, "connected is connected");
@@ -251,7 +251,7 @@ pub(super) fn mark(entry: &Value) -> Option<ConnectionMark> {
 }
 
 #[test]
-fn an_entry_goes_only_when_it_says_what_was_seen() {
+fn an_entry_is_deleted_only_when_unchanged() {
     let mut entry = made(&request());
     let connected = Seen::ConnectionMark(mark(&entry).unwrap());
     assert_eq!(
@@ -276,12 +276,12 @@ fn an_entry_goes_only_when_it_says_what_was_seen() {
 }
 
 #[test]
-fn how_old_a_mark_is_tells_how_long_it_was_watched() {
+fn the_age_of_a_mark_is_how_long_it_was_watched() {
     let grace = Duration::from_secs(10);
     let mut stale_tracker = StaleTracker::default();
     let start = Instant::now();
     let minutes = |n: u64| start + Duration::from_secs(60 * n);
-    let mut look = |entry: &Value, now: Instant| {
+    let mut update = |entry: &Value, now: Instant| {
         let annotations = mark(entry).map(|mark| (name(), mark));
         let stale_entries = stale_tracker.update(annotations.into_iter(), ("replica-b", grace), now);
         stale_entries
@@ -291,24 +291,24 @@ fn how_old_a_mark_is_tells_how_long_it_was_watched() {
     };
     // Made by a clock that is years behind.
     let mut entry = made(&request());
-    assert_eq!(look(&entry, minutes(0)), None);
-    assert_eq!(look(&entry, minutes(45)), None);
+    assert_eq!(update(&entry, minutes(0)), None);
+    assert_eq!(update(&entry, minutes(45)), None);
     annotations::connect(&mut entry, "replica-a", at(1));
-    assert_eq!(look(&entry, minutes(46)), None, "it was written anew");
-    assert_eq!(look(&entry, minutes(91)), None);
-    assert_eq!(look(&entry, minutes(92)), Some((Duration::ZERO, false)), "nobody writes it anew");
+    assert_eq!(update(&entry, minutes(46)), None, "it was renewed");
+    assert_eq!(update(&entry, minutes(91)), None);
+    assert_eq!(update(&entry, minutes(92)), Some((Duration::ZERO, false)), "no replica renews it");
     annotations::disconnect(&mut entry, "replica-a", at(2));
-    assert_eq!(look(&entry, minutes(93)), Some((grace, true)), "the grace time begins when it is seen");
+    assert_eq!(update(&entry, minutes(93)), Some((grace, true)), "the grace time begins when it is seen");
     annotations::connect(&mut entry, "replica-b", at(3));
     assert_eq!(
-        look(&entry, minutes(94)),
+        update(&entry, minutes(94)),
         Some((Duration::ZERO, false)),
-        "ours, and nobody is connected here"
+        "ours, and nothing is connected here"
     );
 }
 
 #[test]
-fn health_is_told_by_the_replica_in_charge_and_forgotten_with_the_workload() {
+fn health_is_written_by_the_connected_replica_and_removed_with_the_workload() {
     let mut entry = json!({"metadata": {"name": "vm"}});
     assert_eq!(annotations::report(&mut entry, "a", at(1), &Ok(())), Verdict::Skip, "not in charge");
     annotations::connect(&mut entry, "a", at(0));
@@ -321,7 +321,7 @@ fn health_is_told_by_the_replica_in_charge_and_forgotten_with_the_workload() {
     assert_eq!(
         annotations::report(&mut entry, "a", at(3), &Err("down".into())),
         Verdict::Skip,
-        "said already"
+        "written already"
     );
     assert_eq!(
         annotations::report(&mut entry, "a", at(1), &Ok(())),

@@ -1,8 +1,8 @@
-//! Who is connected here, and what the API server has to be told of it: a state machine without IO.
+//! The connections to this replica, and what has to be written about them: a state machine without IO.
 //!
-//! For each entry one thing is done at a time, and only the newest matters: a workload that connects, leaves and connects
-//! again while something is under way is told of once, and one that does so without end is told of once in a second. What
-//! fails is tried again, ever more seldom, for as long as it is true; the sweep that runs now and then finds what was lost.
+//! Each entry has one task at a time, and only the newest matters: a workload that connects, leaves and connects
+//! again while a task is under way is written once, and one that does so without end is written once in a second. What
+//! fails is retried with backoff, for as long as it is true; the sweep that runs now and then finds what was lost.
 
 use super::annotations::{Seen, later};
 use super::entry::{EntryName, RegistrationRequest};
@@ -22,11 +22,11 @@ const RETRY: BackoffPolicy =
 const BURST: u32 = 5;
 /// How long a request of the burst takes to come back.
 const REGAIN: Duration = Duration::from_secs(1);
-/// How long an entry stays gone that somebody took away from a connected workload.
+/// After how long a deleted entry of a connected workload is made again.
 const MAKE_AGAIN: Duration = Duration::from_secs(1);
-/// A mark of a connection is written anew after so long.
+/// A mark of a connection is renewed after so long.
 const RENEW: Duration = Duration::from_secs(30 * 60);
-/// How long an entry is watched once more that seems to be nobody's. Longer than a replica waits that cannot write.
+/// How long a seemingly stale entry is watched once more. Longer than the backoff of a replica that cannot write.
 const PROBATION: Duration = Duration::from_secs(60);
 /// The pause between two clean-ups: 20 in a second.
 const BETWEEN_CLEAN_UPS: Duration = Duration::from_millis(50);
@@ -38,11 +38,11 @@ pub(super) enum Event {
     Connected { connection: u64, entry: EntryName, request: RegistrationRequest, at: Timestamp },
     /// It ended.
     Disconnected { connection: u64, entry: EntryName, at: Timestamp },
-    /// The workload says how it is.
+    /// The workload reports its health.
     Health { entry: EntryName, at: Timestamp, health: Result<(), String> },
     /// A group appeared.
     GroupAdded { namespace: String, name: String },
-    /// The entry says that nobody is connected: another replica wrote so after its own connection had ended.
+    /// The entry is marked as disconnected: another replica wrote so after its own connection had ended.
     Left { entry: EntryName },
     /// The entry is gone.
     Gone { entry: EntryName, at: Instant },
@@ -55,9 +55,9 @@ pub(super) enum Task {
     Connect { request: RegistrationRequest, at: Timestamp },
     /// It is not connected any more, since when.
     Disconnect { at: Timestamp },
-    /// It said how it is.
+    /// It reported its health.
     Report { at: Timestamp, health: Result<(), String> },
-    /// Perhaps it is to go: it does when it still says what was seen, and that is sure to mean that nobody is connected.
+    /// It may be stale: it is deleted if it is unchanged since it was `seen`, and that is a sure sign.
     CleanUp { seen: Seen, is_sure: bool },
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Outcome {
     Done,
     /// Another replica has the workload, as far as can be known.
     Elsewhere,
-    /// The entry still says what was seen, and is to be looked at once more.
+    /// The entry is unchanged since it was seen, and is to be checked once more.
     Again,
     /// It failed in a way that passes.
     Retry,
@@ -77,7 +77,7 @@ pub(super) enum Outcome {
     GiveUp,
 }
 
-/// An entry is to be looked at.
+/// An entry is to be checked.
 #[derive(Debug)]
 struct CleanUp {
     at: Instant,
@@ -88,16 +88,16 @@ struct CleanUp {
 #[derive(Debug)]
 struct Entry {
     connections: BTreeMap<u64, (RegistrationRequest, Timestamp)>,
-    /// What has to be told, the newest of each.
+    /// What has to be written, the newest of each.
     connection: Option<Task>,
     report: Option<Task>,
-    /// What the connected workload said last of its health.
+    /// The last health report of the connected workload.
     health: Option<Task>,
     clean_up: Option<CleanUp>,
     /// Whether the time of the clean-up is its turn among all.
     has_turn: bool,
-    /// When a connection was told last, and the entry was ours.
-    told: Option<Instant>,
+    /// When a connection was written last, and the entry was ours.
+    written: Option<Instant>,
     busy: bool,
     tries: u32,
     not_before: Option<Instant>,
@@ -113,7 +113,7 @@ impl Default for Entry {
             health: None,
             clean_up: None,
             has_turn: false,
-            told: None,
+            written: None,
             busy: false,
             tries: 0,
             not_before: None,
@@ -145,7 +145,7 @@ impl Entry {
         (self.tries, self.not_before) = (0, None);
     }
 
-    /// A clean-up ended. While the API server could not be asked, a replica that has the workload could not say so: it gets the time.
+    /// A clean-up ended. While the API server is unreachable, a replica with the connection cannot renew its mark: it gets the time to.
     fn cleaned_up(&mut self, seen: &Seen, outcome: Outcome, now: Instant) {
         let is_latest = self.clean_up.as_ref().is_some_and(|clean_up| clean_up.seen == *seen);
         let next = match outcome {
@@ -282,17 +282,17 @@ impl ConnectionTracker {
         found.iter().for_each(|name| self.file(name));
     }
 
-    /// Whether somebody is connected here for an entry.
+    /// Whether an entry's workload is connected here.
     pub(super) fn is_connected(&self, entry: &EntryName) -> bool {
         self.entries.get(entry).is_some_and(|entry| !entry.connections.is_empty())
     }
 
-    /// Whether there is something to tell that cannot wait for another replica.
+    /// Whether there is something to write that cannot wait for another replica.
     pub(super) fn has_news(&self) -> bool {
         self.entries.values().any(|entry| entry.connection.is_some() || entry.report.is_some())
     }
 
-    /// Somebody should look whether an entry is to go.
+    /// Schedules the check of a stale entry.
     pub(super) fn stale(&mut self, stale: StaleEntry) {
         let StaleEntry { name, mark, at, is_sure } = stale;
         if self.is_connected(&name) {
@@ -308,8 +308,8 @@ impl ConnectionTracker {
         self.file(&name);
     }
 
-    /// Tells of connections again whose entry is gone or not ours, or that were told of long ago. `known` gives the latest time that
-    /// an entry says, `None` when there is no such entry.
+    /// Writes connections again whose entry is gone or not ours, or that were written long ago. `known` gives the latest time
+    /// of an entry's mark, `None` when there is no such entry.
     pub(super) fn renew(
         &mut self,
         known: impl Fn(&EntryName) -> Option<Option<Timestamp>>,
@@ -320,8 +320,8 @@ impl ConnectionTracker {
                 return false;
             }
             let known = known(name);
-            let is_old = entry.told.is_some_and(|told| now.duration_since(told) >= RENEW);
-            if known.is_some() && entry.told.is_some() && !is_old {
+            let is_old = entry.written.is_some_and(|written| now.duration_since(written) >= RENEW);
+            if known.is_some() && entry.written.is_some() && !is_old {
                 return false;
             }
             // By the clock on the wall a mark might not differ, or be older than one that is known.
@@ -367,7 +367,7 @@ impl ConnectionTracker {
         tasks
     }
 
-    /// When [`ConnectionTracker::due`] has to be asked again, after it was asked, even if nothing happens until then.
+    /// When [`ConnectionTracker::due`] has to be called again, even if nothing happens until then.
     pub(super) fn next(&self) -> Option<Instant> {
         self.agenda.next().flatten()
     }
@@ -398,7 +398,7 @@ impl ConnectionTracker {
                 entry.report = None;
             }
             match task {
-                Task::Connect { .. } => entry.told = (outcome == Outcome::Done).then_some(now),
+                Task::Connect { .. } => entry.written = (outcome == Outcome::Done).then_some(now),
                 Task::Disconnect { .. } if entry.connections.is_empty() => {
                     let at = now + self.grace;
                     entry.clean_up = Some(CleanUp { at, seen: Seen::LeftHere, is_sure: true });

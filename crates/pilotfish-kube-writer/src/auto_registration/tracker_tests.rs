@@ -1,4 +1,4 @@
-//! What is told of connections, when, and what comes of it with several replicas.
+//! What is written about connections, when, and how several replicas work together.
 
 use super::annotations::{self, Connected, Seen, later};
 use super::entry::EntryName;
@@ -53,7 +53,7 @@ impl Scene {
             }
             Task::Report { health, .. } => format!("{health:?}"),
             Task::CleanUp { is_sure: true, .. } => "clean up".into(),
-            Task::CleanUp { .. } => "look".into(),
+            Task::CleanUp { .. } => "check".into(),
         }
     }
 }
@@ -91,7 +91,7 @@ fn a_workload_that_returns_in_time_keeps_its_entry() {
 }
 
 #[test]
-fn what_happens_meanwhile_is_told_once() {
+fn what_happens_meanwhile_is_written_once() {
     let mut scene = Scene::new();
     scene.connect(1, 0);
     let task = scene.due().unwrap();
@@ -148,11 +148,11 @@ fn what_may_be_hopeless_is_tried_five_times_and_again_at_the_sweep() {
     scene.tracker.renew(|_| None, (scene.now, at(100)));
     assert_eq!(scene.work(), "connected at 0");
     scene.tracker.renew(|_| Some(Some(at(0))), (scene.now, at(5000)));
-    assert_eq!(scene.work(), "", "all is well, whatever the clock says");
+    assert_eq!(scene.work(), "", "nothing is due, whatever the wall clock shows");
 }
 
 #[test]
-fn marks_are_written_anew_after_half_an_hour_whatever_the_clock_says() {
+fn marks_are_renewed_after_half_an_hour_whatever_the_wall_clock() {
     let mut scene = Scene::new();
     scene.connect(1, 0);
     assert_eq!(scene.work(), "connected at 0");
@@ -165,7 +165,7 @@ fn marks_are_written_anew_after_half_an_hour_whatever_the_clock_says() {
     scene.now += Duration::from_secs(1800);
     // The clock was turned back by an hour: the mark must differ all the same.
     scene.tracker.renew(|_| Some(Some(at(1800))), (scene.now, at(0)));
-    let Some(Task::Connect { at: time, .. }) = scene.due() else { panic!("nothing is written anew") };
+    let Some(Task::Connect { at: time, .. }) = scene.due() else { panic!("nothing is renewed") };
     assert!(time > at(1800));
 }
 
@@ -201,7 +201,7 @@ fn what_seems_to_be_nobodys_is_watched_once_more() {
     scene.now += Duration::from_secs(1);
     let task = scene.due().unwrap();
     assert!(matches!(task, Task::CleanUp { is_sure: true, .. }));
-    // The API server went away: whoever has the workload could not say so either.
+    // The API server was unreachable: the replica with the connection could not write either.
     for _ in 0..3 {
         scene.done(&task, Outcome::Retry);
         assert_eq!(scene.due(), None, "not at once");
@@ -239,35 +239,35 @@ fn at_the_end_nothing_is_tried_for_ever() {
 }
 
 #[test]
-fn a_workload_that_comes_and_goes_without_end_is_told_of_once_in_a_second() {
+fn a_workload_that_reconnects_without_end_is_written_once_in_a_second() {
     let mut scene = Scene::new();
-    let mut told = 0;
+    let mut writes = 0;
     for n in 0..1000 {
         scene.connect(n, n as i64);
-        told += usize::from(!scene.work().is_empty());
+        writes += usize::from(!scene.work().is_empty());
         scene.tracker.take(Event::Health { entry: name(), at: at(n as i64), health: Ok(()) });
-        told += usize::from(!scene.work().is_empty());
+        writes += usize::from(!scene.work().is_empty());
         scene.disconnect(n, n as i64);
-        told += usize::from(!scene.work().is_empty());
+        writes += usize::from(!scene.work().is_empty());
         scene.now += Duration::from_millis(7);
     }
-    assert!((14..=16).contains(&told), "{told} in 10 s, 5 of them at once");
+    assert!((14..=16).contains(&writes), "{writes} in 10 s, 5 of them at once");
     scene.now += Duration::from_secs(1);
-    assert_eq!(scene.work(), "disconnected at 999", "the last word is told");
+    assert_eq!(scene.work(), "disconnected at 999", "the last state is written");
 }
 
 #[test]
 fn what_others_did_to_the_entry_of_a_connected_workload_is_mended() {
     let mut scene = Scene::new();
     scene.tracker.take(Event::Left { entry: name() });
-    assert_eq!(scene.work(), "", "nobody is connected here");
+    assert_eq!(scene.work(), "", "nothing is connected here");
     scene.connect(1, 0);
     scene.tracker.take(Event::Health { entry: name(), at: at(1), health: Err("down".into()) });
     assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
     scene.tracker.take(Event::Left { entry: name() });
     assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
     scene.tracker.take(Event::Gone { entry: name(), at: scene.now });
-    assert_eq!(scene.work(), "", "not at once: somebody may take it away again and again");
+    assert_eq!(scene.work(), "", "not at once: it may be deleted again and again");
     scene.now += Duration::from_secs(1);
     assert_eq!((scene.work(), scene.work()), ("connected at 0".into(), "Err(\"down\")".into()));
 }
@@ -283,7 +283,7 @@ fn health_follows_the_connection_and_the_newest_counts() {
         });
     };
     report(&mut scene, 0, Ok(()));
-    assert_eq!(scene.work(), "", "nobody is connected");
+    assert_eq!(scene.work(), "", "nothing is connected");
     scene.connect(1, 0);
     report(&mut scene, 1, Ok(()));
     report(&mut scene, 2, Err("down"));
@@ -331,7 +331,7 @@ fn clean_ups_come_one_after_the_other_and_spare_the_connected() {
 /// Two replicas with the annotations of one entry between them; a workload moves from one to the other as it likes.
 #[derive(Clone, Copy, Debug)]
 enum Move {
-    /// It connects, and the replica has seen what the entry says, or not yet.
+    /// It connects, and the replica has seen the entry's latest version, or not yet.
     Connect(usize, bool),
     Disconnect(usize),
     /// The replica does what it has to do.
@@ -371,7 +371,7 @@ fn see(entry: &Value, replica: &mut Scene) {
 
 proptest! {
     /// Whatever the order in which replicas write, however wrong their clocks are and whatever they have seen of each other: when
-    /// all is done, the entry says who has the workload, or since when nobody has it.
+    /// all is done, the entry names the replica with the connection, or since when there is none.
     #[test]
     fn replicas_agree_in_the_end(
         moves in proptest::collection::vec((0usize..2, 0u8..5), 1..40),

@@ -5,12 +5,12 @@
 //!   follows ────────────────────────────────────────────────▶ claims ──────────▶ leads
 //!      ▲                                                         │                 │ renewed: leads on
 //!      └──────────────────── refused, or no answer ◀─────────────┘                 │
-//!      └──────────── not renewed until the deadline, or somebody else holds it ◀───┘
+//!      └──────────── not renewed until the deadline, or another replica holds it ◀───┘
 //! ```
 //!
 //! Times in a Lease are other machines' clocks and are never compared with ours: a Lease is stale when we have watched it stay the
 //! same for its whole duration. A leader counts its own time from the moment *before* its claim was sent, everybody else from
-//! a moment after it was stored, and its deadline is shorter than the duration: it has stopped before anybody may follow. This
+//! a moment after it was stored, and its deadline is shorter than the duration: it has stopped before another may follow. This
 //! holds as long as clocks run at about the same speed, however wrong they are.
 
 use super::record::Record;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long things take in an election.
+/// The durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElectionTimes {
     /// How long a Lease that is not renewed keeps others away. Whole seconds are written.
@@ -26,7 +26,7 @@ pub struct ElectionTimes {
     /// How long a leader leads without having renewed; shorter than `duration`, and the difference is what a request that is
     /// under way has for landing.
     pub deadline: Duration,
-    /// How often a leader renews and a follower looks.
+    /// How often a leader renews and a follower reads the Lease.
     pub retry: Duration,
 }
 
@@ -49,7 +49,7 @@ impl ElectionTimes {
     }
 }
 
-/// The duration that a Lease of somebody else may claim: nonsense must not keep everybody out for ever.
+/// The longest duration of another replica's Lease that counts: a wrong one must not block the election for ever.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// What to do next.
@@ -150,14 +150,14 @@ impl Election {
         self.next = now.max(sent + self.times.retry);
     }
 
-    /// The claim was refused: the Lease is not what it was. As a leader we may still be one (somebody set a label), which reading
-    /// will tell.
+    /// The claim was refused: the Lease is not what it was. A leader may still be one (a label was set), which reading
+    /// it shows.
     pub(super) fn refused(&mut self, now: Instant, jitter: f64) {
         self.must_read = true;
         self.next = now + self.times.retry.mul_f64(0.1 * jitter.clamp(0.0, 1.0));
     }
 
-    /// There was no answer to what was sent at `sent`, or one that says nothing about the Lease. Whether a claim was stored is
+    /// There was no answer to what was sent at `sent`, or one without the Lease. Whether a claim was stored is
     /// not known.
     pub(super) fn failed(&mut self, sent: Instant, now: Instant, jitter: f64) {
         self.must_read = true;

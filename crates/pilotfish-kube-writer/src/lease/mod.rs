@@ -1,7 +1,7 @@
 //! Leader election: of several replicas one writes. Each purpose has a Lease (`coordination.k8s.io/v1`) of its own.
 //!
 //! [`Elector`] is the rim around the `election`, which decides everything: it reads and writes the Lease and hands
-//! out [`Leadership`], which says at each moment whether this replica leads. Whoever writes asks before each
+//! out [`Leadership`], which has at each moment whether this replica leads. Writers check it before each
 //! write, and gives up a write that is under way when the leadership ends.
 
 mod election;
@@ -25,10 +25,10 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The Lease of whoever writes status.
+/// The Lease of the replica that writes status.
 pub const STATUS_LEASE: &str = "pilotfish-status-leader";
 
-/// For what, as whom.
+/// Which Lease, and the identity of this replica.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
     /// The namespace of the Lease.
@@ -50,7 +50,7 @@ impl LeaseSettings {
     }
 }
 
-/// The Pod's name, else the election's, with a random part: a process that is started again is somebody else.
+/// The Pod's name, else the election's, with a random part: a restarted process is another candidate.
 #[must_use]
 pub fn identity() -> Arc<str> {
     let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -123,7 +123,7 @@ pub struct Elector {
     jitter: Jitter,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 enum Response<T> {
     Got(T),
     Refused,
@@ -189,7 +189,7 @@ impl Elector {
         let now = Instant::now();
         match answer {
             Response::Got(lease) => {
-                // That there is none does not say that one can be made: its namespace may be missing.
+                // A missing Lease does not mean that one can be made: its namespace may be missing.
                 if lease.is_some() {
                     self.healthy();
                 }
@@ -240,7 +240,7 @@ impl Elector {
         }
     }
 
-    /// Gives the Lease back if it is ours. What cannot be said in a moment is not said: the Lease then ends by itself.
+    /// Gives the Lease back if it is ours. If that takes too long it is left: the Lease then expires.
     async fn release(&mut self) {
         let lease = match read(&self.api, &self.settings).await {
             Response::Got(Some(lease)) => lease,

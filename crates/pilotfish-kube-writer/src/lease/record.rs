@@ -1,4 +1,4 @@
-//! What a Lease says, and how it is written.
+//! The fields of a Lease that elections use, and how they are written.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -7,10 +7,10 @@ use kube::api::ObjectMeta;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a Lease says.
+/// The fields of a Lease that elections use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Who holds it; empty when nobody does.
+    /// The identity of the holder; empty when it is free.
     pub(super) holder: Arc<str>,
     /// How long it holds after a renewal.
     pub(super) duration: Option<Duration>,
@@ -23,7 +23,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What the next claim says. Every renewal differs from the one before, even where the clock stands still or was turned
+    /// The record of the next claim. Every renewal differs from the one before, even where the clock stands still or was turned
     /// back: others see by the difference that we are alive.
     pub(super) fn next(
         before: Option<&Self>,
@@ -45,7 +45,7 @@ impl Record {
         }
     }
 
-    /// What a holder says that goes: the next may come at once.
+    /// The record of a holder that steps down: the next may claim it at once.
     pub(super) fn released(&self) -> Self {
         Self { holder: "".into(), duration: Some(Duration::from_secs(1)), ..self.clone() }
     }

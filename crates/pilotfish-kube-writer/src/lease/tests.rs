@@ -48,7 +48,7 @@ fn a_free_lease_is_taken_at_once() {
 }
 
 #[test]
-fn a_lease_is_stale_after_we_watched_it_for_its_duration_whatever_its_times_say() {
+fn a_lease_is_stale_after_it_was_unchanged_for_its_duration_whatever_its_times() {
     for clock in [0, 1_700_000_000, 4_000_000_000] {
         let mut now = Instant::now();
         let began = now;
@@ -88,7 +88,7 @@ fn a_lease_that_is_renewed_is_never_taken() {
 }
 
 #[test]
-fn who_cannot_renew_stops_before_the_deadline_and_says_so_at_once_when_another_leads() {
+fn a_leader_that_cannot_renew_stops_before_the_deadline_and_at_once_when_another_leads() {
     let now = Instant::now();
     let mut election = election(now);
     election.read(None, now, 0.0);
@@ -117,7 +117,7 @@ fn a_claim_whose_answer_was_lost_must_be_confirmed() {
 }
 
 #[test]
-fn a_leader_that_waited_for_an_answer_asks_again_at_once() {
+fn a_leader_that_waited_for_an_answer_retries_at_once() {
     let now = Instant::now();
     let mut election = election(now);
     election.read(None, now, 0.0);
@@ -128,7 +128,7 @@ fn a_leader_that_waited_for_an_answer_asks_again_at_once() {
     election.failed(renewal, late, 1.0);
     let Step::Wait(next) = election.step(late) else { panic!("it does not hammer") };
     assert!(next < late + seconds(1) && next > late, "{:?}", next - late);
-    // What is refused at once is asked again after the pause.
+    // What is refused at once is retried after the pause.
     election.failed(late, late, 0.0);
     assert_eq!(election.step(late), Step::Wait(late + seconds(2)));
 }
@@ -217,13 +217,13 @@ impl Stored {
     }
 }
 
-enum Asked {
+enum PendingRequest {
     Read(Option<Option<(Record, Arc<str>)>>),
     Write { over: Option<Arc<str>>, record: Record, stored: Option<Option<Arc<str>>> },
 }
 
 struct Flight {
-    asked: Asked,
+    request: PendingRequest,
     sent: u32,
     fate: Fate,
     answered: bool,
@@ -268,17 +268,17 @@ impl Candidate {
     }
 
     fn send(&mut self, tick: u32, now: Instant, fate: impl FnOnce() -> Fate) {
-        let asked = match self.election.step(now) {
+        let request = match self.election.step(now) {
             Step::Wait(_) => return,
-            Step::Read => Asked::Read(None),
+            Step::Read => PendingRequest::Read(None),
             Step::Write(claim) => {
                 let wall = 1_000_000 + self.clock.wrong_by + i64::from(tick / 5);
                 let clock = Timestamp::from_second(wall).unwrap();
                 let record = Record::next(claim.before.as_ref(), &self.identity, seconds(15), clock);
-                Asked::Write { over: claim.over, record, stored: None }
+                PendingRequest::Write { over: claim.over, record, stored: None }
             }
         };
-        self.flights.push(Flight { asked, sent: tick, fate: fate(), answered: false });
+        self.flights.push(Flight { request, sent: tick, fate: fate(), answered: false });
     }
 
     fn answer(&mut self, flight: &Flight, now: Instant) {
@@ -286,12 +286,12 @@ impl Candidate {
         if flight.fate.answer_is_lost {
             return self.election.failed(sent, now, 0.5);
         }
-        match &flight.asked {
-            Asked::Read(Some(lease)) => self.election.read(lease.clone(), now, 0.5),
-            Asked::Write { record, stored: Some(Some(version)), .. } => {
+        match &flight.request {
+            PendingRequest::Read(Some(lease)) => self.election.read(lease.clone(), now, 0.5),
+            PendingRequest::Write { record, stored: Some(Some(version)), .. } => {
                 self.election.wrote(record.clone(), version.clone(), sent, now);
             }
-            Asked::Write { stored: Some(None), .. } => self.election.refused(now, 0.5),
+            PendingRequest::Write { stored: Some(None), .. } => self.election.refused(now, 0.5),
             _ => panic!("answered before it landed"),
         }
     }
@@ -302,9 +302,9 @@ impl Flight {
         if self.fate.lands.is_none_or(|at| tick < self.sent + at) {
             return;
         }
-        match &mut self.asked {
-            Asked::Read(found @ None) => *found = Some(server.get()),
-            Asked::Write { over, record, stored: stored @ None } => {
+        match &mut self.request {
+            PendingRequest::Read(found @ None) => *found = Some(server.get()),
+            PendingRequest::Write { over, record, stored: stored @ None } => {
                 *stored = Some(server.put(over.as_deref(), record));
             }
             // It landed before.
@@ -317,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Answers lost, requests that land late, wrong clocks and clocks of different speed: never two leaders; and when
-    /// the trouble ends somebody leads.
+    /// the failures end some replica leads.
     #[test]
     fn there_are_never_two_leaders(
         clocks in prop::collection::vec(clock(), 2..5),

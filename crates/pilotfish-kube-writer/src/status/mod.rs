@@ -47,7 +47,7 @@ pub const FIELD_MANAGER: &str = "pilotfish-status";
 const AT_A_TIME: usize = 8;
 /// How long one write may take.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often it is looked which kinds there are.
+/// How often the served kinds are discovered.
 const REDISCOVER_AFTER: Duration = Duration::from_secs(30);
 /// WatchUpdate of watches that may wait.
 const WAITING: usize = 1024;
@@ -67,7 +67,7 @@ pub struct DesiredStatuses {
 pub enum Written {
     /// It is stored.
     Stored,
-    /// Somebody else was faster; it is made anew.
+    /// Another writer was faster; it is computed again.
     Conflict,
     /// The object was deleted meanwhile.
     Gone,
@@ -99,9 +99,9 @@ pub trait WriteObserver: Send + Sync {
 pub struct StatusSettings {
     /// The cluster's id, for messages.
     pub cluster: Arc<str>,
-    /// Kinds of which it is said what is wanted.
+    /// Kinds whose statuses come from the control loop.
     pub wanted: Vec<Kind>,
-    /// Kinds whose objects are receiver what is wrong with them by themselves.
+    /// Kinds whose own problems are written into their status.
     pub analysed: Vec<Kind>,
     /// The ranges from which hosts of ServiceEntries are given addresses, where they are.
     pub addresses: Option<AddressRanges>,
@@ -170,8 +170,8 @@ impl StatusWriter {
         Self { backoff, throttle, jitter, ..self }
     }
 
-    /// Writes what is wanted until nobody wants anything any more, or this replica leads no longer. Writes that are under way then
-    /// are given up: whether they are stored is not known, and whoever leads next writes what is missing.
+    /// Writes what is wanted until the sender is dropped, or this replica leads no longer. Writes that are under way then
+    /// are given up: whether they are stored is not known, and the next leader writes what is missing.
     pub async fn run(mut self, mut wanted: mpsc::Receiver<DesiredStatuses>) {
         let (sender, mut updates) = mpsc::channel(WAITING);
         let mut leadership = self.leadership.clone();
@@ -230,7 +230,7 @@ impl StatusWriter {
         let allocated = addresses.map(|_| Kind::ServiceEntry);
         let kinds: BTreeSet<Kind> = wanted.iter().chain(analysed).copied().chain(allocated).collect();
         let mut found = resources_of(groups, &kinds.into_iter().collect::<Vec<_>>());
-        // A definition without the subresource has a status that nobody can write.
+        // A definition without the subresource has a status that cannot be written.
         found.retain(|kind, resource| has_status(groups, *kind, resource));
         // An API server that has just started may not know yet all that it has: what was there must be missing twice.
         let missed = std::mem::take(&mut self.missed);
@@ -282,7 +282,7 @@ impl StatusWriter {
                             self.stored(key, object, &problems, stored);
                         }
                         Change::Delete(key) => self.gone(&key),
-                        // Only said by other readers.
+                        // Only other readers send these.
                         Change::Apply { .. } | Change::Rejected { .. } => {}
                     }
                 }
@@ -325,7 +325,7 @@ impl StatusWriter {
     fn write(&mut self) {
         while self.writes.len() < AT_A_TIME {
             let now = Instant::now();
-            // Asked before each write: what is stored must be ours to say in this very moment.
+            // Checked before each write: only the leader of this very moment may write.
             let Some(until) = self.leadership.until() else { return };
             if !self.throttle.is_ready(now) {
                 return;
@@ -405,7 +405,7 @@ async fn groups(client: Client) -> Groups {
     within(ANSWER, client.list_api_groups_aggregated()).await.map_err(|error| error.to_string())
 }
 
-/// A problem, for people who look at the object.
+/// A problem, as a message in the object's status.
 fn message(problem: &Problem) -> Message {
     let path = problem.path.to_string();
     let place = if path.is_empty() { String::new() } else { format!("{path}: ") };

@@ -1,8 +1,8 @@
 //! What is to be written, without IO: wanted statuses on one side, what the API server has on the other.
 //!
-//! A status is written when it says something else than what is stored, and only while the object that it was made from is the
+//! A status is written when it differs from the stored one, and only while the object that it was made from is the
 //! object that is stored: then its generation is the one that was observed. Each write names the version that it stands on, so what
-//! others write meanwhile is never lost. What was written comes back as an event that asks for nothing more.
+//! others write meanwhile is never lost. What was written comes back as an event that needs no write.
 
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::status::{HostAddress, Message, Status, merge_patch};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The pauses after failures, and after somebody else undid a write.
+/// The pauses after failures, and after another controller undid a write.
 const RETRY: BackoffPolicy =
     BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(300)).with_jitter(0.0);
 
@@ -37,14 +37,14 @@ pub(super) struct Write {
     over: String,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It is stored so.
     Written(Stored),
     /// The object is no longer of that version, or no longer there at all.
     Conflict,
-    /// The API server did not do it, or nobody knows.
+    /// The API server refused it, or the outcome is unknown.
     Failed,
 }
 
@@ -56,11 +56,11 @@ struct Entry {
     about_itself: bool,
     /// Whether a write is under way.
     busy: bool,
-    /// The version that is known to be out of date, and until when that is believed.
+    /// The version that is known to be out of date, and until when it counts as such.
     outdated: Option<(String, Instant)>,
-    /// What was written last, of which generation: to want it again means that somebody undid it.
+    /// What was written last, of which generation: to want it again means that another controller undid it.
     written: Option<(Arc<Status>, i64)>,
-    /// What the API server made of a write that it took only in part, for definitions that lack a field: no use to say it again.
+    /// What the API server made of a write that it took only in part, for definitions that lack a field: a second write would not help.
     partially_stored: Option<(Arc<Status>, Value)>,
     /// Failures and undone writes in a row.
     failures: u32,
@@ -70,7 +70,7 @@ struct Entry {
     rests_until: Option<Instant>,
 }
 
-/// Objects that must be looked at, the longest waiting first: where more changes than may be written, everybody has their turn.
+/// Objects that must be checked, the longest waiting first: when more change than may be written, each has its turn.
 #[derive(Default)]
 struct KeyQueue {
     order: VecDeque<ObjectKey>,
@@ -106,7 +106,7 @@ pub(super) struct StatusQueue {
 }
 
 impl StatusQueue {
-    /// The world has changed, and these statuses with it. `namespaces` says whether other namespaces may take part now.
+    /// The world has changed, and these statuses with it. `namespaces`: whether other namespaces may take part now.
     pub(super) fn set_desired(
         &mut self,
         world: Arc<World>,
@@ -130,7 +130,7 @@ impl StatusQueue {
         let entry = self.entries.entry(key.clone()).or_default();
         let known = entry.stored.as_ref().map(|(_, known)| known.version.as_str());
         if known.is_some_and(|known| is_older(&stored.version, known)) {
-            // The echo of what we wrote before: its answer said more.
+            // The event of our own write: its answer had more.
             return;
         }
         entry.stored = Some((object, stored));
@@ -139,12 +139,12 @@ impl StatusQueue {
 
     /// This is what is wrong with an object by itself.
     pub(super) fn analysed(&mut self, key: &ObjectKey, messages: Vec<Message>) {
-        self.update_about_itself(key, |said, _| *said = Some(messages));
+        self.update_about_itself(key, |wanted, _| *wanted = Some(messages));
     }
 
     /// These are the addresses of the hosts of a ServiceEntry.
     pub(super) fn allocated(&mut self, key: &ObjectKey, addresses: Vec<HostAddress>) {
-        self.update_about_itself(key, |_, said| *said = Some(addresses));
+        self.update_about_itself(key, |_, wanted| *wanted = Some(addresses));
     }
 
     fn update_about_itself(
@@ -279,7 +279,7 @@ impl StatusQueue {
         let same = (wanted.clone(), stored.generation);
         let (over, patch) = (stored.version.clone(), merge_patch(&stored.status, &status));
         if entry.written.as_ref() == Some(&same) {
-            // We said so already and somebody says otherwise. That must not become a race.
+            // We wrote this already and another controller wrote otherwise. That must not become a race.
             entry.written = None;
             entry.failed(now);
             let at = entry.not_before?;
@@ -298,7 +298,7 @@ impl Entry {
     /// The API server has stored a write, and what it is afterwards.
     fn was_written(&mut self, stored: Stored, now: Instant) {
         self.rests_until = Some(now + MIN_INTERVAL);
-        // Where the object is gone, or what came after the write was heard of first, the answer tells of the past.
+        // Where the object is gone, or a later event arrived first, the answer is out of date.
         let Some((_, known)) = &mut self.stored else { return };
         if is_older(&stored.version, &known.version) {
             return;
@@ -310,7 +310,7 @@ impl Entry {
         *known = stored;
     }
 
-    /// Something new is to be said: what went wrong before counts no more.
+    /// Something new is to be written: earlier failures count no more.
     fn clear_failures(&mut self) {
         self.failures = 0;
         self.not_before = None;

@@ -8,7 +8,7 @@ use pilotfish_source::ErrorClass;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum WriteResponse {
     /// It is stored so.
@@ -17,7 +17,7 @@ pub(super) enum WriteResponse {
     Conflict,
     /// There is no such object any more.
     Gone,
-    /// The API server does not take this write, which says nothing about others.
+    /// The API server refuses this write; others may pass.
     Rejected(String),
     /// The API server is away, or has too much to do, and names the least time that it wants to be left alone.
     Unavailable(String, Duration),
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_classified() {
         assert!(matches!(of(409, 0), WriteResponse::Conflict));
         assert!(matches!(of(404, 0), WriteResponse::Gone));
         for code in [400, 401, 403, 405, 413, 415, 422] {

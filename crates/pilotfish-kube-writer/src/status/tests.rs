@@ -71,7 +71,7 @@ impl Case {
 }
 
 #[test]
-fn a_difference_is_written_once_and_its_echo_asks_for_nothing() {
+fn a_difference_is_written_once_and_its_event_needs_no_write() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
     assert_eq!(write.patch["metadata"], json!({"resourceVersion": "1"}));
@@ -149,7 +149,7 @@ fn failures_are_tried_again_ever_later() {
 }
 
 #[test]
-fn two_controllers_that_say_different_things_do_not_race() {
+fn two_controllers_that_write_different_statuses_do_not_race() {
     let mut case = Case::new();
     let mut version = 1;
     let mut pauses = Vec::new();
@@ -170,7 +170,7 @@ fn two_controllers_that_say_different_things_do_not_race() {
 }
 
 #[test]
-fn what_a_definition_does_not_take_is_not_said_again() {
+fn fields_that_a_definition_drops_are_not_written_again() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
     let mut part = left(&write);
@@ -202,7 +202,7 @@ fn an_object_rests_between_writes() {
 }
 
 #[test]
-fn an_object_that_went_and_came_again_is_written_anew() {
+fn an_object_that_was_made_again_is_written_again() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
     case.written(&write, 2);
@@ -240,7 +240,7 @@ fn entry(namespace: &str) -> ObjectKey {
 }
 
 #[test]
-fn what_is_wrong_with_an_object_is_told_whatever_the_world_has_of_it() {
+fn problems_of_an_object_are_written_whatever_the_world_has() {
     let mut case = Case { queue: StatusQueue::default(), now: Instant::now() };
     let key = entry("shop");
     case.queue.analysed(&key, odd());
@@ -280,7 +280,7 @@ fn objects_of_namespaces_that_take_no_part_are_left_to_others() {
 }
 
 #[test]
-fn what_is_wrong_and_what_is_allocated_are_said_together() {
+fn problems_and_addresses_are_written_together() {
     let mut case = Case { queue: StatusQueue::default(), now: Instant::now() };
     case.queue.set_desired(mesh("", "x"), Vec::new(), true);
     let key = entry("shop");
@@ -288,13 +288,13 @@ fn what_is_wrong_and_what_is_allocated_are_said_together() {
     case.queue.allocated(&key, addresses);
     case.queue.analysed(&key, odd());
     case.queue.stored(key.clone(), None, stored(1, 3, Value::Null));
-    let write = case.next().expect("there is something to say");
+    let write = case.next().expect("there is something to write");
     assert_eq!(write.patch["status"]["addresses"][0]["value"], "240.240.0.1");
     assert_eq!(write.patch["status"]["conditions"][0]["reason"], "Refused");
 }
 
 #[test]
-fn objects_that_went_are_forgotten_in_whatever_order_that_is_heard() {
+fn deleted_objects_are_forgotten_in_any_order_of_events() {
     let mut case = Case::new();
     let write = case.next().expect("it differs");
     case.queue.gone(&key("a"));
@@ -316,8 +316,8 @@ fn objects_that_went_are_forgotten_in_whatever_order_that_is_heard() {
 }
 
 #[test]
-fn an_answer_that_is_older_than_what_was_heard_says_nothing_new() {
-    // People change the object while the answer is on its way, and their change is heard of first.
+fn an_answer_older_than_the_last_event_is_ignored() {
+    // People change the object while the answer is on its way, and their change arrives first.
     let mut case = Case::new();
     let write = case.next().expect("it differs");
     case.queue.set_desired(world(&[("a", 2)]), Vec::new(), false);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_fails_is_left_alone_ever_longer_and_as_long_as_it_asks() {
+    fn a_failing_server_is_retried_with_backoff_and_after_its_retry_after() {
         let mut now = Instant::now();
         let mut throttle = throttle();
         let mut rests = Vec::new();

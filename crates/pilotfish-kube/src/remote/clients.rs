@@ -1,4 +1,4 @@
-//! The clients of remote clusters, for those who ask them something now and then.
+//! The clients of remote clusters, for single requests such as TokenReviews.
 
 use super::ClusterGeneration;
 use crate::client::Client;

@@ -1,6 +1,6 @@
 //! Which remote clusters there are, and what must happen so that they are read: a state machine without IO.
 //!
-//! Inputs are only noted; [`RemoteClusters::settle`] then says what to do about all of them at once. A cluster belongs to one
+//! Inputs are only noted; [`RemoteClusters::settle`] then returns the actions for all of them at once. A cluster belongs to one
 //! Secret, or one file: to the one that it belongs to already, else to the oldest that claims it with a kubeconfig that can be used.
 //!
 //! Each way of generation a cluster is a [`ClusterGeneration`] with a number of its own. A changed kubeconfig makes a second one beside the
@@ -10,7 +10,7 @@ use super::folder::{File, Files};
 use super::kubeconfig::{self, InsecureOptions, KubeconfigError};
 use kube::config::Kubeconfig;
 use pilotfish_config::kubernetes::Secret;
-use pilotfish_config::{InForce, Problem, ProblemReport, Severity};
+use pilotfish_config::{Effective, Problem, ProblemReport, Severity};
 use pilotfish_model::{ObjectKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -42,7 +42,7 @@ pub(super) enum Action {
     Remove(Arc<str>, Vec<ClusterGeneration>),
 }
 
-/// What a Secret says about one cluster.
+/// The entry of a Secret for one cluster.
 struct Claim {
     text: Arc<[u8]>,
     kubeconfig: Result<Arc<Kubeconfig>, KubeconfigError>,
@@ -66,7 +66,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What one Secret or file says.
+/// The content of one Secret or file.
 struct Claims {
     created: i64,
     claims: BTreeMap<Arc<str>, Claim>,
@@ -89,7 +89,7 @@ pub(super) struct RemoteClusters {
     allowed: InsecureOptions,
     claims: BTreeMap<Origin, Claims>,
     /// Problems of Secrets that are not even that.
-    unreadable: BTreeMap<ObjectKey, (Vec<Problem>, InForce)>,
+    unreadable: BTreeMap<ObjectKey, (Vec<Problem>, Effective)>,
     clusters: BTreeMap<Arc<str>, Cluster>,
     dirty: BTreeSet<Arc<str>>,
     generations: u64,
@@ -152,10 +152,10 @@ impl RemoteClusters {
         self.claims.insert(origin, Claims { created, claims });
     }
 
-    /// A Secret cannot be read; what it said before stays.
+    /// A Secret cannot be read; its last good content stays in force.
     pub(super) fn refuse(&mut self, key: ObjectKey, problems: Vec<Problem>, last_good: bool) {
-        let in_force = if last_good { InForce::LastGood } else { InForce::Dropped };
-        self.unreadable.insert(key, (problems, in_force));
+        let effective = if last_good { Effective::LastGood } else { Effective::Dropped };
+        self.unreadable.insert(key, (problems, effective));
     }
 
     /// A Secret is gone.
@@ -239,7 +239,7 @@ impl RemoteClusters {
         let Some(cluster) = self.clusters.get_mut(id) else { return Vec::new() };
         self.generations += 1;
         let generation = |number| ClusterGeneration { cluster: id.clone(), number };
-        // One that never came into force is in nobody's way, and not needed any more.
+        // One that never came into force blocks no other, and is not needed any more.
         let given_up = cluster.coming.replace(self.generations).map(|old| Action::Close(generation(old)));
         let open = Action::Open(generation(self.generations), kubeconfig);
         std::iter::once(open).chain(given_up).collect()
@@ -260,31 +260,31 @@ impl RemoteClusters {
 
     /// Everything that is wrong with the Secrets or files now. `cluster` is where Secrets come from.
     pub(super) fn problems(&self, cluster: &Arc<str>) -> Vec<ProblemReport> {
-        let report = |origin: &Origin, severity, path: String, message, hint, in_force| {
+        let report = |origin: &Origin, severity, path: String, message, hint, effective| {
             let (file, object, path) = match origin {
                 Origin::Secret(key) => (cluster.clone(), Some(key.clone()), path),
                 Origin::File(path) => (path.clone(), None, String::new()),
             };
-            ProblemReport { severity, file, document: 0, line: 0, object, path, message, hint, in_force }
+            ProblemReport { severity, file, document: 0, line: 0, object, path, message, hint, effective }
         };
         let mut reports = Vec::new();
-        for (key, (problems, in_force)) in &self.unreadable {
+        for (key, (problems, effective)) in &self.unreadable {
             reports.extend(problems.iter().map(|problem| {
                 let (path, message) = (problem.path.to_string(), problem.message.clone());
                 let origin = Origin::Secret(key.clone());
-                report(&origin, problem.severity, path, message, problem.hint.clone(), *in_force)
+                report(&origin, problem.severity, path, message, problem.hint.clone(), *effective)
             }));
         }
         for (key, id, claim) in self.all_claims() {
             let path = format!("data[{id}]");
             let owner = self.clusters.get(id).map(|cluster| &cluster.owner);
             if let Err(error) = &claim.kubeconfig {
-                let in_force = if owner == Some(key) { InForce::LastGood } else { InForce::Dropped };
+                let effective = if owner == Some(key) { Effective::LastGood } else { Effective::Dropped };
                 let message = error.to_string();
-                reports.push(report(key, Severity::Error, path, message, error.hint(), in_force));
+                reports.push(report(key, Severity::Error, path, message, error.hint(), effective));
             } else if let Some(owner) = owner.filter(|owner| *owner != key) {
                 let message = format!("the cluster belongs to {owner} already; this kubeconfig is ignored");
-                reports.push(report(key, Severity::Warning, path, message, None, InForce::Dropped));
+                reports.push(report(key, Severity::Warning, path, message, None, Effective::Dropped));
             }
         }
         reports

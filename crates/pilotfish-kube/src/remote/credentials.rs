@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long the controller of tokens may take.
 const FILLED: Duration = Duration::from_secs(10);
-/// How often it is looked.
+/// How often the token is polled.
 const LOOK: Duration = Duration::from_millis(250);
 /// The shortest life of a token that API servers take.
 const SHORTEST: u64 = 600;
@@ -25,7 +25,7 @@ const SHORTEST: u64 = 600;
 /// Whose credentials are wanted, and where.
 #[derive(Clone, Debug)]
 pub struct CredentialSettings {
-    /// The kubeconfig with which the cluster is asked; `$KUBECONFIG` or `~/.kube/config` without one.
+    /// The kubeconfig for reaching the cluster; `$KUBECONFIG` or `~/.kube/config` without one.
     pub kubeconfig: Option<PathBuf>,
     /// The context in it; the current one without.
     pub context: Option<String>,
@@ -35,7 +35,7 @@ pub struct CredentialSettings {
     pub namespace: String,
     /// The service account.
     pub service_account: String,
-    /// Where others reach the API server, if not where the kubeconfig says.
+    /// Where others reach the API server, if not at the kubeconfig's address.
     pub server: Option<String>,
     /// A token that ends after so long. Without it: the one of the Secret `SERVICE_ACCOUNT-token`, which does not end.
     pub expires: Option<Duration>,
@@ -47,32 +47,32 @@ pub enum CredentialError {
     /// The kubeconfig cannot be used.
     #[error("kubeconfig: {0}")]
     Kubeconfig(String),
-    /// The API server did not give what was asked for.
+    /// A request to the API server failed.
     #[error("{what} in the cluster at {server}: {reason}")]
-    Asked {
-        /// What was asked for.
+    Request {
+        /// What was requested.
         what: String,
         /// The API server.
         server: String,
         /// Why not.
         reason: String,
     },
-    /// Nothing says with which certificate the API server proves who it is.
+    /// No certificate authority of the API server is known.
     #[error("neither the Secret nor the kubeconfig has the certificate authority of {0}")]
     NoAuthority(String),
 }
 
-/// What is known of the cluster before it is asked.
+/// What the kubeconfig has about the cluster.
 struct Target {
     client: Client,
     cluster: Cluster,
     server: String,
 }
 
-/// Asks a cluster for the credentials of a service account, and writes them down as a kubeconfig.
+/// Requests the credentials of a service account from a cluster, as a kubeconfig.
 ///
 /// # Errors
-/// When the cluster cannot be asked, or has no such account or token.
+/// When the cluster cannot be reached, or has no such account or token.
 pub async fn remote_kubeconfig(settings: &CredentialSettings) -> Result<Value, CredentialError> {
     let target = target(settings).await?;
     let (token, authority) = match settings.expires {
@@ -152,7 +152,7 @@ async fn requested(
     expires: Duration,
 ) -> Result<String, CredentialError> {
     let CredentialSettings { namespace, service_account, .. } = settings;
-    let fail = |reason: String| CredentialError::Asked {
+    let fail = |reason: String| CredentialError::Request {
         what: format!("a token of the service account {namespace}/{service_account}"),
         server: target.server.clone(),
         reason,
@@ -179,7 +179,7 @@ async fn stored(
     target: &Target,
 ) -> Result<(String, Option<String>), CredentialError> {
     let name = format!("{}-token", settings.service_account);
-    let fail = |reason: String| CredentialError::Asked {
+    let fail = |reason: String| CredentialError::Request {
         what: format!("the Secret {}/{name}", settings.namespace),
         server: target.server.clone(),
         reason,

@@ -29,7 +29,7 @@ pub(super) type Files = BTreeMap<Arc<str>, File>;
 /// Reads the folder.
 ///
 /// # Errors
-/// When it cannot be listed: that says nothing about what is in it.
+/// When it cannot be listed: its files are unknown then, not gone.
 pub(super) async fn read(folder: PathBuf) -> Result<Files, String> {
     let failed = folder.display().to_string();
     let read = tokio::task::spawn_blocking(move || list(&folder)).await;
@@ -91,7 +91,7 @@ mod tests {
         fs::create_dir(at("folder.yaml")).unwrap();
         fs::write(at("large.yaml"), vec![b'x'; (1 << 20) + 1]).unwrap();
         let files = list(folder.path()).unwrap();
-        let told: Vec<(&str, Option<&[u8]>)> =
+        let files: Vec<(&str, Option<&[u8]>)> =
             files.values().map(|file| (&*file.cluster, file.content.as_deref().ok())).collect();
         let want: [(&str, Option<&[u8]>); 6] = [
             ("broken", None),
@@ -101,7 +101,7 @@ mod tests {
             ("north", Some(b"linked")),
             ("west", Some(b"west.yaml")),
         ];
-        assert_eq!(told, want);
+        assert_eq!(files, want);
         assert!(list(&at("nowhere")).is_err());
     }
 }

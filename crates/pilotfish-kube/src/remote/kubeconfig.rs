@@ -1,4 +1,4 @@
-//! Kubeconfigs that come out of Secrets: whoever can write such a Secret must not be able to run programs here, or to read
+//! Kubeconfigs out of Secrets: the right to write such a Secret must not imply the right to run programs here, or to read
 //! files of this machine.
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
@@ -70,10 +70,10 @@ pub enum KubeconfigError {
         /// Its name.
         name: String,
     },
-    /// It asks for something that is not allowed.
+    /// It uses something that is not allowed.
     #[error("{what} is not allowed in the kubeconfig of a remote cluster")]
     Insecure {
-        /// What it asks for, and where.
+        /// What it uses, and where.
         what: String,
         /// The option that would allow it.
         option: String,
@@ -93,7 +93,7 @@ impl KubeconfigError {
     }
 }
 
-/// Reads a kubeconfig and checks that it asks for nothing dangerous.
+/// Reads a kubeconfig and refuses what is dangerous.
 ///
 /// # Errors
 /// Says what is wrong.
@@ -118,7 +118,7 @@ pub(super) fn read(bytes: &[u8], allowed: &InsecureOptions) -> Result<Kubeconfig
     Ok(config)
 }
 
-/// Parsers show the text around a mistake, and the text is a secret: only the first line is told.
+/// Parsers show the text around a mistake, and the text is a secret: only the first line is reported.
 fn first_line(error: &kube::config::KubeconfigError) -> String {
     let text = match std::error::Error::source(error) {
         Some(cause) => cause.to_string(),
@@ -246,17 +246,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kubeconfig_is_told() {
-        let told = |bytes: &[u8]| read(bytes, &InsecureOptions::default()).unwrap_err().to_string();
-        assert_eq!(told(b" \n"), "the kubeconfig is empty");
-        assert_eq!(told(&[0xff]), "the kubeconfig is not text in UTF-8");
-        assert!(told(b"clusters: 7").starts_with("not a kubeconfig: "));
-        assert_eq!(told(b"{}"), "the kubeconfig has no current context \"\"");
+    fn errors_of_a_broken_kubeconfig() {
+        let error = |bytes: &[u8]| read(bytes, &InsecureOptions::default()).unwrap_err().to_string();
+        assert_eq!(error(b" \n"), "the kubeconfig is empty");
+        assert_eq!(error(&[0xff]), "the kubeconfig is not text in UTF-8");
+        assert!(error(b"clusters: 7").starts_with("not a kubeconfig: "));
+        assert_eq!(error(b"{}"), "the kubeconfig has no current context \"\"");
         assert_eq!(
-            told(b"{current-context: c, contexts: [{name: c, context: {cluster: k}}]}"),
+            error(b"{current-context: c, contexts: [{name: c, context: {cluster: k}}]}"),
             "the kubeconfig has no cluster \"k\""
         );
-        assert_eq!(told(config("", "token: t").as_bytes()), "the kubeconfig has no server for cluster \"k\"");
+        assert_eq!(
+            error(config("", "token: t").as_bytes()),
+            "the kubeconfig has no server for cluster \"k\""
+        );
         assert_eq!(
             InsecureOptions::of(&["exec", "exce"]).unwrap_err().to_string().split(';').next(),
             Some("there is no option \"exce\"")
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_mistake_in_the_text_shows_nothing_of_it() {
-        let told = |text: &str| read(text.as_bytes(), &InsecureOptions::default()).unwrap_err().to_string();
+        let error = |text: &str| read(text.as_bytes(), &InsecureOptions::default()).unwrap_err().to_string();
         for text in [
             "verysecret",
             "users: verysecret",
@@ -276,7 +279,7 @@ mod tests {
             "a: b: verysecret",
             "token: *verysecret",
         ] {
-            assert!(!told(text).contains("verysecret"), "{}", told(text));
+            assert!(!error(text).contains("verysecret"), "{}", error(text));
         }
     }
 }

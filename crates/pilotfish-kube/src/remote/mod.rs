@@ -1,4 +1,4 @@
-//! Remote clusters: Secrets with kubeconfigs in the root namespace say which there are, or files in a folder.
+//! Remote clusters: each has a kubeconfig in a Secret of the root namespace, or in a file of a folder.
 //!
 //! ```text
 //!  Secrets ──▶ RemoteClusters ── Action ──▶ Remotes ── one task per generation: KubeSource ──▶ RemoteEvent ──▶ control loop
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each cluster is a failure domain of its own. One that does not answer delays readiness until its time is over; one that dies
-//! keeps everything that it said.
+//! keeps its last state.
 
 mod clients;
 mod clusters;
@@ -69,13 +69,13 @@ pub struct RemoteSettings {
     pub source: KubeSourceSettings,
     /// How long readiness waits for a cluster.
     pub timeout: Duration,
-    /// What kubeconfigs may ask for although it is dangerous.
+    /// Dangerous settings that kubeconfigs may use.
     pub allowed: InsecureOptions,
     /// Where the clients of the clusters are kept, for others.
     pub clients: RemoteClients,
 }
 
-/// What happens to remote clusters, in an order that makes sense: a generation is opened before it says something, and says nothing
+/// Events of remote clusters, in order: a generation is opened before it sends batches, and sends none
 /// after it was closed.
 #[derive(Debug)]
 pub enum RemoteEvent {
@@ -85,7 +85,7 @@ pub enum RemoteEvent {
     Opened(ClusterGeneration),
     /// What there is in a cluster.
     Batch(ClusterGeneration, SourceBatch),
-    /// Nobody shall wait for the first list of this any longer, and why.
+    /// Readiness no longer waits for the first list of this generation, and why.
     GivenUp(ClusterGeneration, Arc<str>),
     /// A generation is over, another one is in force.
     Closed(ClusterGeneration),
@@ -93,9 +93,9 @@ pub enum RemoteEvent {
     Removed(Arc<str>, Vec<ClusterGeneration>),
 }
 
-/// What a task says about its generation.
+/// An event of a generation's task.
 enum TaskEvent {
-    /// It has a complete list, and waits until it may say so: from then on it counts, however many others come.
+    /// It has a complete list, and waits for the permit to send it: from then on this generation is in force.
     Listed(oneshot::Sender<()>),
     Broke,
 }
@@ -113,16 +113,16 @@ pub struct Remotes {
     complete: bool,
     failing: bool,
     out: mpsc::Sender<RemoteEvent>,
-    task_event: mpsc::Sender<(ClusterGeneration, TaskEvent)>,
+    task_event_sender: mpsc::Sender<(ClusterGeneration, TaskEvent)>,
     task_events: mpsc::Receiver<(ClusterGeneration, TaskEvent)>,
 }
 
 impl Remotes {
-    /// Reads the Secrets with `client`, and says what happens to `out`.
+    /// Reads the Secrets with `client`, and sends events to `out`.
     #[must_use]
     pub fn new(client: Client, settings: RemoteSettings, out: mpsc::Sender<RemoteEvent>) -> Self {
         let clusters = RemoteClusters::new(settings.source.cluster.clone(), settings.allowed.clone());
-        let (task_event, task_events) = mpsc::channel(WAITING);
+        let (task_event_sender, task_events) = mpsc::channel(WAITING);
         let tasks = BTreeMap::new();
         Self {
             client,
@@ -132,12 +132,12 @@ impl Remotes {
             complete: false,
             failing: false,
             out,
-            task_event,
+            task_event_sender,
             task_events,
         }
     }
 
-    /// Runs until nobody listens any more. All that it started stops when it is dropped.
+    /// Runs until the receiver is dropped. All tasks that it started stop when it is dropped.
     ///
     /// # Errors
     /// When the watch of Secrets ends by itself.
@@ -194,13 +194,13 @@ impl Remotes {
     }
 
     async fn follow_secrets(mut self) -> Result<(), SourceError> {
-        let (say, mut secrets) = mpsc::channel(WAITING);
-        let (_tell, told) = watch::channel(Some(self.resource()));
+        let (sender, mut secrets) = mpsc::channel(WAITING);
+        let (_resource_sender, resource) = watch::channel(Some(self.resource()));
         let KubeSourceSettings { cluster, observer, jitter, .. } = &self.settings.source;
         let (observer, jitter) = (observer.clone(), jitter.fork("remote secrets"));
         let target = WatchTarget { cluster: cluster.clone(), kind: Kind::Secret, observer, jitter };
-        let watch = Watch::new(self.client.clone(), target, Reader::Object(Kind::Secret), say);
-        let mut watch = std::pin::pin!(watch.run(told));
+        let watch = Watch::new(self.client.clone(), target, Reader::Object(Kind::Secret), sender);
+        let mut watch = std::pin::pin!(watch.run(resource));
         let out = self.out.clone();
         loop {
             let next = tokio::select! {
@@ -266,7 +266,7 @@ impl Remotes {
                 }
             }
             Change::Rejected { key, problems, last_good } => self.clusters.refuse(key, problems, last_good),
-            // Nothing here asks for statuses.
+            // This watch never requests statuses.
             Change::Stored { .. } => {}
             Change::Delete(key) => self.clusters.delete(&key),
         }
@@ -282,7 +282,7 @@ impl Remotes {
                 if !self.clusters.is_current(generation) {
                     return Ok(());
                 }
-                // An error says that the task was stopped meanwhile.
+                // An error means that the task was stopped meanwhile.
                 let _ = permit.send(());
                 self.clusters.listed(generation).into_iter().collect()
             }
@@ -332,11 +332,11 @@ impl Remotes {
             timeout,
             clients,
             out: self.out.clone(),
-            task_event: self.task_event.clone(),
+            task_event_sender: self.task_event_sender.clone(),
         }
     }
 
-    /// Stops a generation; when this returns it says nothing more.
+    /// Stops a generation; after this it sends nothing more.
     async fn stop(&mut self, generation: &ClusterGeneration) {
         let Some(task) = self.tasks.remove(generation) else { return };
         task.abort();
@@ -367,11 +367,11 @@ struct Task {
     timeout: Duration,
     clients: RemoteClients,
     out: mpsc::Sender<RemoteEvent>,
-    task_event: mpsc::Sender<(ClusterGeneration, TaskEvent)>,
+    task_event_sender: mpsc::Sender<(ClusterGeneration, TaskEvent)>,
 }
 
 impl Task {
-    /// Reads until nobody listens, or it breaks down.
+    /// Reads until the receiver is dropped, or the source ends.
     async fn run(self, kubeconfig: Arc<Kubeconfig>) {
         // Nobody listens any more only when all of this ends anyway.
         let _ = self.follow(kubeconfig).await;
@@ -389,13 +389,13 @@ impl Task {
             }
         };
         self.clients.insert(self.generation.clone(), client.clone());
-        let (say, mut told) = mpsc::channel(WAITING);
-        let mut source = std::pin::pin!(KubeSource::new(client, self.source.clone(), say).run());
+        let (sender, mut batches) = mpsc::channel(WAITING);
+        let mut source = std::pin::pin!(KubeSource::new(client, self.source.clone(), sender).run());
         let mut deadline = std::pin::pin!(tokio::time::sleep(self.timeout));
         let mut waiting = true;
         loop {
             tokio::select! {
-                Some(batch) = told.recv() => {
+                Some(batch) = batches.recv() => {
                     if batch.events.contains(&SourceEvent::Listed) {
                         waiting = false;
                         self.ask_to_take_over().await?;
@@ -407,7 +407,7 @@ impl Task {
                         Ok(()) => "the source ended by itself".to_owned(),
                         Err(broken) => broken.to_string(),
                     };
-                    tracing::error!(cluster = %self.generation.cluster, reason, "generation the cluster anew soon");
+                    tracing::error!(cluster = %self.generation.cluster, reason, "the source of a remote cluster ended, it is started again soon");
                     self.failed(&reason).await?;
                     tokio::time::sleep(AFTER_BREAKDOWN).await;
                     return self.notify(TaskEvent::Broke).await;
@@ -446,7 +446,7 @@ impl Task {
     }
 
     async fn notify(&self, task_event: TaskEvent) -> Result<(), Closed> {
-        self.task_event.send((self.generation.clone(), task_event)).await.map_err(|_| Closed)
+        self.task_event_sender.send((self.generation.clone(), task_event)).await.map_err(|_| Closed)
     }
 }
 

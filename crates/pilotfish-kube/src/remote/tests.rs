@@ -188,25 +188,26 @@ fn the_oldest_of_a_first_list_wins_whatever_the_order() {
             all.apply(&secrets[at]);
         }
         assert_eq!(words(all.settle()), ["open a#1"]);
-        let told = problems(&all);
-        assert_eq!(told.len(), 2);
+        let reports = problems(&all);
+        assert_eq!(reports.len(), 2);
         assert!(
-            told.iter().all(|told| told.contains("belongs to Secret istio-system/y already")),
-            "{told:?}"
+            reports.iter().all(|report| report.contains("belongs to Secret istio-system/y already")),
+            "{reports:?}"
         );
     }
 }
 
 #[test]
-fn what_is_refused_changes_nothing_and_is_told() {
+fn what_is_refused_changes_nothing_and_is_reported() {
     let mut all = clusters();
     assert_eq!(apply(&mut all, "s", 1, &[("a", "")]), NOTHING);
-    let told = problems(&all);
+    let reports = problems(&all);
     assert!(
-        told[0].contains("data[a]: exec of user \"u\" is not allowed in the kubeconfig of a remote cluster"),
-        "{told:?}"
+        reports[0]
+            .contains("data[a]: exec of user \"u\" is not allowed in the kubeconfig of a remote cluster"),
+        "{reports:?}"
     );
-    assert!(told[0].contains("--insecure-kubeconfig-options exec"), "{told:?}");
+    assert!(reports[0].contains("--insecure-kubeconfig-options exec"), "{reports:?}");
     assert_eq!(apply(&mut all, "t", 2, &[("a", "1")]), ["open a#1"], "it owns nothing");
     assert_eq!(apply(&mut all, "t", 2, &[("a", "")]), NOTHING, "the last good one stays");
     assert_eq!(apply(&mut all, "t", 2, &[("a", "1")]), NOTHING);
@@ -214,7 +215,7 @@ fn what_is_refused_changes_nothing_and_is_told() {
 }
 
 #[test]
-fn a_reading_that_broke_down_begins_anew() {
+fn a_generation_that_broke_down_is_replaced() {
     let mut all = clusters();
     apply(&mut all, "s", 1, &[("a", "1")]);
     assert_eq!(words(all.broke(&generation("a", 1))), ["open a#2"]);

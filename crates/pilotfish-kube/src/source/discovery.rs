@@ -2,8 +2,8 @@
 //!
 //! An API server that has just started answers before it knows all that it has: for a moment its list of groups is short, with a
 //! status of 200, and the right to something is denied because no role was read yet. Taking that at its word would take away every
-//! object of the missing kinds. So what is missing from the list is believed only when the kind's own path answers 404, which an
-//! API server says no earlier than when all its paths are known (503 until then).
+//! object of the missing kinds. So a kind that is missing from the list counts as missing only when its own path answers 404, which an
+//! API server answers only once all its paths are known (503 until then).
 
 use super::kinds::{Kinds, ResourceQuery, paths};
 use crate::request::within;
@@ -31,7 +31,7 @@ pub(super) struct Discovered {
     pub(super) resources: BTreeMap<Kind, Resource>,
     /// The kinds of `known` that are served no longer.
     pub(super) gone: BTreeSet<Kind>,
-    /// Whether Secrets of all namespaces may be read; `None` when that could not be asked.
+    /// Whether Secrets of all namespaces may be read; `None` when the review failed.
     pub(super) all_secrets: Option<bool>,
     /// Whether the mesh-wide settings are read.
     pub(super) mesh: bool,
@@ -53,7 +53,7 @@ pub(super) struct Discovery {
 /// What is known of the right to read Secrets of all namespaces. It is given by a role of its own that can be left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SecretRights {
-    /// Whether it was given when it was asked last; before, the watch itself says what is wrong.
+    /// Whether the last review allowed it; before the first one, the watch itself reports what is wrong.
     denied: bool,
     /// Since when it has been denied although it was given before.
     doubted: Option<Instant>,
@@ -64,7 +64,7 @@ impl SecretRights {
         !self.denied
     }
 
-    /// Takes in an answer. A right that was there is gone when it was denied for a while: an API server that starts denies
+    /// Handles an answer. A right that was there is gone when it was denied for a while: an API server that starts denies
     /// everything until it has read its roles. `first`: nothing is read yet that could be taken away.
     pub(super) fn answered(&mut self, allowed: Option<bool>, first: bool, now: Instant) {
         match allowed {
@@ -80,7 +80,7 @@ impl SecretRights {
 }
 
 impl Discovery {
-    /// Asks.
+    /// Sends the review.
     ///
     /// # Errors
     /// Why it cannot be receiver now.
@@ -136,13 +136,13 @@ impl Discovery {
         Ok(Discovered { resources, gone, all_secrets, mesh })
     }
 
-    /// Whether the API server says at the kind's own paths that there is nothing.
+    /// Whether the API server answers 404 at the kind's own paths.
     async fn is_gone(&self, kind: Kind, paths: &[String]) -> Result<(), String> {
         for path in paths {
             let request = http::Request::get(format!("{path}?limit=1")).body(Vec::new());
             let request = request.map_err(|error| error.to_string())?;
             match within(ANSWER, self.client.request_text(request)).await {
-                // Who may not look has only the list to go by. Bad credentials (401) say nothing.
+                // Without the right to read the path, only the list counts. Bad credentials (401) prove nothing.
                 Err(error) if matches!(error.status, Some(403 | 404)) => {}
                 Ok(_) => return Err(format!("{kind} is served, and missing from the list of groups")),
                 Err(error) => return Err(format!("whether there is {kind}: {error}")),
@@ -151,8 +151,8 @@ impl Discovery {
         Ok(())
     }
 
-    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `None` when that could
-    /// not be asked.
+    /// Whether objects may be read: the one of that name in the root namespace, or those of all namespaces. `None` when the
+    /// review failed.
     async fn may_list(&self, resource: &str, name: Option<&str>) -> Option<bool> {
         let attributes = ResourceAttributes {
             resource: Some(resource.into()),
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn what_was_never_given_is_not_waited_for() {
         let mut rights = SecretRights::default();
-        assert!(rights.all(), "before it is known, the watch says what is wrong");
+        assert!(rights.all(), "before it is known, the watch reports what is wrong");
         rights.answered(Some(false), true, Instant::now());
         assert!(!rights.all());
     }

@@ -50,7 +50,7 @@ pub(super) fn reader(kind: Kind) -> Reader {
     if kind == MESH { Reader::Mesh } else { Reader::Object(kind) }
 }
 
-/// What is asked of the API server.
+/// The request to the API server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResourceQuery<'a> {
     /// Which kinds.

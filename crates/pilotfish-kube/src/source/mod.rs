@@ -79,7 +79,7 @@ impl KubeSourceSettings {
 /// A watch that runs.
 struct RunningWatch {
     resource: Resource,
-    /// Where the watch learns that its kind moved or is gone.
+    /// The path of the kind, for its watch; `None` when the kind is gone.
     resources: watch::Sender<Option<Resource>>,
 }
 
@@ -99,7 +99,7 @@ pub struct KubeSource {
     out: mpsc::Sender<SourceBatch>,
 }
 
-/// A part of the source ended although nobody stopped it.
+/// A part of the source ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 #[error("a watch of cluster {0} ended by itself: {1}")]
 pub struct SourceError(Arc<str>, String);
@@ -111,7 +111,7 @@ impl SourceError {
 }
 
 impl KubeSource {
-    /// A source that sends what it learns to `out`.
+    /// A source that sends its batches to `out`.
     #[must_use]
     pub fn new(client: Client, settings: KubeSourceSettings, out: mpsc::Sender<SourceBatch>) -> Self {
         let mesh = settings.kinds.includes(MESH);
@@ -277,12 +277,12 @@ impl KubeSource {
     }
 }
 
-/// One watch of CustomResourceDefinitions, of which only their metadata is asked for.
+/// One watch of CustomResourceDefinitions, which requests their metadata only.
 async fn definitions(client: &Client, sender: &mpsc::Sender<()>) -> Result<(), RequestError> {
     use futures::TryStreamExt;
     use kube::core::{PartialObjectMeta, WatchEvent};
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    // From whatever is known (0): the newest, which is what no version asks for, an API server with an old etcd cannot promise.
+    // From whatever is known (0): the newest, which a list without a version requests, an API server with an old etcd cannot promise.
     let request = http::Request::get(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&resourceVersion=0&timeoutSeconds=300",
     )
@@ -317,7 +317,7 @@ impl SettleTimer {
         Self { settle, at: Instant::now() + settle, latest: None }
     }
 
-    /// An update came; `complete` says whether everything had been listed.
+    /// Handles an update; `complete` is whether everything had been listed before.
     fn activity(&mut self, complete: bool, now: Instant) {
         self.at = now + self.settle;
         if complete {

@@ -2,7 +2,7 @@
 
 use crate::watch::{Change, WatchUpdate};
 use pilotfish_config::{
-    InForce, ObjectCheck, Problem, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems,
+    Effective, ObjectCheck, Problem, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems,
 };
 use pilotfish_model::{Kind, ObjectKey};
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ impl SourceState {
         }
     }
 
-    /// Takes in an update of a watch.
+    /// Handles an update of a watch.
     pub(super) fn handle(&mut self, kind: Kind, update: WatchUpdate) {
         match update {
             WatchUpdate::Changes(changes) => {
@@ -128,7 +128,7 @@ impl SourceState {
     /// API server dies, thirty watches fail one after the other.
     fn report_failure(&mut self, batch: &mut SourceBatch, now: SystemTime) {
         let failing = self.failing();
-        let still = self.reported_failure.as_ref().is_some_and(|said| failing.contains(said));
+        let still = self.reported_failure.as_ref().is_some_and(|reported| failing.contains(reported));
         if still {
             return;
         }
@@ -157,23 +157,23 @@ impl SourceState {
         match change {
             Change::Apply { object, mut warnings } => {
                 warnings.extend(self.checks.iter().flat_map(|check| check(&object)));
-                self.set_problems(object.key(), &warnings, InForce::Written);
+                self.set_problems(object.key(), &warnings, Effective::Written);
                 self.events.push(SourceEvent::Apply(object));
             }
             Change::Rejected { key, problems, last_good } => {
-                let in_force = if last_good { InForce::LastGood } else { InForce::Dropped };
-                self.set_problems(&key, &problems, in_force);
+                let effective = if last_good { Effective::LastGood } else { Effective::Dropped };
+                self.set_problems(&key, &problems, effective);
             }
-            // Nothing here asks for statuses.
+            // This source never requests statuses.
             Change::Stored { .. } => {}
             Change::Delete(key) => {
-                self.set_problems(&key, &[], InForce::Written);
+                self.set_problems(&key, &[], Effective::Written);
                 self.events.push(SourceEvent::Delete(key));
             }
         }
     }
 
-    fn set_problems(&mut self, key: &ObjectKey, problems: &[Problem], in_force: InForce) {
+    fn set_problems(&mut self, key: &ObjectKey, problems: &[Problem], effective: Effective) {
         if problems.is_empty() {
             self.problems_changed |= self.problems.remove(key).is_some();
             return;
@@ -187,7 +187,7 @@ impl SourceState {
             path: problem.path.to_string(),
             message: problem.message.clone(),
             hint: problem.hint.clone(),
-            in_force: if problem.severity == Severity::Error { in_force } else { InForce::Written },
+            effective: if problem.severity == Severity::Error { effective } else { Effective::Written },
         });
         let reports: Vec<_> = reports.collect();
         // Objects with a warning change all the time; their reports, which are sent together with all others, do not.

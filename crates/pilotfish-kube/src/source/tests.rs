@@ -1,8 +1,8 @@
-//! What a source says, when.
+//! Which batches a source sends, and when.
 
 use super::state::SourceState;
 use crate::watch::{Change, WatchUpdate};
-use pilotfish_config::{InForce, SourceBatch, SourceEvent, read_live};
+use pilotfish_config::{Effective, SourceBatch, SourceEvent, read_live};
 use pilotfish_model::{Kind, ObjectKey};
 use std::time::SystemTime;
 
@@ -32,13 +32,13 @@ fn words(batch: &SourceBatch) -> Vec<String> {
 }
 
 #[test]
-fn listed_is_said_once_when_every_kind_is() {
+fn listed_is_sent_once_when_every_kind_is() {
     let mut state = state();
     state.handle(Kind::Service, WatchUpdate::Listed);
     assert!(batch(&mut state).is_empty());
     state.handle(Kind::Pod, WatchUpdate::Listed);
     assert_eq!(words(&batch(&mut state)), ["listed"]);
-    // A kind that appears later delays nobody.
+    // A kind that appears later delays no listing.
     state.watch(Kind::VirtualService);
     assert!(batch(&mut state).is_empty());
 }
@@ -64,9 +64,9 @@ fn a_failure_lasts_until_every_watch_is_healthy() {
     state.handle(Kind::Pod, WatchUpdate::Failed("refused".into()));
     assert_eq!(words(&batch(&mut state)), ["failed: pods: refused"]);
     state.handle(Kind::Pod, WatchUpdate::Failed("refused".into()));
-    assert!(batch(&mut state).is_empty(), "the same is not said twice");
+    assert!(batch(&mut state).is_empty(), "the same failure is not sent twice");
     state.handle(Kind::Service, WatchUpdate::Failed("refused".into()));
-    assert!(batch(&mut state).is_empty(), "what was said is still true");
+    assert!(batch(&mut state).is_empty(), "the failure that was sent still holds");
     state.handle(Kind::Pod, WatchUpdate::Failed("busy".into()));
     assert_eq!(words(&batch(&mut state)), ["failed: services: refused"]);
     state.handle(Kind::Service, WatchUpdate::Healthy);
@@ -85,7 +85,7 @@ fn problems_come_and_go_with_their_objects() {
     state.handle(Kind::Service, WatchUpdate::Changes(vec![change.clone()]));
     let sent = batch(&mut state);
     let report = &sent.problems.as_ref().unwrap().reports[0];
-    assert_eq!(report.in_force, InForce::LastGood);
+    assert_eq!(report.effective, Effective::LastGood);
     assert!(report.to_string().starts_with("cluster test: Service shop/a: spec.ports: "), "{report}");
     assert!(sent.events.is_empty(), "the last good version stays");
     state.handle(Kind::Service, WatchUpdate::Changes(vec![change]));

@@ -41,7 +41,7 @@ impl Cache {
         (now < *until).then(|| outcome.clone())
     }
 
-    /// Remembers what an API server said. What it could not say is not remembered.
+    /// Caches the verdict of an API server. Failed reviews are not cached.
     pub(super) fn put(&mut self, key: Key, outcome: &Outcome, now: Instant) {
         let hold = match outcome {
             Ok(_) => GOOD,

@@ -1,7 +1,7 @@
-//! Who a bearer token belongs to, as the API server that issued it says (TokenReview).
+//! Who a bearer token belongs to, as a TokenReview of the API server that issued it answers.
 //!
-//! What it says is remembered for a moment, so that a client that comes back does not cost a request. An API server that cannot
-//! answer lets nobody in.
+//! Verdicts are cached for a moment, so that a client that reconnects costs no request. While an API server cannot
+//! answer, its tokens are refused.
 
 mod cache;
 mod review;
@@ -42,33 +42,33 @@ pub enum ReviewError {
     /// It is no token at all.
     #[error("the token is empty or too long")]
     NoToken,
-    /// The API server says so.
+    /// The API server refused it.
     #[error("the token is not accepted: {0}")]
     Refused(String),
-    /// It is good, but for somebody else.
+    /// It is valid, but for another audience.
     #[error("the token is not for {0}")]
     Audience(String),
-    /// It is good, but not a workload's.
+    /// It is valid, but not a workload's.
     #[error("the token is not one of a service account")]
     NoServiceAccount,
-    /// Nobody knows.
+    /// The API server gave no verdict.
     #[error("the API server of cluster {cluster} cannot check the token now: {reason}")]
     Unavailable {
         /// The cluster.
         cluster: String,
-        /// What it says.
+        /// Why the review failed.
         reason: String,
     },
 }
 
 impl ReviewError {
-    /// Whether an API server said that the token is bad.
+    /// Whether an API server refused the token, rather than failing to review it.
     fn is_verdict(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Audience(_) | Self::NoServiceAccount)
     }
 }
 
-/// Asks API servers about tokens.
+/// Has API servers review tokens.
 pub struct TokenReviewer {
     own: (Arc<str>, Client),
     remote: RemoteClients,
@@ -78,7 +78,7 @@ pub struct TokenReviewer {
 }
 
 impl TokenReviewer {
-    /// Asks `own`, the cluster of that id, and the remote clusters. Tokens must be for one of the audiences.
+    /// Reviews tokens at `own`, the cluster of that id, and at the remote clusters. Tokens must be for one of the audiences.
     #[must_use]
     pub fn new(own: (Arc<str>, Client), remote: RemoteClients, audiences: Vec<String>) -> Self {
         Self { own, remote, audiences, turns: Turns::default(), cache: Mutex::default() }
@@ -108,14 +108,14 @@ impl TokenReviewer {
         if let Some(known) = self.cache.lock().get(key, Instant::now()) {
             return known;
         }
-        let outcome = self.ask(cluster, &client, token).await;
+        let outcome = self.request(cluster, &client, token).await;
         self.cache.lock().put(key, &outcome, Instant::now());
         outcome
     }
 
-    async fn ask(&self, cluster: &str, client: &Client, token: &str) -> Outcome {
+    async fn request(&self, cluster: &str, client: &Client, token: &str) -> Outcome {
         let unavailable = |reason: String| ReviewError::Unavailable { cluster: cluster.to_owned(), reason };
-        let ask = async {
+        let request = async {
             let turns = self.turns.of(cluster);
             let _turn = turns.acquire().await.map_err(|error| unavailable(error.to_string()))?;
             let request =
@@ -124,7 +124,7 @@ impl TokenReviewer {
             answer.map_err(|error| unavailable(RequestError::from(error).to_string()))
         };
         let late = || unavailable(format!("no answer within {} s", LIMIT.as_secs()));
-        let answer = timeout(LIMIT, ask).await.map_err(|_| late())??;
+        let answer = timeout(LIMIT, request).await.map_err(|_| late())??;
         review::outcome(&answer, &self.audiences, cluster)
     }
 }
@@ -150,7 +150,7 @@ impl Turns {
     }
 }
 
-/// The client chose the name: not all of a long one is told.
+/// The client chose the name: a long one is cut.
 fn no_cluster(name: &str) -> ReviewError {
     ReviewError::NoCluster(name.chars().take(64).collect())
 }
@@ -167,7 +167,7 @@ mod tests {
         assert!(taken.is_ok() && turns.of("west").try_acquire().is_err());
         assert!(turns.of("east").try_acquire().is_ok());
         turns.forget("west");
-        turns.forget("nobody");
+        turns.forget("unknown");
         assert_eq!(turns.0.lock().len(), 1);
         assert!(turns.of("west").try_acquire().is_ok(), "it is another cluster");
     }

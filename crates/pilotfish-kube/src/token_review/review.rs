@@ -1,4 +1,4 @@
-//! TokenReview: what is asked, and what the answer means. Only the fields that count are read; the answer repeats the token, so it is
+//! TokenReview: the request, and what the answer means. Only the fields that count are read; the answer repeats the token, so it is
 //! never shown.
 
 use super::cache::Outcome;
@@ -55,10 +55,10 @@ pub(super) fn outcome(answer: &str, audiences: &[String], cluster: &str) -> Outc
         return Err(ReviewError::Unavailable { cluster: cluster.to_owned(), reason });
     };
     if !status.authenticated {
-        let said = if status.error.is_empty() { "the API server does not know it" } else { &status.error };
-        return Err(ReviewError::Refused(said.to_owned()));
+        let reason = if status.error.is_empty() { "the API server does not know it" } else { &status.error };
+        return Err(ReviewError::Refused(reason.to_owned()));
     }
-    // An API server that says nothing of audiences has not looked at them.
+    // An API server that returns no audiences has not checked them.
     if !status.audiences.iter().any(|audience| audiences.contains(audience)) {
         return Err(ReviewError::Audience(audiences.join(" or ")));
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_and_its_audiences_are_asked_for() {
+    fn the_request_has_the_token_and_its_audiences() {
         let request = request("secret", &["istio-ca".to_owned()]).unwrap();
         let body: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
         assert_eq!(body["spec"], json!({"token": "secret", "audiences": ["istio-ca"]}));

@@ -48,15 +48,15 @@ pub enum WatchUpdate {
     Healthy,
 }
 
-/// What happens to watches, for metrics.
+/// Receives events of watches, for metrics.
 pub trait Observer: Send + Sync {
-    /// Something happened to the watch of a kind in a cluster.
-    fn watched(&self, cluster: &str, kind: &str, what: Watched);
+    /// An event of the watch of a kind in a cluster.
+    fn watch_event(&self, cluster: &str, kind: &str, event: WatchEvent);
 }
 
-/// What can happen to a watch.
+/// An event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchEvent {
     /// A whole list was read.
     Listed,
     /// A watch ended without an error and goes on.
@@ -69,7 +69,7 @@ pub enum Watched {
     Slow,
 }
 
-impl Watched {
+impl WatchEvent {
     /// In one word, for labels of metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -88,7 +88,7 @@ impl Watched {
 pub struct NoopObserver;
 
 impl Observer for NoopObserver {
-    fn watched(&self, _: &str, _: &str, _: Watched) {}
+    fn watch_event(&self, _: &str, _: &str, _: WatchEvent) {}
 }
 
 /// What is watched, and on whose behalf.
@@ -98,7 +98,7 @@ pub struct WatchTarget {
     pub cluster: Arc<str>,
     /// What is watched.
     pub kind: Kind,
-    /// Is told what happens to the watch.
+    /// Receives the events of the watch.
     pub observer: Arc<dyn Observer>,
     /// Spreads requests over time.
     pub jitter: Jitter,
@@ -119,7 +119,7 @@ pub struct Watch {
 struct Closed;
 
 impl Watch {
-    /// A watch that sends to `out` what it learns.
+    /// A watch that sends its updates to `out`.
     #[must_use]
     pub fn new(
         client: Client,
@@ -138,7 +138,7 @@ impl Watch {
         loop {
             let Some(now) = resource.borrow_and_update().clone() else {
                 let gone = self.reflector.kind_removed();
-                // Nobody listens any more only when all of this ends anyway.
+                // The receiver is dropped only when the whole source ends.
                 let _ = self.send(WatchUpdate::Changes(gone)).await;
                 return;
             };
@@ -180,14 +180,14 @@ impl Watch {
         }
     }
 
-    /// Takes note of error; says how long to wait.
+    /// Records the error; returns how long to wait.
     async fn handle_error(&mut self, error: &WatchError) -> Result<Duration, Closed> {
         let WatchTarget { cluster, kind, observer, .. } = &self.target;
         self.reflector.failed(&error.failure);
         match error.failure {
             Failure::NoStreams => return Ok(Duration::ZERO),
             Failure::Gone => {
-                observer.watched(cluster, kind.plural(), Watched::Expired);
+                observer.watch_event(cluster, kind.plural(), WatchEvent::Expired);
                 tracing::info!(%cluster, %kind, reason = %error, "the version has expired, listing again");
                 // Normal once in a while, and a fault when no watch works in between.
                 if self.backoff.failures() < EXPIRED_IN_A_ROW {
@@ -195,7 +195,7 @@ impl Watch {
                 }
             }
             Failure::Other => {
-                observer.watched(cluster, kind.plural(), Watched::Failed);
+                observer.watch_event(cluster, kind.plural(), WatchEvent::Failed);
                 tracing::debug!(%cluster, %kind, reason = %error, "a watch failed");
             }
         }
@@ -261,7 +261,7 @@ impl Watch {
             Ok(stream) => Box::pin(stream),
             Err(error) => return Ok(Err(error.into())),
         };
-        // The end of a failure: what changes is heard of again. A list alone would not be that.
+        // The end of a failure: changes arrive again. A list alone would not prove that.
         self.healthy().await?;
         let mut line = Vec::new();
         loop {
@@ -279,19 +279,19 @@ impl Watch {
             }
         }
         if self.reflector.next_request() == NextRequest::StreamList {
-            // To ask again at once could go on for ever, a whole list each time.
+            // Retrying at once could go on for ever, a whole list each time.
             return Ok(Err(WatchError::other("the list ended before it was complete")));
         }
         let WatchTarget { cluster, kind, observer, .. } = &self.target;
-        observer.watched(cluster, kind.plural(), Watched::Resumed);
+        observer.watch_event(cluster, kind.plural(), WatchEvent::Resumed);
         Ok(Ok(()))
     }
 
-    /// There is an answer, or will be none, to what was asked at `began`.
+    /// The request sent at `began` was answered or has failed.
     fn record_latency(&self, began: Instant) {
         let WatchTarget { cluster, kind, observer, .. } = &self.target;
         if began.elapsed() >= SLOW {
-            observer.watched(cluster, kind.plural(), Watched::Slow);
+            observer.watch_event(cluster, kind.plural(), WatchEvent::Slow);
         }
     }
 
@@ -319,9 +319,9 @@ impl Watch {
 
     async fn list_is_complete(&mut self) -> Result<(), Closed> {
         let WatchTarget { cluster, kind, observer, .. } = &self.target;
-        observer.watched(cluster, kind.plural(), Watched::Listed);
+        observer.watch_event(cluster, kind.plural(), WatchEvent::Listed);
         tracing::debug!(%cluster, %kind, objects = self.reflector.len(), "listed");
-        // This may be given up at any await when the kind moves: what was not told is told the next time.
+        // This may be cancelled at any await when the kind's path changes: what was not sent is sent the next time.
         if !self.listed {
             self.send(WatchUpdate::Listed).await?;
             self.listed = true;

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// One difference, in the order in which the API server told of it.
+/// One difference, in the order in which the API server sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The object is new or differs.
@@ -87,7 +87,7 @@ pub enum Reader {
     Mesh,
 }
 
-/// What to ask the API server next.
+/// The next request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NextRequest {
     /// Everything there is and then every change, in one stream.
@@ -98,14 +98,14 @@ pub(crate) enum NextRequest {
     Watch { from: String },
 }
 
-/// Why an answer could not be used, as far as it matters for what is asked next.
+/// Why a request failed, as far as it matters for the next request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The version that was asked for is no longer kept: the list must be read anew.
+    /// The API server no longer has the requested version: the kind must be listed again.
     Gone,
     /// The API server knows no lists in streams.
     NoStreams,
-    /// Anything else; the same is asked again later.
+    /// Anything else; the same request is sent again later.
     Other,
 }
 
@@ -203,7 +203,7 @@ impl Reflector {
         Self { reader, origin, known: HashMap::new(), seen: None, next: None, at: None, streams: true }
     }
 
-    /// What to ask next.
+    /// The next request to send.
     pub(crate) fn next_request(&self) -> NextRequest {
         match (&self.at, &self.next) {
             (Some(from), _) => NextRequest::Watch { from: from.clone() },
@@ -219,7 +219,7 @@ impl Reflector {
         self.next = None;
     }
 
-    /// Takes in a page of the list, and says what differs and whether the list is complete.
+    /// Handles a page of the list; returns the differences and whether the list is complete.
     ///
     /// # Errors
     /// When the text is no list.
@@ -237,7 +237,7 @@ impl Reflector {
         Ok((changes, false))
     }
 
-    /// Takes in a line of a watch.
+    /// Handles a line of a watch.
     ///
     /// # Errors
     /// When the text is no event.
@@ -271,13 +271,13 @@ impl Reflector {
                 let status: ErrorStatus = serde_json::from_str(object)?;
                 return Ok(LineContent::Error { code: status.code, message: status.message });
             }
-            // Types that are not known yet say nothing that could be lost: a list tells of every object.
+            // Unknown event types are ignored: a list has every object, so nothing is lost.
             _ => {}
         }
         Ok(LineContent::Changes { changes, listed })
     }
 
-    /// Learns that what was asked failed.
+    /// The request failed.
     pub(crate) fn failed(&mut self, failure: &Failure) {
         match failure {
             Failure::Gone => {
@@ -289,8 +289,8 @@ impl Reflector {
         }
     }
 
-    /// Starts over with a list of which everything is told again: because the kind is served in another version, or what
-    /// was found out may not have been told.
+    /// Starts over with a list that reports every object again: because the kind is served in another version, or because
+    /// earlier changes may not have been delivered.
     pub(crate) fn start_over(&mut self) {
         self.failed(&Failure::Gone);
         self.seen = None;
@@ -332,7 +332,7 @@ impl Reflector {
         self.at = Some(version);
     }
 
-    /// Takes in an object as it is now; gives its version.
+    /// Handles an object as it is now; returns its version.
     fn applied(&mut self, json: &str, changes: &mut Vec<Change>) -> Result<String, serde_json::Error> {
         let head: Head<'_> = serde_json::from_str(json)?;
         let name = name_of(&head.metadata);
@@ -356,7 +356,7 @@ impl Reflector {
         Ok(text)
     }
 
-    /// Reads an object; says whether a version of it is in force afterwards.
+    /// Reads an object; returns whether a version of it is in force afterwards.
     fn read_object(&self, kind: Kind, name: &Name, json: &str, had: bool, changes: &mut Vec<Change>) -> bool {
         match read_live(kind, &self.origin, json.as_bytes()) {
             Ok(ReadObject { object, warnings, .. }) => {

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_ask_for_bookmarks_and_pages() {
+    fn requests_have_bookmarks_and_pages() {
         let uri = |step| resource().request(&step, 300).unwrap().uri().to_string();
         assert_eq!(
             uri(NextRequest::List { next: Some("a b".into()) }),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_classified() {
         let of = |code, text, after| WatchError::from(RequestError::of_status(code, text, after));
         let failure = |code, text| of(code, text, 0).failure;
         assert_eq!(failure(410, "too old resource version"), Failure::Gone);

@@ -72,7 +72,7 @@ fn a_stream_lists_and_goes_on() {
 }
 
 #[test]
-fn an_expired_version_lists_anew_and_tells_only_what_differs() {
+fn an_expired_version_lists_again_and_reports_only_what_differs() {
     let mut reflector = reflector();
     reflector.list_started();
     for name in ["a", "b", "c"] {
@@ -145,7 +145,7 @@ fn a_refused_object_keeps_its_last_good_version() {
 }
 
 #[test]
-fn what_may_not_have_been_told_is_told_again() {
+fn what_may_not_have_been_sent_is_sent_again() {
     let mut reflector = reflector();
     reflector.list_started();
     handle_line(&mut reflector, &event("ADDED", &service("a", 1, 80)));
@@ -212,7 +212,7 @@ struct Both {
     version: u64,
     cluster: BTreeMap<u8, (u64, u16)>,
     reader: BTreeMap<String, u16>,
-    /// What happened while nobody watched.
+    /// What happened while no watch was open.
     missed: Vec<String>,
     watching: bool,
 }
@@ -236,7 +236,7 @@ impl Both {
         }
     }
 
-    fn tell(&mut self, reflector: &mut Reflector, line: String) {
+    fn receive(&mut self, reflector: &mut Reflector, line: String) {
         if !self.watching {
             return self.missed.push(line);
         }
@@ -248,7 +248,7 @@ impl Both {
         if let NextRequest::Watch { .. } = reflector.next_request() {
             self.watching = true;
             for line in std::mem::take(&mut self.missed) {
-                self.tell(reflector, line);
+                self.receive(reflector, line);
             }
             return;
         }
@@ -261,10 +261,10 @@ impl Both {
                 self.watching = false;
                 return;
             }
-            self.tell(reflector, event("ADDED", &service(&format!("s{name}"), version, port)));
+            self.receive(reflector, event("ADDED", &service(&format!("s{name}"), version, port)));
         }
         let end = bookmark(self.version, true);
-        self.tell(reflector, end);
+        self.receive(reflector, end);
     }
 }
 
@@ -282,12 +282,12 @@ proptest! {
                     let kind = if both.cluster.contains_key(&name) { "MODIFIED" } else { "ADDED" };
                     both.cluster.insert(name, (both.version, port));
                     let line = event(kind, &service(&format!("s{name}"), both.version, port));
-                    both.tell(&mut reflector, line);
+                    both.receive(&mut reflector, line);
                 }
                 Happening::Delete(name) => {
                     if both.cluster.remove(&name).is_some() {
                         let line = event("DELETED", &service(&format!("s{name}"), both.version, 1));
-                        both.tell(&mut reflector, line);
+                        both.receive(&mut reflector, line);
                     }
                 }
                 Happening::Break { compacted } => {

@@ -198,7 +198,7 @@ fn feed(family: &Family, rules: &str) -> Result<()> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| cannot_run(&command, error))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // It ends at once when it is not allowed, and says why.
+        // It exits at once when it is not allowed, and prints why.
         match stdin.write_all(rules.as_bytes()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 return Err(error).context("writing rules");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_a_link_are_nobody_elses() {
+    fn link_local_and_loopback_addresses_do_not_count() {
         let line = |address: &str| format!("{address} 02 40 00 80     eth0");
         assert!(is_reached(&line("fd000000000000000000000000000002")));
         assert!(!is_reached(&line("fe800000000000000000000000000002")));

@@ -17,7 +17,7 @@ pub(super) struct ClusterSet {
 }
 
 impl ClusterSet {
-    /// Looks anew whether any cluster imports a host. Returns the Service that it stands for, or stood for.
+    /// Recomputes whether any cluster imports a host. Returns the Service that it stands for, or stood for.
     pub(super) fn update<'a>(
         &mut self,
         host: &ServiceKey,

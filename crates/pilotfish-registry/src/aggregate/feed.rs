@@ -217,7 +217,7 @@ impl Feed {
     /// Decides again whether a namespace takes part; when that changed, all of its objects become events.
     fn reselect(&mut self, namespace: &Namespace, out: &mut Vec<ObjectEvent>) {
         let is = self.evaluate(namespace);
-        // A namespace without objects was never asked for.
+        // A namespace without objects has no entry.
         if self.selected.get(namespace).is_none_or(|was| *was == is) {
             return;
         }

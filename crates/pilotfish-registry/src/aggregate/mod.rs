@@ -281,12 +281,12 @@ impl AggregateController {
             .collect()
     }
 
-    /// Services that registries of several types have: who wins over whom.
+    /// Services that registries of several types have: which registry wins.
     pub fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
         self.conflicts.values().flatten()
     }
 
-    /// Whether every registry and the configuration took in their first complete list, and all of it was settled.
+    /// Whether every registry and the configuration applied their first complete list, and all of it was settled.
     ///
     /// # Errors
     /// Names what is missing.

@@ -20,7 +20,7 @@ const REMOTE_CLASS: &str = "istio-remote";
 /// The network behind a gateway, its port for mutual TLS and its port for HBONE; 0 for none.
 type Ports = (NetworkId, u32, u32);
 
-/// All gateways of a cluster by the object that they come from, and what was said of them last.
+/// All gateways of a cluster by the object that they come from, and their last update.
 #[derive(Default)]
 pub(super) struct GatewaySet {
     by_object: BTreeMap<(Kind, Name), Vec<NetworkGateway>>,
@@ -90,7 +90,7 @@ pub(super) fn node_selector(object: &Typed<kubernetes::Service>) -> Option<&str>
 }
 
 /// The gateways that a Gateway of the Gateway API is: each of its addresses with each listener that passes mutual TLS on by
-/// SNI, or that speaks HBONE. `remotes` tells whether Gateways of the class for gateways of other clusters count.
+/// SNI, or that accepts HBONE. `remotes` is whether Gateways of the class for gateways of other clusters count.
 pub(super) fn of_gateway(
     object: &Typed<gateway_api::Gateway>,
     cluster: &ClusterId,

@@ -49,7 +49,7 @@ const KINDS: &[Kind] = &[
     Kind::ServiceImport,
 ];
 
-/// A WorkloadEntry of this cluster, and the registry that told of it.
+/// A WorkloadEntry of this cluster, and the registry that it is from.
 type EntryKey = (Name, ShardKey);
 
 /// A Service with what was made of it. One whose object is gone leaves when the registry settles.
@@ -94,7 +94,7 @@ impl Pools {
     }
 }
 
-/// What must be computed anew.
+/// What must be recomputed.
 #[derive(Default)]
 struct Dirty {
     pods: BTreeSet<Name>,

@@ -55,7 +55,7 @@ impl Nodes {
         change
     }
 
-    /// Where a node is; `None` when it is not known or says nothing.
+    /// Where a node is; `None` when it is not known or has no topology labels.
     pub(super) fn locality_of(&self, name: &str) -> Option<Locality> {
         self.0.get(name).map(|node| node.locality.clone())
     }

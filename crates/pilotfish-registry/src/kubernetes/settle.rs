@@ -53,7 +53,7 @@ impl KubernetesRegistry {
         }
     }
 
-    /// Notes or forgets at which addresses a Pod is, for slices that name no Pod. One that is not ready is not looked for.
+    /// Notes or forgets at which addresses a Pod is, for slices that name no Pod. One that is not ready is not indexed.
     fn link_addresses(
         &mut self,
         name: &Name,

@@ -168,7 +168,7 @@ fn network_of(pod: &Workload, address: &str, context: &Context<'_>) -> NetworkId
     if by_range { context.networks.network_of(address) } else { pod.network.clone() }
 }
 
-/// Health by the slice's conditions, where what is not said counts as yes.
+/// Health by the slice's conditions, where a missing condition counts as true.
 fn health(conditions: EndpointConditions, persistent_session: bool) -> HealthStatus {
     let yes = |condition: Option<bool>| condition.unwrap_or(true);
     match (yes(conditions.ready), yes(conditions.serving), yes(conditions.terminating)) {

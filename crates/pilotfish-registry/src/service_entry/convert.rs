@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
 const UNIX: &str = "unix://";
-/// The most endpoints of one entry. A small text can multiply to billions; nobody needs those.
+/// The most endpoints of one entry. A small text can multiply to billions.
 const MAX_ENDPOINTS: usize = 1 << 20;
 
 /// What a ServiceEntry's conversion depends on beside the ServiceEntry.

@@ -3,7 +3,7 @@
 //!
 //! Several entries of one namespace may define one host. Their services are listed and their endpoints come together,
 //! the oldest entry first. An entry with a selector remembers which workloads it selects, so a change of one workload
-//! looks at the selectors that it matches or matched, and nothing else.
+//! recomputes the selectors that it matches or matched, and nothing else.
 
 pub mod addresses;
 mod convert;
@@ -197,13 +197,13 @@ impl ServiceEntryRegistry {
             let new = object.as_ref().map_or((0, Vec::new()), |object| {
                 (object.meta().created, convert::services(object, &self.context(&name.namespace)))
             });
-            let asks = |(created, hosts): &(i64, convert::Hosts)| {
+            let allocated = |(created, hosts): &(i64, convert::Hosts)| {
                 let asking = |(host, services): &(Hostname, Vec<Arc<Service>>)| {
                     services.iter().any(|service| convert::takes_address(service)).then(|| host.clone())
                 };
                 (*created, hosts.iter().filter_map(asking).collect::<Vec<_>>())
             };
-            self.dirty.allocation |= asks(&old) != asks(&new);
+            self.dirty.allocation |= allocated(&old) != allocated(&new);
             self.file(&name, &old, &new);
             let Some(object) = object else {
                 self.selecting.remove(&name);
@@ -258,7 +258,7 @@ impl ServiceEntryRegistry {
     }
 
     /// Gives hosts without an address one by their name. The scheme depends on all names, so all are computed; only those
-    /// whose address differs are told.
+    /// whose address differs are updated.
     fn settle_allocation(&mut self) {
         if !std::mem::take(&mut self.dirty.allocation) || !self.settings.allocate_addresses {
             return;

@@ -59,7 +59,7 @@ fn ports(written: &BTreeMap<String, u32>) -> BTreeMap<Arc<str>, u32> {
     set.map(|(name, number)| (name.as_str().into(), *number)).collect()
 }
 
-/// An entry whose health is checked counts only while its status says that it is healthy; others always count.
+/// An entry whose health is checked counts only while its status reports healthy; others always count.
 fn is_healthy(object: &Typed<WorkloadEntry>, checks: bool) -> bool {
     let annotation = object.meta().annotations.get(HEALTH_CHECKS);
     let is_checked =

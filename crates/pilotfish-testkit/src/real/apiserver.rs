@@ -55,7 +55,7 @@ pub struct ApiServer {
     etcd: Option<Program>,
     server: Program,
     client: Client,
-    /// Where kinds are served, as far as it was asked.
+    /// Where kinds are served, as far as discovered.
     kinds: Mutex<HashMap<GroupVersionKind, (ApiResource, discovery::Scope)>>,
 }
 
@@ -63,7 +63,7 @@ pub struct ApiServer {
 const ADMIN: &str = "admintoken";
 
 impl ApiServer {
-    /// Starts one and waits until it is ready. `None` when a tool is missing and nobody insists.
+    /// Starts one and waits until it is ready. `None` when a tool is missing and is not required.
     ///
     /// # Panics
     /// When it does not become ready, or a tool is missing in CI.
@@ -85,7 +85,7 @@ impl ApiServer {
         Some(this)
     }
 
-    /// Starts another API server on the same etcd: what is written there happens while this one cannot be asked.
+    /// Starts another API server on the same etcd: what is written there happens while this one cannot be reached.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -302,14 +302,14 @@ impl ApiServer {
     async fn api_of(&self, object: &DynamicObject) -> (Api<DynamicObject>, String) {
         let types = object.types.clone().expect("apiVersion and kind are written");
         let kind = GroupVersionKind::try_from(&types).expect("apiVersion is well-formed");
-        let known = self.kinds.lock().expect("nobody panics with it").get(&kind).cloned();
+        let known = self.kinds.lock().expect("no holder panics").get(&kind).cloned();
         let (resource, scope) = match known {
             Some(known) => known,
             None => {
                 let (resource, capabilities) =
                     eventually("the kind is served", || discovery::pinned_kind(&self.client, &kind)).await;
                 let found = (resource, capabilities.scope);
-                self.kinds.lock().expect("nobody panics with it").insert(kind, found.clone());
+                self.kinds.lock().expect("no holder panics").insert(kind, found.clone());
                 found
             }
         };
@@ -345,7 +345,7 @@ impl ApiServer {
             self.client.request_text(request).await.map_err(|error| format!("{error}\n{}", self.printed()))
         })
         .await;
-        // The last of what the API server makes for itself after it says that it is ready.
+        // The last of what the API server makes for itself after it is ready.
         eventually("the namespace default is there", || async {
             let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
             api.get("default").await

@@ -63,7 +63,7 @@ impl Drop for Backend {
     }
 }
 
-/// The name, and in a header who asked.
+/// The name, and in a header the caller.
 fn answer(name: &str, peer: SocketAddr) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::new(Bytes::from(name.as_bytes().to_vec())));
     if let Ok(peer) = peer.ip().to_string().parse() {

@@ -4,7 +4,7 @@ use super::Tool;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// The clock of a program that is wrong by as much as is said, also while the program runs. Only the time of day: that
+/// A wrong clock for a program, by an offset that can change while the program runs. Only the time of day: that
 /// which counts since the start of the machine stays true, as it does when a clock is set.
 pub struct WrongClock {
     folder: TempDir,
@@ -12,7 +12,7 @@ pub struct WrongClock {
 }
 
 impl WrongClock {
-    /// A clock that is wrong by so many seconds. `None` where the library is missing and nobody insists.
+    /// A clock that is wrong by so many seconds. `None` where the library is missing and is not required.
     ///
     /// # Panics
     /// When it is missing in CI.
@@ -30,7 +30,7 @@ impl WrongClock {
     /// # Panics
     /// When the folder cannot be written.
     pub fn set(&self, seconds: i64) {
-        // In one step: the program reads the file each time that it asks for the time.
+        // In one step: the program reads the file each time that it reads the clock.
         let new = self.folder.path().join("new");
         std::fs::write(&new, format!("{seconds:+}\n")).expect("the folder can be written");
         std::fs::rename(&new, self.file()).expect("the folder can be written");

@@ -32,7 +32,7 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts one and waits until its admin page answers. `None` where there is no Envoy and nobody insists.
+    /// Starts one and waits until its admin page answers. `None` where there is no Envoy and it is not required.
     ///
     /// # Panics
     /// When it does not come up.

@@ -1,4 +1,4 @@
-//! A proxy before an API server that misbehaves as told: refuses, waits, answers errors, cuts watches.
+//! A proxy before an API server that misbehaves as configured: refuses, waits, answers errors, cuts watches.
 
 use super::ApiServer;
 use http_body_util::BodyExt;
@@ -37,9 +37,9 @@ pub enum Fault {
     Starting,
 }
 
-/// How often something was asked since the proxy was started.
+/// The requests since the proxy was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestCounts {
     /// Connections.
     pub connections: usize,
     /// Requests.
@@ -54,7 +54,7 @@ pub struct Asked {
 pub struct FaultProxy {
     port: u16,
     fault: watch::Sender<Fault>,
-    asked: Arc<Mutex<Asked>>,
+    counts: Arc<Mutex<RequestCounts>>,
     task: JoinHandle<()>,
     kubeconfig: PathBuf,
 }
@@ -67,18 +67,18 @@ impl FaultProxy {
     pub async fn start(server: &ApiServer) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let (fault, told) = watch::channel(Fault::None);
+        let (fault, faults) = watch::channel(Fault::None);
         let client = server.client();
-        let asked = Arc::new(Mutex::new(Asked::default()));
-        let count = asked.clone();
+        let counts = Arc::new(Mutex::new(RequestCounts::default()));
+        let count = counts.clone();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((io, _)) = listener.accept().await {
-                let (client, told, count) = (client.clone(), told.clone(), count.clone());
+                let (client, faults, count) = (client.clone(), faults.clone(), count.clone());
                 lock(&count).connections += 1;
                 let service = service_fn(move |request| {
                     note(&mut lock(&count), &request);
-                    pass(client.clone(), told.clone(), request)
+                    pass(client.clone(), faults.clone(), request)
                 });
                 connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(io), service));
                 while connections.try_join_next().is_some() {}
@@ -92,7 +92,7 @@ impl FaultProxy {
             .map(|line| format!("{line}\n"))
             .collect();
         std::fs::write(&kubeconfig, text).expect("the folder can be written");
-        Self { port, fault, asked, task, kubeconfig }
+        Self { port, fault, counts, task, kubeconfig }
     }
 
     /// From now on this is wrong. Watches that run are cut when they would not have been begun.
@@ -100,10 +100,10 @@ impl FaultProxy {
         self.fault.send_replace(fault);
     }
 
-    /// How often something was asked so far.
+    /// The requests so far.
     #[must_use]
-    pub fn asked(&self) -> Asked {
-        *lock(&self.asked)
+    pub fn counts(&self) -> RequestCounts {
+        *lock(&self.counts)
     }
 
     /// The port on loopback.
@@ -125,27 +125,27 @@ impl Drop for FaultProxy {
     }
 }
 
-fn lock(asked: &Mutex<Asked>) -> MutexGuard<'_, Asked> {
-    asked.lock().expect("nobody panics with it")
+fn lock(counts: &Mutex<RequestCounts>) -> MutexGuard<'_, RequestCounts> {
+    counts.lock().expect("no holder panics")
 }
 
-fn note(asked: &mut Asked, request: &Request<Incoming>) {
+fn note(counts: &mut RequestCounts, request: &Request<Incoming>) {
     let query = request.uri().query().unwrap_or_default();
     let is_list = query.contains("sendInitialEvents=true")
         || (query.contains("limit=500") && !query.contains("continue="));
-    asked.requests += 1;
-    asked.lists += usize::from(is_list);
-    asked.groups += usize::from(request.uri().path() == "/apis");
+    counts.requests += 1;
+    counts.lists += usize::from(is_list);
+    counts.groups += usize::from(request.uri().path() == "/apis");
 }
 
 type Answer = Response<http_body_util::combinators::UnsyncBoxBody<hyper::body::Bytes, std::io::Error>>;
 
 async fn pass(
     client: Client,
-    mut told: watch::Receiver<Fault>,
+    mut faults: watch::Receiver<Fault>,
     request: Request<Incoming>,
 ) -> Result<Answer, Infallible> {
-    let fault = told.borrow_and_update().clone();
+    let fault = faults.borrow_and_update().clone();
     let query = request.uri().query().unwrap_or_default();
     let is_watch = query.contains("watch=true");
     let resumes = is_watch && query.contains("resourceVersion=");
@@ -183,7 +183,7 @@ async fn pass(
             Fault::Cut(after) if is_watch => tokio::time::sleep(after).await,
             _ if is_watch => {
                 // A watch that runs is cut when the world changes around it.
-                let _ = told.wait_for(|now| *now != fault).await;
+                let _ = faults.wait_for(|now| *now != fault).await;
             }
             _ => std::future::pending().await,
         }
@@ -224,7 +224,7 @@ fn json(code: u16, value: &serde_json::Value) -> Answer {
 fn status(code: u16, retry_after: Option<u32>) -> Answer {
     let text = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-        "message": format!("told to answer {code}"), "reason": "Fault",
+        "message": format!("configured to answer {code}"), "reason": "Fault",
         "details": {"retryAfterSeconds": retry_after.unwrap_or(0)},
     });
     let mut answer = json(code, &text);

@@ -22,7 +22,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host without any network but its loopback. `None` where it may not be made and nobody insists; in CI that is a failure.
+    /// A host without any network but its loopback. `None` where it may not be made and is not required; in CI that is a failure.
     ///
     /// # Panics
     /// When it cannot be made although `CI` is set.
@@ -33,11 +33,11 @@ impl Host {
         unshare.args(["--net", "--", "sh", "-c", "ip link set lo up && echo made && exec cat"]);
         let spawned = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut holder = spawned.expect("util-linux has `unshare`");
-        let mut said = String::new();
+        let mut line = String::new();
         let out = holder.stdout.take().expect("it is piped");
         // Nothing more to read means that it ended.
-        let _ = BufReader::new(out).read_line(&mut said);
-        if said != "made\n" {
+        let _ = BufReader::new(out).read_line(&mut line);
+        if line != "made\n" {
             let _ = holder.wait();
             assert!(
                 std::env::var_os("CI").is_none(),
@@ -88,7 +88,7 @@ impl Host {
     pub fn connect(&self, address: &str, other: &Self, others: &str) {
         let _ = self.run(&format!("ip link add eth0 type veth peer name eth0 netns {}", other.holder.id()));
         for (host, address) in [(self, address), (other, others)] {
-            // Without the time in which an IPv6 address is looked for elsewhere.
+            // Without duplicate address detection for IPv6, which takes a while.
             let nodad = if address.contains(':') { " nodad" } else { "" };
             let _ = host.run(&format!("ip address add {address} dev eth0{nodad}"));
             let _ = host.run("ip link set eth0 up");

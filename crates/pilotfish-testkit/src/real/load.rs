@@ -86,7 +86,7 @@ impl Load {
                 let client = client();
                 while !stop.load(Ordering::Acquire) {
                     let who = send(&client, port, &host, &[]).await.unwrap_or_else(|error| error);
-                    *tally.lock().expect("nobody panics with it").entry(who).or_default() += 1;
+                    *tally.lock().expect("no holder panics").entry(who).or_default() += 1;
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
             })
@@ -101,15 +101,15 @@ impl Load {
     /// Never: no holder of the tally panics.
     #[must_use]
     pub fn so_far(&self) -> Tally {
-        self.tally.lock().expect("nobody panics with it").clone()
+        self.tally.lock().expect("no holder panics").clone()
     }
 
-    /// Begins counting anew.
+    /// Resets the counters.
     ///
     /// # Panics
     /// Never: no holder of the tally panics.
     pub fn reset(&self) -> Tally {
-        std::mem::take(&mut *self.tally.lock().expect("nobody panics with it"))
+        std::mem::take(&mut *self.tally.lock().expect("no holder panics"))
     }
 
     /// Waits until so many more answers came.
@@ -131,6 +131,6 @@ impl Load {
         for task in self.tasks {
             task.await.expect("clients do not panic");
         }
-        std::mem::take(&mut *self.tally.lock().expect("nobody panics with it"))
+        std::mem::take(&mut *self.tally.lock().expect("no holder panics"))
     }
 }

@@ -20,7 +20,7 @@ pub use backend::Backend;
 pub use certificates::Authority;
 pub use clock::WrongClock;
 pub use envoy::{Envoy, EnvoyOptions};
-pub use fault_proxy::{Asked, Fault, FaultProxy};
+pub use fault_proxy::{Fault, FaultProxy, RequestCounts};
 pub use host::Host;
 pub use load::{Load, Tally, fetch, get};
 pub use pilotfish::Pilotfish;

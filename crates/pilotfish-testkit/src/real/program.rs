@@ -52,7 +52,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// The program, or the folder of packages. `None` when it is missing and nobody insists; in CI that is a failure.
+    /// The program, or the folder of packages. `None` when it is missing and is not required; in CI that is a failure.
     ///
     /// # Panics
     /// When it is missing although `CI` is set.
@@ -104,7 +104,7 @@ impl Program {
     #[must_use]
     pub fn open_files(&self) -> usize {
         let id = self.child.id().expect("it runs");
-        std::fs::read_dir(format!("/proc/{id}/fd")).expect("Linux tells").count()
+        std::fs::read_dir(format!("/proc/{id}/fd")).expect("Linux has /proc").count()
     }
 
     /// What it has printed so far.

@@ -28,15 +28,15 @@ impl Tunnel {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         let errors: Arc<Mutex<Vec<String>>> = Arc::default();
-        let told = errors.clone();
+        let log = errors.clone();
         let task = tokio::spawn(async move {
             // Ends its connections with itself.
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((plain, _)) = listener.accept().await {
-                let (connector, told) = (connector.clone(), told.clone());
+                let (connector, log) = (connector.clone(), log.clone());
                 connections.spawn(async move {
                     if let Err(error) = carry(plain, server, &connector).await {
-                        told.lock().expect("nobody panics with it").push(error.to_string());
+                        log.lock().expect("no holder panics").push(error.to_string());
                     }
                 });
             }
@@ -56,7 +56,7 @@ impl Tunnel {
     /// Never.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
-        self.errors.lock().expect("nobody panics with it").clone()
+        self.errors.lock().expect("no holder panics").clone()
     }
 }
 

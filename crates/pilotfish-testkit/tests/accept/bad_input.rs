@@ -18,8 +18,8 @@ const WORLD: &str = include_str!("bad_input_world.yaml");
 pub(crate) struct Input {
     pub(crate) name: String,
     /// The field that validation names; `None` when the object is taken.
-    pub(crate) told: Option<String>,
-    /// What Envoy says where it refuses what comes of it all the same.
+    pub(crate) reported: Option<String>,
+    /// Envoy's error where it refuses the translated resource all the same.
     pub(crate) refused: Option<String>,
     /// Mesh configuration beside the object.
     #[serde(default)]
@@ -30,7 +30,7 @@ pub(crate) struct Input {
 
 /// All entries.
 pub(crate) fn inputs() -> Vec<Input> {
-    serde_saphyr::from_str(INPUTS).expect("the list is YAML of the form that its head tells")
+    serde_saphyr::from_str(INPUTS).expect("the list is YAML of the form that its head describes")
 }
 
 /// What became of an entry.

@@ -70,7 +70,7 @@ async fn start_dns() -> (JoinHandle<()>, u16) {
         while let Ok((length, from)) = socket.recv_from(&mut packet).await {
             packet[2] |= ANSWER;
             packet[3] = NO_NAME;
-            // A lost answer is asked for again.
+            // A lost answer is requested again.
             let _ = socket.send_to(&packet[..length], from).await;
         }
     });

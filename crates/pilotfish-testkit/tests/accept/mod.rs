@@ -1,4 +1,4 @@
-//! A stock Envoy on a stage: one process that is shown the resources of one proxy after another over ADS, and says of each
+//! A stock Envoy on a stage: one process that is shown the resources of one proxy after another over ADS, and reports of each
 //! whether it takes them.
 
 pub(crate) mod bad_input;
@@ -30,7 +30,7 @@ pub(crate) struct Play {
 }
 
 impl Play {
-    /// Everything that a proxy is sent. Its secrets are for it, as if it had proved to be who it says it is.
+    /// Everything that a proxy is sent. Its secrets are for it, as if its identity were proven.
     pub(crate) fn new(translator: &Arc<Translator>, mut proxy: Proxy) -> anyhow::Result<Self> {
         proxy.identity = Some(proxy.claimed_identity());
         let client = translator.connect(proxy);
@@ -53,15 +53,15 @@ pub(crate) struct Theatre {
     journal: Arc<Journal>,
     envoy: envoy::Running,
     server: tokio::task::JoinHandle<()>,
-    /// The extensions that Envoy says it has.
+    /// The extensions that Envoy lists.
     pub(crate) extensions: Vec<Extension>,
 }
 
 impl Theatre {
-    /// Starts Envoy with nothing to load. `None` where the tools are missing and nobody insists.
+    /// Starts Envoy with nothing to load. `None` where the tools are missing and are not required.
     pub(crate) async fn open() -> Option<Self> {
         let journal = Arc::new(Journal::default());
-        // After a refusal nobody acknowledges what removals wait for: the next play is not to wait for them.
+        // After a refusal the ACKs that removals wait for never come: the next play is not to wait for them.
         let soon = Duration::from_millis(100);
         let limits = StreamLimits { draining: soon, ..StreamLimits::default() };
         let fanout = Fanout::new(Arc::new(Stage::default()), journal.clone(), limits);
@@ -86,22 +86,22 @@ impl Theatre {
         self.fanout.connections().into_iter().next()
     }
 
-    /// Shows Envoy a play, waits until it has loaded all of it, and tells what it refused. With `whole`, everything that
-    /// the play refers to must have been asked for in the end.
+    /// Shows Envoy a play, waits until it has loaded all of it, and returns what it refused. With `whole`, everything that
+    /// the play refers to must be subscribed in the end.
     pub(crate) async fn show(&self, what: &str, play: &Arc<Play>, whole: bool) -> Vec<Refusal> {
         self.journal.begin();
         let wanted = if whole { needs::wanted(&play.dump) } else { Wanted::default() };
         let revision = self.fanout.source().put_on(play);
-        self.fanout.publish(&Publication { revision, changes: Vec::new(), moved: vec![CLIENT] });
+        self.fanout.publish(&Publication { revision, changes: Vec::new(), view_changed: vec![CLIENT] });
         eventually(what, || async { self.settled(revision, &wanted) }).await;
         self.journal.refusals()
     }
 
-    /// Whether Envoy has answered everything, and asked for all that it should. `Err` says what is open.
+    /// Whether Envoy has answered everything, and subscribed to all that it should. `Err` has what is open.
     fn settled(&self, revision: u64, wanted: &Wanted) -> Result<(), String> {
-        // First this: what the stream says before it has looked is about the play before.
+        // First this: the stream's status before it was updated is about the play before.
         if !self.fanout.source().is_seen(revision) {
-            return Err("the stream has not looked yet".into());
+            return Err("the stream has not been updated yet".into());
         }
         let printed = || self.envoy.printed();
         let status = self.status().ok_or_else(|| format!("Envoy is not connected: {}", printed()))?;

@@ -1,4 +1,4 @@
-//! What resources refer to: other resources, which Envoy asks for, and extensions, which it has or lacks.
+//! What resources refer to: other resources, which Envoy subscribes to, and extensions, which it has or lacks.
 
 use super::Refusal;
 use pilotfish_proto::ResourceType;
@@ -20,19 +20,19 @@ struct Reference {
 }
 
 impl Wanted {
-    /// Whether all was asked for that an accepted resource refers to.
+    /// Whether all is subscribed that an accepted resource refers to.
     pub(super) fn check(&self, status: &ConnectionStatus, refusals: &[Refusal]) -> Result<(), String> {
         for Reference { by, of, ty, name } in &self.0 {
             if refusals.iter().any(|refusal| refusal.ty == *by && refusal.error.contains(&format!("{of}: ")))
             {
                 continue;
             }
-            let asked = status.types.get(ty).is_some_and(|ty| match &ty.names {
+            let subscribed = status.types.get(ty).is_some_and(|ty| match &ty.names {
                 Names::Wildcard => true,
                 Names::Named(names) => names.iter().any(|other| **other == **name),
             });
-            if !asked {
-                return Err(format!("{ty:?} {name} of {of} is not asked for"));
+            if !subscribed {
+                return Err(format!("{ty:?} {name} of {of} is not subscribed"));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The source that Envoy is served from: whatever play is on, for whoever asks.
+//! The source that Envoy is served from: the current play, for any client.
 
 use super::{Play, Refusal};
 use bytes::Bytes;

@@ -33,7 +33,7 @@ impl Findings {
         of_case.entry(lacking.keys().cloned().collect()).or_default().push(proxy.to_owned());
     }
 
-    /// Notes what Envoy says against resources in which nothing is lacking.
+    /// Records Envoy's rejections of resources in which nothing is lacking.
     pub(crate) fn refuses(&mut self, place: &str, refusals: &[Refusal]) {
         for refusal in refusals {
             let text = refusal.error.trim_end().to_owned();

@@ -68,7 +68,7 @@ pub(crate) enum ResourceBatchKey {
     Inbound,
     /// The resources that EnvoyFilters add.
     Added,
-    /// The one resource of that name, for types that are asked for by name.
+    /// The one resource of that name, for types that are subscribed by name.
     Named(Arc<str>),
 }
 

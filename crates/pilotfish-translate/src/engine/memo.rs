@@ -3,7 +3,7 @@
 //! A [`Query`] computes a value from the world and from other queries, through a [`Cx`] that records each read. The memo
 //! keeps the value with these reads. When a new world arrives with the facts that changed, [`Memo::advance`] walks from
 //! those facts to everything that read them, directly or through other queries, and marks it; nothing else is visited. A
-//! marked result is checked when it is asked for: if all queries that it read still have their old values it stays as
+//! marked result is checked when it is read: if all queries that it read still have their old values it stays as
 //! it is, otherwise it is computed again, and if the new value equals the old one, its readers are unaffected.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one world. A node's
-//! own lock is held while it is computed, so each result is computed once however many ask; queries never need their own
+//! own lock is held while it is computed, so each result is computed once however many read it; queries never need their own
 //! result, so these locks are always taken in one direction.
 //!
 //! What must always hold: a reader of a node that is not fresh is not fresh either. So marking stops at nodes that are marked
@@ -245,7 +245,7 @@ impl Memo {
         self.current.read()
     }
 
-    /// How many computations have run since the start: what tests and metrics of "who was visited" look at.
+    /// How many computations have run since the start: for tests of what a change visits, and for metrics.
     pub(crate) fn computed(&self) -> u64 {
         self.computed.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
 //! How results are computed and kept: queries, the memo that holds their answers, the context through which they read the world,
-//! and encoded resources, in which every chain of queries ends. Knows nothing of what is asked.
+//! and encoded resources, in which every chain of queries ends. Knows nothing of the queries themselves.
 
 mod cx;
 mod encoded;

@@ -71,7 +71,7 @@ pub(crate) fn tls_inspector() -> ListenerFilter {
     listener("envoy.filters.listener.tls_inspector", &config)
 }
 
-/// Finds out whether a connection speaks HTTP.
+/// Detects HTTP (the HTTP inspector).
 pub(crate) fn http_inspector() -> ListenerFilter {
     listener("envoy.filters.listener.http_inspector", &HttpInspector::default())
 }
@@ -132,7 +132,7 @@ pub(crate) fn alpn() -> HttpFilter {
     http("istio.alpn", &config)
 }
 
-/// Filters for gRPC: conversion of gRPC-Web where the port speaks it, and statistics.
+/// Filters for gRPC: conversion of gRPC-Web where the port has it, and statistics.
 pub(crate) fn grpc(protocol: Protocol) -> Vec<HttpFilter> {
     let stats = GrpcStats {
         emit_filter_state: true,

@@ -14,11 +14,11 @@ use pilotfish_proto::envoy::config::core::v3::socket_address::PortSpecifier;
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener, ListenerFilter};
 use std::sync::Arc;
 
-/// The listeners that traffic is redirected to. They stand for all ports, so a port in a patch is looked for in
+/// The listeners that traffic is redirected to. They stand for all ports, so a port in a patch is searched in
 /// their chains.
 const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 
-/// What patches of a listener look at.
+/// What patches of a listener match.
 pub(super) struct Patching<'a> {
     pub(super) patches: &'a [Arc<Patch>],
     pub(super) context: TrafficClass,

@@ -31,7 +31,7 @@ fn merged(target: &serde_json::Value, patch: &serde_json::Value) -> serde_json::
 }
 
 #[test]
-fn messages_merge_as_protobuf_says() {
+fn messages_merge_by_the_rules_of_protobuf() {
     #[rustfmt::skip]
     let table = [
         // What is set replaces, what is false or zero changes nothing.
@@ -59,7 +59,7 @@ fn messages_merge_as_protobuf_says() {
 }
 
 #[test]
-fn values_that_cannot_be_read_say_why() {
+fn values_that_cannot_be_read_have_an_error() {
     for (json, part) in [
         (json!({"connect_timeout": 5}), "Duration"),
         (
@@ -87,24 +87,23 @@ fn maps_are_encoded_in_order() {
 /// A world of EnvoyFilters.
 struct World(std::sync::Arc<pilotfish_model::World>);
 
-/// Runs something with access to the world. Each question is asked of a memo of its own, so that all are taken for
-/// equal.
+/// Runs a function as a query. Each is evaluated in a memo of its own, so that all may compare equal.
 #[derive(Clone, Debug)]
-struct Ask<T>(fn(&Cx<'_>, &Proxy) -> T, std::sync::Arc<Proxy>);
+struct EvaluateFn<T>(fn(&Cx<'_>, &Proxy) -> T, std::sync::Arc<Proxy>);
 
-impl<T> PartialEq for Ask<T> {
+impl<T> PartialEq for EvaluateFn<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl<T> Eq for Ask<T> {}
+impl<T> Eq for EvaluateFn<T> {}
 
-impl<T> std::hash::Hash for Ask<T> {
+impl<T> std::hash::Hash for EvaluateFn<T> {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
-impl<T: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static> Query for Ask<T> {
+impl<T: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static> Query for EvaluateFn<T> {
     type Output = T;
 
     fn compute(&self, cx: &Cx<'_>) -> T {
@@ -126,12 +125,15 @@ impl World {
         Self(writer.publish().unwrap().0)
     }
 
-    fn ask<T: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static>(
+    fn evaluate<T: Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static>(
         &self,
         proxy: &Proxy,
-        ask: fn(&Cx<'_>, &Proxy) -> T,
+        evaluate: fn(&Cx<'_>, &Proxy) -> T,
     ) -> T {
-        T::clone(&crate::testing::ask(&self.0, &Ask(ask, std::sync::Arc::new(proxy.clone()))))
+        T::clone(&crate::testing::evaluate(
+            &self.0,
+            &EvaluateFn(evaluate, std::sync::Arc::new(proxy.clone())),
+        ))
     }
 }
 
@@ -190,11 +192,14 @@ fn patches_hold_by_namespace_labels_version_and_metadata_in_order() {
         ("default", "y", &spec("elsewhere", "")),
     ]);
     let web = proxy("sidecar", &[("ISTIO_VERSION", "1.29.1"), ("TEAM", "blue")], &[("app", "web")]);
-    assert_eq!(world.ask(&web, order), ["early", "root", "plain", "labelled", "version", "team", "late"]);
+    assert_eq!(
+        world.evaluate(&web, order),
+        ["early", "root", "plain", "labelled", "version", "team", "late"]
+    );
     let plain = proxy("sidecar", &[], &[]);
-    assert_eq!(world.ask(&plain, order), ["early", "root", "plain", "late"]);
+    assert_eq!(world.evaluate(&plain, order), ["early", "root", "plain", "late"]);
     let gateway = proxy("router", &[], &[("gateway.networking.k8s.io/gateway-name", "g")]);
-    assert_eq!(world.ask(&gateway, order), ["early", "root", "plain", "attached", "late"]);
+    assert_eq!(world.evaluate(&gateway, order), ["early", "root", "plain", "attached", "late"]);
 }
 
 #[test]
@@ -203,7 +208,7 @@ fn proxies_with_the_same_patches_have_equal_facets() {
     let world = World::of(&[("shop", "a", &spec)]);
     let facet = |labels: &[(&str, &str)]| {
         let proxy = proxy("sidecar", &[("TEAM", labels.first().map_or("", |label| label.1))], labels);
-        world.ask(&proxy, |cx, proxy| Patches::of(cx, proxy, Subject::Cluster))
+        world.evaluate(&proxy, |cx, proxy| Patches::of(cx, proxy, Subject::Cluster))
     };
     assert_eq!(facet(&[("app", "web")]), facet(&[("app", "web"), ("pod", "1")]));
     assert_ne!(facet(&[("app", "web")]), facet(&[("app", "cart")]));
@@ -216,11 +221,11 @@ fn meant(matches: &str, context: TrafficClass) -> Vec<String> {
         "{{configPatches: [{{applyTo: CLUSTER, match: {{cluster: {matches}}}, patch: {{operation: REMOVE}}}}]}}"
     );
     let world = World::of(&[("shop", "a", &spec)]);
-    let ask = match context {
+    let evaluate = match context {
         TrafficClass::Inbound => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, TrafficClass::Inbound),
         _ => |cx: &Cx<'_>, proxy: &Proxy| removed(cx, proxy, TrafficClass::Outbound),
     };
-    world.ask(&proxy("sidecar", &[], &[]), ask)
+    world.evaluate(&proxy("sidecar", &[], &[]), evaluate)
 }
 
 fn removed(cx: &Cx<'_>, proxy: &Proxy, context: TrafficClass) -> Vec<String> {
@@ -240,7 +245,7 @@ fn removed(cx: &Cx<'_>, proxy: &Proxy, context: TrafficClass) -> Vec<String> {
 }
 
 #[test]
-fn clusters_are_matched_by_what_their_names_say() {
+fn clusters_are_matched_by_the_parts_of_their_names() {
     for (matches, want) in [
         ("{service: web.shop, subset: v1}", vec!["outbound|80|v1|web.shop"]),
         ("{service: cart.shop}", vec!["outbound_.90_._.cart.shop"]),
@@ -263,7 +268,7 @@ fn routes_of_gateways_are_matched_by_the_ports_of_the_service() {
             "{{configPatches: [{{applyTo: ROUTE_CONFIGURATION, match: {{routeConfiguration: {matches}}}, patch: {{operation: MERGE, value: {{internal_only_headers: [x]}}}}}}]}}"
         );
         let world = World::of(&[("shop", "a", &spec)]);
-        let patches = world.ask(&proxy("router", &[], &[]), |cx, proxy| {
+        let patches = world.evaluate(&proxy("router", &[], &[]), |cx, proxy| {
             Loaded(Patches::of(cx, proxy, Subject::Route).load(cx))
         });
         let ports: ServicePorts = [(8080, [80].into())].into();
@@ -293,7 +298,7 @@ fn routes_of_gateways_are_matched_by_the_ports_of_the_service() {
 struct Loaded(Vec<std::sync::Arc<super::parse::Patch>>);
 
 #[test]
-fn elements_are_put_where_the_operation_says() {
+fn elements_are_put_by_the_operation() {
     use pilotfish_config::networking::PatchOperation::{
         Add, InsertAfter, InsertBefore, InsertFirst, Replace,
     };
@@ -336,7 +341,7 @@ fn unpatched() -> Listener {
 /// What patches make of it: the HTTP filters, and the transport socket.
 fn chain(patches: &str) -> (Vec<String>, String) {
     let world = World::of(&[("shop", "a", &format!("{{configPatches: [{patches}]}}"))]);
-    let patched = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
+    let patched = world.evaluate(&proxy("sidecar", &[], &[]), |cx, proxy| {
         let patches = Patches::of(cx, proxy, Subject::Listener);
         super::patch_listener(cx, &patches, TrafficClass::Outbound, unpatched(), &mut Patched::default())
     });
@@ -386,7 +391,7 @@ fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
         {applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: r, action: REDIRECT}}}}, patch: {operation: REMOVE}},
         {applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {domains: 5}}}]}";
     let world = World::of(&[("shop", "a", spec)]);
-    let patches = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
+    let patches = world.evaluate(&proxy("sidecar", &[], &[]), |cx, proxy| {
         Loaded(Patches::of(cx, proxy, Subject::Route).load(cx))
     });
     // The last one is malformed, which costs it alone.
@@ -410,7 +415,7 @@ fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
 }
 
 #[test]
-fn patches_that_do_nothing_are_told_of() {
+fn patches_that_do_nothing_are_reported() {
     let yaml = "{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: a, namespace: shop}, spec: {configPatches: [
         {applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 1s}}},
         {applyTo: HTTP_FILTER, patch: {operation: ADD, value: {name: x, typed_config: {'@type': type.googleapis.com/no.such.Filter}}}},
@@ -434,7 +439,7 @@ fn extension_configurations_are_found_by_name() {
         "{{configPatches: [{{applyTo: EXTENSION_CONFIG, match: {{context: SIDECAR_INBOUND}}, patch: {{operation: ADD, value: {{name: a, typed_config: {lua}}}}}}}]}}"
     );
     let world = World::of(&[("shop", "a", &spec)]);
-    let names = world.ask(&proxy("sidecar", &[], &[]), |cx, proxy| {
+    let names = world.evaluate(&proxy("sidecar", &[], &[]), |cx, proxy| {
         let layer = Layer::of(cx, proxy, Subject::Extension);
         ["a", "b"].map(|name| {
             let batch = layer.extensions(cx, &ResourceBatchKey::Named(name.into()), ResourceBatch::default());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn attached_policies_look_at_the_name_of_the_gateway() {
+    fn attached_policies_match_the_name_of_the_gateway() {
         let keys = |policy: &Typed<Telemetry>| policy.label_keys().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(keys(&policy("shop", Some(&[("app", "web")]), &[])), ["app"]);
         assert_eq!(keys(&policy("shop", None, &[("Gateway", "front")])), [GATEWAY_NAME]);

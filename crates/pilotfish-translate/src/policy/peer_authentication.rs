@@ -1,4 +1,4 @@
-//! Which mutual TLS the workloads of a namespace ask of their clients, by PeerAuthentication.
+//! Which mutual TLS the workloads of a namespace require of their clients, by PeerAuthentication.
 //!
 //! ```text
 //! mesh policy ─▶ namespace policy ─▶ workload policy (selector) ─▶ its single ports
@@ -11,7 +11,7 @@ use pilotfish_config::security::{MutualTls, MutualTlsMode, PeerAuthentication};
 use pilotfish_model::{LabelMap, Namespace, Origin, Typed, label_subset};
 use std::collections::BTreeMap;
 
-/// What a workload asks of its clients.
+/// The mutual TLS that a workload requires of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum MtlsMode {
     /// Plain text.
@@ -34,7 +34,7 @@ impl MtlsMode {
     }
 }
 
-/// What one workload asks, by port.
+/// The modes of one workload, by port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WorkloadMtls {
     /// For ports without a mode of their own.
@@ -54,7 +54,7 @@ impl WorkloadMtls {
 /// The policies that may concern workloads of one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NamespaceMtls {
-    /// What workloads without a policy of their own ask.
+    /// The mode of workloads without a policy of their own.
     pub mode: MtlsMode,
     /// The mode that a policy for the whole namespace or the whole mesh states, if there is one. Clients go by it.
     pub stated: Option<MtlsMode>,
@@ -73,7 +73,7 @@ struct WorkloadPolicy {
 }
 
 impl NamespaceMtls {
-    /// What a workload with these labels asks.
+    /// The modes of a workload with these labels.
     #[must_use]
     pub(crate) fn workload(&self, labels: &LabelMap) -> WorkloadMtls {
         let Some(policy) = self.policy_of(labels) else {
@@ -84,7 +84,7 @@ impl NamespaceMtls {
         WorkloadMtls { mode, ports: ports.collect() }
     }
 
-    /// What a workload with these labels asks at one of its ports.
+    /// The mode of a workload with these labels at one of its ports.
     #[must_use]
     pub(crate) fn port(&self, labels: &LabelMap, port: u32) -> MtlsMode {
         let Some(policy) = self.policy_of(labels) else { return self.mode };

@@ -61,7 +61,7 @@ mod tests {
     use super::IpFamilies;
 
     #[test]
-    fn families_are_told_apart() {
+    fn families_are_distinguished() {
         assert!(IpFamilies::V4.has("10.0.0.0/8") && !IpFamilies::V4.has("fd00::1"));
         assert!(IpFamilies::V6.has("fd00::/64") && IpFamilies::Dual.has("10.0.0.1"));
         assert!(!IpFamilies::Dual.has("not an address"));

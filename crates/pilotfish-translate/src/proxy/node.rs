@@ -31,7 +31,7 @@ pub enum InterceptionMode {
     None,
 }
 
-/// A proxy as its node describes it. Immutable; what the registries know of its workload is looked up in the world.
+/// A proxy as its node describes it. Immutable; what the registries know of its workload is read from the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Proxy {
     /// The whole node id.
@@ -64,7 +64,7 @@ pub struct Proxy {
     pub istio_filters: bool,
     /// Whether Istio's agent is beside it (it sets `ISTIO_VERSION`), which hands out workload certificates under the cluster
     /// name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so mutual TLS is used only where a rule
-    /// asks for it.
+    /// configures it.
     pub agent: bool,
     /// All metadata whose value is a text, number or bool, as text.
     pub metadata: Arc<BTreeMap<String, String>>,

@@ -200,7 +200,7 @@ impl Query for Selecting {
     }
 }
 
-/// Which ports a service has at each address, in the shards of some registries. Cut out so that a proxy looks only at its own address.
+/// Which ports a service has at each address, in the shards of some registries. Cut out so that a proxy reads only its own address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortsByAddress(ServiceKey, Registries);
 

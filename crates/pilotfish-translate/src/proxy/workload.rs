@@ -100,7 +100,7 @@ impl Query for RegisteredLabels {
     }
 }
 
-/// The labels of the endpoints of a service that workloads serve by address, by address. Cut out so that a proxy looks only at its own
+/// The labels of the endpoints of a service that workloads serve by address, by address. Cut out so that a proxy reads only its own
 /// address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LabelsByAddress(ServiceKey);

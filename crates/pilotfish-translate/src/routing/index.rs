@@ -87,7 +87,7 @@ fn add(rules: &mut ByGateway, header: &Arc<VirtualServiceHeader>) {
 /// ones, each in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VirtualServicesFor {
-    /// Who looks.
+    /// The client.
     pub namespace: Namespace,
     /// The gateway as `namespace/name`, or [`MESH`](super::ir::MESH).
     pub gateway: Arc<str>,

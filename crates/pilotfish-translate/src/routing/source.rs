@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// The label keys that some VirtualService looks at in the source of one kind of traffic.
+/// The label keys that some VirtualService matches in the source of one kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SourceLabelKeys {
     /// Of requests.
@@ -86,7 +86,7 @@ impl Query for SourceLabelKeys {
 }
 
 impl SourceLabelKeys {
-    /// The facet of a proxy's labels that VirtualServices may look at.
+    /// The facet of a proxy's labels that VirtualServices may match.
     #[must_use]
     pub(crate) fn of(self, cx: &Cx<'_>, labels: &Labels) -> Labels {
         let keys = cx.get(&self);

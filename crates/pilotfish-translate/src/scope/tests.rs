@@ -1,8 +1,8 @@
 use super::{EgressOf, ListenerServicesOf, Scope, ServicesOf};
 use crate::engine::{Cx, Query};
 use crate::proxy::{Proxy, ProxyKind};
-use crate::testing::{TestService, ask, labels, line, service, sidecar, world, yaml};
-use pilotfish_model::{ExportTo, Hostname, Port, Protocol, Provider, Resolution, Service, Update, World};
+use crate::testing::{TestService, evaluate, labels, line, service, sidecar, world, yaml};
+use pilotfish_model::{ExportTo, Hostname, Port, Protocol, Resolution, Service, Update, World};
 use std::sync::Arc;
 
 /// The scope of a proxy, as a question.
@@ -51,7 +51,7 @@ fn the_sidecar_that_selects_a_proxy_comes_before_those_for_all() {
     let world = world(all.into_iter().flatten());
     let chosen = |namespace: &str, kind: ProxyKind, pairs: &[(&str, &str)]| {
         let proxy = Proxy { labels: labels(pairs), kind, ..sidecar("web-0", namespace) };
-        ask(&world, &ScopeOf(proxy)).sidecar.as_ref().map(|(_, name)| name.to_string())
+        evaluate(&world, &ScopeOf(proxy)).sidecar.as_ref().map(|(_, name)| name.to_string())
     };
     let sidecar = ProxyKind::Sidecar;
     assert_eq!(chosen("shop", sidecar, &[("app", "web"), ("version", "v1")]).as_deref(), Some("a-selecting"));
@@ -75,11 +75,11 @@ fn shown<'a>(services: impl IntoIterator<Item = &'a Arc<Service>>) -> Vec<String
 }
 
 fn of_listener(world: &Arc<World>, scope: &Scope, index: usize) -> Vec<String> {
-    shown(ask(world, &ListenerServicesOf(scope.clone(), index)).iter())
+    shown(evaluate(world, &ListenerServicesOf(scope.clone(), index)).iter())
 }
 
 fn of_scope(world: &Arc<World>, scope: &Scope) -> Vec<String> {
-    shown(ask(world, &ServicesOf(scope.clone())).list.iter())
+    shown(evaluate(world, &ServicesOf(scope.clone())).list.iter())
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn listeners_with_a_port_import_that_port_only() {
     updates.extend([external("a.com", "pay", &[80, 81]).update(), external("b.com", "pay", &[80]).update()]);
     let world = world(updates);
     let scope = shop(Some("s"));
-    assert_eq!(ask(&world, &EgressOf(scope.clone())).len(), 2);
+    assert_eq!(evaluate(&world, &EgressOf(scope.clone())).len(), 2);
     assert_eq!(of_listener(&world, &scope, 0), ["a.com/pay:81"]);
     assert_eq!(of_listener(&world, &scope, 1), ["a.com/pay:80,81"]);
     assert_eq!(of_scope(&world, &scope), ["a.com/pay:81,80"]);

@@ -44,7 +44,7 @@ impl MeshVirtualServices {
 /// The wildcards that cover a host, the longest first.
 fn wildcards_above(host: &Hostname) -> impl Iterator<Item = String> {
     let text = host.as_str();
-    // Of a wildcard, the part behind the star: `*.a.b` is below `*.b`, and equal to itself, which was looked up before.
+    // Of a wildcard, the part behind the star: `*.a.b` is below `*.b`, and equal to itself, which was found before.
     let skip = usize::from(host.is_wildcard());
     let dots = text.char_indices().filter(|(_, c)| *c == '.').map(|(at, _)| at).skip(skip);
     dots.filter_map(|at| Some(format!("*{}", text.get(at..)?))).chain(std::iter::once("*".to_owned()))

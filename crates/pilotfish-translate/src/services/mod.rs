@@ -1,4 +1,4 @@
-//! What is asked about services, whichever resource it is for.
+//! Queries about services that several resources share.
 
 pub(crate) mod alias;
 pub(crate) mod cluster_local;

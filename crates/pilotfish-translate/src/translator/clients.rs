@@ -21,7 +21,7 @@ pub(crate) struct Clients {
     /// Views that perhaps no proxy has any more.
     gone_views: Vec<ViewId>,
     /// Views that proxies had until the last world. They are read until all streams of these proxies have switched: a
-    /// view that is not there would look like one without resources.
+    /// view that is missing would seem to have no resources.
     replaced_views: Vec<ViewId>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Viewed {
     pub(crate) view: Arc<View>,
     /// How many proxies have it.
     proxies: usize,
-    /// Whether its names were asked for.
+    /// Whether its names were read.
     pub(crate) listed: bool,
     /// The batches that are reported when they change.
     pub(crate) rooted: BTreeSet<ResourceBatchKey>,

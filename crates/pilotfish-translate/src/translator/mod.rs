@@ -1,4 +1,4 @@
-//! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed for whom.
+//! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed in which views.
 
 mod clients;
 pub(crate) mod view;
@@ -139,8 +139,8 @@ impl Translator {
         out
     }
 
-    /// One consistent world with everything that proxies get from it. Holds a lock that keeps the next world waiting: take
-    /// what is needed and let go, never across an await.
+    /// One consistent world with everything that proxies get from it. Holds a lock that blocks the next world: read
+    /// what is needed and drop it, never across an await.
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot { translator: self, current: self.memo.read() }
     }
@@ -157,9 +157,9 @@ impl Translator {
         self.memo.len()
     }
 
-    /// Drops named resources that no stream subscribes to any more: those for which `is_wanted` is false. To be called by the one who
-    /// publishes. A resource is let go first and then looked at again: a stream that subscribes meanwhile either is seen by the
-    /// second look or reads the resource afterwards, and both keep it.
+    /// Drops named resources that no stream subscribes to any more: those for which `is_wanted` is false. To be called by the task that
+    /// publishes. A resource is dropped first and then checked again: a stream that subscribes meanwhile either is seen by the
+    /// second check or reads the resource afterwards, and both keep it.
     pub fn retain_named(&self, is_wanted: impl Fn(ViewId, ResourceType, &str) -> bool) {
         let named: Vec<(ViewId, Arc<View>, Arc<str>)> = {
             let clients = self.clients.lock();
@@ -267,7 +267,7 @@ impl Translator {
         viewed.rooted = new;
     }
 
-    /// Between publications, lets go of what many proxies left behind.
+    /// Between publications, drops what many disconnected proxies left behind.
     fn tidy(&self) {
         const MANY: usize = 256;
         if self.clients.lock().gone() >= MANY {
@@ -316,7 +316,7 @@ impl Snapshot<'_> {
         self.translator.clients.lock().proxies.get(&client.proxy)?.views.get(&resource_type).copied()
     }
 
-    /// The names of all resources of a view, in the order in which they are sent; empty for views that are asked by name.
+    /// The names of all resources of a view, in the order in which they are sent; empty for views that are subscribed by name.
     #[must_use]
     pub fn names(&self, id: ViewId) -> Arc<[Arc<str>]> {
         self.names_of(id).unwrap_or_default()

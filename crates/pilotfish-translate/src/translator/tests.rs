@@ -1,8 +1,6 @@
 use super::*;
 use crate::testing::{endpoint, service, sidecar};
-use pilotfish_model::{
-    Locality, Provider, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind,
-};
+use pilotfish_model::{Locality, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind};
 use pilotfish_model::{ObjectKey, Origin, WorldWriter};
 use pilotfish_proto::ResourceType;
 
@@ -79,7 +77,7 @@ fn a_change_is_reported_to_who_read_the_resource() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));
     let view = plane.view(&client);
-    assert!(plane.apply([endpoints(&["10.0.0.2"])]).changes.is_empty(), "nobody read it");
+    assert!(plane.apply([endpoints(&["10.0.0.2"])]).changes.is_empty(), "no client read it");
     assert!(plane.has(view));
     let changes = plane.apply([endpoints(&["10.0.0.3"])]).changes;
     let change = Change { view, resource_type: ResourceType::Endpoint, name: WEB.into(), removed: false };
@@ -100,7 +98,7 @@ fn one_name_of_a_type_that_is_listed_is_reported_too() {
 }
 
 #[test]
-fn resources_that_nobody_wants_are_let_go() {
+fn resources_without_subscribers_are_dropped() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));
     let view = plane.view(&client);
@@ -152,7 +150,7 @@ fn clients_that_come_and_go_between_worlds_are_forgotten() {
 }
 
 #[test]
-fn a_moved_client_reads_its_old_view_until_it_heard_of_the_move() {
+fn a_client_reads_its_old_view_until_it_has_switched() {
     let mut plane = Plane::new();
     let failover = pilotfish_config::networking::DestinationRule {
         host: "web".into(),

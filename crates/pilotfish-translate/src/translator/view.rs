@@ -69,7 +69,7 @@ impl View {
     }
 
     /// For types that a proxy takes as a whole: the batches of the whole set, in the order in which they are sent. `None`
-    /// for types (and clients) that ask by name.
+    /// for types (and clients) that subscribe by name.
     fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         match self {
             Self::Cluster(view) => view.batch_keys(cx),
@@ -144,7 +144,7 @@ pub(crate) struct Index {
 }
 
 impl Query for IndexOf {
-    /// `None` for a view whose resources are asked for by name.
+    /// `None` for a view whose resources are subscribed by name.
     type Output = Option<Index>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {

@@ -10,17 +10,17 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 }
 
 fn fresh(of: &[&str], now: SystemTime) -> Material {
-    make(None, &Need::Everything(String::new()), &names(of), &Terms::default(), now).unwrap()
+    make(None, &Need::Everything(String::new()), &names(of), &CertificateLifetimes::default(), now).unwrap()
 }
 
 fn need_at(material: &Material, now: SystemTime) -> Need {
-    need(material, &names(&["a.n.svc", "127.0.0.1"]), &Terms::default(), now)
+    need(material, &names(&["a.n.svc", "127.0.0.1"]), &CertificateLifetimes::default(), now)
 }
 
 fn step(material: &Material, now: SystemTime) -> Material {
     let wanted = names(&["a.n.svc", "127.0.0.1"]);
-    let need = need(material, &wanted, &Terms::default(), now);
-    make(Some(material), &need, &wanted, &Terms::default(), now).unwrap()
+    let need = need(material, &wanted, &CertificateLifetimes::default(), now);
+    make(Some(material), &need, &wanted, &CertificateLifetimes::default(), now).unwrap()
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn replicas_with_different_names_agree_on_one_certificate() {
     assert!(matches!(need_at(&material, day(0)), Need::Certificate(why) if why.contains("is not in it")));
     let both = step(&material, day(0));
     let wanted = names(&["old.n.svc"]);
-    assert_eq!(need(&both, &wanted, &Terms::default(), day(0)), Need::Nothing);
+    assert_eq!(need(&both, &wanted, &CertificateLifetimes::default(), day(0)), Need::Nothing);
     assert_eq!(need_at(&both, day(0)), Need::Nothing);
 }
 
 #[test]
 fn a_name_that_is_none_is_an_error() {
     let wanted = names(&["caf\u{e9}"]);
-    let made = make(None, &Need::Nothing, &wanted, &Terms::default(), day(0));
+    let made = make(None, &Need::Nothing, &wanted, &CertificateLifetimes::default(), day(0));
     assert!(matches!(made, Err(CertificateError::Name(name)) if name == "caf\u{e9}"));
 }
 

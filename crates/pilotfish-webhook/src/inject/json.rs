@@ -1,4 +1,4 @@
-//! Values whose fields keep the order in which they were written: what is changed for somebody is given back as they wrote it.
+//! Values whose fields keep the order in which they were written: a changed document keeps its author's order.
 
 use indexmap::IndexMap;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};

@@ -1,4 +1,4 @@
-//! Puts what a template makes into a Pod. What the Pod says itself counts.
+//! Merges the output of a template into a Pod. The Pod's own fields win.
 
 use super::json::{Fields, Json};
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_says_counts() {
+    fn fields_of_the_pod_win() {
         let pod = json!({"metadata": {"annotations": {"a": "own"}}, "spec": {"dnsPolicy": "None",
             "volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"name": "app"}]}});
         let addition = json!({"metadata": {"annotations": {"a": "x", "b": "y"}, "labels": {"l": "m"}}, "spec": {

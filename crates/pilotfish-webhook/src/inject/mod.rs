@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use template::{Known, Template};
 
-/// The annotation of a Pod that says how traffic reaches its sidecar.
+/// The annotation of a Pod for how traffic reaches its sidecar.
 const INTERCEPTION: &str = "sidecar.istio.io/interceptionMode";
 
 /// What a bootstrap needs to know of a Pod. Everything else Kubernetes fills in when it starts the container.
@@ -51,7 +51,7 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// An injector with that template, tried on a Pod that asks for nothing.
+    /// An injector with that template, tried on a Pod without annotations.
     ///
     /// # Errors
     /// When the template is wrong.
@@ -124,7 +124,7 @@ impl Injector {
         self.template.text()
     }
 
-    /// Answers a question of the API server: the patch that adds a sidecar. A template that fails is told, and nothing added
+    /// Answers a review: the patch that adds a sidecar. A failing template is an error, and nothing is added
     /// silently.
     #[must_use]
     pub fn review(&self, request: &Request<'_>) -> Response {
@@ -149,7 +149,7 @@ impl Injector {
     }
 }
 
-/// Whether a value means something whatever the template says.
+/// Whether a value has a meaning independent of the template.
 fn is_ours(value: &str) -> bool {
     // The second is set by Pilotfish for templates that show a token.
     value == "interception" || value == "tokenAudience"
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_pod_is_told_without_its_hash() {
+    fn the_owner_of_a_pod_is_named_without_its_hash() {
         let owner_of = |pod: serde_json::Value| owner(&serde_json::from_value(pod).unwrap()).to_owned();
         let owned = |kind: &str, name: &str| {
             json!({"metadata": {"name": "p", "labels": {"pod-template-hash": "7d9f"},

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_told() {
+    fn the_patch_has_only_what_differs() {
         let before = json!({"spec": {"containers": [{"name": "app"}], "x": 1}, "metadata": {"annotations": {"a": "b"}}});
         let after = json!({"spec": {"containers": [{"name": "app"}, {"name": "p"}], "initContainers": [{"name": "i"}]},
             "metadata": {"annotations": {"a": "b", "s.io/x~y": "c"}}});

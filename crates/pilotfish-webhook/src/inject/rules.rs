@@ -1,12 +1,12 @@
-//! Which Pods get a sidecar. Which namespaces do is for the webhook's configuration to say, with its selectors.
+//! Which Pods get a sidecar. Which namespaces do is up to the selectors of the webhook's configuration.
 
 use super::json::Json;
 
-/// The label, or annotation, by which a Pod asks for a sidecar or declines it. The label counts first.
+/// The label, or annotation, by which a Pod opts into or out of injection. The label counts first.
 const INJECT: &str = "sidecar.istio.io/inject";
 /// What is written to Pods that have a sidecar.
 const STATUS: &str = "sidecar.istio.io/status";
-/// The name of a sidecar's container, whoever added it.
+/// The name of a sidecar's container, also one that was added by hand.
 const CONTAINER: &str = "istio-proxy";
 /// Namespaces of the cluster itself.
 const SYSTEM: &[&str] = &["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
@@ -18,7 +18,7 @@ pub enum Left {
     HostNetwork,
     /// It has one.
     Present,
-    /// It, or whoever wrote it, declines.
+    /// It opts out.
     Declined,
     /// It belongs to the cluster.
     System,
@@ -39,11 +39,11 @@ pub(crate) fn decide(pod: &Json, namespace: &str) -> Result<(), Left> {
         let containers = pod.at(&["spec", list]).map(Json::items).unwrap_or_default();
         containers.iter().any(|container| container.word("name") == CONTAINER)
     };
-    let said = |of: &str, name| pod.at(&["metadata", of, name]).and_then(Json::text);
-    if named("containers") || named("initContainers") || said("annotations", STATUS).is_some() {
+    let value = |of: &str, name| pod.at(&["metadata", of, name]).and_then(Json::text);
+    if named("containers") || named("initContainers") || value("annotations", STATUS).is_some() {
         return Err(Left::Present);
     }
-    match said("labels", INJECT).or_else(|| said("annotations", INJECT)).unwrap_or_default() {
+    match value("labels", INJECT).or_else(|| value("annotations", INJECT)).unwrap_or_default() {
         "" | "true" => Ok(()),
         _ => Err(Left::Declined),
     }

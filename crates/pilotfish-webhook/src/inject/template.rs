@@ -14,7 +14,7 @@ const LARGEST: usize = 1 << 20;
 /// A template does not make a part of a Pod.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// The template itself is wrong, or what it asks for is not there.
+    /// The template itself is wrong, or a value that it uses is missing.
     #[error("the template of sidecars: {0}")]
     Template(String),
     /// What it makes is no YAML.
@@ -52,7 +52,7 @@ pub(crate) struct Template {
     text: String,
 }
 
-/// What a template knows.
+/// The values of a template.
 pub(crate) struct Known<'a> {
     pub(crate) bootstrap: &'a serde_json::Value,
     pub(crate) interception: &'a str,
@@ -77,7 +77,7 @@ impl Template {
         &self.text
     }
 
-    /// Whether the template may use a value of that name. Names may be computed, so this only looks for the word.
+    /// Whether the template may use a value of that name. Names may be computed, so this only searches for the word.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
         self.text.split(|c| !is_part(c)).any(|word| word == name)

@@ -171,16 +171,16 @@ mod tests {
 
     #[test]
     fn the_annotation_that_is_wrong_is_named() {
-        let said = |name: &'static str, value: &'static str| wrong(|asked| (asked == name).then_some(value));
-        assert_eq!(said("traffic.sidecar.istio.io/excludeInboundPorts", "80,443"), None);
-        assert_eq!(said("sidecar.istio.io/interceptionMode", "redirect"), None);
+        let check = |name: &'static str, value: &'static str| wrong(|key| (key == name).then_some(value));
+        assert_eq!(check("traffic.sidecar.istio.io/excludeInboundPorts", "80,443"), None);
+        assert_eq!(check("sidecar.istio.io/interceptionMode", "redirect"), None);
         for (name, value) in [
             ("sidecar.istio.io/interceptionMode", "TPROXI"),
             ("traffic.sidecar.istio.io/excludeInboundPorts", "http"),
             ("traffic.sidecar.istio.io/includeOutboundIPRanges", "10.0.0.0"),
             ("traffic.sidecar.istio.io/excludeOutboundIPRanges", "*"),
         ] {
-            assert_eq!(said(name, value).map(|(name, _)| name), Some(name), "{name} {value}");
+            assert_eq!(check(name, value).map(|(name, _)| name), Some(name), "{name} {value}");
         }
     }
 }

@@ -139,7 +139,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     /// One round: responses are queued, then the socket is written and read, then requests are handled.
     fn round(&mut self, waker: &ConnectionWaker, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let now = Instant::now();
-        self.drain_if_asked();
+        self.drain_if_stopping();
         self.each_stream(|stream, shared| stream.push(shared, cx, now));
         // Sending woke the connection, which is polled next anyway. Marks are read again below.
         waker.begin();
@@ -227,7 +227,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
         self.shared.fanout.recorder.stream_error(refusal.code_name());
-        // It fails when the client is gone, and then nobody waits for it.
+        // It fails when the client is gone, and then nothing waits for it.
         let _ = respond.send_response(grpc::refusal(refusal), true);
     }
 
@@ -306,7 +306,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         });
     }
 
-    fn drain_if_asked(&mut self) {
+    fn drain_if_stopping(&mut self) {
         if self.draining || !self.shared.draining.load(Ordering::SeqCst) {
             return;
         }

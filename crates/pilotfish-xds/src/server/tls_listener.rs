@@ -33,7 +33,7 @@ pub(super) struct TlsListener {
 
 /// What the TLS handshake of a connection proved of its client.
 pub(super) struct TlsClient {
-    /// To be asked where the certificate proves nothing.
+    /// Tried where the certificate has no identity.
     pub(super) authentication: Arc<Authentication>,
     /// The identities of the certificate.
     pub(super) certificate: Authenticated,

@@ -171,7 +171,7 @@ impl<S: ResourceSource> Stream<S> {
         let id = format!("{}-{}", node.id, self.fanout.connection_number());
         tracing::info!(connection = id, peer = self.peer.address, protocol = ?self.protocol, "connected");
         let grpc = is_grpc(&node);
-        // Before the first view is looked up: a move that is published in between must not be missed.
+        // Before the first view is looked up: a view change that is published in between must not be missed.
         self.fanout.register(number, &self.mark);
         self.fanout.recorder.connected();
         self.connected = Some(Connected {

@@ -33,7 +33,7 @@ impl<S: ResourceSource> Stream<S> {
             self.fanout.recorder.queue_time(waited);
             self.publishing.get_or_insert(marked.since);
             self.dirty.extend(marked.types);
-            if marked.moved {
+            if marked.view_changed {
                 self.follow_views();
             }
         }

@@ -380,7 +380,7 @@ fn a_client_whose_view_changes_gets_the_difference() {
 }
 
 #[test]
-fn a_change_marks_its_subscribers_and_nobody_else() {
+fn a_change_marks_its_subscribers_only() {
     let fanout = fanout();
     let mut peers: Vec<_> = (0..10).map(|_| Peer::delta(&fanout)).collect();
     for (i, peer) in peers.iter_mut().enumerate() {

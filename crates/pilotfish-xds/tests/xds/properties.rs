@@ -170,7 +170,7 @@ impl Model {
                 "{} {name} is sent again unchanged",
                 got.ty.short()
             );
-            prop_assert!(subscribed.is_none_or(|names| names.contains(name)), "{name} was not asked for");
+            prop_assert!(subscribed.is_none_or(|names| names.contains(name)), "{name} was not subscribed");
             if got.ty == Cluster {
                 self.excused.push((Endpoint, name.clone()));
             }
@@ -415,7 +415,7 @@ proptest! {
     }
 }
 
-/// A client that does what Envoy does: asks for endpoints of new clusters, and acknowledges clusters when all are warm.
+/// A client that does what Envoy does: subscribes to endpoints of new clusters, and acknowledges clusters when all are warm.
 struct Envoy {
     peer: Peer,
     clusters: BTreeSet<String>,

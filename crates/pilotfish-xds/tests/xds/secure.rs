@@ -1,4 +1,4 @@
-//! The secure listener over real sockets: who gets a stream, and that nobody keeps others waiting.
+//! The secure listener over real sockets: who gets a stream, and that no client delays others.
 
 use crate::support::Memory;
 use bytes::Bytes;
@@ -120,7 +120,7 @@ impl Running {
     }
 }
 
-/// The head of the answer to a stream that asks for clusters, or its status.
+/// The head of the answer to a stream that subscribes to clusters, or its status.
 async fn ask(client: &SendRequest<Bytes>, password: Option<&str>) -> HeaderMap {
     let mut client = soon(client.clone().ready()).await.unwrap();
     let mut request =
@@ -169,7 +169,7 @@ async fn a_client_is_identified_by_its_certificate_or_else_by_an_authenticator()
     assert!(identities().contains(&vec![WEB.to_owned()]));
     let peers = server.fanout.connections();
     let metadata = peers.iter().flat_map(|connection| &connection.peer.metadata);
-    assert_eq!(metadata.filter(|(name, _)| name == "authorization").count(), 0, "nobody keeps passwords");
+    assert_eq!(metadata.filter(|(name, _)| name == "authorization").count(), 0, "passwords are not kept");
 
     let none = "the client proves no identity: certificate: none was presented; password: there is none";
     assert_eq!(status(&ask(&plain, None).await), ("16", none));
@@ -213,7 +213,7 @@ async fn a_shutdown_does_not_wait_for_pending_authentication() {
 }
 
 #[tokio::test]
-async fn clients_that_send_nothing_keep_nobody_waiting() {
+async fn clients_that_send_nothing_delay_no_others() {
     let server = start(ServerConfig {
         max_handshakes: 1,
         handshake_timeout: Duration::from_secs(15),
@@ -225,7 +225,7 @@ async fn clients_that_send_nothing_keep_nobody_waiting() {
     }
     let client = server.client(Some(WEB)).await;
     assert_eq!(status(&ask(&client, None).await).0, "");
-    // The plaintext listener is as it was: no identity is asked for.
+    // The plaintext listener is as it was: no identity is needed.
     let io = TcpStream::connect(server.address).await.unwrap();
     let (plain, connection) = soon(h2::client::handshake(io)).await.unwrap();
     tokio::spawn(connection);

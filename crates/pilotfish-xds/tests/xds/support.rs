@@ -1,4 +1,4 @@
-//! A source in memory, and a client that speaks to a stream without a network.
+//! A source in memory, and a client that uses a stream without a network.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -113,7 +113,7 @@ impl Memory {
     /// Moves a client to another class.
     pub(crate) fn move_client(&self, client: ClientId, class: u32) {
         Arc::make_mut(&mut self.world.lock()).classes.insert(client, class);
-        self.pending.lock().moved.push(client);
+        self.pending.lock().view_changed.push(client);
     }
 
     /// Ends a state: what changed since the last.

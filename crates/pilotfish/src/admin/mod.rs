@@ -105,7 +105,7 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
         path: report.path.clone(),
         message: report.message.clone(),
         hint: report.hint.clone().unwrap_or_default(),
-        in_force: shared::in_force(report.in_force).to_owned(),
+        in_force: shared::effective(report.effective).to_owned(),
     }
 }
 

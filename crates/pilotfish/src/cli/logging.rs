@@ -16,7 +16,7 @@ pub(crate) struct Logging {
     pub(crate) log_format: Format,
 }
 
-/// How logs look.
+/// The format of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// One readable line each; coloured on a terminal.

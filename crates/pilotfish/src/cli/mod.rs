@@ -126,7 +126,7 @@ impl Cli {
         match self.command {
             Command::Bootstrap(bootstrap) => {
                 for warning in bootstrap.warnings() {
-                    // There is nobody left to warn when stderr is closed.
+                    // A warning is lost when stderr is closed.
                     let _ = writeln!(std::io::stderr(), "warning: {warning}");
                 }
                 writeln!(out, "{:#}", bootstrap.json()?)?;
@@ -195,7 +195,7 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Beside {
     }
 }
 
-/// Whether a command failed because nobody reads its output any longer.
+/// Whether a command failed because its output was closed.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let of_io = |cause: &(dyn std::error::Error + 'static)| {
         cause
@@ -234,7 +234,7 @@ fn stop_signal() -> Result<impl Future<Output = ()> + Send> {
         }
     });
     Ok(async {
-        // An error says that the listening task is gone, which only happens when the runtime ends.
+        // An error means that the listening task is gone, which only happens when the runtime ends.
         let _ = done.await;
     })
 }

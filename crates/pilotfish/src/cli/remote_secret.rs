@@ -38,7 +38,7 @@ impl RemoteSecret {
     /// Asks the cluster and writes the Secret to `out`.
     ///
     /// # Errors
-    /// When the cluster cannot be asked, or `out` cannot be written.
+    /// When the cluster cannot be reached, or `out` cannot be written.
     pub(crate) async fn run(&self, out: &mut impl Write) -> Result<()> {
         self.check()?;
         let expires = match &self.expires {
@@ -114,7 +114,7 @@ fn hint(error: &CredentialError) -> &'static str {
         CredentialError::Kubeconfig(_) => {
             "--kubeconfig names the file and --context the context in it; `kubectl config get-contexts` lists them"
         }
-        CredentialError::Asked { .. } => {
+        CredentialError::Request { .. } => {
             "the account is made by: kubectl apply -f deploy/remote-cluster/rbac.yaml"
         }
         CredentialError::NoAuthority(_) => "the kubeconfig needs certificate-authority-data for that cluster",
@@ -140,12 +140,12 @@ mod tests {
     #[test]
     fn the_hint_is_about_what_is_wrong() {
         assert!(hint(&CredentialError::Kubeconfig("there is no context".into())).contains("--context"));
-        let asked = CredentialError::Asked {
+        let failed = CredentialError::Request {
             what: "the ServiceAccount".into(),
             server: "https://127.0.0.1".into(),
             reason: "not found".into(),
         };
-        assert!(hint(&asked).contains("rbac.yaml"));
+        assert!(hint(&failed).contains("rbac.yaml"));
     }
 
     #[test]

@@ -294,11 +294,11 @@ impl Control {
         self.registries_changed = true;
         self.outputs.shared.set_world(world.clone(), &changes);
         let changes = publication(self.outputs.translator.publish(world, &changes));
-        let (resources, moved) = (changes.changes.len(), changes.moved.len());
+        let (resources, view_changed) = (changes.changes.len(), changes.view_changed.len());
         self.outputs.fanout.publish(&changes);
         self.observer.computed(started);
         self.drop_unwanted(revision);
-        tracing::debug!(revision, resources, moved, took = ?started.elapsed(), "published");
+        tracing::debug!(revision, resources, view_changed, took = ?started.elapsed(), "published");
     }
 
     /// Now and then, drops resources without a subscription.

@@ -3,7 +3,7 @@
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
-use pilotfish_config::{InForce, ProblemReport, Severity, SourceProblems};
+use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_registry::{AggregateController, Conflict};
 use std::collections::{BTreeMap, HashSet};
@@ -227,8 +227,8 @@ fn new_reports<'a>(
 
 /// Everything that makes a report another one.
 fn fields(report: &ProblemReport) -> impl Hash + Eq {
-    let ProblemReport { severity, file, document, line, object, path, message, hint, in_force } = report;
-    ((severity, file, document, line), (object, path, message, hint, in_force))
+    let ProblemReport { severity, file, document, line, object, path, message, hint, effective } = report;
+    ((severity, file, document, line), (object, path, message, hint, effective))
 }
 
 /// A time as RFC 3339.
@@ -240,11 +240,11 @@ pub(crate) fn time(time: SystemTime) -> String {
 
 /// What is in force, as the admin API names it.
 #[must_use]
-pub(crate) fn in_force(what: InForce) -> &'static str {
+pub(crate) fn effective(what: Effective) -> &'static str {
     match what {
-        InForce::Written => "newest",
-        InForce::LastGood => "last-good",
-        InForce::Dropped => "dropped",
+        Effective::Written => "newest",
+        Effective::LastGood => "last-good",
+        Effective::Dropped => "dropped",
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
             path: "spec".into(),
             message: message.into(),
             hint: None,
-            in_force: InForce::Dropped,
+            effective: Effective::Dropped,
         }
     }
 

@@ -63,7 +63,7 @@ impl Demo {
     /// Runs until `stop` is done or the time is over.
     ///
     /// # Errors
-    /// When an address is taken or Envoy cannot be started; the text says what to do.
+    /// When an address is taken or Envoy cannot be started; the text has what to do.
     pub(crate) async fn run(
         self,
         picture: Arc<picture::Picture>,

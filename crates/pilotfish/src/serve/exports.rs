@@ -204,7 +204,7 @@ impl ExportQueue {
         tries
     }
 
-    /// When [`ExportQueue::due`] has to be asked.
+    /// When [`ExportQueue::due`] has to be called.
     fn next(&self) -> Option<Instant> {
         let (at, _) = self.agenda.first()?;
         Some(self.not_before.map_or(*at, |not_before| not_before.max(*at)))

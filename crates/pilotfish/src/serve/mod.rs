@@ -133,7 +133,7 @@ impl Bound {
     /// deadline.
     ///
     /// # Errors
-    /// When a part of the process ends although nobody stopped it: serving on with frozen data would be worse.
+    /// When a part of the process ends without being stopped: serving on with frozen data would be worse.
     pub(crate) async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         let mut running = self.subsystems.start();
         tokio::select! {

@@ -1,4 +1,4 @@
-//! The registries that were asked for: those that read the objects of the configuration feed, and those with a source of their own.
+//! The selected registries: those that read the objects of the configuration feed, and those with a source of their own.
 
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;

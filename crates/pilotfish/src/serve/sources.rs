@@ -1,4 +1,4 @@
-//! The sources that were asked for: folders of files, a live cluster, or both.
+//! The configured sources: folders of files, a live cluster, or both.
 //!
 //! Where two have an object of the same kind, namespace and name, the one that was named more explicitly counts: files
 //! before the cluster, the cluster before defaults.
@@ -37,7 +37,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Opens what was asked for, and adds the sources to the controller.
+    /// Opens the configured sources, and adds the sources to the controller.
     ///
     /// # Errors
     /// When files cannot be read or there is no such cluster.

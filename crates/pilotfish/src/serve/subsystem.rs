@@ -29,7 +29,7 @@ pub(crate) struct StopSignal(watch::Receiver<bool>);
 impl StopSignal {
     /// Waits until the subsystem is asked to stop.
     pub(crate) async fn requested(mut self) {
-        // An error says that the sender is gone, which means the same.
+        // An error means that the sender is gone, which counts as a stop.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 
@@ -87,7 +87,7 @@ impl Subsystems {
             known: HashMap::new(),
             first: watch::Sender::new(false),
             after_streams: watch::Sender::new(false),
-            // Nobody sends: what is aborted is not asked.
+            // No stop is sent: aborted tasks are not asked to stop.
             never: watch::Sender::new(false),
         };
         for Subsystem { name, order, tasks } in self.0 {
@@ -120,7 +120,7 @@ impl Running {
         }
     }
 
-    /// Waits until a task ends although nobody asked it to.
+    /// Waits until a task ends without a request to stop.
     pub(crate) async fn ended(&mut self) -> anyhow::Error {
         match self.next_end().await {
             None => std::future::pending().await,

@@ -9,7 +9,8 @@ use pilotfish_kube::client;
 use pilotfish_node::bootstrap::PodTarget;
 use pilotfish_webhook::inject::Injector;
 use pilotfish_webhook::{
-    Bound, Certificates, Observer, Terms, Validator, WebhookController, WebhookControllerSettings,
+    Bound, CertificateLifetimes, Certificates, Observer, Validator, WebhookController,
+    WebhookControllerSettings,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -152,7 +153,7 @@ impl Webhooks {
             namespace: settings.namespace.clone(),
             names: settings.names(),
             url: settings.url.clone(),
-            terms: Terms::default(),
+            lifetimes: CertificateLifetimes::default(),
             clock: Arc::new(|now| now),
         };
         let controller = WebhookController::new(client, controller, bound.certificates());
@@ -181,7 +182,7 @@ impl Webhooks {
         self.bound.certificates()
     }
 
-    /// Answers until it is asked to stop, and a little longer: first the registration is withdrawn, so that API servers are not
+    /// Answers until the stop signal, and a little longer: first the registration is withdrawn, so that API servers are not
     /// sent to a closed port.
     pub(crate) fn subsystem(self) -> Subsystem {
         let validator = Validator::new(vec![pilotfish_translate::check_object]);

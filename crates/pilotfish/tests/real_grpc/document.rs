@@ -74,11 +74,11 @@ async fn the_document_is_true_word_for_word() {
         if objects.contains("callers") { Ok(()) } else { Err(objects) }
     })
     .await;
-    let said = run(&pilotfish, port).await;
-    assert!(said.starts_with("you said hello\n"), "{said}");
-    // Another caller is told that it may not.
+    let output = run(&pilotfish, port).await;
+    assert!(output.starts_with("you said hello\n"), "{output}");
+    // Another caller is denied.
     authority
         .issue("spiffe://cluster.local/ns/shop/sa/other", &pilotfish.folder().join("client-certificates"));
-    let said = run(&pilotfish, port).await;
-    assert!(said.contains("PERMISSION_DENIED"), "{said}");
+    let output = run(&pilotfish, port).await;
+    assert!(output.contains("PERMISSION_DENIED"), "{output}");
 }

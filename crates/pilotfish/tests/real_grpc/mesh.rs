@@ -52,7 +52,7 @@ metadata: {name: mutual, namespace: shop}
 spec: {host: echo.shop.svc.cluster.local, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
 ";
 
-/// Only the client's identity may call, and nobody the method `Admin`.
+/// Only the client's identity may call, and no client the method `Admin`.
 pub(crate) const AUTHORIZATION: &str = "\
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy

@@ -1,4 +1,4 @@
-//! A gRPC peer in another language, driven by lines; `peers/peer.py` tells the commands.
+//! A gRPC peer in another language, driven by lines; `peers/peer.py` documents the commands.
 
 use pilotfish_testkit::real::{Pilotfish, Tally, Tool, eventually};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub(crate) enum Library {
 }
 
 impl Library {
-    /// The command of its peer. `None` when the library is missing and nobody insists.
+    /// The command of its peer. `None` when the library is missing and is not required.
     fn command(self) -> Option<Command> {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real_grpc/peers");
         match self {
@@ -42,7 +42,7 @@ impl Library {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Credentials {
     Plain,
-    /// From Pilotfish; plain where it says nothing.
+    /// From Pilotfish; plain text without its settings.
     Xds,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Starts one that connects by what `pilotfish bootstrap grpc` prints with these further arguments. `None` when the
-    /// library is missing and nobody insists.
+    /// library is missing and is not required.
     pub(crate) async fn start(
         library: Library,
         pilotfish: &Pilotfish,
@@ -104,7 +104,7 @@ impl Peer {
         serde_json::from_value(port).unwrap()
     }
 
-    /// Sends requests one after the other. The header `:path` asks for another method.
+    /// Sends requests one after the other. The header `:path` selects another method.
     pub(crate) async fn ask(
         &self,
         target: &str,

@@ -26,7 +26,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Both serve and see these files beside the service itself. `None` when a library is missing and nobody insists.
+    /// Both serve and see these files beside the service itself. `None` when a library is missing and is not required.
     async fn start(client: Library, server: Library, server_identity: &str, files: &[&str]) -> Option<Self> {
         let port = free_port();
         let service = mesh::service(&[(IP, port)]);
@@ -93,7 +93,7 @@ async fn authorization(client: Library, server: Library) {
     mesh::nothing_was_refused(&pair.pilotfish).await;
 }
 
-/// Conditions that gRPC cannot look at do not make a server refuse its listener.
+/// Conditions that gRPC does not support do not make a server refuse its listener.
 async fn conditions(server: Library) {
     let Some(pair) = Pair::start(Python, server, SERVER, &[MUTUAL_TLS, CONDITIONS]).await else { return };
     pair.answers(&pair.client, WHO, "echo").await;

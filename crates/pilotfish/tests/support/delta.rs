@@ -33,7 +33,7 @@ pub(crate) fn node(id: &str, metadata: &[(&str, &str)]) -> Node {
 }
 
 impl Proxy {
-    /// Connects with a node and asks for the endpoints of clusters.
+    /// Connects with a node and subscribes to the endpoints of clusters.
     pub(crate) async fn connect(
         pilotfish: &Pilotfish,
         node: Node,
@@ -114,9 +114,9 @@ impl Proxy {
             while let Ok(Some(message)) = self.connection.next().await {
                 let response = DeltaDiscoveryResponse::decode(message).expect("it is a response");
                 self.acknowledge(&response);
-                shared.lock().expect("nobody panics with it").take(&response);
+                shared.lock().expect("no holder panics").take(&response);
             }
-            shared.lock().expect("nobody panics with it").ended = true;
+            shared.lock().expect("no holder panics").ended = true;
         });
         Recorder { record, task }
     }
@@ -187,7 +187,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn so_far(&self) -> Record {
-        self.record.lock().expect("nobody panics with it").clone()
+        self.record.lock().expect("no holder panics").clone()
     }
 
     /// Waits until the newest push of a cluster has so many endpoints.

@@ -92,7 +92,7 @@ pub(crate) fn entries(shop: &Shop, versions: &[usize]) -> String {
     versions.iter().map(entry).collect()
 }
 
-/// A slice of a Service that nobody calls, with so many endpoints.
+/// A slice of a Service without clients, with so many endpoints.
 pub(crate) fn slice(service: &str, endpoints: usize) -> String {
     let list = (0..endpoints).map(|n| {
         format!("- {{addresses: [10.1.{}.{}], conditions: {{ready: true}}}}\n", n / 250, n % 250 + 1)

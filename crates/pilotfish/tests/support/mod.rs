@@ -105,7 +105,7 @@ pub(crate) fn routes((v1, v2): (u32, u32)) -> String {
     )
 }
 
-/// A rule that spreads over both versions without subsets: an endpoint taken away hurts nobody.
+/// A rule that spreads over both versions without subsets: a removed endpoint fails no request.
 pub(crate) fn plain_route() -> String {
     "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: catalog, namespace: shop}\nspec:\n  hosts: \
      [catalog]\n  http:\n  - route: [{destination: {host: catalog}}]\n"

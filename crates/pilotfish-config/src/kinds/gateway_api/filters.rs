@@ -5,7 +5,7 @@ use crate::kinds::message::message;
 use serde::{Deserialize, Serialize};
 
 message! {
-/// A step that changes or answers a request; `type` says which field is set.
+/// A step that changes or answers a request; `type` names the field that is set.
 pub struct RouteFilter {
     pub r#type: RouteFilterType,
     pub request_header_modifier: Option<HeaderFilter>,
@@ -54,7 +54,7 @@ pub struct UrlRewriteFilter {
     pub path: Option<PathModifier>,
 }
 
-/// How a path is changed; `type` says which field is set.
+/// How a path is changed; `type` names the field that is set.
 pub struct PathModifier {
     pub r#type: PathModifierType,
     pub replace_full_path: Option<String>,

@@ -48,7 +48,7 @@ pub struct ObjectReference {
 }
 
 impl EndpointSlice {
-    /// Drops what nothing looks at. A reference without a namespace is one to the slice's own.
+    /// Drops unused fields. A reference without a namespace is one to the slice's own.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
         trim(meta);
         for endpoint in &mut self.endpoints {

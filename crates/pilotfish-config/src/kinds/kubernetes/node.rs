@@ -31,7 +31,7 @@ pub struct Namespace {}
 }
 
 impl Node {
-    /// Drops what nothing looks at: all addresses but external ones.
+    /// Drops unused fields: all addresses but external ones.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
         trim(meta);
         self.status.addresses.retain(|address| address.r#type == "ExternalIP");

@@ -141,7 +141,7 @@ pub enum TransportProtocol {
 }
 
 impl Service {
-    /// Drops what nothing looks at: annotations of others (tools keep whole objects there), IP families.
+    /// Drops unused fields: annotations of others (tools keep whole objects there), IP families.
     pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
         if meta.annotations.keys().any(|key| !is_read(key)) {
             let read = meta.annotations.iter().filter(|(key, _)| is_read(key));

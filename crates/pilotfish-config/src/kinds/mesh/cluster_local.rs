@@ -49,7 +49,7 @@ impl ClusterLocal {
     }
 }
 
-/// What is local unless the mesh config says otherwise: the cluster's own services and the control plane.
+/// What is local unless the mesh config overrides it: the cluster's own services and the control plane.
 fn defaults(mesh: &MeshConfig, domain: &ClusterDomain) -> [String; 3] {
     let address = &mesh.default_config.discovery_address;
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);

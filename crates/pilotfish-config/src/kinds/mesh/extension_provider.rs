@@ -208,7 +208,7 @@ pub struct EnvironmentResourceDetector {}
 /// From Dynatrace's files.
 pub struct DynatraceResourceDetector {}
 
-/// Sampling as Dynatrace says.
+/// Sampling as Dynatrace decides.
 pub struct DynatraceSampler {
     pub tenant: String,
     pub cluster_id: i32,

@@ -215,7 +215,7 @@ pub struct DefaultProviders {
     pub access_logging: Vec<String>,
 }
 
-/// How proxies rewrite paths before they look at them.
+/// How proxies normalize paths before they match them.
 pub struct ProxyPathNormalization {
     pub normalization: NormalizationType,
 }
@@ -266,7 +266,7 @@ pub enum InboundTrafficPolicyMode {
     Localhost,
 }
 
-/// Whether HTTP/1.1 is upgraded to HTTP/2 where no rule says otherwise.
+/// Whether HTTP/1.1 is upgraded to HTTP/2 unless a rule overrides it.
 pub enum H2UpgradePolicy {
     #[default]
     DoNotUpgrade,

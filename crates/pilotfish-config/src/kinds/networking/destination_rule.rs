@@ -219,7 +219,7 @@ pub enum H2UpgradePolicy {
     Upgrade,
 }
 
-/// How a client speaks TLS.
+/// The TLS settings of a client.
 pub enum ClientTlsMode {
     #[default]
     Disable,

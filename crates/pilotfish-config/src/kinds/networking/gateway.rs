@@ -60,7 +60,7 @@ pub struct TlsCertificate {
 }
 
 enumeration! {
-/// How a server speaks TLS.
+/// The TLS settings of a server.
 pub enum ServerTlsMode {
     #[default]
     Passthrough,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 kind!(WorkloadGroup = WorkloadGroup;);
 
 message! {
-/// What the WorkloadEntries of the group look like.
+/// The template of the group's WorkloadEntries.
 pub struct WorkloadGroup {
     pub metadata: Option<GroupMeta>,
     pub template: Option<WorkloadEntry>,
@@ -59,7 +59,7 @@ pub struct ExecHealthCheck {
     pub command: Vec<String>,
 }
 
-/// Ready when the gRPC health service says so.
+/// Ready when the gRPC health service reports SERVING.
 pub struct GrpcHealthCheck {
     pub port: u32,
     pub service: String,

@@ -1,4 +1,4 @@
-//! `security.istio.io`: who may talk to whom, and how they prove who they are. v1 and v1beta1 are read alike.
+//! `security.istio.io`: authentication and authorization of clients. v1 and v1beta1 are read alike.
 //!
 //! The types have the fields, names and proto JSON forms of
 //! <https://istio.io/latest/docs/reference/config/security/>.

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_names_are_told_from_other_text() {
+    fn host_names_are_distinguished_from_other_text() {
         for good in ["a", "a.b", "A-1.example.com", "example.com.", "*", "*.com", "*-a.b", "*a.b"] {
             assert_eq!(wildcard_problem(good), None, "{good}");
         }

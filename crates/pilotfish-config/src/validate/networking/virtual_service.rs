@@ -79,7 +79,7 @@ fn hosts(service: &VirtualService, for_gateways: bool, at: &Path<'_>, checker: &
 
 /// Why the text is no host of a VirtualService: a name with or without wildcard, or an IP address.
 pub(super) fn host_problem(host: &str, for_generated_sni: bool) -> Option<String> {
-    // What AUTO_PASSTHROUGH gateways are asked for: `outbound_.80_._.reviews.shop.svc.cluster.local`.
+    // The SNI of connections to AUTO_PASSTHROUGH gateways: `outbound_.80_._.reviews.shop.svc.cluster.local`.
     let generated = host.strip_prefix("outbound_.").and_then(|rest| rest.split_once("_."));
     if for_generated_sni && generated.is_some_and(|(port, _)| port.bytes().all(|c| c.is_ascii_digit())) {
         return None;

@@ -1,8 +1,8 @@
-//! Addresses for hosts of ServiceEntries that have none, without IO: what the status of each entry is to say.
+//! Addresses for hosts of ServiceEntries that have none, without IO: what is written into the status of each entry.
 //!
-//! What a status says already counts, whoever wrote it: this is how the next leader goes on where the last one ended, and how
+//! Addresses in a status count, whichever replica wrote them: this is how the next leader goes on where the last one ended, and how
 //! istiod's allocations are taken over. Only hosts without an address are given one, the next free one in turn, so that an
-//! address that was just given up is not at once somebody else's. Where two hosts have the same address the older entry keeps
+//! address that was just given up is not at once another host's. Where two hosts have the same address the older entry keeps
 //! it; an address that people wrote into an entry is theirs.
 //!
 //! Nothing is given before all entries are known.
@@ -119,7 +119,7 @@ struct Use {
     claims: BTreeSet<(Rank, Hostname)>,
     /// Entries in which people wrote it.
     typed: usize,
-    /// Statuses that have it now: nobody else is given it before they are written.
+    /// Statuses that have it now: it is given to no other host before they are written.
     stored: usize,
 }
 
@@ -128,7 +128,7 @@ struct Use {
 struct Claim {
     host: Hostname,
     address: IpAddr,
-    /// As the status says it.
+    /// As the status has it.
     written: HostAddress,
 }
 
@@ -146,8 +146,8 @@ struct Entry {
     typed: Vec<IpAddr>,
     stored: Vec<HostAddress>,
     claims: Vec<Claim>,
-    /// What was said last.
-    said: Option<Vec<HostAddress>>,
+    /// What was sent last.
+    sent: Option<Vec<HostAddress>>,
 }
 
 /// See the module's description.
@@ -195,7 +195,7 @@ impl Allocator {
             Some(entry) => (entry.meta().created, Some(hosts(&entry)), typed(&entry)),
             None => (before.created, None, before.typed),
         };
-        // What the status says counts where it is news. Until a write of ours has landed it is not.
+        // The stored status counts where it changed. Until a write of ours is stored it has not.
         let (first, second) = match stored == before.stored {
             true => (before.claims, claims(&stored)),
             false => (claims(&stored), before.claims),
@@ -207,7 +207,7 @@ impl Allocator {
         if let Some(hosts) = &hosts {
             claims.retain(|claim| hosts.iter().any(|(host, _)| *host == claim.host));
         }
-        let entry = Entry { created, hosts, typed, stored, claims, said: before.said };
+        let entry = Entry { created, hosts, typed, stored, claims, sent: before.sent };
         self.register(key, &entry);
         self.dirty.insert((created, key.clone()));
         self.entries.insert(key.clone(), entry);
@@ -223,7 +223,7 @@ impl Allocator {
         }
     }
 
-    /// What statuses are to say that differs from what was said before.
+    /// The addresses to write, of entries for which they differ from what was sent before.
     pub(super) fn settle(&mut self) -> Vec<(ObjectKey, Vec<HostAddress>)> {
         let mut out = Vec::new();
         if !self.listed {
@@ -240,7 +240,7 @@ impl Allocator {
         out
     }
 
-    /// Gives up what is somebody else's and takes what is missing; what there is to say if that is new.
+    /// Gives up what is another host's and takes what is missing; returns the addresses if they changed.
     fn resolve(&mut self, key: &ObjectKey) -> Option<Vec<HostAddress>> {
         let mut entry = self.entries.remove(key)?;
         let addresses = entry.hosts.clone().map(|hosts| {
@@ -262,12 +262,12 @@ impl Allocator {
             }
             entry.claims.iter().map(|claim| claim.written.clone()).collect::<Vec<_>>()
         });
-        let was_silent = entry.said.is_none() && entry.stored.is_empty();
+        let was_empty = entry.sent.is_none() && entry.stored.is_empty();
         let news = addresses.filter(|addresses| {
-            entry.said.as_ref() != Some(addresses) && !(was_silent && addresses.is_empty())
+            entry.sent.as_ref() != Some(addresses) && !(was_empty && addresses.is_empty())
         });
         if news.is_some() {
-            entry.said.clone_from(&news);
+            entry.sent.clone_from(&news);
         }
         self.entries.insert(key.clone(), entry);
         news
@@ -388,7 +388,7 @@ fn typed(entry: &ServiceEntry) -> Vec<IpAddr> {
     entry.addresses.iter().filter_map(single).collect()
 }
 
-/// What a status says, each thing once.
+/// The addresses of a status, each once.
 fn claims(stored: &[HostAddress]) -> Vec<Claim> {
     let mut claims: Vec<Claim> = Vec::new();
     for written in stored {

@@ -68,8 +68,8 @@ fn receiver(allocator: &mut Allocator, name: &str, stored: &Stored) {
     allocator.stored(&key(name), Some(&stored.object(name)), &stored.status());
 }
 
-/// What is said of each entry, as `name: host=address ...`.
-fn said(allocator: &mut Allocator) -> Vec<String> {
+/// The changed addresses of each entry, as `name: host=address ...`.
+fn settled(allocator: &mut Allocator) -> Vec<String> {
     let line = |(key, addresses): (ObjectKey, Vec<HostAddress>)| {
         let pairs = addresses.iter().map(|address| format!(" {}={}", address.host, address.value));
         format!("{}:{}", key.name, pairs.collect::<String>())
@@ -93,15 +93,15 @@ fn hosts_are_given_the_next_addresses_the_oldest_entry_first() {
     ];
     let mut allocator = Allocator::new(AddressRanges::default());
     receiver(&mut allocator, "a", &entries[1].1);
-    assert!(said(&mut allocator).is_empty(), "not before all are known");
+    assert!(settled(&mut allocator).is_empty(), "not before all are known");
     receiver(&mut allocator, "b", &entries[0].1);
     allocator.listed();
     let expected = [
         "b: b.com=240.240.0.1 b.com=2001:2::1 c.com=240.240.0.2 c.com=2001:2::2",
         "a: a.com=240.240.0.3 a.com=2001:2::3",
     ];
-    assert_eq!(said(&mut allocator), expected);
-    assert!(said(&mut allocator).is_empty(), "once");
+    assert_eq!(settled(&mut allocator), expected);
+    assert!(settled(&mut allocator).is_empty(), "once");
 }
 
 #[test]
@@ -119,16 +119,16 @@ fn who_takes_none_is_given_none_and_loses_what_it_had() {
         ("wildcard", of(|stored| stored.hosts = vec!["*.a.com"])),
         ("other host", of(|stored| stored.hosts = vec!["*.b.com"])),
     ] {
-        assert_eq!(said(&mut knows(&[("a", stored.clone())])), ["a:"], "{case}");
+        assert_eq!(settled(&mut knows(&[("a", stored.clone())])), ["a:"], "{case}");
         let never = Stored { addresses: Vec::new(), ..stored };
-        assert!(said(&mut knows(&[("a", never)])).is_empty(), "{case}");
+        assert!(settled(&mut knows(&[("a", never)])).is_empty(), "{case}");
     }
     let dynamic = Stored { resolution: Resolution::DynamicDns, ..Stored::of(1, &["*.a.com"], &[]) };
-    assert_eq!(said(&mut knows(&[("a", dynamic)])), ["a: *.a.com=240.240.0.1 *.a.com=2001:2::1"]);
+    assert_eq!(settled(&mut knows(&[("a", dynamic)])), ["a: *.a.com=240.240.0.1 *.a.com=2001:2::1"]);
 }
 
 #[test]
-fn what_a_status_says_counts_whoever_wrote_it() {
+fn addresses_in_a_status_count_whichever_replica_wrote_them() {
     let complete = Stored::of(1, &["a.com"], &[("a.com", "240.240.7.7"), ("a.com", "2001:2::a:7")]);
     let by_hand = Stored::of(2, &["b.com"], &[("b.com", "10.9.8.7"), ("gone.com", "240.240.1.1")]);
     let mut allocator = knows(&[("a", complete), ("b", by_hand), ("c", Stored::of(3, &["c.com"], &[]))]);
@@ -137,7 +137,7 @@ fn what_a_status_says_counts_whoever_wrote_it() {
         "b: b.com=10.9.8.7 b.com=2001:2::a:8",
         "c: c.com=240.240.7.8 c.com=2001:2::a:9",
     ];
-    assert_eq!(said(&mut allocator), expected);
+    assert_eq!(settled(&mut allocator), expected);
 }
 
 #[test]
@@ -146,46 +146,46 @@ fn the_older_one_keeps_an_address_and_people_win_over_everybody() {
     let (old, young) = (Stored::of(1, &["x.com"], &same), Stored::of(2, &["x.com"], &same));
     let mut allocator = knows(&[("old", old), ("young", young.clone())]);
     let first = ["old: x.com=240.240.0.5 x.com=2001:2::5", "young: x.com=240.240.0.6 x.com=2001:2::6"];
-    assert_eq!(said(&mut allocator), first);
+    assert_eq!(settled(&mut allocator), first);
     receiver(&mut allocator, "young", &young);
-    assert!(said(&mut allocator).is_empty(), "the write is under way");
+    assert!(settled(&mut allocator).is_empty(), "the write is under way");
 
     let typed = Stored { typed: vec!["240.240.0.5/32", "10.0.0.0/8"], ..Stored::of(9, &["y.com"], &[]) };
     receiver(&mut allocator, "typed", &typed);
-    assert_eq!(said(&mut allocator), ["old: x.com=2001:2::5 x.com=240.240.0.7"]);
+    assert_eq!(settled(&mut allocator), ["old: x.com=2001:2::5 x.com=240.240.0.7"]);
 
     // An older one comes with what another controller gave it.
     receiver(&mut allocator, "oldest", &Stored::of(0, &["z.com"], &[("z.com", "240.240.0.6")]));
     let expected = ["oldest: z.com=240.240.0.6 z.com=2001:2::7", "young: x.com=2001:2::6 x.com=240.240.0.8"];
-    assert_eq!(said(&mut allocator), expected);
+    assert_eq!(settled(&mut allocator), expected);
 }
 
 #[test]
 fn two_hosts_of_one_entry_never_share() {
     let shared = Stored::of(1, &["b.com", "a.com"], &[("b.com", "240.240.0.5"), ("a.com", "240.240.0.5")]);
     let expected = ["a: b.com=240.240.0.6 b.com=2001:2::1 a.com=240.240.0.5 a.com=2001:2::2"];
-    assert_eq!(said(&mut knows(&[("a", shared)])), expected);
+    assert_eq!(settled(&mut knows(&[("a", shared)])), expected);
 }
 
 #[test]
 fn an_address_that_was_given_up_rests_while_there_are_others() {
     let mut allocator =
         knows(&[("a", Stored::of(1, &["a.com"], &[])), ("b", Stored::of(2, &["b.com"], &[]))]);
-    said(&mut allocator);
+    settled(&mut allocator);
     allocator.gone(&key("a"));
     receiver(&mut allocator, "c", &Stored::of(3, &["c.com"], &[]));
-    assert_eq!(said(&mut allocator), ["c: c.com=240.240.0.3 c.com=2001:2::3"]);
+    assert_eq!(settled(&mut allocator), ["c: c.com=240.240.0.3 c.com=2001:2::3"]);
 }
 
 #[test]
 fn a_status_that_was_emptied_gets_the_same_again() {
     let has = Stored::of(1, &["a.com"], &[("a.com", "240.240.0.7"), ("a.com", "2001:2::7")]);
     let mut allocator = knows(&[("a", has.clone())]);
-    said(&mut allocator);
+    settled(&mut allocator);
     receiver(&mut allocator, "a", &Stored { addresses: Vec::new(), ..has });
-    assert!(said(&mut allocator).is_empty(), "what was said holds");
+    assert!(settled(&mut allocator).is_empty(), "what was sent holds");
     receiver(&mut allocator, "b", &Stored::of(2, &["b.com"], &[]));
-    assert_eq!(said(&mut allocator), ["b: b.com=240.240.0.8 b.com=2001:2::8"]);
+    assert_eq!(settled(&mut allocator), ["b: b.com=240.240.0.8 b.com=2001:2::8"]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn an_entry_that_cannot_be_read_keeps_what_it_has() {
     allocator.stored(&key("broken"), None, &has.status());
     receiver(&mut allocator, "b", &Stored::of(1, &["b.com"], &[]));
     allocator.listed();
-    assert_eq!(said(&mut allocator), ["b: b.com=240.240.0.2 b.com=2001:2::1"]);
+    assert_eq!(settled(&mut allocator), ["b: b.com=240.240.0.2 b.com=2001:2::1"]);
 }
 
 #[test]
@@ -213,9 +213,9 @@ fn who_found_none_free_is_served_when_there_is_one() {
         "d: x.com=2001:2::4",
         "e: x.com=2001:2::5",
     ];
-    assert_eq!(said(&mut allocator), expected);
+    assert_eq!(settled(&mut allocator), expected);
     allocator.gone(&key("b"));
-    assert_eq!(said(&mut allocator), ["d: x.com=2001:2::4 x.com=10.0.0.2"]);
+    assert_eq!(settled(&mut allocator), ["d: x.com=2001:2::4 x.com=10.0.0.2"]);
 }
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -278,15 +278,15 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An API server, its watch, and a writer as the queue is one: a write stands on the version that was heard of last.
+/// An API server, its watch, and a writer as the queue is one: a write names the version that was received last.
 struct Cluster {
     entries: BTreeMap<&'static str, Stored>,
     version: u64,
     watch: std::collections::VecDeque<(&'static str, Option<Stored>)>,
     allocator: Allocator,
-    /// What is wanted, and what was heard last.
+    /// What is wanted, and what was received last.
     wanted: BTreeMap<ObjectKey, Vec<HostAddress>>,
-    heard: BTreeMap<&'static str, Stored>,
+    received: BTreeMap<&'static str, Stored>,
     writes: usize,
 }
 
@@ -300,7 +300,7 @@ impl Cluster {
             watch: Default::default(),
             allocator,
             wanted: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             writes: 0,
         }
     }
@@ -325,11 +325,11 @@ impl Cluster {
         match news {
             Some(stored) => {
                 receiver(&mut self.allocator, name, &stored);
-                self.heard.insert(name, stored);
+                self.received.insert(name, stored);
             }
             None => {
                 self.allocator.gone(&key(name));
-                self.heard.remove(name);
+                self.received.remove(name);
                 self.wanted.remove(&key(name));
             }
         }
@@ -343,7 +343,7 @@ impl Cluster {
             let sorted = |list: &[HostAddress]| list.iter().cloned().collect::<BTreeSet<_>>();
             wanted.is_some_and(|wanted| sorted(wanted) != sorted(&HostAddress::stored(&stored.status())))
         };
-        let due = self.heard.iter().find(|(name, stored)| {
+        let due = self.received.iter().find(|(name, stored)| {
             let is_newest = self.entries.get(*name).is_some_and(|now| now.version == stored.version);
             is_newest && differs(name, stored)
         });
@@ -359,7 +359,7 @@ impl Cluster {
     fn restart(&mut self) {
         self.watch.clear();
         self.wanted.clear();
-        self.heard = self.entries.clone();
+        self.received = self.entries.clone();
         self.allocator = Allocator::new(AddressRanges::default());
         for (name, stored) in self.entries.iter().rev() {
             receiver(&mut self.allocator, name, stored);
@@ -413,7 +413,7 @@ impl Cluster {
     }
 }
 
-/// Every host has what it is to have, and nobody shares.
+/// Every host has what it is to have, and no two share one.
 fn check(cluster: &Cluster) -> Result<(), TestCaseError> {
     let mut holders: BTreeMap<IpAddr, (&str, String)> = BTreeMap::new();
     let typed: BTreeSet<IpAddr> = cluster
@@ -449,8 +449,8 @@ fn check(cluster: &Cluster) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever people and other controllers do and however late it is heard of: at rest every host has its addresses, no two
-    /// hosts share one, and whoever goes on then has nothing to write.
+    /// Whatever people and other controllers do and however late it arrives: at rest every host has its addresses, no two
+    /// hosts share one, and a new leader has nothing to write.
     #[test]
     fn two_hosts_never_share(events in prop::collection::vec(event(), 0..60)) {
         let mut cluster = Cluster::new();
@@ -477,7 +477,7 @@ proptest! {
             let mut allocator = Allocator::new(AddressRanges::default());
             names.iter().for_each(|name| receiver(&mut allocator, name, &by_name[name]));
             allocator.listed();
-            said(&mut allocator)
+            settled(&mut allocator)
         };
         prop_assert_eq!(outcome(&NAMES), outcome(&order));
     }

@@ -60,7 +60,7 @@ impl Toy {
     }
 
     /// The value of a query in a memo that has never computed anything.
-    fn computed_anew<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
+    fn computed_fresh<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
         let memo = Memo::new();
         let (current, _) = memo.advance(Arc::new(self.writer.world().clone()), &ChangeSet::default());
         memo.get(&current, query).0
@@ -102,7 +102,7 @@ fn an_equal_value_stops_the_spread() {
     toy.set(&[(0, Some(2))]);
     assert_eq!(toy.count(|| assert_eq!(*toy.get(&Chosen), 10)), 1, "only whether it is even");
     toy.set(&[(7, Some(1))]);
-    assert_eq!(toy.count(|| assert_eq!(*toy.get(&Chosen), 10)), 0, "nobody reads that number");
+    assert_eq!(toy.count(|| assert_eq!(*toy.get(&Chosen), 10)), 0, "no query reads that number");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn roots_are_reported_with_their_old_value() {
     let (query, before) = (touched[0].query::<Chosen>(), touched[0].before::<Chosen>());
     assert_eq!((query, before.as_deref()), (Some(&Chosen), Some(&10)));
     assert!(touched[0].query::<IsEven>().is_none() && touched[0].before::<IsEven>().is_none());
-    assert_eq!(toy.set(&[(1, Some(12))]).len(), 0, "nobody looked at it since");
+    assert_eq!(toy.set(&[(1, Some(12))]).len(), 0, "no query read it since");
     toy.get(&Chosen);
     assert_eq!(toy.set(&[(1, Some(13))]).len(), 1);
     toy.get(&Chosen);
@@ -213,20 +213,20 @@ impl Query for Cyclic {
 #[should_panic(
     expected = "query Cyclic(0) needs its own result, through Cyclic(2) of Cyclic(1) of Cyclic(0)"
 )]
-fn a_cycle_is_told_rather_than_waited_for() {
+fn a_cycle_is_reported_rather_than_waited_for() {
     Toy::new(&[]).get(&Cyclic(0));
 }
 
 #[test]
-fn a_result_is_computed_once_however_many_ask() {
+fn a_result_is_computed_once_however_many_read_it() {
     let mut toy = Toy::new(&[0, 10, 20]);
     for round in 0..50 {
         toy.set(&[(0, Some(round)), (1, Some(round + 100)), (2, Some(round + 200))]);
         let want = if round % 2 == 0 { round + 100 } else { round + 200 };
         let before = toy.memo.computed();
         thread::scope(|scope| {
-            let ask = || (0..20).for_each(|_| assert_eq!(*toy.get(&Chosen), want));
-            (0..4).for_each(|_| drop(scope.spawn(ask)));
+            let evaluate = || (0..20).for_each(|_| assert_eq!(*toy.get(&Chosen), want));
+            (0..4).for_each(|_| drop(scope.spawn(evaluate)));
         });
         assert_eq!(toy.memo.computed() - before, 2);
     }
@@ -310,7 +310,7 @@ impl Query for InGraph {
 #[derive(Clone, Debug)]
 enum Operation {
     Set(Vec<(usize, Option<i64>)>),
-    Ask(usize),
+    Get(usize),
     Root(usize),
     Unroot(usize),
     Sweep,
@@ -328,7 +328,7 @@ fn step() -> impl Strategy<Value = Operation> {
     let number = (0..FACTS, prop::option::weighted(0.8, 0..4i64));
     prop_oneof![
         4 => prop::collection::vec(number, 1..4).prop_map(Operation::Set),
-        4 => any::<usize>().prop_map(Operation::Ask),
+        4 => any::<usize>().prop_map(Operation::Get),
         2 => any::<usize>().prop_map(Operation::Root),
         1 => any::<usize>().prop_map(Operation::Unroot),
         1 => Just(Operation::Sweep),
@@ -344,34 +344,34 @@ proptest! {
         let at = |index: usize| InGraph { graph: graph.clone(), index: index % graph.0.len() };
         let mut toy = Toy::new(&[0; FACTS]);
         // The roots, each with the value that was reported last.
-        let mut told: BTreeMap<usize, i64> = BTreeMap::new();
+        let mut reported: BTreeMap<usize, i64> = BTreeMap::new();
         for step in steps {
             match step {
                 Operation::Set(numbers) => {
                     for touched in toy.set(&numbers) {
                         let query = touched.query::<InGraph>().unwrap().clone();
                         let before = touched.before::<InGraph>();
-                        prop_assert_eq!(before.as_deref(), told.get(&query.index));
-                        told.insert(query.index, *toy.get(&query));
+                        prop_assert_eq!(before.as_deref(), reported.get(&query.index));
+                        reported.insert(query.index, *toy.get(&query));
                     }
-                    for (index, told) in &told {
-                        prop_assert_eq!(told, &*toy.computed_anew(&at(*index)), "a change was not told");
+                    for (index, reported) in &reported {
+                        prop_assert_eq!(reported, &*toy.computed_fresh(&at(*index)), "a change was not reported");
                     }
                 }
-                Operation::Ask(index) => prop_assert_eq!(toy.get(&at(index)), toy.computed_anew(&at(index))),
+                Operation::Get(index) => prop_assert_eq!(toy.get(&at(index)), toy.computed_fresh(&at(index))),
                 Operation::Root(index) => {
                     let query = at(index);
-                    told.insert(query.index, *toy.root(&query));
+                    reported.insert(query.index, *toy.root(&query));
                 }
                 Operation::Unroot(index) => {
                     toy.memo.unroot(&at(index));
-                    told.remove(&at(index).index);
+                    reported.remove(&at(index).index);
                 }
                 Operation::Sweep => toy.memo.sweep(),
             }
         }
         for index in 0..graph.0.len() {
-            prop_assert_eq!(toy.get(&at(index)), toy.computed_anew(&at(index)));
+            prop_assert_eq!(toy.get(&at(index)), toy.computed_fresh(&at(index)));
         }
     }
 }

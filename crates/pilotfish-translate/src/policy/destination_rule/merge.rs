@@ -76,7 +76,7 @@ fn reference(meta: &ObjectMeta) -> Origin {
 /// Rules by host.
 type ByHost = BTreeMap<Hostname, Vec<Arc<MergedDestinationRule>>>;
 
-/// The rules of a namespace, by who asks.
+/// The rules of a namespace, by client namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DestinationRulesIn(pub Namespace);
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Rules are looked up in the client's namespace, then among what the service's namespace exports, then among what the
-//! root namespace exports. In each place the most specific host wins, and only then is looked whether the client may see
+//! root namespace exports. In each place the most specific host wins, and only then is checked whether the client may see
 //! that rule: an exact rule that it may not see hides a visible wildcard beside it.
 
 mod merge;
@@ -100,7 +100,7 @@ pub(crate) fn destination_rule_for(
     cx.get(&DestinationRulesFor::new(client, service.clone())).outbound(labels).cloned()
 }
 
-/// The facet of a proxy's labels that rules may look at: those that some workload selector in its namespace names.
+/// The facet of a proxy's labels that rules may select by: those that some workload selector in its namespace names.
 #[must_use]
 pub(crate) fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
     let keys = cx.get(&SelectorKeys(namespace.clone()));

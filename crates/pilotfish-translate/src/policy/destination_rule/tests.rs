@@ -29,10 +29,10 @@ impl World {
     fn rules(&self, client: &str, host: &str, namespace: &str) -> Arc<DestinationRules> {
         let service = ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: namespace.into() };
         let query = DestinationRulesFor { client: client.into(), service };
-        self.ask(&query)
+        self.evaluate(&query)
     }
 
-    fn ask<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
+    fn evaluate<Q: Query>(&self, query: &Q) -> Arc<Q::Output> {
         self.0.get(&self.0.read(), query).0
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{aged, ask, labels, object, world_of};
+use crate::testing::{aged, evaluate, labels, object, world_of};
 use pilotfish_config::WorkloadSelector;
 use pilotfish_model::Object;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn selecting(app: &str, mode: Option<MutualTls>, ports: &[(u32, MutualTlsMode)])
 }
 
 fn of(objects: Vec<Object>, namespace: &str) -> Arc<NamespaceMtls> {
-    ask(&world_of(objects), &PeerAuthenticationsOf(namespace.into()))
+    evaluate(&world_of(objects), &PeerAuthenticationsOf(namespace.into()))
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn provider(cx: &Cx<'_>, rule: &JwtRule, is_gateway: bool) -> JwtProvider {
                 ..Default::default()
             })
             .collect(),
-        // Routes of gateways may look at claims, so the route is chosen again.
+        // Routes of gateways may match claims, so the route is chosen again.
         clear_route_cache: is_gateway,
         jwks_source_specifier: Some(keys(cx, rule)),
         ..Default::default()
@@ -145,8 +145,8 @@ fn cluster_of_uri(cx: &Cx<'_>, uri: &str) -> Option<String> {
     provider_service(cx, host, port).map(|named| named.cluster)
 }
 
-/// A token is optional, but one that is there must be valid. With several issuers one valid token is enough, since they may look for
-/// it at the same place.
+/// A token is optional, but one that is there must be valid. With several issuers one valid token is enough, since they may read
+/// it from the same place.
 fn requirement(count: usize) -> JwtRequirement {
     let named = |index| require(RequiresType::ProviderName(name(index)));
     let optional = |index| {

@@ -28,15 +28,15 @@ pub(crate) struct FiltersFor(pub Subject);
 /// The answer to [`FiltersFor`]. Requests pass the filters in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Filters {
-    /// Ask another service about requests (`CUSTOM`).
-    pub ask_http: Vec<HttpFilter>,
+    /// External authorization of requests (`CUSTOM`).
+    pub external_http: Vec<HttpFilter>,
     /// Checks tokens.
     pub authenticate: Option<HttpFilter>,
-    /// Decide about requests.
+    /// RBAC of requests.
     pub decide_http: Vec<HttpFilter>,
-    /// Ask another service about connections (`CUSTOM`).
-    pub ask_tcp: Vec<Filter>,
-    /// Decide about connections.
+    /// External authorization of connections (`CUSTOM`).
+    pub external_tcp: Vec<Filter>,
+    /// RBAC of connections.
     pub decide_tcp: Vec<Filter>,
     pub provenance: Vec<Origin>,
 }

@@ -48,7 +48,7 @@ const HTTP_GRPC: &str = "envoy.access_loggers.http_grpc";
 const TCP_GRPC: &str = "envoy.tcp_grpc_access_log";
 const OPEN_TELEMETRY: &str = "envoy.access_loggers.open_telemetry";
 
-/// The access logs that these Telemetry objects, else the mesh settings, ask for.
+/// The access logs that these Telemetry objects, else the mesh settings, configure.
 #[must_use]
 pub(crate) fn of(cx: &Cx<'_>, telemetries: &[Typed<Telemetry>], role: WorkloadMode) -> AccessLogs {
     let mesh = cx.mesh();
@@ -222,7 +222,7 @@ fn file_log(
     }
 }
 
-/// What `accessLogFile` and `enableEnvoyAccessLogService` ask for.
+/// The access logs of `accessLogFile` and `enableEnvoyAccessLogService`.
 fn of_mesh(mesh: &MeshConfig) -> AccessLogs {
     let mut logs = AccessLogs::default();
     if !mesh.access_log_file.is_empty() {

@@ -52,7 +52,7 @@ const FIELDS: [(&str, &str); 24] = [
 /// The command that needs a formatter of its own.
 const WITHOUT_QUERY: &str = "%REQ_WITHOUT_QUERY";
 
-/// The format that the mesh settings ask for.
+/// The format of the mesh settings.
 pub(super) fn of_mesh(mesh: &MeshConfig) -> SubstitutionFormatString {
     match mesh.access_log_encoding {
         AccessLogEncoding::Text => text(&mesh.access_log_format),

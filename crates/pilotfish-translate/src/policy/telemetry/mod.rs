@@ -1,4 +1,4 @@
-//! Telemetry: which Telemetry objects apply to a proxy, and the access logs, metrics and traces that they ask for.
+//! Telemetry: which Telemetry objects apply to a proxy, and the access logs, metrics and traces that they configure.
 //!
 //! ```text
 //! Telemetry of the root namespace ─▶ of the proxy's namespace ─▶ those that select the proxy

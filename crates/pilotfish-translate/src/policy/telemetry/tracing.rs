@@ -249,7 +249,7 @@ fn of_open_telemetry(
     Some(config)
 }
 
-/// The sampler asks Dynatrace's API, by default where spans go.
+/// The sampler calls Dynatrace's API, by default where spans go.
 fn dynatrace_sampler(
     cx: &Cx<'_>,
     written: &OpenTelemetryTracingProvider,

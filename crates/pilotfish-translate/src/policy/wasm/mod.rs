@@ -1,4 +1,4 @@
-//! WasmPlugins: which ones a listener has, as filters whose configuration the proxy asks for by name (ECDS).
+//! WasmPlugins: which ones a listener has, as filters whose configuration the proxy subscribes to by name (ECDS).
 
 mod resource;
 

@@ -65,7 +65,7 @@ fn plugins_are_chosen_by_workload_phase_and_traffic() {
 }
 
 #[test]
-fn the_configuration_says_where_the_module_is_and_what_it_is_told() {
+fn the_configuration_has_the_module_and_its_settings() {
     let yaml = "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: shop},
       spec: {url: registry.example.com/a:v1, sha256: 'abababababababababababababababababababababababababababababababab', pluginName: check, pluginConfig: {list: [1], mode: x},
              failStrategy: FAIL_OPEN, imagePullPolicy: Always,
@@ -73,8 +73,8 @@ fn the_configuration_says_where_the_module_is_and_what_it_is_told() {
     let config = extension_config(&plugins(yaml, "web").list[0], Some("{}"));
     let wasm = Wasm::decode(&*config.typed_config.unwrap().value).unwrap().config.unwrap();
     assert_eq!((&*config.name, &*wasm.root_id), ("extensions.istio.io/wasmplugin/shop.a", "check"));
-    let told = String::decode(&*wasm.configuration.unwrap().value).unwrap();
-    assert_eq!(told, r#"{"list":[1],"mode":"x"}"#);
+    let configuration = String::decode(&*wasm.configuration.unwrap().value).unwrap();
+    assert_eq!(configuration, r#"{"list":[1],"mode":"x"}"#);
     let Some(Vm::VmConfig(vm)) = wasm.vm else { panic!("no VM") };
     assert!(format!("{:?}", vm.code).contains("oci://registry.example.com/a:v1"));
     let environment = vm.environment_variables.unwrap();

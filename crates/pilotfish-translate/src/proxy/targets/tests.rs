@@ -1,9 +1,9 @@
 use super::TargetsOf;
 use crate::proxy::Proxy;
 use crate::proxy::workload::Identity;
-use crate::testing::{TestService, ask, endpoint, labels, pod, service, sidecar, world};
+use crate::testing::{TestService, endpoint, evaluate, labels, pod, service, sidecar, world};
 use pilotfish_model::{
-    Hostname, Port, Protocol, Provider, ShardKey, TargetPort, Update, Workload, WorkloadKind, World,
+    Hostname, Port, Protocol, ShardKey, TargetPort, Update, Workload, WorkloadKind, World,
 };
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn workload(change: impl FnOnce(&mut Workload)) -> Update {
 /// `service:port>target` of the targets.
 fn targets(world: &Arc<World>, proxy: &Proxy) -> Vec<String> {
     let proxy = Proxy { cluster: "Kubernetes".into(), ..proxy.clone() };
-    let found = ask(world, &TargetsOf(Identity::of(&proxy)));
+    let found = evaluate(world, &TargetsOf(Identity::of(&proxy)));
     found.iter().map(|t| format!("{}:{}>{}", t.name, t.port.number, t.target_port)).collect()
 }
 

@@ -37,7 +37,7 @@ impl MergedServer {
         matches!(mode, Some(ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough))
     }
 
-    /// Whether it speaks TLS; not plain HTTP with a redirect to TLS.
+    /// Whether it terminates or passes TLS; not plain HTTP with a redirect to TLS.
     #[must_use]
     pub(crate) fn is_tls(&self) -> bool {
         self.spec.tls.is_some() && !self.protocol().is_http()

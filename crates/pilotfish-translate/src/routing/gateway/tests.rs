@@ -1,7 +1,7 @@
 use super::router::Reached;
 use super::{AllGateways, MergedGatewaysOf, RouterGateways};
 use crate::routing::ir::GatewayId;
-use crate::testing::{ask, world_of};
+use crate::testing::{evaluate, world_of};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{Hostname, Kind, ServiceKey, World};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ fn world(servers: &[&str]) -> Arc<World> {
 /// The listeners of a router with all gateways: port, address and protocol with the gateways that are there, and the routes.
 fn merged(servers: &[&str]) -> (Vec<String>, Vec<String>) {
     let world = world(servers);
-    let ids: Vec<GatewayId> = ask(&world, &AllGateways).iter().map(|header| header.id.clone()).collect();
+    let ids: Vec<GatewayId> = evaluate(&world, &AllGateways).iter().map(|header| header.id.clone()).collect();
     let service =
         ServiceKey { hostname: Hostname::parse("edge.edge.svc").unwrap(), namespace: "edge".into() };
     let reached = Reached { service, port: 80, target: 8080, translates: true };
-    let merged = ask(
+    let merged = evaluate(
         &world,
         &MergedGatewaysOf(RouterGateways { gateways: ids.into(), reached: Arc::from([reached]) }),
     );
@@ -66,7 +66,7 @@ fn plain_http_servers_share_the_translated_port() {
 }
 
 #[test]
-fn tls_servers_are_told_apart_by_their_hosts() {
+fn tls_servers_are_distinguished_by_their_hosts() {
     let tls = |hosts: &str| format!("hosts: [{hosts}], tls: {{mode: SIMPLE, credentialName: c}}");
     let (ports, routes) = merge(&[
         server(443, "HTTPS", &tls("a.com")),
@@ -119,7 +119,7 @@ fn of_several_services_the_first_translates_a_port() {
 #[test]
 fn sources_are_kept_apart() {
     let world = world(&[&server(80, "HTTP", "hosts: ['*']")]);
-    let headers = ask(&world, &AllGateways);
+    let headers = evaluate(&world, &AllGateways);
     assert_eq!(headers[0].id.source, Kind::Gateway);
     assert_eq!(&*headers[0].id.reference(), "edge/g0");
 }

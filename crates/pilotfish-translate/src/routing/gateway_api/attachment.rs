@@ -31,7 +31,7 @@ pub(super) struct Attachment {
     is_served: bool,
 }
 
-/// What came of one parent that a route names.
+/// The outcome of one parent that a route names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Binding {
     /// The parent, as the route names it.
@@ -88,7 +88,7 @@ pub(super) fn of(
     out
 }
 
-/// What comes of each parent of a route. Parents of other controllers, and Gateways that are not there, are left out.
+/// The outcome of each parent of a route. Parents of other controllers, and Gateways that are not there, are left out.
 pub(super) fn bindings(
     cx: &Cx<'_>,
     kind: Kind,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The reason for a certificate that cannot be used.
 const BAD_CERTIFICATE: &str = "InvalidCertificateRef";
-/// The option by which a listener asks for another mode than SIMPLE.
+/// The option with which a listener selects another mode than SIMPLE.
 const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
 /// The label of a Gateway with the network that it leads to.
 const NETWORK: &str = "topology.istio.io/network";
@@ -75,7 +75,7 @@ impl Parent {
     }
 }
 
-/// The kinds of routes that a protocol has, of those that are asked for.
+/// The kinds of routes that a protocol supports, of those that are allowed.
 pub(super) fn kinds(listener: &Listener) -> Vec<Kind> {
     let passes = listener.tls.as_ref().is_some_and(|tls| tls.mode == TlsMode::Passthrough);
     let of_protocol: &[Kind] = match listener.protocol.as_str() {
@@ -84,9 +84,9 @@ pub(super) fn kinds(listener: &Listener) -> Vec<Kind> {
         "TLS" | "TCP" => &[Kind::TcpRoute],
         _ => &[],
     };
-    let asked = &listener.allowed_routes.kinds;
+    let allowed = &listener.allowed_routes.kinds;
     let is_asked = |kind: &Kind| {
-        asked.is_empty() || asked.iter().any(|asked| asked.kind == kind.name() && asked.group == GROUP)
+        allowed.is_empty() || allowed.iter().any(|it| it.kind == kind.name() && it.group == GROUP)
     };
     of_protocol.iter().copied().filter(is_asked).collect()
 }

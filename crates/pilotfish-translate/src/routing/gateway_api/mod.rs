@@ -3,8 +3,8 @@
 //! ```text
 //! Gateway ─▶ one gateway for each listener ─▶ ParentsOf(gateway): what routes may attach to
 //!                                               │
-//! HTTPRoute, GRPCRoute ─▶ PartsOf(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
-//! TCPRoute, TLSRoute   ─▶ PartsOf(route)  ─────────────────────────────▶ ApiRules
+//! HTTPRoute, GRPCRoute ─▶ RouteParts(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
+//! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiRules
 //! ```
 //!
 //! Routes attach to listeners of Gateways, or to Services (then they are for sidecars). What several HTTPRoutes have for one host

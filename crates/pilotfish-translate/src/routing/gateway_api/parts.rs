@@ -30,9 +30,9 @@ pub(super) struct Part {
 
 /// The parts of a route object, by its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct PartsOf(pub(super) ObjectKey);
+pub(super) struct RouteParts(pub(super) ObjectKey);
 
-impl Query for PartsOf {
+impl Query for RouteParts {
     type Output = Vec<Part>;
 
     fn compute(&self, cx: &Cx<'_>) -> Vec<Part> {

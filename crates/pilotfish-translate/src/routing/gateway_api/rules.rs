@@ -1,6 +1,6 @@
 //! The virtual services of the Gateway API: the parts of all routes, those for one listener and host as one.
 
-use super::parts::{Part, PartsOf};
+use super::parts::{Part, RouteParts};
 use super::sort::sort;
 use crate::engine::{Cx, Query};
 use crate::routing::ir::{RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
@@ -21,13 +21,13 @@ impl Query for ApiVirtualServices {
         let requests: Vec<ObjectKey> =
             keys::<HttpRoute>(cx).into_iter().chain(keys::<GrpcRoute>(cx)).collect();
         let mut by_name: BTreeMap<Arc<str>, Vec<Part>> = BTreeMap::new();
-        for part in requests.into_iter().flat_map(|key| cx.get(&PartsOf(key)).to_vec()) {
+        for part in requests.into_iter().flat_map(|key| cx.get(&RouteParts(key)).to_vec()) {
             by_name.entry(part.name.clone()).or_default().push(part);
         }
         let made = by_name.into_values().filter_map(|parts| merged(Kind::HttpRoute, parts));
         let streams = keys::<TcpRoute>(cx).into_iter().chain(keys::<TlsRoute>(cx));
         let streams = streams.flat_map(|key| {
-            let parts = cx.get(&PartsOf(key.clone())).to_vec();
+            let parts = cx.get(&RouteParts(key.clone())).to_vec();
             parts.into_iter().filter_map(move |part| merged(key.kind, vec![part]))
         });
         for (header, rule) in made.chain(streams.collect::<Vec<_>>()) {

@@ -1,5 +1,5 @@
 use super::{ApiGateways, ApiVirtualServices};
-use crate::testing::{ask, world_of};
+use crate::testing::{evaluate, world_of};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::World;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn edge(listeners: &str) -> (&'static str, &'static str, &'static str, &'static 
 
 /// The rules: name, gateways and the hosts of all destinations.
 fn rules(world: &Arc<World>) -> Vec<String> {
-    let rules = ask(world, &ApiVirtualServices);
+    let rules = evaluate(world, &ApiVirtualServices);
     let of = |(header, rule): &(
         Arc<crate::routing::VirtualServiceHeader>,
         Arc<crate::routing::VirtualServiceIr>,
@@ -107,7 +107,7 @@ fn a_listener_without_its_certificate_is_left_out() {
         ("v1", "Secret", "edge", "cert", secret),
         ("v1", "Secret", "shop", "cert", secret),
     ]);
-    let gateways = ask(&world, &ApiGateways);
+    let gateways = evaluate(&world, &ApiGateways);
     let servers: Vec<String> = gateways
         .values()
         .flat_map(|(_, gateway)| &gateway.servers)

@@ -2,7 +2,7 @@
 //! into it, too, so that nothing behind it knows more than one kind of route or of gateway.
 //!
 //! Headers (hosts, gateways, visibility) are apart from content (routes, servers), so that a change of some route does not
-//! make anybody look again for who serves a host.
+//! recompute which rule serves a host.
 
 mod destination;
 mod gateway;

@@ -2,7 +2,7 @@ use super::{MeshVirtualServicesOf, StreamVirtualServicesFor, VirtualServiceOf};
 use crate::proxy::ProxyKind;
 use crate::routing::VirtualServiceId;
 use crate::scope::Scope;
-use crate::testing::{ask, world_of};
+use crate::testing::{evaluate, world_of};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{Hostname, Kind, World};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn scope(namespace: &str) -> Scope {
 
 /// The name of the virtual service that serves a host for a client of a namespace.
 fn serving(world: &Arc<World>, namespace: &str, host: &str) -> Option<String> {
-    let rules = ask(world, &MeshVirtualServicesOf(scope(namespace), 0));
+    let rules = evaluate(world, &MeshVirtualServicesOf(scope(namespace), 0));
     rules.serving(&Hostname::parse(host).unwrap()).map(|header| header.id.name.to_string())
 }
 
@@ -93,7 +93,7 @@ fn delegates_are_merged_under_the_root() {
         ("away", "hidden", &format!("{{exportTo: ['.'], {ROUTE}}}")),
     ]);
     let id = VirtualServiceId { source: Kind::VirtualService, namespace: "shop".into(), name: "root".into() };
-    let rule = ask(&world, &VirtualServiceOf(id));
+    let rule = evaluate(&world, &VirtualServiceOf(id));
     let rule = Option::as_ref(&rule).unwrap();
     let names: Vec<_> = rule.http.iter().map(|route| &*route.name).collect();
     assert_eq!(names, ["items-id", "items", "rest"]);
@@ -121,6 +121,6 @@ fn routes_of_streams_are_found_by_host() {
         listener: 0,
         host: Hostname::parse("db.data.svc.cluster.local").unwrap(),
     };
-    let names: Vec<_> = ask(&world, &query).iter().map(|rule| rule.id.name.to_string()).collect();
+    let names: Vec<_> = evaluate(&world, &query).iter().map(|rule| rule.id.name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
 }

@@ -25,7 +25,7 @@ const TYPES: [(char, ResourceType); 7] = [
 const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
 const KINDS: [ProxyKind; 3] = [ProxyKind::Sidecar, ProxyKind::Router, ProxyKind::Grpc];
 
-/// What is asked for by name.
+/// What is subscribed by name.
 fn names(resource_type: ResourceType) -> &'static [&'static str] {
     match resource_type {
         ResourceType::Cluster | ResourceType::Endpoint => &[WEB],

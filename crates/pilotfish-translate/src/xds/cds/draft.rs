@@ -106,7 +106,7 @@ impl Draft {
         }
     }
 
-    /// Whether requests are sent as HTTP/2 whatever the client speaks.
+    /// Whether requests are sent as HTTP/2 whatever the client's protocol.
     pub(super) fn is_http2(&mut self) -> bool {
         self.http2_options().is_some()
     }

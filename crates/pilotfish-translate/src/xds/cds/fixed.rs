@@ -4,7 +4,7 @@ use super::connection_pool::{breakers, keepalive, no_limits};
 use super::draft::Draft;
 use super::finish::finish;
 use super::names::stat_name;
-use super::view::Client;
+use super::view::ClusterFacets;
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration};
 use crate::proxy::{IpFamilies, ProxyKind};
@@ -22,22 +22,22 @@ const V6_SOURCE: &str = "::6";
 /// How long passed-through connections may be idle.
 const IDLE_SECONDS: i64 = 300;
 
-pub(super) fn clusters(cx: &Cx<'_>, client: &Client) -> Vec<EncodedResource> {
+pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets) -> Vec<EncodedResource> {
     let mesh = cx.mesh();
-    let mut drafts = vec![(client.context(), Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static))];
-    if client.scope.kind == ProxyKind::Sidecar {
+    let mut drafts = vec![(facets.context(), Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static))];
+    if facets.scope.kind == ProxyKind::Sidecar {
         let mut outbound = passthrough(&mesh, PASSTHROUGH);
-        if client.istio_filters {
+        if facets.istio_filters {
             outbound.exchange_metadata();
         }
         let mut inbound = passthrough(&mesh, INBOUND_PASSTHROUGH);
-        inbound.cluster.upstream_bind_config = Some(own_sources(client.families));
+        inbound.cluster.upstream_bind_config = Some(own_sources(facets.families));
         drafts.extend([(TrafficClass::Outbound, outbound), (TrafficClass::Inbound, inbound)]);
     }
     let encode = |(context, mut draft): (TrafficClass, Draft)| {
         draft.cluster.connect_timeout = mesh.connect_timeout.map(duration);
         draft.cluster.common_lb_config = None;
-        finish(cx, client, context, draft.build(), &[], Vec::new())
+        finish(cx, facets, context, draft.build(), &[], Vec::new())
     };
     drafts.into_iter().filter_map(encode).collect()
 }

@@ -1,8 +1,8 @@
-//! Clusters of proxyless gRPC clients: asked for by name, with the few settings that gRPC understands.
+//! Clusters of proxyless gRPC clients: subscribed by name, with the few settings that gRPC understands.
 #![allow(deprecated, reason = "older gRPC libraries read only the older fields")]
 
 use super::outbound::accounts;
-use super::view::Client;
+use super::view::ClusterFacets;
 use super::{load_balancer, names};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::ClusterName;
@@ -36,9 +36,9 @@ const ROOTS: &str = "ROOTCA";
 const MAX_RING_SIZE: u64 = 8 << 20;
 
 /// The cluster of that name; none for what is no name of a service's cluster, or for a subset that no rule has.
-pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<EncodedResource> {
+pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<EncodedResource> {
     let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
-    let service = cx.get(&ServiceIn(client.scope.clone(), parsed.host.clone()));
+    let service = cx.get(&ServiceIn(facets.scope.clone(), parsed.host.clone()));
     let Some(service) = Option::as_ref(&service).filter(|service| service.port(parsed.port).is_some()) else {
         // A route may lead to a service that does not exist: its cluster is there, without endpoints.
         let known =
@@ -46,7 +46,7 @@ pub(super) fn clusters(cx: &Cx<'_>, client: &Client, name: &str) -> Vec<EncodedR
         return known.into_iter().collect();
     };
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
-    let rule = destination_rule_for(cx, &client.scope.namespace, &key, &client.labels);
+    let rule = destination_rule_for(cx, &facets.scope.namespace, &key, &facets.labels);
     let is_subset = |rule: &MergedDestinationRule| rule.subset(&parsed.subset).is_some();
     if !parsed.subset.is_empty() && !rule.as_deref().is_some_and(is_subset) {
         return Vec::new();

@@ -46,7 +46,7 @@ enum Destination {
 
 /// The clusters of the workload's ports: of the Sidecar's ingress listeners, else of the services.
 pub(super) fn clusters(cx: &Cx<'_>, view: &ClusterView) -> Vec<EncodedResource> {
-    let sidecar = view.client.scope.sidecar_object(cx);
+    let sidecar = view.facets.scope.sidecar_object(cx);
     match &sidecar {
         Some(sidecar) if !sidecar.ingress.is_empty() => of_sidecar(cx, view, sidecar),
         _ => of_targets(cx, view, sidecar.as_deref()),
@@ -62,7 +62,7 @@ fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec
         let targets: Vec<&Target> =
             view.targets.iter().filter(|target| target.target_port == number).collect();
         let destination = if to_localhost {
-            Destination::Address(localhost(view.client.families).to_owned(), number)
+            Destination::Address(localhost(view.facets.families).to_owned(), number)
         } else {
             Destination::Original
         };
@@ -103,7 +103,7 @@ fn parse(view: &ClusterView, written: &str) -> Option<Destination> {
     let port = port.parse().ok()?;
     let address = match host.trim_matches(['[', ']']) {
         "0.0.0.0" | "::" => view.address.to_string(),
-        "127.0.0.1" | "::1" => localhost(view.client.families).to_owned(),
+        "127.0.0.1" | "::1" => localhost(view.facets.families).to_owned(),
         _ => return Some(Destination::Original),
     };
     Some(Destination::Address(address, port))
@@ -137,7 +137,7 @@ impl Inbound<'_> {
         let kind = if assignment.is_some() { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
         let mut draft = Draft::new(inbound_name(self.number), kind);
         draft.cluster.load_assignment = assignment;
-        draft.set_protocol(self.port.protocol, true, self.view.client.preserve_case);
+        draft.set_protocol(self.port.protocol, true, self.view.facets.preserve_case);
         let rule = self.rule();
         let policy = rule.as_ref().map_or_else(Policy::default, |rule| rule.policy(self.port.number));
         let pool = self.pool.or(policy.connection_pool);
@@ -146,21 +146,21 @@ impl Inbound<'_> {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
             draft.cluster.cleanup_interval = Some(NEVER);
         }
-        let local = localhost(self.view.client.families);
+        let local = localhost(self.view.facets.families);
         if !matches!(&self.destination, Destination::Address(address, _) if address == local) {
             // Traffic from this address is not captured again.
-            draft.cluster.upstream_bind_config = Some(own_source(self.view.client.families));
+            draft.cluster.upstream_bind_config = Some(own_source(self.view.facets.families));
         }
         self.describe(&mut draft, rule.as_deref(), &mesh.inbound_cluster_stat_name);
         let hosts: Vec<&str> = self.targets.iter().map(|target| target.service.hostname.as_str()).collect();
         let provenance = self.provenance(rule.as_deref());
-        finish(self.cx, &self.view.client, TrafficClass::Inbound, draft.build(), &hosts, provenance)
+        finish(self.cx, &self.view.facets, TrafficClass::Inbound, draft.build(), &hosts, provenance)
     }
 
     /// The rule for the first service, as far as the workload sees its own service.
     fn rule(&self) -> Option<Arc<MergedDestinationRule>> {
         let key = &self.targets.first()?.service;
-        let scope = &self.view.client.scope;
+        let scope = &self.view.facets.scope;
         let seen = self.cx.get(&ServiceIn(scope.clone(), key.hostname.clone()));
         let namespace = Option::as_ref(&seen)?.namespace.clone();
         let key = ServiceKey { hostname: key.hostname.clone(), namespace };
@@ -224,7 +224,7 @@ impl Inbound<'_> {
 
     fn provenance(&self, rule: Option<&MergedDestinationRule>) -> Vec<Origin> {
         let services = self.targets.iter().map(|target| target.object.clone());
-        let sidecar = self.view.client.scope.sidecar.as_ref().map(|(namespace, name)| {
+        let sidecar = self.view.facets.scope.sidecar.as_ref().map(|(namespace, name)| {
             Origin::object(
                 ObjectKey::new(Kind::Sidecar, namespace.clone(), name.clone()),
                 ClusterId::default(),

@@ -150,7 +150,7 @@ pub(super) fn set_consistent_hash(cluster: &mut Cluster, hash: &ConsistentHashLb
             .then_some(LbConfig::MaglevLbConfig(MaglevLbConfig { table_size: Some(maglev.table_size) }));
         return;
     }
-    // A ring that is asked for without a size has Envoy's default size.
+    // A ring hash without a size has Envoy's default size.
     let size = match &hash.ring_hash {
         Some(ring) => (ring.minimum_ring_size > 0).then_some(ring.minimum_ring_size),
         None if hash.minimum_ring_size > 0 => Some(hash.minimum_ring_size),

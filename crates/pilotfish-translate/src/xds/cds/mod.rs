@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A cluster is a [`draft::Draft`] first, to which the parts of a traffic policy are applied in Istio's order: HTTP/2
-//! upgrade, connection pool, outlier detection, load balancer, TLS, PROXY protocol. Later parts look at what earlier ones
+//! upgrade, connection pool, outlier detection, load balancer, TLS, PROXY protocol. Later parts read what earlier ones
 //! did. At the end EnvoyFilters patch the finished cluster (finish.rs).
 
 mod connection_pool;
@@ -34,14 +34,14 @@ use crate::scope::ServicesOf;
 use pilotfish_model::ServiceKey;
 
 impl ClusterView {
-    /// The batches of the whole set, in the order in which they are sent; `None` for clients that ask by name.
+    /// The batches of the whole set, in the order in which they are sent; `None` for clients that subscribe by name.
     #[must_use]
     pub(crate) fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
-        let kind = self.client.scope.kind;
+        let kind = self.facets.scope.kind;
         if kind == ProxyKind::Grpc {
             return None;
         }
-        let services = cx.get(&ServicesOf(self.client.scope.clone()));
+        let services = cx.get(&ServicesOf(self.facets.scope.clone()));
         let key = |service: &pilotfish_model::Service| ServiceKey {
             hostname: service.hostname.clone(),
             namespace: service.namespace.clone(),
@@ -52,7 +52,7 @@ impl ClusterView {
         if kind == ProxyKind::Sidecar {
             batch_keys.push(ResourceBatchKey::Inbound);
         }
-        if !self.client.patches.is_empty() {
+        if !self.facets.patches.is_empty() {
             batch_keys.push(ResourceBatchKey::Added);
         }
         Some(batch_keys)
@@ -64,13 +64,13 @@ impl ClusterView {
         match batch_key {
             ResourceBatchKey::Service(service) => {
                 let query =
-                    outbound::ServiceClusters { client: self.client.clone(), service: service.clone() };
+                    outbound::ServiceClusters { facets: self.facets.clone(), service: service.clone() };
                 ResourceBatch::clone(&cx.get(&query))
             }
-            ResourceBatchKey::Static => fixed::clusters(cx, &self.client).into(),
+            ResourceBatchKey::Static => fixed::clusters(cx, &self.facets).into(),
             ResourceBatchKey::Inbound => inbound::clusters(cx, self).into(),
-            ResourceBatchKey::Added => finish::added(cx, &self.client).into(),
-            ResourceBatchKey::Named(name) => grpc::clusters(cx, &self.client, name).into(),
+            ResourceBatchKey::Added => finish::added(cx, &self.facets).into(),
+            ResourceBatchKey::Named(name) => grpc::clusters(cx, &self.facets, name).into(),
             ResourceBatchKey::Port(_) => ResourceBatch::default(),
         }
     }

@@ -4,7 +4,7 @@ use super::draft::{self, Draft};
 use super::finish::finish;
 use super::names::stat_name;
 use super::tls::{self, Peer};
-use super::view::Client;
+use super::view::ClusterFacets;
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
 use crate::engine::{Cx, EncodedResource, Query, ResourceBatch};
 use crate::envoy::metadata::{config_path, flag, list, text};
@@ -38,7 +38,7 @@ const UDP_MAX_QUERIES: u32 = 100;
 /// The clusters of a service, for all proxies that are equal as clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServiceClusters {
-    pub(super) client: Arc<Client>,
+    pub(super) facets: Arc<ClusterFacets>,
     pub(super) service: ServiceKey,
 }
 
@@ -46,13 +46,13 @@ impl Query for ServiceClusters {
     type Output = ResourceBatch;
 
     fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
-        let Some(context) = ServiceClusterBuilder::of(cx, &self.client, &self.service) else {
+        let Some(context) = ServiceClusterBuilder::of(cx, &self.facets, &self.service) else {
             return ResourceBatch::default();
         };
         let ports = || context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
         let mut clusters: Vec<EncodedResource> =
             ports().flat_map(|port| context.clusters(port, Mode::Plain)).collect();
-        if self.client.by_sni && !context.service.mesh_external {
+        if self.facets.by_sni && !context.service.mesh_external {
             clusters.extend(ports().flat_map(|port| context.clusters(port, Mode::BySni)));
         }
         clusters.into()
@@ -72,7 +72,7 @@ enum Mode {
 /// What all clusters of a service have in common.
 struct ServiceClusterBuilder<'a> {
     cx: &'a Cx<'a>,
-    client: &'a Client,
+    facets: &'a ClusterFacets,
     mesh: Arc<MeshConfig>,
     key: &'a ServiceKey,
     service: Arc<Service>,
@@ -96,15 +96,15 @@ impl ClusterVariant<'_> {
 
 impl<'a> ServiceClusterBuilder<'a> {
     /// `None` when the client does not see the service.
-    fn of(cx: &'a Cx<'a>, client: &'a Client, key: &'a ServiceKey) -> Option<Self> {
-        let service = cx.get(&ServiceIn(client.scope.clone(), key.hostname.clone()));
+    fn of(cx: &'a Cx<'a>, facets: &'a ClusterFacets, key: &'a ServiceKey) -> Option<Self> {
+        let service = cx.get(&ServiceIn(facets.scope.clone(), key.hostname.clone()));
         let service = Option::as_ref(&service).filter(|service| service.namespace == key.namespace)?.clone();
         let mesh = cx.mesh();
         Some(Self {
             cx,
-            client,
+            facets,
             key,
-            rule: destination_rule_for(cx, &client.scope.namespace, key, &client.labels),
+            rule: destination_rule_for(cx, &facets.scope.namespace, key, &facets.labels),
             accounts: accounts(cx, &mesh, &service, key),
             service,
             mesh,
@@ -137,12 +137,12 @@ impl<'a> ServiceClusterBuilder<'a> {
         if variant.policy.tls.is_none() {
             provenance.extend(self.policies_against_mtls());
         }
-        let sniffs = self.client.scope.kind != ProxyKind::Router;
-        draft.set_protocol(variant.port.protocol, sniffs, self.client.preserve_case);
+        let sniffs = self.facets.scope.kind != ProxyKind::Router;
+        draft.set_protocol(variant.port.protocol, sniffs, self.facets.preserve_case);
         self.name(&mut draft, variant);
         self.apply_policy(&mut draft, variant);
         draft.set_eds();
-        if self.client.istio_filters {
+        if self.facets.istio_filters {
             draft.exchange_metadata();
         }
         self.describe(&mut draft, variant);
@@ -150,12 +150,12 @@ impl<'a> ServiceClusterBuilder<'a> {
     }
 
     fn finished(&self, (cluster, provenance): (Cluster, Vec<Origin>)) -> Option<EncodedResource> {
-        finish(self.cx, self.client, self.client.context(), cluster, &[], provenance)
+        finish(self.cx, self.facets, self.facets.context(), cluster, &[], provenance)
     }
 
     /// How endpoints are found. A subset whose rule has PASSTHROUGH never has any of its own.
     fn kind(&self, variant: &ClusterVariant<'_>) -> Option<DiscoveryType> {
-        let kind = draft::discovery(&self.service, self.client.scope.kind == ProxyKind::Router)?;
+        let kind = draft::discovery(&self.service, self.facets.scope.kind == ProxyKind::Router)?;
         let own = variant.subset.and_then(|subset| subset.traffic_policy.as_ref());
         let default = variant.subset.and(self.rule.as_ref()).and_then(|rule| rule.policy.as_ref());
         // A subset starts from what the policy of the host made of the default cluster.
@@ -180,7 +180,7 @@ impl<'a> ServiceClusterBuilder<'a> {
                     variant.port.number,
                     variant.subset_name(),
                     self.rule.as_deref(),
-                    &self.client.client_locality,
+                    &self.facets.client_locality,
                 );
                 if endpoints.is_empty() {
                     return None;
@@ -205,7 +205,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         reason = "the fields that Istio writes; the newer cluster type is not in older Envoys"
     )]
     fn set_dns(&self, draft: &mut Draft) {
-        let family = match self.client.families {
+        let family = match self.facets.families {
             IpFamilies::V4 => DnsLookupFamily::V4Only,
             IpFamilies::V6 => DnsLookupFamily::V6Only,
             IpFamilies::Dual => DnsLookupFamily::All,
@@ -261,15 +261,15 @@ impl<'a> ServiceClusterBuilder<'a> {
             accounts_for_tls: self.service.names_for_tls,
             rule_selects: self.rule.as_ref().is_some_and(|rule| rule.selector.is_some()),
         };
-        tls::apply(draft, self.client, &self.mesh, policy.tls, &peer);
+        tls::apply(draft, self.facets, &self.mesh, policy.tls, &peer);
         proxy_protocol::apply(draft, policy.proxy_protocol);
     }
 
-    /// Whether the mesh's mutual TLS is used without being asked for: not without certificates, not out of the
+    /// Whether the mesh's mutual TLS is used without a rule (auto mTLS): not without certificates, not out of the
     /// mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of which
     /// some cannot.
     fn auto_mtls(&self, variant: &ClusterVariant<'_>) -> bool {
-        if !self.client.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
+        if !self.facets.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
             return false;
         }
         let stated = match variant.subset {
@@ -314,8 +314,8 @@ impl<'a> ServiceClusterBuilder<'a> {
         if service.mesh_external {
             draft.set_istio("external", flag(true));
         }
-        let asks = |label: &&str| service.labels.get(label).is_some_and(|name| !name.is_empty());
-        if PERSISTENT_SESSION.iter().any(asks) {
+        let has_label = |label: &&str| service.labels.get(label).is_some_and(|name| !name.is_empty());
+        if PERSISTENT_SESSION.iter().any(has_label) {
             draft.common_lb().override_host_status = Some(session_statuses());
         }
     }

@@ -6,7 +6,7 @@ use pilotfish_config::networking::OutlierDetection;
 use pilotfish_proto::envoy::config::cluster::v3;
 use pilotfish_proto::envoy::r#type::v3::Percent;
 
-/// Applies the settings. Success rates are never looked at, only consecutive errors are.
+/// Applies the settings. Success rates are never used, only consecutive errors are.
 pub(super) fn apply(draft: &mut Draft, settings: Option<&OutlierDetection>) {
     let Some(settings) = settings else { return };
     // Zero errors switch a detection off: it is enforced for no share of them.

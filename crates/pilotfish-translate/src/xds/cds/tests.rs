@@ -1,17 +1,16 @@
 use super::outbound::ServiceClusters;
-use super::view::Client;
+use super::view::ClusterFacets;
 use super::*;
 use crate::engine::Query;
 use crate::engine::memo::Memo;
 use crate::proxy::Proxy;
-use crate::testing::{TestService, ask, endpoint, labels, object, service, sidecar, world};
+use crate::testing::{TestService, endpoint, evaluate, labels, object, service, sidecar, world};
 use pilotfish_config::WorkloadSelector;
 use pilotfish_config::networking::{
     ClientTlsMode, ClientTlsSettings, DestinationRule, Subset, TrafficPolicy,
 };
 use pilotfish_model::{
-    ChangeSet, Endpoint, Locality, Provider, Resolution, ShardKey, SpiffeId, TlsMode, Update, World,
-    WorldWriter,
+    ChangeSet, Endpoint, Locality, Resolution, ShardKey, SpiffeId, TlsMode, Update, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
@@ -31,7 +30,7 @@ impl Query for ViewOf {
 }
 
 fn view(world: &Arc<World>, proxy: &Proxy) -> ClusterView {
-    ClusterView::clone(&ask(world, &ViewOf(proxy.clone())))
+    ClusterView::clone(&evaluate(world, &ViewOf(proxy.clone())))
 }
 
 /// A proxy that differs from another of its namespace in everything that usually does not matter.
@@ -60,7 +59,7 @@ fn rule(selector: Option<&[(&str, &str)]>) -> Update {
 }
 
 #[test]
-fn facets_that_nothing_asks_for_do_not_count() {
+fn facets_that_nothing_depends_on_do_not_count() {
     let proxy = sidecar("web-0", "shop");
     let plain = world([service("web", "shop").update(), rule(None)]);
     assert_eq!(view(&plain, &proxy), view(&plain, &other(&proxy)));
@@ -80,9 +79,9 @@ fn endpoints(service: &TestService, endpoints: Vec<Endpoint>) -> Update {
 
 /// The clusters of a service, for a sidecar with an agent.
 fn clusters(world: &Arc<World>, service: &TestService) -> Vec<Cluster> {
-    let client = view(world, &sidecar("client-0", "shop")).client;
-    let client = Arc::new(Client { agent: true, ..Client::clone(&client) });
-    let batch = ask(world, &ServiceClusters { client, service: service.key() });
+    let facets = view(world, &sidecar("client-0", "shop")).facets;
+    let facets = Arc::new(ClusterFacets { agent: true, ..ClusterFacets::clone(&facets) });
+    let batch = evaluate(world, &ServiceClusters { facets, service: service.key() });
     let decode = |resource: &crate::engine::EncodedResource| {
         let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
         Cluster::decode(&*packed.value).unwrap()
@@ -98,8 +97,8 @@ fn endpoints_do_not_concern_clusters_but_their_identities_do() {
     writer.apply(endpoints(&web, vec![endpoint("10.0.0.1", 8080, "http")]));
     let memo = Memo::new();
     let (world, _) = writer.publish().unwrap();
-    let client = view(&world, &sidecar("client-0", "shop")).client;
-    let query = ServiceClusters { client, service: web.key() };
+    let facets = view(&world, &sidecar("client-0", "shop")).facets;
+    let query = ServiceClusters { facets, service: web.key() };
     let count = |writer: &mut WorldWriter| {
         let (world, changes) = writer.publish().map_or((world.clone(), ChangeSet::default()), |new| new);
         let (current, _) = memo.advance(world, &changes);
@@ -194,8 +193,8 @@ fn a_policy_that_ends_mutual_tls_is_among_the_origins_of_a_cluster() {
             &format!("{{mtls: {{mode: {mode}}}}}"),
         );
         let world = world([web.update()].into_iter().chain(crate::testing::yaml(&policy)));
-        let client = view(&world, &sidecar("client", "shop")).client;
-        let batch = ask(&world, &ServiceClusters { client, service: web.key() });
+        let facets = view(&world, &sidecar("client", "shop")).facets;
+        let batch = evaluate(&world, &ServiceClusters { facets, service: web.key() });
         let origins = batch.resources[0].provenance.iter();
         origins
             .map(|origin| {

@@ -5,7 +5,7 @@
 #![allow(deprecated, reason = "Istio writes fields that Envoy has newer forms of")]
 
 use super::draft::Draft;
-use super::view::{Certificates, Client};
+use super::view::{Certificates, ClusterFacets};
 use crate::envoy::metadata;
 use crate::proxy::ProxyKind;
 use pilotfish_config::mesh::{MeshConfig, TlsConfig};
@@ -39,9 +39,9 @@ pub(super) struct Peer<'a> {
     pub(super) accounts: &'a [String],
     /// The SNI, which names the service, port and subset.
     pub(super) sni: String,
-    /// Whether the mesh's mutual TLS is used without being asked for.
+    /// Whether the mesh's mutual TLS is used without a rule (auto mTLS).
     pub(super) auto_mtls: bool,
-    /// Whether the identities also hold for TLS that a rule asks for, as those of a ServiceEntry do.
+    /// Whether the identities also hold for TLS that a rule configures, as those of a ServiceEntry do.
     pub(super) accounts_for_tls: bool,
     /// Whether the rule is for selected workloads.
     pub(super) rule_selects: bool,
@@ -50,18 +50,18 @@ pub(super) struct Peer<'a> {
 /// Applies the settings of a rule, or automatic mutual TLS.
 pub(super) fn apply(
     draft: &mut Draft,
-    client: &Client,
+    facets: &ClusterFacets,
     mesh: &MeshConfig,
     settings: Option<&ClientTlsSettings>,
     peer: &Peer<'_>,
 ) {
     let Some(settings) = settings else {
         if peer.auto_mtls {
-            automatic(draft, client, mesh, peer);
+            automatic(draft, facets, mesh, peer);
         }
         return;
     };
-    let own = client.certificates.as_ref();
+    let own = facets.certificates.as_ref();
     let context = match (settings.mode, own) {
         (ClientTlsMode::Disable, _) => None,
         (ClientTlsMode::IstioMutual, None) => {
@@ -72,19 +72,19 @@ pub(super) fn apply(
         }
         (ClientTlsMode::Mutual | ClientTlsMode::IstioMutual, Some(own)) => {
             let settings = with_certificates(own, &settings.subject_alt_names, &settings.sni);
-            origination(draft, client, mesh, &settings, peer)
+            origination(draft, facets, mesh, &settings, peer)
         }
-        _ => origination(draft, client, mesh, settings, peer),
+        _ => origination(draft, facets, mesh, settings, peer),
     };
     draft.cluster.transport_socket = context.map(|context| socket(&context));
 }
 
-/// Mutual TLS with the endpoints that can. Where there are no endpoints to look at (connections go where the
+/// Mutual TLS with the endpoints that can. Where there are no endpoints to match (connections go where the
 /// client wanted to), all of them were found able before.
-fn automatic(draft: &mut Draft, client: &Client, mesh: &MeshConfig, peer: &Peer<'_>) {
-    if let Some(own) = &client.certificates {
+fn automatic(draft: &mut Draft, facets: &ClusterFacets, mesh: &MeshConfig, peer: &Peer<'_>) {
+    if let Some(own) = &facets.certificates {
         let settings = with_certificates(own, peer.accounts, &peer.sni);
-        let context = origination(draft, client, mesh, &settings, peer);
+        let context = origination(draft, facets, mesh, &settings, peer);
         draft.cluster.transport_socket = context.map(|context| socket(&context));
         return;
     }
@@ -144,12 +144,12 @@ fn istio_mutual(draft: &mut Draft, names: &[String], sni: &str) -> UpstreamTlsCo
 /// TLS with certificates that the rule names. `None` where it cannot be set up.
 fn origination(
     draft: &mut Draft,
-    client: &Client,
+    facets: &ClusterFacets,
     mesh: &MeshConfig,
     settings: &ClientTlsSettings,
     peer: &Peer<'_>,
 ) -> Option<UpstreamTlsContext> {
-    let for_all_sidecars = client.scope.kind != ProxyKind::Router && !peer.rule_selects;
+    let for_all_sidecars = facets.scope.kind != ProxyKind::Router && !peer.rule_selects;
     let by_credential = !settings.credential_name.is_empty();
     if by_credential && for_all_sidecars && !settings.credential_name.starts_with(secrets::CONFIG_MAP) {
         // Else every sidecar would wait for a secret that most may not read.

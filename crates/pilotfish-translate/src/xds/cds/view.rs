@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// The facets of a proxy that its clusters may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClusterView {
-    /// What matters for traffic out of the proxy. Proxies of different workloads share these clusters.
-    pub client: Arc<Client>,
+    /// The facets for traffic out of the proxy. Proxies of different workloads share these clusters.
+    pub facets: Arc<ClusterFacets>,
     /// The ports of the proxy's own workload; none where they make no clusters.
     pub targets: Arc<[Target]>,
     /// The proxy's own address, where a Sidecar sends inbound traffic to it; else empty.
@@ -28,7 +28,7 @@ pub(crate) struct ClusterView {
 
 /// The facets of a proxy that clusters of services depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Client {
+pub(crate) struct ClusterFacets {
     /// Which services it sees.
     pub scope: Scope,
     /// The IP families of its addresses.
@@ -39,7 +39,7 @@ pub(crate) struct Client {
     pub agent: bool,
     /// Its labels, as far as rules select by them.
     pub labels: Labels,
-    /// From where it looks at the endpoints that clusters hold themselves; the default where no cluster does.
+    /// Its locality and network, for the endpoints that clusters hold themselves; the default where no cluster does.
     pub client_locality: ClientLocality,
     /// Whether it is a gateway that routes mutual TLS by SNI without ending it (AUTO_PASSTHROUGH).
     pub by_sni: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Client {
     pub preserve_case: bool,
 }
 
-impl Client {
+impl ClusterFacets {
     /// The context of its clusters, but for those of inbound traffic.
     pub(super) fn context(&self) -> TrafficClass {
         match self.scope.kind {
@@ -86,7 +86,7 @@ impl ClusterView {
         // gRPC clients resolve no names, have no filters, and have certificates only of their own bootstrap.
         let is_envoy = proxy.kind != ProxyKind::Grpc;
         let inline = is_envoy && *cx.get(&AnyInline);
-        let client = Client {
+        let facets = ClusterFacets {
             client_locality: if inline {
                 ClientLocality::of(cx, proxy, &place)
             } else {
@@ -105,14 +105,14 @@ impl ClusterView {
             preserve_case: is_envoy && preserves_case(cx, proxy),
             scope,
         };
-        let sidecar = if proxy.kind == ProxyKind::Sidecar { client.scope.sidecar_object(cx) } else { None };
+        let sidecar = if proxy.kind == ProxyKind::Sidecar { facets.scope.sidecar_object(cx) } else { None };
         let ingress = sidecar.as_ref().map_or(&[][..], |sidecar| &sidecar.ingress);
         let targets = if has_inbound(proxy, ingress) {
             Arc::clone(&*cx.get(&TargetsOf(Identity::of(proxy))))
         } else {
             Arc::default()
         };
-        Some(Self { targets, address: own_address(proxy, ingress), client: Arc::new(client) })
+        Some(Self { targets, address: own_address(proxy, ingress), facets: Arc::new(facets) })
     }
 }
 
@@ -130,10 +130,10 @@ fn has_inbound(proxy: &Proxy, ingress: &[IstioIngressListener]) -> bool {
 /// The address that `0.0.0.0` in a `defaultEndpoint` stands for: the first one of IPv4, else the first.
 fn own_address(proxy: &Proxy, ingress: &[IstioIngressListener]) -> Arc<str> {
     let any = ["0.0.0.0:", "[::]:"];
-    let asks =
+    let is_wildcard =
         |listener: &IstioIngressListener| any.iter().any(|any| listener.default_endpoint.starts_with(any));
     let first = proxy.ips.iter().find(|ip| ip.is_ipv4()).or(proxy.ips.first());
-    match first.filter(|_| ingress.iter().any(asks)) {
+    match first.filter(|_| ingress.iter().any(is_wildcard)) {
         Some(ip) => ip.to_string().into(),
         None => "".into(),
     }

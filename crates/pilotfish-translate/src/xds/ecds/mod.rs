@@ -1,4 +1,4 @@
-//! Extension configurations (ECDS): filters that listeners name and whose configuration proxies ask for by that name.
+//! Extension configurations (ECDS): filters that listeners name and whose configuration proxies subscribe to by that name.
 
 use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey, reference};
 use crate::policy::wasm::{NAME_PREFIX, extension_config};
@@ -51,7 +51,7 @@ impl ExtensionView {
         Some(EncodedResource::new(name.clone(), &config, provenance))
     }
 
-    /// The Docker configuration out of the plugin's pull secret, for a proxy that may read it. The secret is looked for in the
+    /// The Docker configuration out of the plugin's pull secret, for a proxy that may read it. The secret is searched in the
     /// plugin's namespace.
     fn pull_secret(
         &self,

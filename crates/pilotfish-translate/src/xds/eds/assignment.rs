@@ -129,7 +129,7 @@ fn grouped<'a>(
     Grouped { groups: groups.collect(), provenance }
 }
 
-/// Whether clients speak mutual TLS with an endpoint: a rule decides, else what the workload asks for. Never with one that cannot.
+/// Whether clients use mutual TLS with an endpoint: a rule decides, else what the workload requires. Never with one that cannot.
 fn has_mtls(cx: &Cx<'_>, endpoint: &Endpoint, stated: Option<ClientTlsMode>) -> bool {
     if endpoint.attributes.tls_mode != TlsMode::Istio {
         return false;

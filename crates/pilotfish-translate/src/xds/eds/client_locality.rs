@@ -52,7 +52,7 @@ impl ClientLocality {
         let used = UsedFacets {
             cluster: rule.cluster_local || rule.node_local || !rule.confined.is_empty(),
             node: rule.node_local,
-            locality: rule.balance.asks_locality(),
+            locality: rule.balance.depends_on_locality(),
             label_keys: rule.balance.label_keys(),
         };
         self.clone().narrowed(!cx.get(&NetworkGatewaysOf).is_empty(), &used)
@@ -147,7 +147,7 @@ impl Query for FacetsUsedByRules {
         let mut used = UsedFacets::default();
         for setting in own.chain(&mesh.locality_lb_setting) {
             let balance = Balance::of(Some(setting), outlier);
-            used.locality |= balance.asks_locality();
+            used.locality |= balance.depends_on_locality();
             used.label_keys.extend(balance.label_keys());
         }
         used

@@ -11,7 +11,7 @@ use pilotfish_proto::envoy::config::endpoint::v3::{
     Endpoint as EnvoyEndpoint, LbEndpoint, lb_endpoint::HostIdentifier,
 };
 
-/// Under this name a cluster's transport socket matches look for the endpoint's TLS mode.
+/// The metadata name under which a cluster's transport socket matches read the endpoint's TLS mode.
 const SOCKET_MATCH: &str = "envoy.transport_socket_match";
 
 /// An endpoint of a workload.
@@ -78,7 +78,7 @@ fn metadata(mtls: bool, telemetry: &str) -> Option<Metadata> {
     metadata
 }
 
-/// Who an endpoint is, for clients that cannot ask its proxy: workload, namespace, canonical service and revision, cluster. The
+/// The identity of an endpoint, for clients that cannot exchange metadata with its proxy: workload, namespace, canonical service and revision, cluster. The
 /// revision `latest`, which is the default, is left out.
 fn telemetry(workload: &str, namespace: &str, labels: &LabelMap, cluster: &str) -> String {
     let first = |keys: &[&str]| keys.iter().find_map(|key| labels.get(key));

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A load assignment depends on the endpoints of one service, on the DestinationRules for one port and subset, and on as little
-//! of the proxy as these rules look at. So [`AssignmentOf`] is shared by all views for which these are equal, and an endpoint
+//! of the proxy as these rules match. So [`AssignmentOf`] is shared by all views for which these are equal, and an endpoint
 //! that changes costs one small result for each of them.
 
 mod assignment;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 pub(crate) struct EndpointView {
     /// Which services it sees.
     pub scope: Scope,
-    /// Where it looks at endpoints from.
+    /// The locality and network of the client.
     pub client_locality: ClientLocality,
     /// Its labels that workload selectors of DestinationRules name.
     pub selector_labels: Labels,

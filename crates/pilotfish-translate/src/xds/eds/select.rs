@@ -44,7 +44,7 @@ pub(super) fn is_wanted(
         && label_subset(&rule.subset, &endpoint.attributes.labels)
 }
 
-/// Whether the endpoint's network is among those that the proxy asked to see.
+/// Whether the endpoint's network is among those of the proxy's network view.
 fn is_visible(endpoint: &Endpoint, client_locality: &ClientLocality) -> bool {
     client_locality.network_view.is_empty()
         || endpoint.attributes.network.is_empty()

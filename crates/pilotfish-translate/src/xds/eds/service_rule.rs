@@ -104,7 +104,7 @@ impl Balance {
     }
 
     /// Whether the client's locality counts.
-    pub(super) fn asks_locality(&self) -> bool {
+    pub(super) fn depends_on_locality(&self) -> bool {
         match self {
             Self::Even => false,
             Self::Shares(_) => true,

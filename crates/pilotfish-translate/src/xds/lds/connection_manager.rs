@@ -182,7 +182,7 @@ fn written_server_name(headers: Option<&ProxyHeaders>) -> Option<String> {
     Some(server.value.clone()).filter(|value| !value.is_empty())
 }
 
-/// Routes that the proxy asks for by name.
+/// Routes that the proxy subscribes to by name (RDS).
 pub(crate) fn by_name(name: &str) -> RouteSpecifier {
     RouteSpecifier::Rds(Rds {
         config_source: Some(ConfigSource {

@@ -1,6 +1,6 @@
 //! Listeners of gRPC clients and servers without a proxy.
 //!
-//! A client asks for `host:port` and gets the name of its routes; a server asks by a name that holds its address and gets
+//! A client subscribes to `host:port` and gets the name of its routes; a server to a name that holds its address and gets
 //! one filter chain, with mutual TLS or without.
 
 use super::view::policy_labels;
@@ -54,14 +54,14 @@ pub(crate) struct GrpcView {
     /// The domain in which it completes short names.
     pub dns_domain: Arc<str>,
     /// What its workload serves, by workload port.
-    pub served: Arc<BTreeMap<u32, Served>>,
+    pub served: Arc<BTreeMap<u32, ServedPort>>,
     /// Its labels, as far as the selector of some policy names them.
     pub labels: Labels,
 }
 
 /// One port of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Served {
+pub(crate) struct ServedPort {
     /// Whether clients must use mutual TLS. gRPC cannot distinguish it from plain text, so there is no permissive mode.
     pub mutual_tls: bool,
     /// The services and policies that it comes from.
@@ -166,9 +166,9 @@ impl GrpcView {
     }
 }
 
-/// The ports of the proxy's own workload, with what PeerAuthentications ask there. Where both TLS and plain text are allowed, a workload
+/// The ports of the proxy's own workload, with the modes of PeerAuthentications there. Where both TLS and plain text are allowed, a workload
 /// whose label promises TLS gets TLS, any other plain text.
-fn served(cx: &Cx<'_>, proxy: &Proxy) -> BTreeMap<u32, Served> {
+fn served(cx: &Cx<'_>, proxy: &Proxy) -> BTreeMap<u32, ServedPort> {
     let targets = cx.get(&TargetsOf(Identity::of(proxy)));
     if targets.is_empty() {
         return BTreeMap::new();
@@ -176,7 +176,7 @@ fn served(cx: &Cx<'_>, proxy: &Proxy) -> BTreeMap<u32, Served> {
     let labels = workload::labels_of(cx, proxy);
     let policies = cx.get(&PeerAuthenticationsOf(proxy.namespace.clone()));
     let promised = labels.get(TLS_MODE).is_some_and(|mode| mode == "istio");
-    let mut served: BTreeMap<u32, Served> = BTreeMap::new();
+    let mut served: BTreeMap<u32, ServedPort> = BTreeMap::new();
     for target in targets.iter() {
         let mutual_tls = match policies.port(&labels, target.target_port) {
             MtlsMode::Strict => true,
@@ -187,7 +187,7 @@ fn served(cx: &Cx<'_>, proxy: &Proxy) -> BTreeMap<u32, Served> {
         provenance.push(target.object.clone());
         let before = served.get(&target.target_port).map(|served| served.provenance.clone());
         provenance.extend(before.iter().flat_map(|before| before.iter().cloned()));
-        served.insert(target.target_port, Served { mutual_tls, provenance: provenance.into() });
+        served.insert(target.target_port, ServedPort { mutual_tls, provenance: provenance.into() });
     }
     served
 }

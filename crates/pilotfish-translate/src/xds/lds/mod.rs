@@ -1,7 +1,7 @@
 //! Listeners (LDS).
 //!
 //! A sidecar has listeners for traffic out of its workload, one batch for each port, and one set for traffic to it. A router has
-//! listeners for the servers of its gateways, a batch for each port. A gRPC client asks for listeners by name.
+//! listeners for the servers of its gateways, a batch for each port. A gRPC client subscribes to listeners by name.
 
 mod address;
 mod connection_manager;
@@ -48,7 +48,7 @@ impl ListenerView {
         })
     }
 
-    /// The batches of the whole set; `None` for clients that ask by name.
+    /// The batches of the whole set; `None` for clients that subscribe by name.
     #[must_use]
     pub(crate) fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         match self {

@@ -77,7 +77,7 @@ impl Policies {
     pub(crate) fn http(&self, port: u32) -> Vec<HttpFilter> {
         let plugins = |phase| self.plugins.http(phase, self.traffic(port));
         let security = &*self.security;
-        let mut out = security.ask_http.clone();
+        let mut out = security.external_http.clone();
         out.extend(plugins(PluginPhase::Authn));
         out.extend(security.authenticate.clone());
         out.extend(plugins(PluginPhase::Authz));
@@ -92,11 +92,11 @@ impl Policies {
         self.metrics.iter().map(|config| filters::http_any(metrics::FILTER, config.clone()))
     }
 
-    /// The filters that a stream to a port passes before its protocol is looked at.
+    /// The filters that a stream to a port passes before its protocol's own filters.
     pub(crate) fn tcp(&self, port: u32) -> Vec<Filter> {
         let plugins = |phase| self.plugins.network(phase, self.traffic(port));
         let security = &*self.security;
-        let mut out = security.ask_tcp.clone();
+        let mut out = security.external_tcp.clone();
         out.extend(plugins(PluginPhase::Authn));
         out.extend(plugins(PluginPhase::Authz));
         out.extend(security.decide_tcp.iter().cloned());

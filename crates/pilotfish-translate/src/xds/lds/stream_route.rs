@@ -1,6 +1,6 @@
 //! Routes of VirtualServices for streams of bytes: the TCP proxy to their destinations.
 
-use super::tcp_proxy::{Stream, To};
+use super::tcp_proxy::{Stream, TcpDestination};
 use super::view::ListenerBase;
 use crate::engine::Cx;
 use crate::envoy::stat_name::{self, Names};
@@ -35,16 +35,19 @@ impl StreamRoutes<'_> {
         let first = route.first().and_then(|to| to.destination.as_ref());
         let service = first.and_then(|to| self.service_of(&to.host));
         let destination_rule = service.as_ref().and_then(|service| self.rule_of(service));
-        let (to, stat_prefix) = match route {
+        let (destination, stat_prefix) = match route {
             [only] => self.single(only, service.as_deref()),
-            _ => (To::Weighted(self.weighted(route)), format!("{}.{}", rule.id.name, rule.id.namespace)),
+            _ => (
+                TcpDestination::Weighted(self.weighted(route)),
+                format!("{}.{}", rule.id.name, rule.id.namespace),
+            ),
         };
         let subset = match (route, first) {
             ([_], Some(to)) => to.subset.as_str(),
             _ => "",
         };
         let stream = Stream {
-            to,
+            destination,
             stat_prefix,
             protocol: self.port.protocol,
             idle_timeout: self.idle_timeout,
@@ -62,10 +65,10 @@ impl StreamRoutes<'_> {
         destination_rule_for(self.cx, &self.base.scope.namespace, &key, &self.base.labels)
     }
 
-    fn single(&self, route: &RouteDestination, service: Option<&Service>) -> (To, String) {
+    fn single(&self, route: &RouteDestination, service: Option<&Service>) -> (TcpDestination, String) {
         let destination = route.destination.clone().unwrap_or_default();
         let cluster = destination_cluster(&destination, service, self.port.number);
-        let Some(service) = service else { return (To::Cluster(cluster.clone()), cluster) };
+        let Some(service) = service else { return (TcpDestination::Cluster(cluster.clone()), cluster) };
         let names = Names {
             host: &destination.host,
             service: Some((&service.name, &service.namespace, service.has_short_name)),
@@ -76,7 +79,7 @@ impl StreamRoutes<'_> {
         };
         let pattern = self.cx.mesh().outbound_cluster_stat_name.clone();
         let stat_prefix = stat_name::of(&pattern, &cluster, &names);
-        (To::Cluster(cluster), stat_prefix)
+        (TcpDestination::Cluster(cluster), stat_prefix)
     }
 
     fn weighted(&self, route: &[RouteDestination]) -> Vec<(String, u32)> {

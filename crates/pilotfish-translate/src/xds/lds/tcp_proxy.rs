@@ -16,7 +16,7 @@ use std::net::Ipv6Addr;
 
 /// Where a stream goes.
 #[derive(Clone, Debug)]
-pub(crate) enum To {
+pub(crate) enum TcpDestination {
     /// To one cluster.
     Cluster(String),
     /// To several, by weight.
@@ -27,7 +27,7 @@ pub(crate) enum To {
 #[derive(Clone, Debug)]
 pub(crate) struct Stream<'a> {
     /// Where it goes.
-    pub(crate) to: To,
+    pub(crate) destination: TcpDestination,
     /// The prefix of its statistics.
     pub(crate) stat_prefix: String,
     /// The protocol of the port.
@@ -58,7 +58,7 @@ impl Stream<'_> {
     fn proxy(&self) -> TcpProxy {
         let mut proxy = TcpProxy {
             stat_prefix: self.stat_prefix.clone(),
-            cluster_specifier: Some(cluster_specifier(&self.to)),
+            cluster_specifier: Some(cluster_specifier(&self.destination)),
             idle_timeout: written_duration(self.idle_timeout),
             access_log: self.access_log.to_vec(),
             ..Default::default()
@@ -70,10 +70,10 @@ impl Stream<'_> {
     }
 }
 
-fn cluster_specifier(to: &To) -> ClusterSpecifier {
-    match to {
-        To::Cluster(name) => ClusterSpecifier::Cluster(name.clone()),
-        To::Weighted(list) => {
+fn cluster_specifier(destination: &TcpDestination) -> ClusterSpecifier {
+    match destination {
+        TcpDestination::Cluster(name) => ClusterSpecifier::Cluster(name.clone()),
+        TcpDestination::Weighted(list) => {
             let weighted = |(name, weight): &(String, u32)| ClusterWeight {
                 name: name.clone(),
                 weight: *weight,
@@ -121,7 +121,7 @@ fn authority(host: &str, port: u32) -> String {
 /// without endpoints. `before` are the filters in front of the TCP proxy.
 pub(crate) fn loop_guard(listener: &str, port: u32, before: impl Iterator<Item = Filter>) -> FilterChain {
     let stream = Stream {
-        to: To::Cluster(BLACK_HOLE.to_owned()),
+        destination: TcpDestination::Cluster(BLACK_HOLE.to_owned()),
         stat_prefix: BLACK_HOLE.to_owned(),
         protocol: Protocol::Tcp,
         idle_timeout: "",

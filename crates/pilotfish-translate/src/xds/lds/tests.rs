@@ -1,10 +1,12 @@
 use super::{ListenerView, SidecarView};
 use crate::engine::{Cx, Query};
 use crate::proxy::{InterceptionMode, Proxy};
-use crate::testing::{TestService, ask, endpoint, labels, line, mesh, pod, service, sidecar, world, yaml};
+use crate::testing::{
+    TestService, endpoint, evaluate, labels, line, mesh, pod, service, sidecar, world, yaml,
+};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
-    Endpoint, Hostname, Locality, Port, Protocol, Provider, Resolution, ShardKey, TargetPort, Update, World,
+    Endpoint, Hostname, Locality, Port, Protocol, Resolution, ShardKey, TargetPort, Update, World,
 };
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use prost::Message;
@@ -24,7 +26,7 @@ impl Query for ViewOf {
 }
 
 fn view(world: &Arc<World>, proxy: &Proxy) -> SidecarView {
-    SidecarView::clone(&ask(world, &ViewOf(proxy.clone())))
+    SidecarView::clone(&evaluate(world, &ViewOf(proxy.clone())))
 }
 
 /// All listeners of a proxy, by name.
@@ -47,7 +49,7 @@ impl Query for ListenersOf {
 }
 
 fn listeners(world: &Arc<World>, proxy: &Proxy) -> Arc<BTreeMap<String, Listener>> {
-    ask(world, &ListenersOf(proxy.clone()))
+    evaluate(world, &ListenersOf(proxy.clone()))
 }
 
 fn client() -> Proxy {
@@ -78,7 +80,7 @@ fn telemetry(spec: &str) -> Vec<Update> {
 }
 
 #[test]
-fn facets_that_nothing_asks_for_do_not_count() {
+fn facets_that_nothing_depends_on_do_not_count() {
     let plain = world([service("web", "shop").update()]);
     assert_eq!(view(&plain, &client()), view(&plain, &other(&client())));
     let six = Proxy { ips: Arc::from(["::1".parse().unwrap()]), ..client() };
@@ -223,7 +225,7 @@ fn without_address(name: &str, created: i64, protocol: Protocol) -> TestService 
 }
 
 #[test]
-fn on_one_address_requests_join_and_streams_must_be_told_apart() {
+fn on_one_address_requests_join_and_streams_must_be_distinguishable() {
     use Protocol::{Http, Tcp, Tls};
     let of = |first: Protocol, second: Protocol| {
         chains_of(&[without_address("a", 1, first), without_address("b", 2, second)], "0.0.0.0_80")

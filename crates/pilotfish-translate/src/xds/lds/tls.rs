@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// What a TLS connection is used for, which decides the ALPN protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carries {
+pub(crate) enum TlsPayload {
     /// Requests.
     Http,
     /// A stream of bytes.
@@ -32,10 +32,10 @@ const CIPHERS: [&str; 6] = [
 ];
 
 /// The server side of the mesh's mutual TLS.
-pub(crate) fn mutual(cx: &Cx<'_>, carries: Carries) -> TransportSocket {
-    let alpn: &[&str] = match carries {
-        Carries::Http => &["h2", "http/1.1"],
-        Carries::Tcp => &["istio-peer-exchange", "h2", "http/1.1"],
+pub(crate) fn mutual(cx: &Cx<'_>, payload: TlsPayload) -> TransportSocket {
+    let alpn: &[&str] = match payload {
+        TlsPayload::Http => &["h2", "http/1.1"],
+        TlsPayload::Tcp => &["istio-peer-exchange", "h2", "http/1.1"],
     };
     let validation = tls::common_tls_context::CombinedCertificateValidationContext {
         default_validation_context: Some(trusted_identities(cx)),

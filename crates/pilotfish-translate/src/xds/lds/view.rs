@@ -32,7 +32,7 @@ pub(crate) struct ListenerBase {
     pub istio_filters: bool,
     /// Whether an agent hands out workload certificates.
     pub agent: bool,
-    /// Whether it speaks HTTP/1.0.
+    /// Whether it accepts HTTP/1.0.
     pub http10: bool,
     /// `IDLE_TIMEOUT` for connections; empty for none.
     pub idle_timeout: Arc<str>,
@@ -111,7 +111,7 @@ impl ListenerBase {
     }
 }
 
-/// The settings of a proxy that listeners look at.
+/// The settings of a proxy that listeners depend on.
 const USED_SETTINGS: [&str; 3] = ["tracing", "gatewayTopology", "proxyHeaders"];
 
 fn tags(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Tags {
@@ -223,7 +223,7 @@ fn is_global(ip: &IpAddr) -> bool {
     !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local)
 }
 
-/// The facet of a proxy's labels that listeners may look at: what selectors of policies and conditions of routes name.
+/// The facet of a proxy's labels that listeners may depend on: what selectors of policies and conditions of routes name.
 fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Labels {
     let pairs = |labels: &Labels| labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
     let mut named = pairs(&destination_rule::selector_labels(cx, &proxy.namespace, labels));

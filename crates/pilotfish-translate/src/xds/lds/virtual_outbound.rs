@@ -3,7 +3,7 @@
 use super::address;
 use super::outbound::unknown_destination;
 use super::policies::{Policies, PoliciesOf};
-use super::tcp_proxy::{Stream, To, loop_guard};
+use super::tcp_proxy::{Stream, TcpDestination, loop_guard};
 use super::view::OutboundView;
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::TrafficClass;
@@ -43,7 +43,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<EncodedResour
 fn catch_all(cx: &Cx<'_>, view: &OutboundView, policies: &Policies) -> FilterChain {
     let cluster = unknown_destination(cx, view);
     let stream = Stream {
-        to: To::Cluster(cluster.clone()),
+        destination: TcpDestination::Cluster(cluster.clone()),
         stat_prefix: cluster,
         protocol: Protocol::Tcp,
         idle_timeout: &view.base.idle_timeout,

@@ -4,7 +4,7 @@ use crate::engine::{Cx, Query};
 use pilotfish_model::{ClusterId, Endpoint, HealthStatus, NetworkId, ServiceKey};
 use std::collections::BTreeSet;
 
-/// From where a headless service is looked at.
+/// The client's place, for the addresses of a headless service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HeadlessView {
     pub(super) cluster: ClusterId,

@@ -40,7 +40,7 @@ impl NameTableView {
         })
     }
 
-    /// The batches of the whole set; `None` for clients that ask by name.
+    /// The batches of the whole set; `None` for clients that subscribe by name.
     #[must_use]
     #[allow(clippy::unnecessary_wraps, reason = "the shape that all types have")]
     pub(crate) fn batch_keys(&self, _cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {

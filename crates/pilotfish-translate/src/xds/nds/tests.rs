@@ -2,8 +2,7 @@ use crate::proxy::Proxy;
 use crate::testing::{endpoint, service, sidecar, world};
 use crate::translator::Translator;
 use pilotfish_model::{
-    ChangeSet, ClusterAddresses, Endpoint, Fact, HealthStatus, Provider, Resolution, Service, ShardKey,
-    Update,
+    ChangeSet, ClusterAddresses, Endpoint, Fact, HealthStatus, Resolution, Service, ShardKey, Update,
 };
 use pilotfish_proto::istio::{NameInfo, NameTable};
 use pilotfish_proto::{Any, ResourceType};

@@ -5,7 +5,7 @@ use super::hash_policy::hash_policy;
 use super::headers::Operations;
 use super::retry::Retries;
 use super::routes::is_grpc;
-use super::view::Client;
+use super::view::RouteFacets;
 use crate::engine::Cx;
 use crate::envoy::duration;
 use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// What is known of the destinations of routes.
 pub(super) struct Destinations<'a, 'c> {
     cx: &'a Cx<'c>,
-    client: &'a Client,
+    facets: &'a RouteFacets,
     /// The namespace of the rule.
     namespace: &'a Namespace,
     port: u32,
@@ -39,8 +39,8 @@ pub(super) struct Destinations<'a, 'c> {
 }
 
 impl<'a, 'c> Destinations<'a, 'c> {
-    pub(super) fn new(cx: &'a Cx<'c>, client: &'a Client, namespace: &'a Namespace, port: u32) -> Self {
-        Self { cx, client, namespace, port, used: RefCell::default() }
+    pub(super) fn new(cx: &'a Cx<'c>, facets: &'a RouteFacets, namespace: &'a Namespace, port: u32) -> Self {
+        Self { cx, facets, namespace, port, used: RefCell::default() }
     }
 
     /// The DestinationRules that were used.
@@ -51,24 +51,24 @@ impl<'a, 'c> Destinations<'a, 'c> {
     /// What the client knows of a host. To a router, the service in the rule's own namespace comes first.
     fn service(&self, host: &str) -> Option<Arc<Service>> {
         let host = Hostname::parse(host).ok()?;
-        if self.client.scope.kind == ProxyKind::Router {
+        if self.facets.scope.kind == ProxyKind::Router {
             let key = ServiceKey { hostname: host.clone(), namespace: self.namespace.clone() };
             let default = self.cx.get(&DefaultServiceExport);
             let visible = |service: &&Arc<Service>| {
-                service.export_to.visible_to(&self.client.scope.namespace, &default)
+                service.export_to.visible_to(&self.facets.scope.namespace, &default)
             };
             let services = self.cx.services_of(&key);
             if let Some(own) = services.iter().flat_map(|services| services.iter()).find(visible) {
                 return Some(own.clone());
             }
         }
-        Option::clone(&self.cx.get(&ServiceIn(self.client.scope.clone(), host)))
+        Option::clone(&self.cx.get(&ServiceIn(self.facets.scope.clone(), host)))
     }
 
     /// The name of the cluster of a destination. Gateways know every port of a service, sidecars only the one that is listened on.
     fn cluster(&self, to: &Destination) -> String {
         let service = self.service(&to.host);
-        let narrow = self.port != 0 && self.client.scope.kind != ProxyKind::Router;
+        let narrow = self.port != 0 && self.facets.scope.kind != ProxyKind::Router;
         match service {
             Some(service) if narrow => {
                 let Some(port) = service.port(self.port).cloned() else {
@@ -87,7 +87,7 @@ impl<'a, 'c> Destinations<'a, 'c> {
         let service = self.service(&to.host)?;
         let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let rule: Arc<MergedDestinationRule> =
-            destination_rule_for(self.cx, &self.client.scope.namespace, &key, &self.client.labels)?;
+            destination_rule_for(self.cx, &self.facets.scope.namespace, &key, &self.facets.labels)?;
         let hash = rule.consistent_hash(to.port.as_ref().map(|port| port.number), &to.subset)?;
         self.used.borrow_mut().extend(rule.provenance.iter().cloned());
         hash_policy(hash)
@@ -104,7 +104,7 @@ pub(super) fn route_action(
     route: &mut Route,
 ) -> Option<Action> {
     let mut action = RouteAction::default();
-    set_timeout(&mut action, http, is_grpc(destinations.client));
+    set_timeout(&mut action, http, is_grpc(destinations.facets));
     if dialect == RouteDialect::GatewayApi {
         action.set_cluster_not_found_response_code(ClusterNotFoundResponseCode::InternalServerError);
     }
@@ -122,7 +122,7 @@ pub(super) fn route_action(
     }
     if !authority.is_empty() {
         action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(authority));
-        action.append_x_forwarded_host = destinations.client.forwarded_host;
+        action.append_x_forwarded_host = destinations.facets.forwarded_host;
     }
     Some(Action::Route(action))
 }

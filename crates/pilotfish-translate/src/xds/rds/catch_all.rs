@@ -22,7 +22,7 @@ pub(super) fn virtual_host(cx: &Cx<'_>, view: &RouteView) -> VirtualHost {
             ..Default::default()
         })
     };
-    let (name, action) = match &*cx.get(&OutboundPolicyOf(view.client.scope.clone())) {
+    let (name, action) = match &*cx.get(&OutboundPolicyOf(view.facets.scope.clone())) {
         EgressPolicy::AllowAny => ("allow_any", pass(PASSTHROUGH.to_owned())),
         EgressPolicy::Proxy(proxy) => {
             ("allow_any", pass(outbound_name(proxy.port, &proxy.subset, &proxy.host)))

@@ -12,7 +12,7 @@ use pilotfish_proto::{Any, any};
 /// The name of the filter.
 pub(super) const FILTER: &str = "envoy.filters.http.fault";
 
-/// The filter's settings for a route; `None` when nothing that Envoy can do is asked for.
+/// The filter's settings for a route; `None` when it has nothing that Envoy supports.
 pub(super) fn fault(fault: &HttpFaultInjection) -> Option<Any> {
     let delay = fault.delay.as_ref().and_then(delay);
     let abort = fault.abort.as_ref().and_then(abort);

@@ -76,7 +76,7 @@ impl Building<'_, '_> {
     fn add_server(&mut self, server: &Arc<MergedServer>) {
         self.provenance.extend(server.provenance.iter().cloned());
         let visible = VirtualServicesFor {
-            namespace: self.view.client.scope.namespace.clone(),
+            namespace: self.view.facets.scope.namespace.clone(),
             gateway: server.gateway.clone(),
         };
         for header in self.cx.get(&visible).iter() {
@@ -102,7 +102,7 @@ impl Building<'_, '_> {
         if !self.rules.contains_key(&source) {
             let rules = self.cx.get(&RoutesOf {
                 rule: header.id.clone(),
-                client: self.view.client.clone(),
+                facets: self.view.facets.clone(),
                 gateways: Arc::from([server.gateway.clone()]),
                 port: server.port.number,
                 tls: server.spec.tls.is_some(),

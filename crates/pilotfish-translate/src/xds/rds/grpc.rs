@@ -1,5 +1,5 @@
 //! Route configurations of gRPC clients without a proxy: named like the cluster of a service port, with the virtual hosts of
-//! every service on that port. gRPC looks for the host with its port, and does not know a catch-all.
+//! every service on that port. gRPC matches the host with its port, and does not know a catch-all.
 //!
 //! A client refuses the routes of all services of a port when one of them has something that its library does not know. So
 //! that is written in other words where it can be, and otherwise left out.
@@ -37,7 +37,7 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
     Some(EncodedResource::new(name.clone(), &config, provenance))
 }
 
-/// A call has no query. Some libraries do not look at these conditions, and would take the route for every call.
+/// A call has no query. Some libraries ignore these conditions, and would take the route for every call.
 fn can_match(route: &Route) -> bool {
     route.r#match.as_ref().is_none_or(|matching| matching.query_parameters.is_empty())
 }

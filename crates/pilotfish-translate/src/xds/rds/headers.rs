@@ -39,7 +39,7 @@ impl Operations {
     }
 }
 
-/// What Envoy does not let anybody change as a header.
+/// Headers that Envoy refuses to change.
 fn is_reserved(name: &str) -> bool {
     name.starts_with(':') || name.eq_ignore_ascii_case("host")
 }

@@ -42,7 +42,7 @@ impl RouteView {
     #[must_use]
     pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
         let ResourceBatchKey::Named(name) = batch_key else { return ResourceBatch::default() };
-        let resource = match self.client.scope.kind {
+        let resource = match self.facets.scope.kind {
             ProxyKind::Sidecar => Some(sidecar::route_configuration(self, cx, name)),
             ProxyKind::Grpc => grpc::route_configuration(self, cx, name),
             ProxyKind::Router => Some(gateway::route_configuration(self, cx, name)),

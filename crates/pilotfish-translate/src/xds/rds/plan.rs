@@ -76,9 +76,9 @@ impl Query for PlanOf {
     }
 }
 
-/// The numbers of a service's routed ports: the one that is asked for, or all for 0.
-fn ports(service: &Service, asked: u32) -> impl Iterator<Item = u32> {
-    let fits = move |number: u32| asked == 0 || asked == number;
+/// The numbers of a service's routed ports: only `port`, or all for 0.
+fn ports(service: &Service, port: u32) -> impl Iterator<Item = u32> {
+    let fits = move |number: u32| port == 0 || port == number;
     let mut numbers: Vec<u32> = Vec::new();
     // Of two ports with one number (TCP and UDP) the first decides.
     for port in service.ports.iter().filter(|port| fits(port.number)) {

@@ -12,7 +12,7 @@ use pilotfish_proto::envoy::extensions::retry::priority::previous_priorities::v3
 
 /// What a request is tried again for, unless the route sets something else.
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
-/// The condition without which status codes are not looked at.
+/// The condition without which Envoy ignores status codes.
 const STATUS_CODES: &str = "retriable-status-codes";
 
 /// The retry settings of a route.
@@ -103,7 +103,7 @@ mod tests {
     use super::conditions;
 
     #[test]
-    fn codes_are_told_from_conditions() {
+    fn codes_are_distinguished_from_conditions() {
         for (list, names, codes) in [
             ("5xx", "5xx", &[][..]),
             ("gateway-error, 503,429", "gateway-error,retriable-status-codes", &[503, 429]),

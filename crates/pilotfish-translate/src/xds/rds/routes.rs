@@ -4,7 +4,7 @@ use super::action::{Destinations, route_action};
 use super::hash_policy::hash_policy;
 use super::headers::Operations;
 use super::sidecar::Rules;
-use super::view::Client;
+use super::view::RouteFacets;
 use super::{cors, fault, matches, redirect, retry};
 use crate::engine::{Cx, Query};
 use crate::envoy::{metadata, outbound_name};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RoutesOf {
     pub(super) rule: VirtualServiceId,
-    pub(super) client: Client,
+    pub(super) facets: RouteFacets,
     /// The gateways that the client is, sorted.
     pub(super) gateways: Arc<[Arc<str>]>,
     /// The port that is listened on; 0 for all.
@@ -40,7 +40,7 @@ impl Query for RoutesOf {
     fn compute(&self, cx: &Cx<'_>) -> Rules {
         let rule = cx.get(&VirtualServiceOf(self.rule.clone()));
         let Some(rule) = &*rule else { return Rules { routes: Vec::new(), provenance: Vec::new() } };
-        let destinations = Destinations::new(cx, &self.client, &self.rule.namespace, self.port);
+        let destinations = Destinations::new(cx, &self.facets, &self.rule.namespace, self.port);
         let making = Making { cx, query: self, rule, destinations };
         let routes = making.routes();
         let mut provenance = rule.provenance.clone();
@@ -79,10 +79,10 @@ impl Making<'_, '_> {
 
     /// `None` where the condition can never hold for this client and port.
     fn route(&self, http: &HttpRoute, request: Option<&HttpMatchRequest>) -> Option<Route> {
-        let RoutesOf { client, gateways, port, tls, .. } = self.query;
+        let RoutesOf { facets, gateways, port, tls, .. } = self.query;
         let source = Source {
-            namespace: client.scope.namespace.clone(),
-            labels: client.labels.clone(),
+            namespace: facets.scope.namespace.clone(),
+            labels: facets.labels.clone(),
             gateways: gateways.clone(),
         };
         if request.is_some_and(|request| request.port != 0 && request.port != *port || !source.fits(request))
@@ -160,7 +160,7 @@ fn name(http: &HttpRoute, request: Option<&HttpMatchRequest>) -> String {
 /// is one for every service and it is quickly made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HashingOf {
-    pub(super) client: Client,
+    pub(super) facets: RouteFacets,
     pub(super) host: Hostname,
     pub(super) port: u32,
 }
@@ -177,11 +177,11 @@ impl Query for HashingOf {
     type Output = Hashing;
 
     fn compute(&self, cx: &Cx<'_>) -> Hashing {
-        let Self { client, host, port } = self;
-        let service = cx.get(&ServiceIn(client.scope.clone(), host.clone()));
+        let Self { facets, host, port } = self;
+        let service = cx.get(&ServiceIn(facets.scope.clone(), host.clone()));
         let rule = Option::as_ref(&service).and_then(|service| {
             let key = ServiceKey { hostname: host.clone(), namespace: service.namespace.clone() };
-            destination_rule_for(cx, &client.scope.namespace, &key, &client.labels)
+            destination_rule_for(cx, &facets.scope.namespace, &key, &facets.labels)
         });
         let Some(rule) = rule else { return Hashing::default() };
         match rule.consistent_hash(Some(*port), "") {
@@ -234,6 +234,6 @@ pub(super) fn default_route(
 }
 
 /// Whether a client is gRPC without a proxy.
-pub(super) fn is_grpc(client: &Client) -> bool {
-    client.scope.kind == ProxyKind::Grpc
+pub(super) fn is_grpc(facets: &RouteFacets) -> bool {
+    facets.scope.kind == ProxyKind::Grpc
 }

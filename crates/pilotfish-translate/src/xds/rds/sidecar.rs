@@ -74,8 +74,8 @@ fn empty(name: &Arc<str>) -> EncodedResource {
 /// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
 fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> (Vec<VirtualHost>, Vec<Origin>) {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-    let Some(listener) = listener_of(cx, &view.client.scope, port, name) else { return Default::default() };
-    let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port }).only(host);
+    let Some(listener) = listener_of(cx, &view.facets.scope, port, name) else { return Default::default() };
+    let plan = cx.get(&PlanOf { scope: view.facets.scope.clone(), listener, port }).only(host);
     let (mut hosts, provenance) = planned_hosts(view, cx, port, &plan);
     for host in &mut hosts {
         host.domains = vec!["*".to_owned()];
@@ -90,10 +90,10 @@ pub(super) fn virtual_hosts(
     port: u32,
     route: &str,
 ) -> (Vec<VirtualHost>, Vec<Origin>) {
-    let Some(listener) = listener_of(cx, &view.client.scope, port, route) else { return Default::default() };
-    // What listens as an explicit proxy is asked for hosts of any port.
-    let port = if is_http_proxy(cx, &view.client.scope, listener) { 0 } else { port };
-    let plan = cx.get(&PlanOf { scope: view.client.scope.clone(), listener, port });
+    let Some(listener) = listener_of(cx, &view.facets.scope, port, route) else { return Default::default() };
+    // A listener that is an explicit HTTP proxy gets requests for hosts of any port.
+    let port = if is_http_proxy(cx, &view.facets.scope, listener) { 0 } else { port };
+    let plan = cx.get(&PlanOf { scope: view.facets.scope.clone(), listener, port });
     planned_hosts(view, cx, port, &plan)
 }
 
@@ -145,7 +145,7 @@ impl<'a, 'c> Building<'a, 'c> {
             cx,
             port,
             retries: cx.get(&DefaultRetries),
-            domains: Domains::new(view, port != 0 && !is_grpc(&view.client)),
+            domains: Domains::new(view, port != 0 && !is_grpc(&view.facets)),
             names: BTreeSet::new(),
             hosts: Vec::new(),
             provenance: Vec::new(),
@@ -156,7 +156,7 @@ impl<'a, 'c> Building<'a, 'c> {
     fn routes(&self, planned: &Planned) -> Option<Arc<Rules>> {
         let rules = self.cx.get(&RoutesOf {
             rule: planned.rule.clone(),
-            client: self.view.client.clone(),
+            facets: self.view.facets.clone(),
             gateways: mesh_gateway(),
             port: self.port,
             tls: false,
@@ -185,7 +185,7 @@ impl<'a, 'c> Building<'a, 'c> {
     fn add_default(&mut self, port: u32, service: &Arc<Service>) {
         let domains = self.domains_of(service, port);
         let hashing = self.cx.get(&HashingOf {
-            client: self.view.client.clone(),
+            facets: self.view.facets.clone(),
             host: service.hostname.clone(),
             port,
         });

@@ -2,7 +2,7 @@ use super::RouteView;
 use crate::engine::memo::Memo;
 use crate::engine::{Cx, Query, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{InterceptionMode, Proxy, ProxyKind};
-use crate::testing::{ask, labels, service, sidecar, world};
+use crate::testing::{evaluate, labels, service, sidecar, world};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::{ChangeSet, Locality, Object, Update, World, WorldWriter};
 use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
@@ -34,7 +34,7 @@ impl Query for RouteOf {
 }
 
 fn view(world: &Arc<World>, proxy: &Proxy) -> RouteView {
-    RouteView::clone(&ask(world, &ViewOf(proxy.clone())))
+    RouteView::clone(&evaluate(world, &ViewOf(proxy.clone())))
 }
 
 fn rule(name: &str, spec: &str) -> Object {
@@ -76,18 +76,18 @@ fn facets_that_routes_do_not_use_do_not_count() {
     assert_eq!(view(&plain, &proxy), view(&plain, &other(&proxy)));
     let by_source =
         format!("{{hosts: [web], http: [{{match: [{{sourceLabels: {{app: other}}}}], {route}}}]}}");
-    let looking = world([Update::Object(rule("a", &by_source))]);
-    assert_ne!(view(&looking, &proxy), view(&looking, &other(&proxy)));
-    // Only labels that a rule looks at count.
+    let by_label = world([Update::Object(rule("a", &by_source))]);
+    assert_ne!(view(&by_label, &proxy), view(&by_label, &other(&proxy)));
+    // Only labels that a rule matches count.
     let replica = Proxy { labels: labels(&[("app", "other"), ("pod-template-hash", "2")]), ..other(&proxy) };
-    assert_eq!(view(&looking, &other(&proxy)), view(&looking, &replica));
+    assert_eq!(view(&by_label, &other(&proxy)), view(&by_label, &replica));
     let router = Proxy { kind: ProxyKind::Router, ..proxy };
     let away = Proxy { cluster: "elsewhere".into(), dns_domain: "else".into(), ..other(&router) };
     assert_eq!(view(&plain, &router), view(&plain, &away));
 }
 
 #[test]
-fn a_change_of_one_rule_makes_the_routes_of_no_other_anew() {
+fn a_change_of_one_rule_recomputes_the_routes_of_no_other() {
     let mut writer = WorldWriter::new();
     let spec = |timeout: &str| {
         format!(
@@ -134,7 +134,7 @@ fn names_that_mean_nothing_have_an_empty_route() {
     let world = world([service("web", "shop").update()]);
     let view = view(&world, &sidecar("client-0", "shop"));
     let hosts = |name: &str| {
-        let config = decode(&ask(&world, &RouteOf(view.clone(), name.into())));
+        let config = decode(&evaluate(&world, &RouteOf(view.clone(), name.into())));
         assert_eq!(config.name, name);
         config.virtual_hosts.into_iter().map(|host| host.name).collect::<Vec<_>>()
     };
@@ -152,7 +152,7 @@ fn a_short_form_never_hides_the_full_name_of_another() {
     };
     let world = world([named("web.shop.svc.cluster.local").update(), named("web.shop").update()]);
     let view = view(&world, &sidecar("client-0", "pay"));
-    let config = decode(&ask(&world, &RouteOf(view, "80".into())));
+    let config = decode(&evaluate(&world, &RouteOf(view, "80".into())));
     let domains =
         |name: &str| config.virtual_hosts.iter().find(|host| host.name == name).unwrap().domains.clone();
     assert_eq!(domains("web.shop:80"), ["web.shop", "web.shop."]);

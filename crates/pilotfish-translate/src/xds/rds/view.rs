@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// The facets of a proxy that its route configurations may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteView {
-    /// Whom the routes are for.
-    pub client: Client,
+    /// The facets of the client that the routes themselves depend on.
+    pub facets: RouteFacets,
     /// The domain in which it completes short names.
     pub dns_domain: Arc<str>,
     /// Which addresses of services it uses.
@@ -27,10 +27,10 @@ pub(crate) struct RouteView {
 
 /// What the routes themselves depend on, apart from the domains under which they are found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Client {
+pub(crate) struct RouteFacets {
     /// Which services it sees.
     pub scope: Scope,
-    /// Those of its labels that some rule looks at.
+    /// Those of its labels that some rule matches.
     pub labels: Labels,
     /// Whether the host that a rewrite replaces is kept in a header.
     pub forwarded_host: bool,
@@ -46,7 +46,7 @@ impl RouteView {
         let disabled = headers.and_then(|headers| headers.attempt_count.as_ref()?.disabled);
         let forwarded_host = headers.and_then(|headers| headers.x_forwarded_host.as_ref()?.enabled);
         Some(Self {
-            client: Client {
+            facets: RouteFacets {
                 labels: labels(cx, proxy, &scope),
                 forwarded_host: forwarded_host.unwrap_or(false),
                 scope,
@@ -73,7 +73,7 @@ fn addresses(proxy: &Proxy) -> AddressView {
     }
 }
 
-/// The labels that VirtualServices look at in their source, and DestinationRules in the clients that they are for.
+/// The labels that VirtualServices match in their source, and that DestinationRules select clients by.
 fn labels(cx: &Cx<'_>, proxy: &Proxy, scope: &Scope) -> Labels {
     let all = workload::labels_of(cx, proxy);
     let by_rules = selector_labels(cx, &scope.namespace, &all);

@@ -11,13 +11,13 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 /// A secret and the object that it is from.
-pub(super) struct Found {
+pub(super) struct FoundSecret {
     pub(super) secret: Message,
     pub(super) provenance: Vec<Origin>,
 }
 
 /// What a name leads to; `None` when it is not there or has no certificate.
-pub(super) fn find(cx: &Cx<'_>, resource: &str, wanted: &SecretRef) -> Option<Found> {
+pub(super) fn find(cx: &Cx<'_>, resource: &str, wanted: &SecretRef) -> Option<FoundSecret> {
     let (content, object) = match wanted {
         SecretRef::Secret { namespace, name, is_ca }
         | SecretRef::GatewaySecret { namespace, name, is_ca } => {
@@ -36,7 +36,7 @@ pub(super) fn find(cx: &Cx<'_>, resource: &str, wanted: &SecretRef) -> Option<Fo
         }
     };
     let secret = Message { name: resource.to_owned(), r#type: Some(content) };
-    Some(Found { secret, provenance: vec![object] })
+    Some(FoundSecret { secret, provenance: vec![object] })
 }
 
 /// A CA's certificate: out of the Secret of that name, else out of the one that holds the key as well.

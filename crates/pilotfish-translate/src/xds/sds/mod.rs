@@ -16,7 +16,7 @@ pub(crate) use reference::SecretRef;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::Proxy;
-use certificates::Found;
+use certificates::FoundSecret;
 use pilotfish_config::gateway_api::ReferenceGrant;
 use pilotfish_model::Namespace;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl SecretView {
         if !self.may_read(cx, &wanted) {
             return None;
         }
-        let Found { secret, provenance } = certificates::find(cx, name, &wanted)?;
+        let FoundSecret { secret, provenance } = certificates::find(cx, name, &wanted)?;
         Some(EncodedResource::new(name.clone(), &secret, provenance))
     }
 

@@ -78,7 +78,7 @@ fn other_namespaces_need_a_grant() {
 }
 
 #[test]
-fn what_a_node_says_proves_nothing() {
+fn node_metadata_proves_nothing() {
     let unknown = sidecar("gateway", "edge");
     assert_eq!(get(&unknown, "kubernetes://web"), None);
     assert_eq!(get(&unknown, "configmap://shop/roots"), None);

@@ -8,7 +8,7 @@ use super::webhooks::Webhooks;
 use crate::control::shared::Shared;
 use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
-use files::{Files, State, Outcome};
+use files::{Files, Outcome, State};
 use pilotfish_admin::Metrics;
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;

@@ -10,7 +10,7 @@ use pilotfish_proto::envoy::r#type::matcher::v3::{StringMatcher, ValueMatcher};
 
 /// An attribute of what is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum PermissionAttribute {
     Host,
     Method,
     Path,
@@ -23,7 +23,7 @@ pub(super) enum Deed {
 
 /// An attribute of who does it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Doer {
+pub(super) enum PrincipalAttribute {
     SourceIp,
     RemoteIp,
     Namespace,
@@ -77,7 +77,7 @@ impl Untested {
     }
 }
 
-impl Condition<Deed> {
+impl Condition<PermissionAttribute> {
     /// As permissions that must all hold.
     pub(super) fn permissions(
         &self,
@@ -88,7 +88,7 @@ impl Condition<Deed> {
             if values.is_empty() {
                 return Ok(None);
             }
-            if let Deed::FilterMetadata(filter, key) = &self.attribute {
+            if let PermissionAttribute::FilterMetadata(filter, key) = &self.attribute {
                 return Ok(Some(of_metadata(filter, key, values)));
             }
             let any = untested.each(values, |value| self.attribute.permission(value, streams))?;
@@ -99,7 +99,7 @@ impl Condition<Deed> {
     }
 }
 
-impl Deed {
+impl PermissionAttribute {
     fn permission(&self, value: &str, streams: bool) -> Result<Permission, Untestable> {
         let http_only = || if streams { Err(Untestable) } else { Ok(()) };
         Ok(rule(match self {
@@ -150,7 +150,7 @@ pub(super) fn identifier(identifier: Identifier) -> Principal {
     Principal { identifier: Some(identifier) }
 }
 
-impl Condition<Doer> {
+impl Condition<PrincipalAttribute> {
     /// As principals that must all hold.
     pub(super) fn principals(&self, streams: bool, untested: Untested) -> Result<Vec<Principal>, Untestable> {
         let of = |values: &[String]| -> Result<Option<Principal>, Untestable> {
@@ -174,7 +174,7 @@ impl Condition<Doer> {
     }
 }
 
-impl Doer {
+impl PrincipalAttribute {
     fn principal(&self, value: &str, streams: bool) -> Result<Principal, Untestable> {
         Ok(match self {
             Self::SourceIp => {

@@ -1,4 +1,4 @@
-//! Services that are asked whether a request may pass (`CUSTOM`), as extension providers of the mesh settings name them.
+//! External authorization (`CUSTOM`): Envoy's ext_authz filters, for extension providers of the mesh settings.
 
 use super::matchers;
 use super::rbac::{HTTP, MARKED, TCP, TCP_STATS};
@@ -20,20 +20,20 @@ use pilotfish_proto::envoy::extensions::filters::network::http_connection_manage
 use pilotfish_proto::envoy::r#type::matcher::v3::{ListStringMatcher, MetadataMatcher, StringMatcher};
 use pilotfish_proto::envoy::r#type::v3::{HttpStatus, StatusCode};
 
-/// The beginning of the names of rules whose matches are asked about.
+/// The prefix of the names of rules whose matches go to the external authorizer.
 pub(super) const MARK: &str = "istio-ext-authz-";
-/// What is looked for in the name of the rule that matched.
+/// What the name of the matched rule must have.
 const MARK_FOUND: &str = "istio-ext-authz";
 
 /// How long an answer may take where nothing is written: the DestinationRule of the service decides.
 const TIMEOUT: Duration = Duration { seconds: 600, nanos: 0 };
 
-/// The filters that ask a service.
+/// The ext_authz filters of a service.
 #[derive(Clone, Debug)]
 pub(super) struct Authorizer {
     /// About requests.
     pub(super) http: HttpFilter,
-    /// About connections, for services that can be asked.
+    /// For connections, where the service supports them.
     pub(super) tcp: Option<Filter>,
 }
 
@@ -117,7 +117,7 @@ fn of_grpc(provider: &GrpcProvider, service: &ProviderService) -> Option<Authori
     })
 }
 
-/// The status of requests that could not be asked about; the outer `None` when what is written is no status.
+/// The status of requests when the authorizer fails; the outer `None` when what is written is no status.
 fn status(written: &str) -> Option<Option<HttpStatus>> {
     if written.is_empty() {
         return Some(None);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_and_ranges_are_told_from_other_texts() {
+    fn templates_and_ranges_are_distinguished_from_other_texts() {
         assert!(path_template("/a/*").is_none() && path_template("/a/{*}").is_some());
         assert!(range("10.0.0.0/8").is_some() && range("10.0.0.0/33").is_none() && range("x").is_none());
     }

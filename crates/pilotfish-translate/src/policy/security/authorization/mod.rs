@@ -1,4 +1,4 @@
-//! AuthorizationPolicy as filters. Policies that ask another service come first, then what is only logged, what is denied,
+//! AuthorizationPolicy as filters. Policies with an external authorizer come first, then what is only logged, what is denied,
 //! what is allowed.
 
 mod condition;
@@ -25,7 +25,7 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> Filters {
     let mut filters = Filters { provenance: policies.iter().map(reference).collect(), ..Filters::default() };
     let domains = TrustDomains::of(cx);
     let with = |action| policies.iter().filter(move |policy| policy.action == action).collect::<Vec<_>>();
-    ask(cx, &with(AuthorizationAction::Custom), &domains, &mut filters);
+    external_authorization(cx, &with(AuthorizationAction::Custom), &domains, &mut filters);
     let actions = [
         (AuthorizationAction::Audit, Action::Log),
         (AuthorizationAction::Deny, Action::Deny),
@@ -43,9 +43,14 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> Filters {
     filters
 }
 
-/// Policies that ask another service. Their rules only mark what is asked about. Where there is no such service, or several, what
-/// would be asked about is denied.
-fn ask(cx: &Cx<'_>, policies: &[&Typed<AuthorizationPolicy>], domains: &TrustDomains, filters: &mut Filters) {
+/// Policies with an external authorizer (`CUSTOM`). Their rules only mark requests for it. Without such a provider, or with several, the
+/// marked requests are denied.
+fn external_authorization(
+    cx: &Cx<'_>,
+    policies: &[&Typed<AuthorizationPolicy>],
+    domains: &TrustDomains,
+    filters: &mut Filters,
+) {
     if policies.is_empty() {
         return;
     }
@@ -56,14 +61,14 @@ fn ask(cx: &Cx<'_>, policies: &[&Typed<AuthorizationPolicy>], domains: &TrustDom
         .collect();
     let only = if names.len() == 1 { names.first().copied() } else { None };
     let Some(authorizer) = only.and_then(|name| Authorizer::find(cx, name)) else {
-        filters.ask_http.push(rules(Protocol::Http).without_authorizer().http_filter());
-        filters.ask_tcp.push(rules(Protocol::Tcp).without_authorizer().tcp_filter());
+        filters.external_http.push(rules(Protocol::Http).without_authorizer().http_filter());
+        filters.external_tcp.push(rules(Protocol::Tcp).without_authorizer().tcp_filter());
         return;
     };
-    filters.ask_http.push(rules(Protocol::Http).marking().http_filter());
-    filters.ask_http.push(authorizer.http);
+    filters.external_http.push(rules(Protocol::Http).marking().http_filter());
+    filters.external_http.push(authorizer.http);
     if let Some(tcp) = authorizer.tcp {
-        filters.ask_tcp.push(rules(Protocol::Tcp).marking().tcp_filter());
-        filters.ask_tcp.push(tcp);
+        filters.external_tcp.push(rules(Protocol::Tcp).marking().tcp_filter());
+        filters.external_tcp.push(tcp);
     }
 }

@@ -18,7 +18,7 @@ pub(super) const HTTP: &str = "envoy.filters.http.rbac";
 pub(super) const TCP: &str = "envoy.filters.network.rbac";
 /// The prefix of statistics on streams.
 pub(super) const TCP_STATS: &str = "tcp.";
-/// The prefix of what rules that ask another service have found.
+/// The prefix of the results of rules with an external authorizer.
 pub(super) const MARKED: &str = "istio_ext_authz_";
 
 /// The annotation by which a policy is tried without being enforced.
@@ -64,12 +64,12 @@ impl Rules {
         rules
     }
 
-    /// Rules whose matches are only noted, for the filter that asks.
+    /// Rules whose matches are only noted, for the ext_authz filter.
     pub(super) fn marking(self) -> Self {
         Self { enforced: None, tried: self.enforced, prefix: MARKED }
     }
 
-    /// Rules that deny what cannot be asked about.
+    /// Rules that deny what would go to a missing authorizer.
     pub(super) fn without_authorizer(self) -> Self {
         let mut denied = self.enforced.unwrap_or_default();
         denied.action = Action::Deny.into();

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// See the module's description. A query of its own, as it looks at endpoints: what comes of them rarely differs.
+/// See the module's description. A query of its own, as it reads endpoints: its result rarely changes with them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReachOf {
     pub(super) namespace: Namespace,

@@ -18,7 +18,7 @@ const CONFLICTED: &str = "Conflicted";
 /// `None` for a Gateway of another controller's class.
 pub(super) fn status(cx: &Cx<'_>, key: &ObjectKey, of: &StatusView) -> Option<Status> {
     let object = cx.object::<Gateway>(&key.namespace, &key.name)?;
-    gateways::controller(cx, &object).filter(|controller| of.tells(controller))?;
+    gateways::controller(cx, &object).filter(|controller| of.includes(controller))?;
     let reach = cx.get(&ReachOf {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
@@ -98,7 +98,7 @@ fn conditions(
     ]
 }
 
-/// The reason for kinds of routes that the listener's protocol does not have. What else is asked for is served.
+/// The reason for kinds of routes that the listener's protocol does not have. The supported ones are served.
 const BAD_KINDS: &str = "InvalidRouteKinds";
 
 fn strange_kinds(listener: &Listener) -> Option<Fault> {

@@ -42,7 +42,7 @@ pub(crate) struct StatusView {
 }
 
 impl StatusView {
-    fn tells(&self, controller: &str) -> bool {
+    fn includes(&self, controller: &str) -> bool {
         self.controllers.names().contains(&controller)
     }
 }
@@ -62,6 +62,6 @@ impl Query for ApiStatus {
 
 fn class(cx: &Cx<'_>, name: &str, of: &StatusView) -> Option<Status> {
     let class = cx.object::<GatewayClass>(&Namespace::default(), name)?;
-    class_controller(&class).filter(|controller| of.tells(controller))?;
+    class_controller(&class).filter(|controller| of.includes(controller))?;
     Some(Status::Class(vec![Condition::good(ACCEPTED, "Accepted", "Gateways of this class are served")]))
 }

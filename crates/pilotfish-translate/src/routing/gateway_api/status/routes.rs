@@ -13,7 +13,7 @@ use pilotfish_model::{Kind, KindSpec, ObjectKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What comes of each parent of a route.
+/// The outcome of each parent of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BindingsOf(ObjectKey);
 

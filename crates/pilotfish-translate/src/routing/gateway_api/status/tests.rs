@@ -1,11 +1,10 @@
 //! Statuses of objects, by tables.
 
 use super::{ApiStatus, StatusView};
-use crate::testing::{ask, endpoint, line, service, world, yaml};
+use crate::testing::{endpoint, evaluate, line, service, world, yaml};
 use pilotfish_config::status::{CONTROLLERS, Condition, Controllers, Status};
 use pilotfish_model::{
-    ClusterAddresses, Kind, KubernetesAttributes, ObjectKey, Port, Protocol, Provider, ShardKey, Update,
-    World,
+    ClusterAddresses, Kind, KubernetesAttributes, ObjectKey, Port, Protocol, ShardKey, Update, World,
 };
 use std::sync::Arc;
 
@@ -42,7 +41,8 @@ fn status_of(world: &Arc<World>, kind: Kind, controllers: Controllers) -> Option
         _ => ("shop", "r"),
     };
     let key = ObjectKey::new(kind, namespace, name);
-    (*ask(world, &ApiStatus { key, of: StatusView { cluster: "Kubernetes".into(), controllers } })).clone()
+    (*evaluate(world, &ApiStatus { key, of: StatusView { cluster: "Kubernetes".into(), controllers } }))
+        .clone()
 }
 
 fn word(condition: &Condition) -> String {
@@ -78,7 +78,7 @@ const GOOD: &str = "Accepted:Accepted ResolvedRefs:ResolvedRefs";
 const WEB: &str = "rules: [{backendRefs: [{name: web, port: 80}]}]";
 
 #[test]
-fn parents_say_whether_they_accept() {
+fn parents_have_an_accepted_condition() {
     let selector = "{name: http, port: 80, protocol: HTTP, hostname: '*.a.com', allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {x: y}}}}}";
     let host = "{name: http, port: 80, protocol: HTTP, hostname: '*.a.com'}";
     let grpc_only = "{name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: GRPCRoute}]}}";
@@ -112,7 +112,7 @@ fn parents_say_whether_they_accept() {
 }
 
 #[test]
-fn references_are_resolved_or_said_why_not() {
+fn references_are_resolved_or_have_a_reason() {
     let grant = line(
         GRANT,
         "ReferenceGrant",
@@ -195,7 +195,7 @@ fn what_belongs_to_others_is_left_to_them() {
 }
 
 #[test]
-fn where_istiod_goes_on_each_tells_its_own() {
+fn beside_istiod_each_writes_its_own_status() {
     let class = line(API, "GatewayClass", "", "c", "{controllerName: pilotfish.io/gateway-controller}");
     let gateway = |class: &str, name: &str| {
         line(
@@ -210,22 +210,22 @@ fn where_istiod_goes_on_each_tells_its_own() {
     let text = [class, gateway("c", "gw"), gateway("istio", "theirs"), route("HTTPRoute", parents, WEB)];
     let world = with(&text.concat());
     let (istio, own) = (CONTROLLERS[0], CONTROLLERS[1]);
-    for (controllers, tells_ours, told) in [
+    for (controllers, writes_ours, names_expected) in [
         (Controllers::Both, true, vec![own, istio, istio]),
         (Controllers::Istio, false, vec![istio, istio]),
         (Controllers::Pilotfish, true, vec![own, own]),
     ] {
-        assert_eq!(status_of(&world, Kind::GatewayClass, controllers).is_some(), tells_ours);
-        assert_eq!(status_of(&world, Kind::KubernetesGateway, controllers).is_some(), tells_ours);
+        assert_eq!(status_of(&world, Kind::GatewayClass, controllers).is_some(), writes_ours);
+        assert_eq!(status_of(&world, Kind::KubernetesGateway, controllers).is_some(), writes_ours);
         let status = status_of(&world, Kind::HttpRoute, controllers);
         let Some(Status::Route { ours, parents }) = status.as_deref() else { panic!("no status") };
         let names: Vec<&str> = parents.iter().map(|parent| parent.controller).collect();
-        assert_eq!((*ours, names), (controllers, told), "{controllers:?}");
+        assert_eq!((*ours, names), (controllers, names_expected), "{controllers:?}");
     }
 }
 
 #[test]
-fn listeners_say_what_is_wrong_with_them() {
+fn listeners_have_conditions_for_their_problems() {
     let good = "Accepted:Accepted !Conflicted:NoConflicts Programmed:Programmed ResolvedRefs:ResolvedRefs";
     let refs = |reason: &str| {
         format!("Accepted:Accepted !Conflicted:NoConflicts !Programmed:Invalid !ResolvedRefs:{reason}")
@@ -323,7 +323,7 @@ fn reached(service_type: &str, addresses: &[&str], port: u32, serves: bool) -> V
 }
 
 #[test]
-fn a_gateway_says_where_it_is_reached() {
+fn a_gateway_lists_its_addresses() {
     let inside = "Hostname gw-istio.shop.svc.cluster.local";
     for (updates, programmed, addresses) in [
         (Vec::new(), "!Programmed:AddressNotUsable", None),

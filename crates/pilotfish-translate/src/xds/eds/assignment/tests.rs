@@ -5,8 +5,8 @@ use crate::translator::Translator;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{DestinationRule, OutlierDetection, TrafficPolicy};
 use pilotfish_model::{
-    Endpoint, HealthStatus, Locality, NetworkGateway, Provider, ServiceKey, ShardKey, TlsMode,
-    TrafficDistribution, Update, WorldWriter,
+    Endpoint, HealthStatus, Locality, NetworkGateway, ServiceKey, ShardKey, TlsMode, TrafficDistribution,
+    Update, WorldWriter,
 };
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::{address, socket_address::PortSpecifier};
@@ -159,7 +159,7 @@ fn other_networks_are_reached_through_their_gateways() {
 }
 
 #[test]
-fn a_facet_counts_only_where_something_asks_for_it() {
+fn a_facet_counts_only_where_something_depends_on_it() {
     let mut plane = Plane::new([service("web", "shop").update(), shard([at("10.0.0.1")])]);
     let view = |plane: &Plane, proxy: Proxy| {
         let client = plane.translator.connect(proxy);
@@ -190,7 +190,7 @@ fn a_facet_counts_only_where_something_asks_for_it() {
     let clients: Vec<_> = others().into_iter().map(|proxy| view(&plane, proxy)).collect();
     let (_one, base) = view(&plane, sidecar("a", "shop"));
     let differ: Vec<_> = clients.iter().map(|(_, id)| *id != base).collect();
-    assert_eq!(differ, [true, false, false, false, false], "failover asks for the locality");
+    assert_eq!(differ, [true, false, false, false, false], "failover depends on the locality");
     let off = MeshConfig { locality_lb_setting: None, ..MeshConfig::default() };
     plane.apply([Update::Object(mesh(off))]);
     let (_two, here) = view(&plane, others()[0].clone());

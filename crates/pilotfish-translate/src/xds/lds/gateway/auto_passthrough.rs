@@ -7,7 +7,7 @@ use crate::envoy::stat_name::{self, Names};
 use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::routing::gateway::MergedServer;
 use crate::scope::ServicesOf;
-use crate::xds::lds::tcp_proxy::{Stream, To};
+use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
 use pilotfish_model::{Hostname, Port, Protocol, Service, ServiceKey};
 
 /// The ALPN protocols of the mesh's mutual TLS.
@@ -52,7 +52,7 @@ fn chain(
     };
     let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
     let stream = Stream {
-        to: To::Cluster(cluster.clone()),
+        destination: TcpDestination::Cluster(cluster.clone()),
         stat_prefix: stat_name::of(&pattern, &cluster, &names),
         protocol: port.protocol,
         idle_timeout: &builder.view.base.idle_timeout,

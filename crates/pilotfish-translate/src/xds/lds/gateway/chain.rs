@@ -23,7 +23,7 @@ pub(super) struct Chain {
 const CONNECT_TIMEOUT_SECONDS: i64 = 15;
 
 impl Chain {
-    /// Whether the TLS handshake is looked at.
+    /// Whether the TLS inspector is needed.
     pub(super) fn needs_tls(&self) -> bool {
         !self.server_names.is_empty() || self.tls.is_some()
     }

@@ -59,7 +59,7 @@ fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
     None
 }
 
-/// Whether the clients are of the mesh, with whom proxies exchange metadata.
+/// Whether the clients are of the mesh: proxies exchange metadata with those.
 fn is_of_mesh(server: &MergedServer) -> bool {
     server.spec.tls.as_ref().is_some_and(|tls| tls.mode == ServerTlsMode::IstioMutual)
 }

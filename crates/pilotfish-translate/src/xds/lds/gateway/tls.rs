@@ -78,14 +78,14 @@ fn credentials(settings: &ServerTlsSettings) -> Vec<&str> {
 }
 
 /// Whether clients show a certificate, or may.
-fn asks_client(settings: &ServerTlsSettings) -> bool {
+fn verifies_client(settings: &ServerTlsSettings) -> bool {
     matches!(settings.mode, ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual)
 }
 
 /// Certificates out of secrets, handed out by the control plane.
 fn from_secrets(settings: &ServerTlsSettings, names: &[&str], context: &mut CommonTlsContext) {
     context.tls_certificate_sds_secret_configs = names.iter().map(|name| from_control_plane(name)).collect();
-    if asks_client(settings) {
+    if verifies_client(settings) {
         let first = names.first().copied().unwrap_or_default();
         let roots = match settings.ca_cert_credential_name.as_str() {
             "" => format!("{first}{CA_SUFFIX}"),
@@ -119,7 +119,7 @@ fn from_files(settings: &ServerTlsSettings, context: &mut CommonTlsContext) {
         [] => vec![named(&settings.server_certificate, &settings.private_key)],
         list => several(list),
     };
-    if asks_client(settings) {
+    if verifies_client(settings) {
         let roots = match settings.ca_certificates.as_str() {
             "" => from_agent("ROOTCA"),
             path => from_agent(&format!("file-root:{path}")),

@@ -8,8 +8,8 @@ use crate::envoy::{TrafficClass, filters};
 use crate::policy::peer_authentication::MtlsMode;
 use crate::xds::lds::address;
 use crate::xds::lds::connection_manager::Manager;
-use crate::xds::lds::tcp_proxy::{self, Stream, To};
-use crate::xds::lds::tls::{self, Carries};
+use crate::xds::lds::tcp_proxy::{self, Stream, TcpDestination};
+use crate::xds::lds::tls::{self, TlsPayload};
 use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
 /// The filter chains of an inbound port.
@@ -23,7 +23,7 @@ pub(super) fn of(builder: &Builder<'_>, inbound_port: &InboundPort) -> Vec<Filte
 }
 
 fn chain(builder: &Builder<'_>, inbound_port: &InboundPort, found: &Match) -> FilterChain {
-    let carries = if found.http { Carries::Http } else { Carries::Tcp };
+    let payload = if found.http { TlsPayload::Http } else { TlsPayload::Tcp };
     FilterChain {
         name: name(inbound_port, found.http),
         filter_chain_match: Some(FilterChainMatch {
@@ -33,7 +33,7 @@ fn chain(builder: &Builder<'_>, inbound_port: &InboundPort, found: &Match) -> Fi
             ..Default::default()
         }),
         filters: if found.http { http(builder, inbound_port) } else { streams(builder, inbound_port) },
-        transport_socket: found.terminates.then(|| tls::mutual(builder.cx, carries)),
+        transport_socket: found.terminates.then(|| tls::mutual(builder.cx, payload)),
         metadata: inbound_port.metadata.clone(),
         ..Default::default()
     }
@@ -80,7 +80,7 @@ fn streams(builder: &Builder<'_>, inbound_port: &InboundPort) -> Vec<Filter> {
     };
     let pattern = builder.cx.mesh().inbound_cluster_stat_name.clone();
     let stream = Stream {
-        to: To::Cluster(inbound_port.cluster.clone()),
+        destination: TcpDestination::Cluster(inbound_port.cluster.clone()),
         stat_prefix: stat_name::of(&pattern, &inbound_port.cluster, &names),
         protocol: inbound_port.protocol,
         idle_timeout: &builder.view.base.idle_timeout,

@@ -42,7 +42,7 @@ pub(super) fn of(chains: &[FilterChain], interception: InterceptionMode, bound: 
     out
 }
 
-/// Where TLS is not looked for. If unknown ports need it, single ports are taken out; otherwise single ports are taken in.
+/// Where the TLS inspector is off. If unknown ports need it, single ports are excluded; otherwise single ports are included.
 fn without_tls(needs: &BTreeMap<u32, Needs>) -> Option<Predicate> {
     let by_default = needs.get(&0).is_some_and(|needs| needs.tls);
     let listed = any_of(&ports(needs, |port, needs| port != 0 && needs.tls != by_default))?;

@@ -36,7 +36,7 @@ impl Chain {
             && set(&self.ranges) == set(&other.ranges)
     }
 
-    /// Whether SNI is looked at.
+    /// Whether it matches SNI, which needs the TLS inspector.
     pub(super) fn needs_sni(&self) -> bool {
         !self.server_names.is_empty()
     }

@@ -3,7 +3,7 @@
 use super::{Builder, ListenerDraft};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::filters;
-use crate::xds::lds::tcp_proxy::{Stream, To};
+use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
 use crate::xds::lds::view::OutboundView;
 use crate::xds::lds::virtual_outbound::ACCEPT_AT_ONCE;
 use crate::xds::lds::{address, overlap};
@@ -26,7 +26,7 @@ pub(super) fn encode(
     provenance.extend(builder.policies.provenance.iter().cloned());
     provenance.extend(entry.chains.iter().flat_map(|chain| chain.provenance.iter().cloned()));
     let mut addresses = entry.binds.iter().map(|bind| address::of(bind, entry.port));
-    // Only a look at the first bytes of a request may take too long.
+    // Only protocol sniffing of the first bytes may time out.
     let sniffs = entry.chains.iter().any(|chain| chain.http);
     let timeout = if sniffs { address::detection_timeout(cx) } else { Some(Duration::default()) };
     let mut listener = Listener {
@@ -71,7 +71,7 @@ fn takes_everything(listener: &Listener) -> bool {
 /// Where traffic goes that no service's chain takes.
 fn passthrough(builder: &Builder<'_>) -> FilterChain {
     let stream = Stream {
-        to: To::Cluster(builder.passthrough.clone()),
+        destination: TcpDestination::Cluster(builder.passthrough.clone()),
         stat_prefix: builder.passthrough.clone(),
         protocol: Protocol::Tcp,
         idle_timeout: &builder.view.base.idle_timeout,

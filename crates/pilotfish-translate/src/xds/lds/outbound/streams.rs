@@ -9,7 +9,7 @@ use crate::routing::{Source, VirtualServiceIr};
 use crate::scope::StreamVirtualServicesFor;
 use crate::services::short_name;
 use crate::xds::lds::stream_route::StreamRoutes;
-use crate::xds::lds::tcp_proxy::{Stream, To};
+use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
 use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
 use pilotfish_model::Service;
 use pilotfish_proto::envoy::config::core::v3::Metadata;
@@ -153,7 +153,7 @@ fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
     let pattern = builder.cx.mesh().outbound_cluster_stat_name.clone();
     let stream = Stream {
         stat_prefix: stat_name::of(&pattern, &cluster, &names),
-        to: To::Cluster(cluster),
+        destination: TcpDestination::Cluster(cluster),
         protocol: binding.port.protocol,
         idle_timeout: &builder.view.base.idle_timeout,
         rule: rule.as_deref(),
