@@ -295,7 +295,7 @@ impl Remotes {
         for action in actions {
             match action {
                 Action::Open(generation, kubeconfig) => {
-                    tracing::info!(cluster = %generation.cluster, %generation, "generation a remote cluster");
+                    tracing::info!(cluster = %generation.cluster, %generation, "reading a remote cluster");
                     self.send(RemoteEvent::Opened(generation.clone())).await?;
                     let task = self.task(generation.clone()).run(kubeconfig);
                     self.tasks.insert(generation, tokio::spawn(task));
@@ -407,7 +407,7 @@ impl Task {
                         Ok(()) => "the source ended by itself".to_owned(),
                         Err(broken) => broken.to_string(),
                     };
-                    tracing::error!(cluster = %self.generation.cluster, reason, "generation the cluster anew soon");
+                    tracing::error!(cluster = %self.generation.cluster, reason, "reading the cluster again soon");
                     self.failed(&reason).await?;
                     tokio::time::sleep(AFTER_BREAKDOWN).await;
                     return self.notify(TaskEvent::Broke).await;
