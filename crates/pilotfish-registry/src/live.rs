@@ -11,8 +11,8 @@
 
 use crate::registry::RegistryUpdate;
 use crate::settings::RegistrySettings;
-use parking_lot::Mutex;
 use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
+use pilotfish_source::{CoalescingReceiver, CoalescingSender, coalescer};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -184,28 +184,18 @@ pub struct LiveInput {
     pub health: Option<LiveHealth>,
 }
 
-impl LiveInput {
-    fn is_empty(&self) -> bool {
-        self.batch.is_none() && self.health.is_none()
-    }
-}
-
-struct Pending {
-    input: Mutex<LiveInput>,
-    wake: Box<dyn Fn() + Send + Sync>,
-}
-
-/// The end that a live source sends to. Sending never waits.
+/// The end that a live source sends to. Sending never waits; clones send for the same registry.
 #[derive(Clone)]
-pub struct RegistrySender(Arc<Pending>);
+pub struct RegistrySender(CoalescingSender<(), LiveInput>);
 
 /// The end that the control loop takes from.
-pub struct RegistryReceiver(Arc<Pending>);
+pub struct RegistryReceiver(CoalescingReceiver<(), LiveInput>);
 
-/// A sender and its receiver; `wake` is called when something is to be taken that was not there before.
-pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (RegistrySender, RegistryReceiver) {
-    let pending = Arc::new(Pending { input: Mutex::default(), wake: Box::new(wake) });
-    (RegistrySender(pending.clone()), RegistryReceiver(pending))
+/// A sender and its receiver.
+#[must_use]
+pub fn channel() -> (RegistrySender, RegistryReceiver) {
+    let (sender, receiver) = coalescer();
+    (RegistrySender(sender), RegistryReceiver(receiver))
 }
 
 impl RegistrySender {
@@ -234,24 +224,25 @@ impl RegistrySender {
     }
 
     fn put(&self, change: impl FnOnce(&mut LiveInput)) {
-        let was_empty = {
-            let mut input = self.0.input.lock();
-            let was_empty = input.is_empty();
+        // Nobody takes only when the process stops, and with it the source.
+        self.0.update((), |pending| {
+            let mut input = pending.unwrap_or_default();
             change(&mut input);
-            was_empty
-        };
-        if was_empty {
-            (self.0.wake)();
-        }
+            Some(input)
+        });
     }
 }
 
 impl RegistryReceiver {
+    /// Waits until something was sent, and leaves it where it is, so that what follows is merged with it. `false` when no sender is
+    /// left and nothing waits.
+    pub async fn wait(&mut self) -> bool {
+        self.0.wait().await
+    }
+
     /// Takes out what was sent; `None` when nothing was.
-    #[must_use]
-    pub fn take(&self) -> Option<LiveInput> {
-        let input = std::mem::take(&mut *self.0.input.lock());
-        (!input.is_empty()).then_some(input)
+    pub fn take(&mut self) -> Option<LiveInput> {
+        self.0.take().into_values().next()
     }
 }
 
@@ -259,7 +250,6 @@ impl RegistryReceiver {
 mod tests {
     use super::*;
     use pilotfish_model::{Hostname, Provider};
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn key(host: &str) -> ServiceKey {
         ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
@@ -274,12 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_is_merged_and_wakes_once() {
-        let woken = Arc::new(AtomicUsize::new(0));
-        let count = woken.clone();
-        let (sender, receiver) = channel(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
+    fn what_was_not_taken_is_merged() {
+        let (sender, mut receiver) = channel();
         assert!(receiver.take().is_none());
         for round in 0..3 {
             let mut batch = RegistryBatch::partial();
@@ -294,15 +280,13 @@ mod tests {
         let input = receiver.take().unwrap();
         assert_eq!(names(&input.batch.unwrap()), ["only-0", "only-1", "only-2", "same-"]);
         assert_eq!(input.health, Some(LiveHealth::Failed("gone".into())));
-        assert_eq!(woken.load(Ordering::Relaxed), 1);
         sender.synced();
         assert_eq!(receiver.take().unwrap().health, Some(LiveHealth::Synced));
-        assert_eq!(woken.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn a_complete_batch_replaces_what_waits_and_says_that_it_is_in_sync() {
-        let (sender, receiver) = channel(|| ());
+        let (sender, mut receiver) = channel();
         let mut partial = RegistryBatch::partial();
         partial.set_endpoints(key("old"), Vec::new());
         sender.send(partial);

@@ -3,11 +3,12 @@
 
 mod support;
 
+use pilotfish_config::SourceEvent;
 use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, ShardKey, World, WorldWriter};
 use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
-    AggregateController, AggregateSettings, KubernetesRegistry, MultiClusterServices, ObjectEvent, Registry,
-    RegistrySettings, ServiceEntryRegistry, SourceEvent,
+    AggregateController, AggregateSettings, KubernetesRegistry, MultiClusterServices, Registry,
+    RegistrySettings, ServiceEntryRegistry,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -139,7 +140,7 @@ fn multi_cluster() -> String {
 }
 
 fn mesh_pool() -> Vec<Object> {
-    use pilotfish_config::{Limits, MeshFile, read_mesh_file};
+    use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
     let configs = ["{}", "{trustDomain: other}", "{discoverySelectors: [{matchLabels: {in: 'yes'}}]}"];
     let networks = [
         "{}",
@@ -256,7 +257,7 @@ impl Run {
 
     fn apply(&mut self, feed: usize, object: &Object) {
         self.objects[feed].insert(object.key().clone(), object.clone());
-        self.send(feed, SourceEvent::Object(ObjectEvent::Applied(object.clone())));
+        self.send(feed, SourceEvent::Apply(object.clone()));
     }
 
     fn settle(&mut self) {
@@ -275,7 +276,7 @@ impl Run {
             Step::Delete { feed, object } => {
                 let key = pool[*object].key().clone();
                 self.objects[*feed].remove(&key);
-                self.send(*feed, SourceEvent::Object(ObjectEvent::Deleted(key)));
+                self.send(*feed, SourceEvent::Delete(key));
             }
             Step::Settle => self.settle(),
             Step::Stop { shard } => {
@@ -335,7 +336,7 @@ impl Run {
             }
         }
         for feed in 0..2 {
-            self.send(feed, SourceEvent::Synced);
+            self.send(feed, SourceEvent::Listed);
         }
         self.settle();
         assert_eq!(self.controller.synced(), Ok(()));
