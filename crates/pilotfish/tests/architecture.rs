@@ -9,7 +9,11 @@ fn the_example_of_the_page_is_the_one_that_runs() {
     let (_, after) = PAGE.split_once("<!-- examples/lines.rs -->\n```rust\n").unwrap();
     let (shown, _) = after.split_once("```\n<!-- end of examples/lines.rs -->").unwrap();
     let (_, code) = EXAMPLE.split_once("\nuse ").unwrap();
-    assert_eq!(shown, format!("use {code}"), "copy examples/lines.rs, from its first `use` on, into ARCHITECTURE.md");
+    assert_eq!(
+        shown,
+        format!("use {code}"),
+        "copy examples/lines.rs, from its first `use` on, into ARCHITECTURE.md"
+    );
 }
 
 #[test]

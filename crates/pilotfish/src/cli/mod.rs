@@ -70,11 +70,11 @@ enum Command {
 }
 
 const SERVE_EXAMPLES: &str = "Examples:
-  pilotfish serve ./mesh                                     a folder of Kubernetes and Istio YAML
+  pilotfish serve ./mesh                               a folder of Kubernetes and Istio YAML
   pilotfish serve services.yaml routes.yaml --mesh-config mesh.yaml
-  pilotfish serve ./mesh --xds-address 0.0.0.0:15010         for proxies of other machines
-  pilotfish serve --kubernetes                               the cluster of your kubeconfig, or of the Pod
-  pilotfish serve ./mesh --registry NAME=HOST:PORT           files, and a registry with a source of its own
+  pilotfish serve ./mesh --xds-address 0.0.0.0:15010   for proxies on other machines
+  pilotfish serve --kubernetes                         a live cluster
+  pilotfish serve ./mesh --registry NAME=HOST:PORT     files and a registry of another kind
   pilotfish serve --settings pilotfish.yaml
 
 A changed object takes effect as soon as it is written; a broken one keeps its last good version.

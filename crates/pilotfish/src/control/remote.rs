@@ -5,8 +5,8 @@ use pilotfish_config::SourceEvent;
 use pilotfish_kube::remote::ClusterGeneration;
 use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{
-    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, RegistryTable,
-    SERVICE_ENTRY, ServiceEntryRegistry, UnknownRegistry,
+    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, SERVICE_ENTRY,
+    ServiceEntryRegistry, UnknownRegistry,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
