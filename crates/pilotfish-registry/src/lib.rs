@@ -14,7 +14,7 @@ mod networks;
 mod pool;
 mod registry;
 mod selector;
-pub mod service_entry;
+mod service_entry;
 mod settings;
 mod table;
 #[cfg(any(test, feature = "testing"))]

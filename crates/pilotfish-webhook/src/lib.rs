@@ -16,7 +16,7 @@ mod error;
 pub mod inject;
 mod probe;
 mod registration;
-pub mod review;
+mod review;
 mod routes;
 mod server;
 mod store;

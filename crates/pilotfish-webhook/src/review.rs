@@ -11,44 +11,41 @@ const VERSION: &str = "admission.k8s.io/v1";
 /// A question of the API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request<'a> {
+pub(crate) struct Request<'a> {
     /// What the answer must repeat.
-    pub uid: String,
+    pub(crate) uid: String,
     /// What kind of object it is about.
     #[serde(default)]
-    pub kind: RequestKind,
+    pub(crate) kind: RequestKind,
     /// The name, empty where the API server makes one.
     #[serde(default)]
-    pub name: String,
+    pub(crate) name: String,
     /// The namespace, empty for objects without one.
     #[serde(default)]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     #[serde(default)]
-    pub operation: String,
-    /// Whether nothing will be stored.
-    #[serde(default)]
-    pub dry_run: bool,
+    pub(crate) operation: String,
     /// The object as it will be.
     #[serde(default, borrow)]
-    pub object: Option<&'a RawValue>,
+    pub(crate) object: Option<&'a RawValue>,
 }
 
 /// Group, version and kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct RequestKind {
+pub(crate) struct RequestKind {
     /// The API group, empty for Kubernetes' first.
-    pub group: String,
+    pub(crate) group: String,
     /// The version.
-    pub version: String,
+    pub(crate) version: String,
     /// The kind.
-    pub kind: String,
+    pub(crate) kind: String,
 }
 
 /// Why a body is no question.
 #[derive(Debug, thiserror::Error)]
-pub enum NoReview {
+pub(crate) enum NoReview {
     /// It is not JSON of that form.
     #[error("not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
@@ -75,7 +72,7 @@ struct AdmissionReview<'a> {
 ///
 /// # Errors
 /// When it is no review of this version.
-pub fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
+pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
     let review: AdmissionReview<'_> = serde_json::from_slice(body)?;
     if review.api_version != VERSION || review.kind != "AdmissionReview" {
         let mut words = format!("{} {}", review.api_version, review.kind);
@@ -90,78 +87,78 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Response {
+pub(crate) struct Response {
     /// That of the question.
-    pub uid: String,
+    pub(crate) uid: String,
     /// Whether the object is taken.
-    pub allowed: bool,
+    pub(crate) allowed: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<Status>,
+    pub(crate) status: Option<Status>,
     /// What is changed of the object: a JSON patch in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<String>,
+    pub(crate) patch: Option<String>,
     /// What kind of patch it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch_type: Option<&'static str>,
+    pub(crate) patch_type: Option<&'static str>,
     /// Warnings that the writer of the object gets either way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Why an object is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub(crate) struct Status {
     /// The HTTP status that the writer gets.
-    pub code: u16,
+    pub(crate) code: u16,
     /// Its word.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// In full sentences.
-    pub message: String,
+    pub(crate) message: String,
     /// The same for programs.
-    pub details: Details,
+    pub(crate) details: Details,
 }
 
 /// Which object, and causes by field. `kubectl` prints both, as one may apply a folder of objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Details {
+pub(crate) struct Details {
     /// The object's name.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
+    pub(crate) name: String,
     /// Its API group.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub group: String,
+    pub(crate) group: String,
     /// Its kind.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub kind: String,
+    pub(crate) kind: String,
     /// Each a field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<Cause>,
+    pub(crate) causes: Vec<Cause>,
 }
 
 /// One cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cause {
+pub(crate) struct Cause {
     /// Its word.
-    pub reason: &'static str,
+    pub(crate) reason: &'static str,
     /// What is wrong with the field.
-    pub message: String,
+    pub(crate) message: String,
     /// The field, as in `spec.http[0].timeout`.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub field: String,
+    pub(crate) field: String,
 }
 
 impl Response {
     /// The object is taken.
     #[must_use]
-    pub fn allowed(uid: impl Into<String>) -> Self {
+    pub(crate) fn allowed(uid: impl Into<String>) -> Self {
         let uid = uid.into();
         Self { uid, allowed: true, status: None, patch: None, patch_type: None, warnings: Vec::new() }
     }
 
     /// The object is taken with these changes.
     #[must_use]
-    pub fn patched(uid: impl Into<String>, steps: &[Step]) -> Self {
+    pub(crate) fn patched(uid: impl Into<String>, steps: &[Step]) -> Self {
         if steps.is_empty() {
             return Self::allowed(uid);
         }
@@ -176,13 +173,13 @@ impl Response {
 
     /// The object is refused because it could not be dealt with.
     #[must_use]
-    pub fn failed(uid: impl Into<String>, message: String) -> Self {
+    pub(crate) fn failed(uid: impl Into<String>, message: String) -> Self {
         Self::refused(uid, (500, "InternalError"), message)
     }
 
     /// The object is refused for its content.
     #[must_use]
-    pub fn bad(uid: impl Into<String>, message: String) -> Self {
+    pub(crate) fn bad(uid: impl Into<String>, message: String) -> Self {
         Self::refused(uid, (400, "BadRequest"), message)
     }
 
@@ -195,7 +192,7 @@ impl Response {
     ///
     /// # Errors
     /// Never for these types; there is no panic in its place.
-    pub fn body(&self) -> Result<Vec<u8>, serde_json::Error> {
+    pub(crate) fn body(&self) -> Result<Vec<u8>, serde_json::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Answer<'a> {
@@ -219,7 +216,6 @@ mod tests {
         let request = parse(body).unwrap();
         assert_eq!((request.uid.as_str(), request.kind.kind.as_str()), ("1", "K"));
         assert_eq!(request.object.unwrap().get(), r#"{"a": 1.10}"#);
-        assert!(!request.dry_run);
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Validator {
 
     /// Answers a question. Kinds that are not read pass.
     #[must_use]
-    pub fn review(&self, request: &Request<'_>) -> Response {
+    pub(crate) fn review(&self, request: &Request<'_>) -> Response {
         match self.problems(request) {
             Some(problems) => answer(request, &problems),
             None => Response::allowed(request.uid.as_str()),

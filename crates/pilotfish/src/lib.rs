@@ -12,7 +12,7 @@ pub mod cli;
 pub mod control;
 mod demo;
 mod recorder;
-pub mod registries;
+mod registries;
 pub mod resources;
 mod serve;
 mod settings;

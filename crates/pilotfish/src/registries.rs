@@ -3,10 +3,10 @@
 use pilotfish_registry::{KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY};
 
 /// The registries, in the order in which they win where two have a service of the same host.
-pub const REGISTRIES: &[&RegistryType] = &[&KUBERNETES, &SERVICE_ENTRY];
+pub(crate) const REGISTRIES: &[&RegistryType] = &[&KUBERNETES, &SERVICE_ENTRY];
 
 /// The table with these and more: for programs that bring registries of their own, after the others.
 #[must_use]
-pub fn table_with(more: &[&'static RegistryType]) -> RegistryTable {
+pub(crate) fn table_with(more: &[&'static RegistryType]) -> RegistryTable {
     RegistryTable::new(REGISTRIES.iter().chain(more).copied())
 }

@@ -295,7 +295,7 @@ impl Remotes {
         for action in actions {
             match action {
                 Action::Open(generation, kubeconfig) => {
-                    tracing::info!(cluster = %generation.cluster, %generation, "generation a remote cluster");
+                    tracing::info!(cluster = %generation.cluster, %generation, "reading a remote cluster");
                     self.send(RemoteEvent::Opened(generation.clone())).await?;
                     let task = self.task(generation.clone()).run(kubeconfig);
                     self.tasks.insert(generation, tokio::spawn(task));

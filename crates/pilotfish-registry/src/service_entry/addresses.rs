@@ -11,12 +11,12 @@ const PLACES: u32 = 256 * 254;
 const STEP_PRIME: u32 = 65011;
 
 /// The pair of one host: IPv4 and IPv6.
-pub type AddressPair = [Arc<str>; 2];
+pub(crate) type AddressPair = [Arc<str>; 2];
 
 /// Gives each name (`<namespace>/<host>`) its pair of addresses. Names that collide take places in the order given, so
 /// pass them sorted; a name that is given twice has one pair. `None` when all places are taken.
 #[must_use]
-pub fn allocate<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, Option<AddressPair>)> {
+pub(crate) fn allocate<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, Option<AddressPair>)> {
     let mut taken: std::collections::BTreeMap<u32, usize> = std::collections::BTreeMap::new();
     let mut known: std::collections::HashMap<&str, ()> = std::collections::HashMap::new();
     let mut result: Vec<(&str, Option<AddressPair>)> = Vec::new();

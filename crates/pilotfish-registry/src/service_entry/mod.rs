@@ -5,7 +5,7 @@
 //! the oldest entry first. An entry with a selector remembers which workloads it selects, so a change of one workload
 //! recomputes the selectors that it matches or matched, and nothing else.
 
-pub mod addresses;
+mod addresses;
 mod convert;
 mod workload;
 

@@ -127,7 +127,7 @@ impl Injector {
     /// Answers a review: the patch that adds a sidecar. A failing template is an error, and nothing is added
     /// silently.
     #[must_use]
-    pub fn review(&self, request: &Request<'_>) -> Response {
+    pub(crate) fn review(&self, request: &Request<'_>) -> Response {
         let is_pod =
             request.kind.group.is_empty() && request.kind.kind == "Pod" && request.operation == "CREATE";
         let Some(object) = request.object.filter(|_| is_pod) else {

@@ -38,13 +38,14 @@ pub struct Cli {
 const EXAMPLES: &str = "Examples:
   pilotfish demo                                see it work: sample services, an Envoy, live traffic
   pilotfish serve ./mesh                        serve a folder of Kubernetes and Istio YAML
+  pilotfish serve --kubernetes                  serve a live cluster
   pilotfish validate ./mesh                     check it without serving
   pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
   curl localhost:15014/ready                    is it ready, and what is wrong";
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Serves files to Envoys and gRPC clients over xDS
+    /// Serves what files, clusters and registries have to Envoys and gRPC clients, over xDS
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<ServeArgs>),
     /// Checks files without serving them; exit code 1 when there are errors
@@ -69,13 +70,15 @@ enum Command {
 }
 
 const SERVE_EXAMPLES: &str = "Examples:
-  pilotfish serve ./mesh
+  pilotfish serve ./mesh                               a folder of Kubernetes and Istio YAML
   pilotfish serve services.yaml routes.yaml --mesh-config mesh.yaml
-  pilotfish serve ./mesh --xds-address 0.0.0.0:15010 --admin-address 127.0.0.1:15014
+  pilotfish serve ./mesh --xds-address 0.0.0.0:15010   for proxies on other machines
+  pilotfish serve --kubernetes                         a live cluster
+  pilotfish serve ./mesh --registry NAME=HOST:PORT     files and a registry of another kind
   pilotfish serve --settings pilotfish.yaml
 
-Every object of the files counts as soon as it is written; a broken one keeps its last good version.
-Pages: /ready /metrics /debug on the admin address.";
+A changed object takes effect as soon as it is written; a broken one keeps its last good version.
+On the admin address: /ready (is it ready, what is wrong), /metrics, /debug (everything else).";
 
 const DEMO_EXAMPLES: &str = "Examples:
   pilotfish demo                                 then edit examples/shop/routes.yaml and watch

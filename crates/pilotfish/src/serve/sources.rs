@@ -41,7 +41,7 @@ impl Sources {
     ///
     /// # Errors
     /// When files cannot be read or there is no such cluster.
-    pub(crate) async fn open(
+    pub(super) async fn open(
         settings: &Settings,
         registries: &mut Registries,
         recorder: &Arc<PrometheusRecorder>,

@@ -11,11 +11,11 @@ use std::time::Duration;
 #[command(next_help_heading = "Auto-registration")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct AutoRegistrationArgs {
-    /// What is done with WorkloadEntries of workloads that connect: auto-registration (they are made from WorkloadGroups),
-    /// health-checks (workloads report their health to them), all, off [default: all]
+    /// What connected workloads may do with WorkloadEntries: all, auto-registration (create their own from a WorkloadGroup),
+    /// health-checks (report their health to existing ones), off [default: all]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRIES", value_name = "MODE")]
     pub(crate) workload_entries: Option<String>,
-    /// How long the WorkloadEntry of a workload that registered itself is kept after it disconnected [default: 10s]
+    /// How long such a WorkloadEntry is kept after its workload disconnected [default: 10s]
     #[arg(long, env = "PILOTFISH_WORKLOAD_ENTRY_GRACE_PERIOD", value_name = "DURATION")]
     pub(crate) workload_entry_grace_period: Option<String>,
 }

@@ -62,14 +62,15 @@ macro_rules! groups {
     };
 }
 
+// In the order of `--help`: what most people set comes first.
 groups! {
     sources: SourceArgs,
+    xds: XdsArgs,
+    admin: AdminArgs,
+    tls: TlsArgs,
     registries: RegistriesArgs,
     multi_cluster: MultiClusterArgs,
     auto_registration: AutoRegistrationArgs,
-    xds: XdsArgs,
-    tls: TlsArgs,
-    admin: AdminArgs,
     status: StatusArgs,
     webhooks: WebhookArgs,
 }

@@ -15,7 +15,7 @@ pub(crate) struct SourceArgs {
     /// Folders and files with Kubernetes and Istio YAML; changes are picked up
     #[arg(value_name = "PATH", help_heading = None::<&str>)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Reads a live cluster: all kinds of objects, from its API server
+    /// Reads a live Kubernetes cluster, alone or beside files
     #[arg(long, env = "PILOTFISH_KUBERNETES")]
     pub(crate) kubernetes: bool,
     /// The kubeconfig of that cluster; implies --kubernetes [default: the Pod's service account, else $KUBECONFIG or
@@ -60,10 +60,10 @@ impl SourceSettings {
 impl SourceArgs {
     pub(super) fn check(self, has_live: bool, check: &mut Check) -> SourceSettings {
         let kubernetes = self.kubernetes || self.kubeconfig.is_some();
-        if self.paths.is_empty() && !kubernetes {
+        if self.paths.is_empty() && !kubernetes && !has_live {
             check.mistake(
-                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, or a cluster with \
-                 --kubernetes",
+                "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, a cluster with \
+                 --kubernetes, or a registry with --registry",
             );
         }
         let files = [

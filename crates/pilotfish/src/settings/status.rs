@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 #[command(next_help_heading = "Status and addresses")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct StatusArgs {
-    /// Whose status is written to the API server, by one of all replicas: off, gateway-api (and Ingress), all (also Istio's kinds:
+    /// Which objects get a status, written by one of all replicas: off (none), gateway-api (and Ingress), all (also Istio's kinds:
     /// what is wrong with them) [default: gateway-api]
     #[arg(long, env = "PILOTFISH_WRITE_STATUS", value_name = "MODE")]
     pub(crate) write_status: Option<String>,
-    /// Whose Gateways and routes get a status, by controller name; where istiod goes on, name pilotfish.io/gateway-controller
-    /// alone [default: istio.io/gateway-controller,pilotfish.io/gateway-controller]
+    /// Controllers whose Gateways and routes get a status; beside a running istiod, name pilotfish.io/gateway-controller alone
+    /// [default: istio.io/gateway-controller,pilotfish.io/gateway-controller]
     #[arg(long, env = "PILOTFISH_STATUS_CONTROLLERS", value_name = "NAME", value_delimiter = ',')]
     pub(crate) status_controllers: Vec<String>,
-    /// How hosts of ServiceEntries without an address are given some: status (one of all replicas writes them to the entries'
-    /// status, as istiod does), name (each process computes them from the names), off (only addresses that a status has already count)
+    /// How hosts of ServiceEntries without an address get some: status (one of all replicas writes them to the entries' status, as
+    /// istiod does), name (each process computes them from the names), off (only addresses that a status already has count)
     /// [default: status where status is written, else name]
     #[arg(long, env = "PILOTFISH_ALLOCATE_ADDRESSES", value_name = "MODE")]
     pub(crate) allocate_addresses: Option<String>,

@@ -1,5 +1,25 @@
 use super::*;
-use pilotfish_registry::RegistryTable;
+use pilotfish_registry::{Input, LiveSource, RegistrySender, RegistryTable, RegistryType};
+use std::pin::Pin;
+
+/// A registry with a source of its own, which sends nothing.
+static SILENT: RegistryType = RegistryType {
+    name: "silent",
+    provider: "silent",
+    about: "nothing",
+    input: Input::Live(|settings| {
+        settings.finish(&[])?;
+        Ok(Box::new(Silent))
+    }),
+};
+
+struct Silent;
+
+impl LiveSource for Silent {
+    fn run(self: Box<Self>, _: RegistrySender) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
+    }
+}
 
 fn files() -> ServeArgs {
     let sources = SourceArgs { paths: vec![".".into()], ..SourceArgs::default() };
@@ -53,6 +73,16 @@ fn a_kubeconfig_implies_the_cluster() {
     let sources = SourceArgs { kubeconfig: Some("Cargo.toml".into()), ..SourceArgs::default() };
     let settings = ServeArgs { sources, ..ServeArgs::default() }.check(RegistryTable::default()).unwrap();
     assert_eq!(settings.sources.kubernetes.unwrap().kubeconfig, Some("Cargo.toml".into()));
+}
+
+#[test]
+fn a_registry_with_a_source_of_its_own_needs_no_files() {
+    let registry = vec!["silent/a=127.0.0.1:7000".into(), "silent/b=127.0.0.1:7001".into()];
+    let registries = RegistriesArgs { registry, ..RegistriesArgs::default() };
+    let table = crate::registries::table_with(&[&SILENT]);
+    let settings = ServeArgs { registries, ..ServeArgs::default() }.check(table).unwrap();
+    assert_eq!(settings.registries.live.len(), 2);
+    assert!(!settings.sources.has_any());
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(crate) struct TlsArgs {
     /// account; without it there is no such port
     #[arg(long, env = "PILOTFISH_SECURE_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) secure_xds_address: Option<String>,
-    /// The certificate that is shown there, a chain in PEM; reloaded on change [default: the one that the webhooks keep]
+    /// The certificate of that address, a chain in PEM; reloaded on change [default: that of the webhooks]
     #[arg(long, env = "PILOTFISH_TLS_CERT_FILE", value_name = "FILE")]
     pub(crate) tls_cert_file: Option<PathBuf>,
     /// Its key in PEM; reloaded on change
@@ -28,7 +28,7 @@ pub(crate) struct TlsArgs {
     /// these CAs issued
     #[arg(long = "ca-cert-file", env = "PILOTFISH_CA_CERT_FILE", value_name = "FILE", value_delimiter = ',')]
     pub(crate) ca_cert_files: Vec<PathBuf>,
-    /// Audiences that tokens of proxies must have one of, with --kubernetes [default: istio-ca]
+    /// Audiences of which a token of a proxy must have one; needs --kubernetes [default: istio-ca]
     #[arg(long, env = "PILOTFISH_TOKEN_AUDIENCES", value_name = "AUDIENCE", value_delimiter = ',')]
     pub(crate) token_audiences: Vec<String>,
 }

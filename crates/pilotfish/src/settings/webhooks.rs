@@ -18,16 +18,17 @@ const KEPT: &str = "kept";
 #[command(next_help_heading = "Webhooks and injection")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct WebhookArgs {
-    /// Where API servers ask the webhooks (HTTPS), usually on port 15017; without it there are none
+    /// Where the webhooks answer API servers (HTTPS), usually on port 15017; without it there are none
     #[arg(long, env = "PILOTFISH_WEBHOOK_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) webhook_address: Option<String>,
     /// The Service through which API servers reach the webhooks [default: pilotfish.ROOT-NAMESPACE]
     #[arg(long, env = "PILOTFISH_WEBHOOK_SERVICE", value_name = "NAME.NAMESPACE")]
     pub(crate) webhook_service: Option<String>,
-    /// Where API servers reach the webhooks of a Pilotfish that runs outside of the cluster; written to the webhook configurations
+    /// The URL by which API servers reach the webhooks of a Pilotfish outside of the cluster; it is written to the webhook
+    /// configurations in place of the Service
     #[arg(long, env = "PILOTFISH_WEBHOOK_URL", value_name = "https://HOST:PORT")]
     pub(crate) webhook_url: Option<String>,
-    /// The template of sidecars that the injecting webhook adds [default: see `pilotfish inject --print-template`]
+    /// The template of injected sidecars [default: that of `pilotfish inject --print-template`]
     #[arg(long, env = "PILOTFISH_INJECTION_TEMPLATE", value_name = "FILE")]
     pub(crate) injection_template: Option<PathBuf>,
     /// A value for that template; may repeat

@@ -15,8 +15,8 @@ pub(crate) struct XdsArgs {
     /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
     #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) xds_address: Option<String>,
-    /// Trust the namespace and service account in a proxy's node metadata on connections that authenticate nobody: the proxy then
-    /// gets the secrets of that namespace. Only where nobody else can connect
+    /// Trusts the namespace and service account in a proxy's node metadata on connections that authenticate nobody: the proxy then
+    /// gets the secrets of that namespace. Only for networks where nobody else can connect
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub(crate) trust_nodes: bool,
     /// How long a graceful stop may take before streams are cut [default: 10s]
@@ -34,7 +34,7 @@ pub(crate) struct XdsArgs {
     /// How long a burst of endpoint changes of one namespace is gathered: pause and ceiling [default: 3ms,30ms]
     #[arg(long, env = "PILOTFISH_ENDPOINT_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) endpoint_window: Option<String>,
-    /// How long a burst of configuration changes of one namespace is gathered [default: 20ms,200ms]
+    /// The same for changes of configuration [default: 20ms,200ms]
     #[arg(long, env = "PILOTFISH_CONFIG_WINDOW", value_name = "PAUSE,CEILING")]
     pub(crate) config_window: Option<String>,
 }
