@@ -27,7 +27,7 @@ pub use aggregate::{
 };
 pub use kubernetes::KubernetesRegistry;
 pub use live::{
-    LiveHealth, LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver,
+    LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver,
     RegistrySender, channel,
 };
 pub use registry::{

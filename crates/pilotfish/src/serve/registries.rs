@@ -116,7 +116,7 @@ async fn forward(
 mod tests {
     use super::*;
     use pilotfish_model::Provider;
-    use pilotfish_registry::{LiveHealth, RegistryBatch};
+    use pilotfish_registry::RegistryBatch;
     use std::future::Future;
     use std::pin::Pin;
 
@@ -142,10 +142,7 @@ mod tests {
         let Some(ControlMessage::Registry { shard: of, input }) = inbox.recv().await else {
             unreachable!("the source sends first")
         };
-        assert_eq!(
-            (of, input.health),
-            (shard.clone(), Some(LiveHealth::Failed("connection refused".into())))
-        );
+        assert_eq!((of, input.failure.as_deref()), (shard.clone(), Some("connection refused")));
         let began = tokio::time::Instant::now();
         let Some(ControlMessage::RegistryTimeout(of)) = inbox.recv().await else {
             unreachable!("nothing else is sent")
