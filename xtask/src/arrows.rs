@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-registry",
-        may: &["pilotfish-model", "pilotfish-config"],
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source"],
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &["tokio", "notify"],
     },

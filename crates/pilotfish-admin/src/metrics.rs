@@ -61,7 +61,7 @@ pub struct Metrics {
     pub secure: SecureMetrics,
     /// Reviews of webhooks, by webhook and result: `allowed`, `refused`, `error`.
     pub webhook_reviews: IntCounterVec,
-    failing: IntGaugeVec,
+    registries: Registries,
     services: IntGauge,
     virtual_services: IntGauge,
     uptime: Gauge,
@@ -245,7 +245,7 @@ impl Metrics {
             kube: KubeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
             webhook_reviews: webhook_reviews(r)?,
-            failing: failing(r)?,
+            registries: Registries::new(r)?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
             uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,
@@ -256,12 +256,24 @@ impl Metrics {
         })
     }
 
-    /// Sets which registries fail. A registry that is gone has no value any more.
+    /// Sets how registries are. A registry that is gone has no value any more.
     pub fn set_registries(&self, registries: &[api::Registry]) {
-        self.failing.reset();
+        let Registries { failing, synced, services, endpoints } = &self.registries;
+        for gauges in [failing, synced, services, endpoints] {
+            gauges.reset();
+        }
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         for registry in registries {
-            let failing = self.failing.with_label_values(&[&registry.name]);
-            failing.set(i64::from(registry.failing_since.is_some()));
+            let name = &[registry.name.as_str()];
+            // A replacement has the name of the one that it replaces: it counts when it fails.
+            let failing = failing.with_label_values(name);
+            failing.set(failing.get().max(i64::from(registry.failing_since.is_some())));
+            if registry.replacing {
+                continue;
+            }
+            synced.with_label_values(name).set(i64::from(registry.synced));
+            services.with_label_values(name).set(count(registry.services));
+            endpoints.with_label_values(name).set(count(registry.endpoints));
         }
     }
 
@@ -302,9 +314,26 @@ fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, promet
     register(registry, IntGauge::new(name, help))
 }
 
-fn failing(registry: &Registry) -> Result<IntGaugeVec, prometheus::Error> {
-    let options = Opts::new("pilotfish_registry_failing", "1 while a source of a registry cannot be read");
-    register(registry, IntGaugeVec::new(options, &["registry"]))
+/// How each registry is, by its name.
+struct Registries {
+    failing: IntGaugeVec,
+    synced: IntGaugeVec,
+    services: IntGaugeVec,
+    endpoints: IntGaugeVec,
+}
+
+impl Registries {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauges = |name: &str, help: &str| {
+            register(registry, IntGaugeVec::new(Opts::new(name, help), &["registry"]))
+        };
+        Ok(Self {
+            failing: gauges("pilotfish_registry_failing", "1 while a source of a registry cannot be read")?,
+            synced: gauges("pilotfish_registry_synced", "1 once the first complete list was read")?,
+            services: gauges("pilotfish_registry_services", "Services of a registry")?,
+            endpoints: gauges("pilotfish_registry_endpoints", "Endpoints of a registry")?,
+        })
+    }
 }
 
 fn counters(

@@ -44,6 +44,23 @@ pub struct Registry {
     pub endpoints: usize,
     /// Workloads.
     pub workloads: usize,
+    /// Its services that lose to those of another registry: at most 1,000 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub losers: Vec<LosingService>,
+}
+
+/// A service of a registry whose host and namespace another registry has, too, and wins.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LosingService {
+    /// The host name.
+    pub hostname: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The registry whose service counts, by its name.
+    pub winner: String,
+    /// Why, and whether the endpoints are used all the same.
+    pub reason: String,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this")]

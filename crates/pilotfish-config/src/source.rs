@@ -1,11 +1,11 @@
 //! What a source of objects delivers, be it a folder of files or an API server.
 //!
 //! A source sends [`SourceBatch`]es over a bounded channel. It sends differences only: an object again when it
-//! changed, its key when it is gone. Everything that it ever said stays in force until it says otherwise, also while
+//! changed, its key when it is gone. Everything that it delivered stays in force until a later event changes it, also while
 //! it fails; "nothing there" and "cannot be read" are different things.
 
 use crate::problem::{Problem, Severity};
-use pilotfish_model::{Object, ObjectKey};
+use pilotfish_model::{Kind, Object, ObjectKey};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +18,11 @@ pub enum SourceEvent {
     Apply(Object),
     /// The object is gone.
     Delete(ObjectKey),
+    /// A fresh and complete list of a kind begins, after a reconnect: until it ended, nothing is taken away. For sources that cannot
+    /// tell differences themselves.
+    ListBegan(Kind),
+    /// The fresh list is complete; objects of the kind that were not in it are gone.
+    ListEnded(Kind),
     /// Everything that there was at the start has been delivered. Sent once.
     Listed,
     /// The source cannot be read now. What it delivered stays in force.
@@ -41,7 +46,7 @@ pub struct SourceBatch {
 }
 
 impl SourceBatch {
-    /// Whether there is nothing to say.
+    /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.problems.is_none()

@@ -92,6 +92,7 @@ impl Consumer {
                 SourceEvent::Listed => self.listed = true,
                 SourceEvent::Failed { reason, .. } => self.failed = Some(reason.to_string()),
                 SourceEvent::Recovered => self.failed = None,
+                SourceEvent::ListBegan(_) | SourceEvent::ListEnded(_) => {}
             }
         }
     }

@@ -1,11 +1,10 @@
 //! What one cached object costs, in bytes on the heap: `cargo run -p pilotfish-registry --example memory`.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+use pilotfish_config::SourceEvent;
 use pilotfish_model::{Object, Update, WorldWriter};
 use pilotfish_registry::testing::objects;
-use pilotfish_registry::{
-    AggregateController, AggregateSettings, Input, ObjectEvent, RegistrySettings, RegistryTable, SourceEvent,
-};
+use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistrySettings, RegistryTable};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::error::Error;
@@ -59,7 +58,7 @@ impl Cache {
         }
         let as_read = held(&start) - count * size_of::<Object>();
         for object in read {
-            let event = SourceEvent::Object(ObjectEvent::Applied(object));
+            let event = SourceEvent::Apply(object);
             self.controller.source_event(&self.feed, "source", event)?;
         }
         let updates: Vec<Update> = self.controller.settle();

@@ -16,7 +16,6 @@ mod registry;
 mod selector;
 pub mod service_entry;
 mod settings;
-mod source;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -27,13 +26,11 @@ pub use aggregate::{
 };
 pub use kubernetes::KubernetesRegistry;
 pub use live::{
-    LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver,
-    RegistrySender, channel,
+    LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver, RegistrySender,
+    channel,
 };
-pub use registry::{
-    Failure, Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, SyncStatus, WorkloadChange,
-};
+pub use pilotfish_source::{Failure, Health};
+pub use registry::{Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
 pub use service_entry::ServiceEntryRegistry;
 pub use settings::{MultiClusterServices, RegistrySettings};
-pub use source::SourceEvent;
 pub use table::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry};

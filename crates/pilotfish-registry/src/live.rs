@@ -11,8 +11,8 @@
 
 use crate::registry::RegistryUpdate;
 use crate::settings::RegistrySettings;
-use parking_lot::Mutex;
 use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
+use pilotfish_source::{CoalescingReceiver, CoalescingSender, coalescer};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -178,32 +178,24 @@ pub struct LiveInput {
 }
 
 impl LiveInput {
-    fn is_empty(&self) -> bool {
-        self.batch.is_none() && !self.synced && self.failure.is_none()
-    }
-
     fn set_synced(&mut self) {
         self.synced = true;
         self.failure = None;
     }
 }
 
-struct Pending {
-    input: Mutex<LiveInput>,
-    wake: Box<dyn Fn() + Send + Sync>,
-}
-
-/// The end that a live source sends to. Sending never waits.
+/// The end that a live source sends to. Sending never waits; clones send for the same registry.
 #[derive(Clone)]
-pub struct RegistrySender(Arc<Pending>);
+pub struct RegistrySender(CoalescingSender<(), LiveInput>);
 
 /// The end that the control loop takes from.
-pub struct RegistryReceiver(Arc<Pending>);
+pub struct RegistryReceiver(CoalescingReceiver<(), LiveInput>);
 
-/// A sender and its receiver; `wake` is called when something is to be taken that was not there before.
-pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (RegistrySender, RegistryReceiver) {
-    let pending = Arc::new(Pending { input: Mutex::default(), wake: Box::new(wake) });
-    (RegistrySender(pending.clone()), RegistryReceiver(pending))
+/// A sender and its receiver.
+#[must_use]
+pub fn channel() -> (RegistrySender, RegistryReceiver) {
+    let (sender, receiver) = coalescer();
+    (RegistrySender(sender), RegistryReceiver(receiver))
 }
 
 impl RegistrySender {
@@ -232,24 +224,25 @@ impl RegistrySender {
     }
 
     fn put(&self, change: impl FnOnce(&mut LiveInput)) {
-        let was_empty = {
-            let mut input = self.0.input.lock();
-            let was_empty = input.is_empty();
+        // Nobody takes only when the process stops, and with it the source.
+        self.0.update((), |pending| {
+            let mut input = pending.unwrap_or_default();
             change(&mut input);
-            was_empty
-        };
-        if was_empty {
-            (self.0.wake)();
-        }
+            Some(input)
+        });
     }
 }
 
 impl RegistryReceiver {
+    /// Waits until something was sent, and leaves it where it is, so that what follows is merged with it. `false` when no sender is
+    /// left and nothing waits.
+    pub async fn wait(&mut self) -> bool {
+        self.0.wait().await
+    }
+
     /// Takes out what was sent; `None` when nothing was.
-    #[must_use]
-    pub fn take(&self) -> Option<LiveInput> {
-        let input = std::mem::take(&mut *self.0.input.lock());
-        (!input.is_empty()).then_some(input)
+    pub fn take(&mut self) -> Option<LiveInput> {
+        self.0.take().into_values().next()
     }
 }
 
@@ -257,7 +250,6 @@ impl RegistryReceiver {
 mod tests {
     use super::*;
     use pilotfish_model::{Hostname, Provider};
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn key(host: &str) -> ServiceKey {
         ServiceKey { hostname: Hostname::parse(host).unwrap(), namespace: "ns".into() }
@@ -272,12 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_is_merged_and_wakes_once() {
-        let woken = Arc::new(AtomicUsize::new(0));
-        let count = woken.clone();
-        let (sender, receiver) = channel(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
+    fn what_was_not_taken_is_merged() {
+        let (sender, mut receiver) = channel();
         assert!(receiver.take().is_none());
         for round in 0..3 {
             let mut batch = RegistryBatch::partial();
@@ -292,16 +280,14 @@ mod tests {
         let input = receiver.take().unwrap();
         assert_eq!(names(&input.batch.unwrap()), ["only-0", "only-1", "only-2", "same-"]);
         assert_eq!((input.synced, input.failure), (false, Some("gone".into())));
-        assert_eq!(woken.load(Ordering::Relaxed), 1);
         sender.synced();
         let input = receiver.take().unwrap();
         assert_eq!((input.synced, input.failure), (true, None));
-        assert_eq!(woken.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn a_complete_batch_replaces_what_waits_and_says_that_it_is_in_sync() {
-        let (sender, receiver) = channel(|| ());
+        let (sender, mut receiver) = channel();
         let mut partial = RegistryBatch::partial();
         partial.set_endpoints(key("old"), Vec::new());
         sender.send(partial);
@@ -322,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_failure_right_after_a_complete_batch_does_not_hide_that_it_was_complete() {
-        let (sender, receiver) = channel(|| ());
+        let (sender, mut receiver) = channel();
         sender.failed("refused");
         sender.send(RegistryBatch::complete());
         sender.failed("connection reset");

@@ -6,7 +6,6 @@ use pilotfish_model::{
     Typed, Workload, WorkloadKey,
 };
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// What happened to one object of a source.
 #[derive(Clone, Debug)]
@@ -113,49 +112,6 @@ impl RegistryOutput {
     /// Adds a change.
     pub fn push(&mut self, update: RegistryUpdate) {
         self.updates.push(update);
-    }
-}
-
-/// Since when something fails, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// When it began to fail.
-    pub since: SystemTime,
-    /// Why, in one line.
-    pub reason: Arc<str>,
-}
-
-/// How far a source or registry is. "Nothing there" and "cannot be reached" are different states: a failure leaves
-/// everything that was known in force.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SyncStatus {
-    /// Whether the first complete list was taken in. Stays true through later failures.
-    pub synced: bool,
-    /// The failure that lasts now.
-    pub failure: Option<Failure>,
-}
-
-impl SyncStatus {
-    /// In sync, nothing fails.
-    #[must_use]
-    pub fn synced() -> Self {
-        Self { synced: true, failure: None }
-    }
-
-    /// Notes a failure: the first moment of it is kept, with the newest reason.
-    pub fn fail(&mut self, at: SystemTime, reason: Arc<str>) {
-        let since = self.failure.as_ref().map_or(at, |failure| failure.since);
-        self.failure = Some(Failure { since, reason });
-    }
-
-    /// Both together: in sync when both are; the failure that began first.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        let failure = match (self.failure, other.failure) {
-            (Some(a), Some(b)) => Some(if b.since < a.since { b } else { a }),
-            (a, b) => a.or(b),
-        };
-        Self { synced: self.synced && other.synced, failure }
     }
 }
 

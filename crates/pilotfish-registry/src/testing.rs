@@ -1,9 +1,7 @@
 //! Worlds made of YAML or objects in one call, for the tests of this crate and of those that read worlds.
 
-use crate::{
-    AggregateController, AggregateSettings, Input, ObjectEvent, RegistrySettings, RegistryTable, SourceEvent,
-};
-use pilotfish_config::{Limits, MeshFile, ReadFile, read, read_mesh_file};
+use crate::{AggregateController, AggregateSettings, Input, RegistrySettings, RegistryTable};
+use pilotfish_config::{Limits, MeshFile, ReadFile, SourceEvent, read, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey, Provider, World, WorldWriter};
 use std::sync::Arc;
 
@@ -104,7 +102,7 @@ impl Scene {
             }
         }
         let mut scene = Self { controller, feed, writer: WorldWriter::new(), world: Arc::default() };
-        scene.send(SourceEvent::Synced);
+        scene.send(SourceEvent::Listed);
         scene
     }
 
@@ -117,7 +115,7 @@ impl Scene {
 
     /// Adds or changes an object.
     pub fn apply_object(&mut self, object: Object) {
-        self.send(SourceEvent::Object(ObjectEvent::Applied(object)));
+        self.send(SourceEvent::Apply(object));
     }
 
     /// Adds or changes all objects of a YAML text.
@@ -155,7 +153,7 @@ impl Scene {
 
     /// Takes an object away.
     pub fn delete(&mut self, key: ObjectKey) {
-        self.send(SourceEvent::Object(ObjectEvent::Deleted(key)));
+        self.send(SourceEvent::Delete(key));
     }
 
     /// The world as it is now.

@@ -3,9 +3,10 @@
 
 mod support;
 
+use pilotfish_config::SourceEvent;
 use pilotfish_model::{NetworkGateway, ShardKey, World};
 use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, Scene, objects};
-use pilotfish_registry::{KubernetesRegistry, ObjectEvent, RegistrySettings, SourceEvent, SyncStatus};
+use pilotfish_registry::{Health, KubernetesRegistry, RegistrySettings};
 use std::time::{Duration, SystemTime};
 use support::mesh::{Mesh, settings};
 use support::{endpoints, endpoints_of, pod, same, se, service, services, short_key, slice, step, svc, we};
@@ -42,12 +43,12 @@ fn services_of_two_clusters_become_one() {
     assert_eq!(services(&mesh.world(), "web.ns").len(), 1);
 
     let key = support::object_key("Service ns/web");
-    mesh.send("c2", SourceEvent::Object(ObjectEvent::Deleted(key.clone())));
+    mesh.send("c2", SourceEvent::Delete(key.clone()));
     let web = service(&mesh.world(), "web.ns");
     assert_eq!(web.addresses.len(), 1);
     assert!(web.service_accounts.is_empty());
     mesh.apply("c2", &account("b"));
-    mesh.send("c1", SourceEvent::Object(ObjectEvent::Deleted(key)));
+    mesh.send("c1", SourceEvent::Delete(key));
     assert_eq!(&*service(&mesh.world(), "web.ns").default_address, "10.2.0.1");
 }
 
@@ -123,7 +124,7 @@ fn a_replacement_takes_over_without_a_gap() {
     mesh.apply("c2", &(web_at("10.2.0.1") + &svc("gone", "{clusterIP: 10.2.0.2, ports: [{port: 1}]}")));
     mesh.apply("c2", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
     for feed in ["c1", "c2"] {
-        mesh.send(feed, SourceEvent::Synced);
+        mesh.send(feed, SourceEvent::Listed);
     }
     mesh.settle();
     mesh.controller.add_source("c2 anew", "s");
@@ -135,7 +136,7 @@ fn a_replacement_takes_over_without_a_gap() {
     mesh.apply("c2 anew", &web_at("10.2.0.1"));
     mesh.apply("c2 anew", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
     assert!(mesh.settle().is_empty(), "not yet complete");
-    mesh.send("c2 anew", SourceEvent::Synced);
+    mesh.send("c2 anew", SourceEvent::Listed);
     let changes = mesh.settle();
     let touched = |host: &str| {
         let fact = pilotfish_model::Fact::Service(short_key(host));
@@ -161,13 +162,13 @@ fn readiness_names_what_is_missing() {
     mesh.settle();
     let all = ["configuration", "Kubernetes/c1", "Kubernetes/c2", "External/c1", "External/c2"];
     assert_eq!(missing(&mesh), all);
-    mesh.send("c1", SourceEvent::Synced);
+    mesh.send("c1", SourceEvent::Listed);
     assert_eq!(missing(&mesh), ["Kubernetes/c2", "External/c2"]);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
     mesh.send("c2", SourceEvent::Failed { at, reason: "connection refused".into() });
     let names = ["Kubernetes/c2 (connection refused)", "External/c2 (connection refused)"];
     assert_eq!(missing(&mesh), names);
-    mesh.send("c2", SourceEvent::Synced);
+    mesh.send("c2", SourceEvent::Listed);
     assert_eq!(mesh.controller.synced(), Ok(()));
     mesh.apply("c2", &web_at("10.2.0.1"));
     assert_eq!(missing(&mesh), ["Kubernetes/c2"], "what arrived is not settled");
@@ -178,7 +179,7 @@ fn readiness_names_what_is_missing() {
 #[test]
 fn readiness_goes_on_without_what_was_given_up() {
     let mut mesh = Mesh::new(&["c1", "c2"]);
-    mesh.send("c1", SourceEvent::Synced);
+    mesh.send("c1", SourceEvent::Listed);
     mesh.settle();
     assert!(mesh.controller.synced().is_err());
     for provider in [KUBERNETES, EXTERNAL] {
@@ -187,12 +188,12 @@ fn readiness_goes_on_without_what_was_given_up() {
     assert_eq!(mesh.controller.synced(), Ok(()));
     let given_up = |mesh: &Mesh| -> Vec<String> {
         let status = mesh.controller.status();
-        let all = status.iter().filter(|status| status.given_up && !status.sync.synced);
+        let all = status.iter().filter(|status| status.given_up && !status.sync.is_synced());
         all.map(|status| status.shard.to_string()).collect()
     };
     assert_eq!(given_up(&mesh), ["Kubernetes/c2", "External/c2"]);
     mesh.apply("c2", &web_at("10.2.0.1"));
-    mesh.send("c2", SourceEvent::Synced);
+    mesh.send("c2", SourceEvent::Listed);
     assert_eq!(services(&mesh.world(), "web.ns").len(), 1, "what comes late counts");
     assert!(given_up(&mesh).is_empty());
 }
@@ -203,13 +204,13 @@ fn a_feed_that_is_read_stays() {
     mesh.apply("c2", &web_at("10.2.0.1"));
     mesh.controller.remove_feed("c2");
     assert_eq!(services(&mesh.world(), "web.ns").len(), 1);
-    assert!(mesh.controller.source_event("c2", "s", SourceEvent::Synced).is_ok());
+    assert!(mesh.controller.source_event("c2", "s", SourceEvent::Listed).is_ok());
     for provider in [KUBERNETES, EXTERNAL] {
         mesh.controller.remove_registry(&ShardKey::new(provider, "c2"));
     }
     assert!(services(&mesh.world(), "web.ns").is_empty());
     assert!(
-        mesh.controller.source_event("c2", "s", SourceEvent::Synced).is_err(),
+        mesh.controller.source_event("c2", "s", SourceEvent::Listed).is_err(),
         "it goes with its last registry"
     );
 }
@@ -227,10 +228,10 @@ fn a_cluster_may_have_a_trust_domain_of_its_own() {
     let set = |mesh: &mut Mesh, feed: &str, domain: Option<&str>| {
         let config = mesh_config(domain.unwrap_or_default());
         let event = match domain {
-            Some(_) => ObjectEvent::Applied(config),
-            None => ObjectEvent::Deleted(config.key().clone()),
+            Some(_) => SourceEvent::Apply(config),
+            None => SourceEvent::Delete(config.key().clone()),
         };
-        mesh.send(feed, SourceEvent::Object(event));
+        mesh.send(feed, event);
     };
     mesh.apply("c1", &pod("p1", "1.1.1.1", "{app: web}", "True"));
     mesh.apply("c2", &pod("p2", "1.1.1.2", "{app: web}", "True"));
@@ -269,7 +270,7 @@ fn clusters_that_come_and_go_leave_nothing() {
             mesh.apply(&feed, &web_at("10.2.0.1"));
             mesh.apply(&feed, &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
             mesh.apply(&feed, &pod("p", "1.2.3.4", "{app: web}", "True"));
-            mesh.send(&feed, SourceEvent::Synced);
+            mesh.send(&feed, SourceEvent::Listed);
             assert_eq!(endpoints(&mesh.world(), "web.ns"), ["http 1.2.3.4:80"]);
         }
         mesh.controller.remove_feed(&format!("c2#{round}.0"));
@@ -280,7 +281,7 @@ fn clusters_that_come_and_go_leave_nothing() {
         for reading in 0..2 {
             let feed = format!("c2#{round}.{reading}");
             assert!(
-                mesh.controller.source_event(&feed, "s", SourceEvent::Synced).is_err(),
+                mesh.controller.source_event(&feed, "s", SourceEvent::Listed).is_err(),
                 "{feed} is still there"
             );
         }
@@ -292,14 +293,14 @@ fn clusters_that_come_and_go_leave_nothing() {
 fn a_failing_source_takes_nothing_away() {
     let mut mesh = Mesh::new(&["c1"]);
     mesh.apply("c1", &web_at("10.1.0.1"));
-    mesh.send("c1", SourceEvent::Synced);
+    mesh.send("c1", SourceEvent::Listed);
     let before = mesh.world();
     let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     mesh.send("c1", SourceEvent::Failed { at: at(7), reason: "gone".into() });
     mesh.send("c1", SourceEvent::Failed { at: at(9), reason: "still gone".into() });
     assert!(mesh.settle().is_empty());
     assert_eq!(mesh.controller.synced(), Ok(()), "the last good state serves on");
-    let failure = mesh.controller.status()[0].sync.failure.clone().unwrap();
+    let failure = mesh.controller.status()[0].sync.failure().cloned().unwrap();
     assert_eq!((failure.since, &*failure.reason), (at(7), "still gone"));
 
     // It comes back with a fresh list, in which one Service is missing.
@@ -309,9 +310,9 @@ fn a_failing_source_takes_nothing_away() {
     assert!(mesh.settle().is_empty());
     mesh.apply("c1", &web_at("10.1.0.1"));
     mesh.send("c1", SourceEvent::ListEnded(pilotfish_model::Kind::Service));
-    mesh.send("c1", SourceEvent::Synced);
+    mesh.send("c1", SourceEvent::Listed);
     assert!(same(&mesh.world(), &before));
-    assert_eq!(mesh.controller.status()[0].sync, SyncStatus::synced());
+    assert_eq!(mesh.controller.status()[0].sync, Health::in_sync());
 }
 
 #[test]
@@ -320,9 +321,7 @@ fn the_first_source_of_a_feed_wins() {
     mesh.controller.add_source("c1", "second");
     let apply = |mesh: &mut Mesh, source: &str, text: &str| {
         for object in objects(text).unwrap() {
-            mesh.controller
-                .source_event("c1", source, SourceEvent::Object(ObjectEvent::Applied(object)))
-                .unwrap();
+            mesh.controller.source_event("c1", source, SourceEvent::Apply(object)).unwrap();
         }
     };
     let address = |mesh: &mut Mesh| service(&mesh.world(), "web.ns").default_address.to_string();
@@ -334,7 +333,7 @@ fn the_first_source_of_a_feed_wins() {
     assert_eq!(address(&mut mesh), "10.0.0.1");
     mesh.controller.remove_source("c1", "s");
     assert_eq!(address(&mut mesh), "10.0.0.3");
-    assert!(mesh.controller.source_event("c1", "s", SourceEvent::Synced).is_err());
+    assert!(mesh.controller.source_event("c1", "s", SourceEvent::Listed).is_err());
 }
 
 #[test]

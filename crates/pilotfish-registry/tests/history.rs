@@ -3,11 +3,12 @@
 
 mod support;
 
+use pilotfish_config::SourceEvent;
 use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, ServiceKey, ShardKey, World, WorldWriter};
 use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
     AggregateController, AggregateSettings, Conflict, KubernetesRegistry, MergePolicy, MultiClusterServices,
-    ObjectEvent, Registry, RegistrySettings, ServiceEntryRegistry, SourceEvent,
+    Registry, RegistrySettings, ServiceEntryRegistry,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +141,7 @@ fn multi_cluster() -> String {
 }
 
 fn mesh_pool() -> Vec<Object> {
-    use pilotfish_config::{Limits, MeshFile, read_mesh_file};
+    use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
     let configs = ["{}", "{trustDomain: other}", "{discoverySelectors: [{matchLabels: {in: 'yes'}}]}"];
     let networks = [
         "{}",
@@ -278,7 +279,7 @@ impl Run {
 
     fn apply(&mut self, feed: usize, object: &Object) {
         self.objects[feed].insert(object.key().clone(), object.clone());
-        self.send(feed, SourceEvent::Object(ObjectEvent::Applied(object.clone())));
+        self.send(feed, SourceEvent::Apply(object.clone()));
     }
 
     fn settle(&mut self) {
@@ -297,7 +298,7 @@ impl Run {
             Step::Delete { feed, object } => {
                 let key = pool[*object].key().clone();
                 self.objects[*feed].remove(&key);
-                self.send(*feed, SourceEvent::Object(ObjectEvent::Deleted(key)));
+                self.send(*feed, SourceEvent::Delete(key));
             }
             Step::Settle => self.settle(),
             Step::Stop { shard } => {
@@ -388,7 +389,7 @@ impl Run {
             }
         }
         for feed in 0..2 {
-            self.send(feed, SourceEvent::Synced);
+            self.send(feed, SourceEvent::Listed);
         }
         self.settle();
         assert_eq!(self.controller.synced(), Ok(()));
@@ -433,7 +434,8 @@ fn naive_conflicts(run: &Run, merge: MergePolicy) -> Vec<Conflict> {
     let hosts: BTreeSet<&ServiceKey> = registries.iter().flat_map(|(_, hosts)| hosts).collect();
     let mut conflicts = Vec::new();
     for service in hosts {
-        let mut having = registries.iter().filter(|(_, hosts)| hosts.contains(service)).map(|(shard, _)| shard);
+        let mut having =
+            registries.iter().filter(|(_, hosts)| hosts.contains(service)).map(|(shard, _)| shard);
         let Some(winner) = having.next() else { continue };
         conflicts.extend(having.filter(|loser| loser.provider != winner.provider).map(|loser| Conflict {
             service: service.clone(),

@@ -73,7 +73,7 @@ fn a_failure_leaves_the_last_good_state_in_force_and_says_since_when() {
     let mut mesh = Mesh::new(&["c1"]);
     let dc = shard("");
     mesh.controller.add_live(dc.clone());
-    mesh.send("c1", pilotfish_registry::SourceEvent::Synced);
+    mesh.send("c1", pilotfish_config::SourceEvent::Listed);
     mesh.settle();
     let missing =
         |mesh: &Mesh| mesh.controller.synced().err().map(|missing| missing.missing).unwrap_or_default();
@@ -90,12 +90,12 @@ fn a_failure_leaves_the_last_good_state_in_force_and_says_since_when() {
     mesh.controller.registry_failed(&dc, at(5), "timeout".into()).unwrap();
     mesh.controller.registry_failed(&dc, at(9), "no route".into()).unwrap();
     let status = mesh.controller.status().into_iter().find(|status| status.shard == dc).unwrap();
-    let failure = status.sync.failure.unwrap();
+    let failure = status.sync.failure().cloned().unwrap();
     assert_eq!((failure.since, &*failure.reason), (at(5), "no route"));
-    assert!(status.sync.synced, "it was in sync once, so readiness stays");
+    assert!(status.sync.is_synced(), "it was in sync once, so readiness stays");
     assert_eq!(endpoints(&mesh.world(), "a.com"), ["http 1.1.1.1:8080"]);
     mesh.controller.registry_synced(&dc).unwrap();
-    assert!(mesh.controller.status().iter().all(|status| status.sync.failure.is_none()));
+    assert!(mesh.controller.status().iter().all(|status| !status.sync.is_failing()));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_registry_that_is_given_up_delays_nothing_and_counts_when_it_comes() {
     let mut mesh = Mesh::new(&["c1"]);
     let dc = shard("");
     mesh.controller.add_live(dc.clone());
-    mesh.send("c1", pilotfish_registry::SourceEvent::Synced);
+    mesh.send("c1", pilotfish_config::SourceEvent::Listed);
     mesh.settle();
     assert!(mesh.controller.synced().is_err());
     assert!(mesh.controller.give_up(&dc));

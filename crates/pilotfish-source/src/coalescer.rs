@@ -99,15 +99,27 @@ impl<K: Ord, V> CoalescingReceiver<K, V> {
     /// Takes everything that was sent, by key; waits while there is nothing. `None` when there is nothing and no sender is left.
     /// Nothing is lost when the call is given up.
     pub async fn recv(&mut self) -> Option<BTreeMap<K, V>> {
-        loop {
-            // Asked first: what a sender that is gone now has sent is in the map.
-            let is_over = self.shared.senders.load(Ordering::Acquire) == 0;
+        // A value may have been taken back between the two.
+        while self.wait().await {
             let values = self.take();
             if !values.is_empty() {
                 return Some(values);
             }
+        }
+        None
+    }
+
+    /// Waits until there is something to take, and leaves it there: what is sent until it is taken replaces it. `false` when there is
+    /// nothing and no sender is left.
+    pub async fn wait(&mut self) -> bool {
+        loop {
+            // Looked up first: what a sender that is gone now has sent is in the map.
+            let is_over = self.shared.senders.load(Ordering::Acquire) == 0;
+            if !self.shared.lock().values.is_empty() {
+                return true;
+            }
             if is_over {
-                return None;
+                return false;
             }
             self.shared.changed.notified().await;
         }

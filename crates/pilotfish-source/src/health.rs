@@ -20,6 +20,22 @@ pub struct Health {
 }
 
 impl Health {
+    /// In sync, nothing fails.
+    #[must_use]
+    pub const fn in_sync() -> Self {
+        Self { synced: true, failure: None }
+    }
+
+    /// Both together: in sync when both are; the failure that began first.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let failure = match (self.failure, other.failure) {
+            (Some(a), Some(b)) => Some(if b.since < a.since { b } else { a }),
+            (a, b) => a.or(b),
+        };
+        Self { synced: self.synced && other.synced, failure }
+    }
+
     /// Everything that was there at the start is known. Says whether that is new.
     pub fn synced(&mut self) -> bool {
         !std::mem::replace(&mut self.synced, true)
@@ -64,6 +80,19 @@ mod tests {
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn two_together_are_in_sync_when_both_are_and_fail_since_the_first() {
+        let mut early = Health::in_sync();
+        early.failed("early", at(1));
+        let mut late = Health::default();
+        late.failed("late", at(5));
+        for both in [early.clone().and(late.clone()), late.and(early)] {
+            assert!(!both.is_synced());
+            assert_eq!(both.failure().map(|failure| &*failure.reason), Some("early"));
+        }
+        assert_eq!(Health::in_sync().and(Health::in_sync()), Health::in_sync());
     }
 
     #[test]

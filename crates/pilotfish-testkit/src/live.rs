@@ -41,7 +41,7 @@ pub async fn read_cluster(server: &ApiServer) -> Result<Vec<Object>> {
                     SourceEvent::Delete(key) => drop(objects.remove(&key)),
                     SourceEvent::Listed => return Ok(()),
                     SourceEvent::Failed { reason, .. } => bail!("{reason}"),
-                    SourceEvent::Recovered => {}
+                    SourceEvent::Recovered | SourceEvent::ListBegan(_) | SourceEvent::ListEnded(_) => {}
                 }
             }
         }

@@ -1,13 +1,14 @@
 //! Several clusters in one mesh, from objects to what proxies of each are sent; and a domain other than `cluster.local`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use pilotfish_config::SourceEvent;
 use pilotfish_model::{ChangeSet, ClusterDomain, Fact, Kind, WorldWriter};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Struct, Value, ValueKind};
 use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
-    AggregateController, AggregateSettings, KubernetesRegistry, MultiClusterServices, ObjectEvent,
-    RegistrySettings, ServiceEntryRegistry, SourceEvent,
+    AggregateController, AggregateSettings, KubernetesRegistry, MultiClusterServices, RegistrySettings,
+    ServiceEntryRegistry,
 };
 use pilotfish_testkit::dump::dump;
 use pilotfish_translate::{Proxy, Translator};
@@ -43,7 +44,7 @@ impl Mesh {
 
     fn apply(&mut self, cluster: &str, text: &str) {
         for object in objects(text).unwrap() {
-            let event = SourceEvent::Object(ObjectEvent::Applied(object));
+            let event = SourceEvent::Apply(object);
             self.controller.source_event(cluster, "test", event).unwrap();
         }
     }
@@ -54,7 +55,7 @@ impl Mesh {
         let read = pilotfish_config::read_mesh_file(file, "mesh.yaml", config.as_bytes(), &limits);
         assert!(read.rejected.is_empty(), "{:?}", read.rejected);
         for object in read.objects {
-            let event = SourceEvent::Object(ObjectEvent::Applied(object.object));
+            let event = SourceEvent::Apply(object.object);
             self.controller.source_event("c1", "test", event).unwrap();
         }
     }

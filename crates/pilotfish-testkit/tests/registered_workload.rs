@@ -167,7 +167,8 @@ fn the_inbound_side_is_that_of_a_pod() {
     assert_eq!(inbound.len(), 1, "STRICT: there is no chain for plain text: {inbound:?}");
     let chain = inbound[0].to_string();
     assert_eq!(inbound[0]["transport_socket"]["typed_config"]["require_client_certificate"], true, "{chain}");
-    for part in ["cluster.local/ns/shop/sa/reader", "ns[shop]-policy[only-readers]-rule[0]", "inbound|8080||"] {
+    for part in ["cluster.local/ns/shop/sa/reader", "ns[shop]-policy[only-readers]-rule[0]", "inbound|8080||"]
+    {
         assert!(chain.contains(part), "{part:?} in {chain}");
     }
     assert!(!chain.contains("of-others"), "{chain}");
@@ -208,7 +209,10 @@ fn clients_get_its_endpoints_with_place_and_identity() {
         let endpoint = &localities[0]["lb_endpoints"][0];
         let socket = &endpoint["endpoint"]["address"]["socket_address"];
         assert_eq!((&socket["address"], &socket["port_value"]), (&json!(ADDRESS), &json!(8080)));
-        assert!(endpoint.to_string().contains("tlsMode"), "mutual TLS is for endpoints of the mesh: {endpoint}");
+        assert!(
+            endpoint.to_string().contains("tlsMode"),
+            "mutual TLS is for endpoints of the mesh: {endpoint}"
+        );
         let cluster = &registered["clusters"][&name];
         assert!(cluster.to_string().contains(IDENTITY), "servers are known by their identity: {cluster}");
         assert_eq!(cluster["circuit_breakers"]["thresholds"][0]["max_connections"], 7, "{cluster}");

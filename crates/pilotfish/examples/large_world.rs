@@ -12,11 +12,9 @@ use pilotfish_bench::fleet::node;
 use pilotfish_bench::session::Session;
 use pilotfish_bench::world::{NAMESPACE, World};
 use pilotfish_config::file::{FileSource, FileSourceSettings};
-use pilotfish_config::{SourceBatch, SourceEvent as Told};
+use pilotfish_config::{SourceBatch, SourceEvent};
 use pilotfish_model::{Update, WorldWriter};
-use pilotfish_registry::{
-    AggregateController, AggregateSettings, Input, ObjectEvent, RegistrySettings, RegistryTable, SourceEvent,
-};
+use pilotfish_registry::{AggregateController, AggregateSettings, Input, RegistrySettings, RegistryTable};
 use pilotfish_translate::Translator;
 use pilotfish_xds::{Fanout, NoRecorder, PeerInfo, Protocol, Stream, StreamLimits};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -148,12 +146,6 @@ fn registries(batch: SourceBatch) -> Result<(AggregateController, Vec<Update>)> 
         }
     }
     for event in batch.events {
-        let event = match event {
-            Told::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
-            Told::Delete(key) => SourceEvent::Object(ObjectEvent::Deleted(key)),
-            Told::Listed | Told::Recovered => SourceEvent::Synced,
-            Told::Failed { at, reason } => SourceEvent::Failed { at, reason },
-        };
         controller.source_event(&feed, "files", event)?;
     }
     let updates = controller.settle();

@@ -14,7 +14,13 @@ use pilotfish_registry::{
 };
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter};
 use std::{
-    collections::{BTreeMap, BTreeSet}, future::Future, io, net::SocketAddr, pin::Pin, process::ExitCode, sync::Arc,
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -87,8 +93,7 @@ impl Lines {
             let key = ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() };
             batch.set_endpoints(key, endpoints);
             let (ports, origin) = (vec![port.clone()], Origin::registered(shard.clone(), name));
-            let service =
-                Service::registered(shard.provider, hostname, namespace.clone(), ports, origin);
+            let service = Service::registered(shard.provider, hostname, namespace.clone(), ports, origin);
             batch.set_service(service);
         }
         batch
@@ -109,7 +114,6 @@ impl LiveSource for Lines {
     }
 }
 
-#[allow(dead_code, reason = "the test of this file has a main of its own")]
-fn main() -> anyhow::Result<ExitCode> {
-    pilotfish::cli::Cli::parse().run_with(&[&LINES])
+fn main() -> ExitCode {
+    pilotfish::cli::Cli::parse().run_to_end(&[&LINES])
 }

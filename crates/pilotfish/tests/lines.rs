@@ -146,7 +146,9 @@ async fn a_registry_alone_is_followed_through_lists_and_failures() {
             failure.contains(reason) && registry["failingSince"].is_string() && registry["synced"] == true
         }
     };
-    for (text, line) in [("web.lines 10.1.0.1:8080\nweb.lines nowhere\n.\n", "nowhere"), ("a b c 1.1.1.1:1\n.\n", "a b c")] {
+    for (text, line) in
+        [("web.lines 10.1.0.1:8080\nweb.lines nowhere\n.\n", "nowhere"), ("a b c 1.1.1.1:1\n.\n", "a b c")]
+    {
         server.send(text);
         registry_is(&pilotfish, "the wrong line is reported", failing(line)).await;
         assert_eq!(endpoints(&pilotfish).await, all[2..]);

@@ -25,6 +25,8 @@ fn words(batch: &SourceBatch) -> Vec<String> {
         SourceEvent::Listed => "listed".into(),
         SourceEvent::Failed { reason, .. } => format!("failed: {reason}"),
         SourceEvent::Recovered => "recovered".into(),
+        SourceEvent::ListBegan(kind) => format!("list of {kind} began"),
+        SourceEvent::ListEnded(kind) => format!("list of {kind} ended"),
     };
     batch.events.iter().map(word).collect()
 }

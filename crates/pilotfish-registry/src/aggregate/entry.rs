@@ -1,10 +1,11 @@
 //! A registry in its place in the aggregate, with all that it has.
 
 use crate::live::RegistryBatch;
-use crate::registry::{Import, Registry, RegistryOutput, RegistryUpdate, SyncStatus};
+use crate::registry::{Import, Registry, RegistryOutput, RegistryUpdate};
 use pilotfish_model::{
     ClusterId, Endpoint, Kind, NetworkGateway, Provider, Service, ServiceKey, ShardKey, Workload, WorkloadKey,
 };
+use pilotfish_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ pub(super) enum EntryInput {
         dirty: bool,
     },
     /// From a source of its own, whose batches are the state.
-    Live(SyncStatus),
+    Live(Health),
 }
 
 /// A registry in its place, with all that it has.

@@ -1,16 +1,16 @@
 //! A feed: the objects of one cluster or store, from one or several sources, behind the namespace filter.
 
 use crate::pool::Pool;
-use crate::registry::{ObjectEvent, SyncStatus};
-use crate::source::SourceEvent;
-use pilotfish_config::{LabelSelector, takes_part};
+use crate::registry::ObjectEvent;
+use pilotfish_config::{LabelSelector, SourceEvent, takes_part};
 use pilotfish_model::{Kind, LabelMap, Namespace, Object, ObjectKey};
+use pilotfish_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 struct Source {
     name: Arc<str>,
-    status: SyncStatus,
+    status: Health,
     /// Objects seen since a fresh list of a kind began.
     listing: BTreeMap<Kind, BTreeSet<ObjectKey>>,
 }
@@ -70,7 +70,7 @@ impl Feed {
     pub(super) fn add_source(&mut self, name: &str) {
         if self.place(name).is_none() {
             let listing = BTreeMap::new();
-            self.sources.push(Some(Source { name: name.into(), status: SyncStatus::default(), listing }));
+            self.sources.push(Some(Source { name: name.into(), status: Health::default(), listing }));
         }
     }
 
@@ -93,9 +93,9 @@ impl Feed {
     }
 
     /// Whether every source is in sync, and the failure that lasts longest. Without sources there is nothing to wait for.
-    pub(super) fn status(&self) -> SyncStatus {
+    pub(super) fn status(&self) -> Health {
         let sources = self.sources.iter().flatten().map(|source| source.status.clone());
-        sources.fold(SyncStatus::synced(), SyncStatus::and)
+        sources.fold(Health::in_sync(), Health::and)
     }
 
     /// Applies an event of a source. Returns `false` when there is no such source.
@@ -103,7 +103,7 @@ impl Feed {
         let Some(place) = self.place(source) else { return false };
         let Some(Some(source)) = self.sources.get_mut(place) else { return false };
         match event {
-            SourceEvent::Object(ObjectEvent::Applied(mut object)) => {
+            SourceEvent::Apply(mut object) => {
                 // Where the source keeps none itself, equal labels of its objects are kept once.
                 if let Some(meta) = Arc::get_mut(&mut object.meta) {
                     self.labels.share(&mut meta.labels);
@@ -113,7 +113,7 @@ impl Feed {
                 }
                 self.change(place, object.key().clone(), Some(object), out);
             }
-            SourceEvent::Object(ObjectEvent::Deleted(key)) => self.change(place, key, None, out),
+            SourceEvent::Delete(key) => self.change(place, key, None, out),
             SourceEvent::ListBegan(kind) => {
                 source.listing.insert(kind, BTreeSet::new());
             }
@@ -123,8 +123,10 @@ impl Feed {
                     self.change(place, key, None, out);
                 }
             }
-            SourceEvent::Synced => source.status = SyncStatus::synced(),
-            SourceEvent::Failed { at, reason } => source.status.fail(at, reason),
+            SourceEvent::Listed | SourceEvent::Recovered => source.status = Health::in_sync(),
+            SourceEvent::Failed { at, reason } => {
+                source.status.failed(reason, at);
+            }
         }
         true
     }
@@ -273,12 +275,12 @@ mod tests {
             let mut keys = Vec::new();
             for object in objects(&text).unwrap() {
                 keys.push(object.key().clone());
-                feed.apply("s", SourceEvent::Object(ObjectEvent::Applied(object)), &mut out);
+                feed.apply("s", SourceEvent::Apply(object), &mut out);
             }
             // What is in a namespace may be seen to go before it or after it.
             keys.rotate_left(round % 3);
             for key in keys {
-                feed.apply("s", SourceEvent::Object(ObjectEvent::Deleted(key)), &mut out);
+                feed.apply("s", SourceEvent::Delete(key), &mut out);
             }
             assert!(feed.selected.is_empty() && feed.objects.is_empty(), "round {round}");
         }

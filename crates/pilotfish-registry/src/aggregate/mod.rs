@@ -20,13 +20,14 @@ mod merge;
 mod mesh;
 
 use crate::live::RegistryBatch;
-use crate::registry::{Mesh, ObjectEvent, Registry, SyncStatus, WorkloadChange};
-use crate::source::SourceEvent;
+use crate::registry::{Mesh, ObjectEvent, Registry, WorkloadChange};
 use clusterset::ClusterSet;
 use entry::{EntryInput, Rank, RegistryEntry, Touched};
 use feed::Feed;
 pub use merge::{Conflict, MergePolicy};
+use pilotfish_config::SourceEvent;
 use pilotfish_model::{ClusterId, ServiceKey, ShardKey, Update, WorkloadKey};
+use pilotfish_source::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -54,7 +55,7 @@ pub struct RegistryStatus {
     /// Which registry.
     pub shard: ShardKey,
     /// Whether it is in sync, and what fails.
-    pub sync: SyncStatus,
+    pub sync: Health,
     /// The number of services (hosts by namespace).
     pub services: usize,
     /// The number of endpoints of all services.
@@ -185,7 +186,7 @@ impl AggregateController {
 
     /// Adds a registry whose source sends batches for that shard. One of the same shard that was there before leaves at once.
     pub fn add_live(&mut self, shard: ShardKey) {
-        self.add(RegistryEntry::new(shard, EntryInput::Live(SyncStatus::default())));
+        self.add(RegistryEntry::new(shard, EntryInput::Live(Health::default())));
     }
 
     /// Adds a registry beside the one of the same shard. It takes that one's place when it is in sync; until then the old
@@ -222,7 +223,7 @@ impl AggregateController {
     /// # Errors
     /// When there is no live registry of that shard.
     pub fn registry_synced(&mut self, shard: &ShardKey) -> Result<(), NoLiveRegistry> {
-        *self.live_status(shard)? = SyncStatus::synced();
+        *self.live_status(shard)? = Health::in_sync();
         Ok(())
     }
 
@@ -236,11 +237,11 @@ impl AggregateController {
         at: SystemTime,
         reason: Arc<str>,
     ) -> Result<(), NoLiveRegistry> {
-        self.live_status(shard)?.fail(at, reason);
+        self.live_status(shard)?.failed(reason, at);
         Ok(())
     }
 
-    fn live_status(&mut self, shard: &ShardKey) -> Result<&mut SyncStatus, NoLiveRegistry> {
+    fn live_status(&mut self, shard: &ShardKey) -> Result<&mut Health, NoLiveRegistry> {
         let rank = self.rank(shard);
         match self.entries.get_mut(&rank).map(|entry| &mut entry.input) {
             Some(EntryInput::Live(status)) => Ok(status),
@@ -253,7 +254,8 @@ impl AggregateController {
     pub fn give_up(&mut self, shard: &ShardKey) -> bool {
         let rank = self.rank(shard);
         let newest = if self.replacements.contains_key(&rank) { &self.replacements } else { &self.entries };
-        let waits = newest.get(&rank).is_some_and(|entry| !self.sync_of(entry).synced && !entry.given_up);
+        let waits =
+            newest.get(&rank).is_some_and(|entry| !self.sync_of(entry).is_synced() && !entry.given_up);
         if let Some(entry) = self.replacements.get_mut(&rank).or_else(|| self.entries.get_mut(&rank)) {
             entry.given_up = true;
         }
@@ -289,18 +291,18 @@ impl AggregateController {
     /// # Errors
     /// Names what is missing.
     pub fn synced(&self) -> Result<(), NotSynced> {
-        let name = |name: String, sync: &SyncStatus| match &sync.failure {
+        let name = |name: String, sync: &Health| match sync.failure() {
             Some(failure) => format!("{name} ({})", failure.reason),
             None => name,
         };
         let mut missing = Vec::new();
         let config = self.feeds.get(&self.settings.config_feed).map(Feed::status).unwrap_or_default();
-        if !config.synced {
+        if !config.is_synced() {
             missing.push(name("configuration".to_owned(), &config));
         }
         for entry in self.entries.values() {
             let sync = self.sync_of(entry);
-            if (!sync.synced && !self.is_given_up(entry)) || entry.is_dirty() {
+            if (!sync.is_synced() && !self.is_given_up(entry)) || entry.is_dirty() {
                 missing.push(name(entry.shard().to_string(), &sync));
             }
         }
@@ -347,10 +349,10 @@ impl AggregateController {
     }
 
     fn is_given_up(&self, entry: &RegistryEntry) -> bool {
-        entry.given_up && !self.sync_of(entry).synced
+        entry.given_up && !self.sync_of(entry).is_synced()
     }
 
-    fn sync_of(&self, entry: &RegistryEntry) -> SyncStatus {
+    fn sync_of(&self, entry: &RegistryEntry) -> Health {
         match &entry.input {
             EntryInput::Live(status) => status.clone(),
             EntryInput::Objects { feed, .. } => self.feeds.get(feed).map(Feed::status).unwrap_or_default(),
@@ -396,7 +398,7 @@ impl AggregateController {
         let ready: Vec<Rank> = self
             .replacements
             .iter()
-            .filter(|(_, entry)| self.sync_of(entry).synced)
+            .filter(|(_, entry)| self.sync_of(entry).is_synced())
             .map(|(rank, _)| rank.clone())
             .collect();
         for rank in ready {

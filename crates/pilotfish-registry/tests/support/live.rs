@@ -34,7 +34,10 @@ pub enum Item {
 
 #[derive(Clone, Debug)]
 pub enum LiveStep {
-    Batch { complete: bool, items: Vec<Item> },
+    Batch {
+        complete: bool,
+        items: Vec<Item>,
+    },
     Synced,
     Failed,
     GiveUp,
@@ -124,7 +127,7 @@ pub struct Live {
 impl Live {
     pub fn start(shard: ShardKey, controller: &mut AggregateController) -> Self {
         controller.add_live(shard.clone());
-        Self { shard, content: Content::default(), synced: false, ends: channel(|| ()) }
+        Self { shard, content: Content::default(), synced: false, ends: channel() }
     }
 
     pub fn step(&mut self, step: &LiveStep, controller: &mut AggregateController) {

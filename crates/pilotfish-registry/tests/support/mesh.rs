@@ -1,10 +1,10 @@
 //! Several clusters in one controller.
 
+use pilotfish_config::SourceEvent;
 use pilotfish_model::{ChangeSet, World, WorldWriter};
 use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
-    AggregateController, AggregateSettings, KubernetesRegistry, ObjectEvent, RegistrySettings,
-    ServiceEntryRegistry, SourceEvent,
+    AggregateController, AggregateSettings, KubernetesRegistry, RegistrySettings, ServiceEntryRegistry,
 };
 use std::sync::Arc;
 
@@ -63,13 +63,13 @@ impl Mesh {
 
     pub fn apply(&mut self, feed: &str, text: &str) {
         for object in objects(text).unwrap() {
-            self.send(feed, SourceEvent::Object(ObjectEvent::Applied(object)));
+            self.send(feed, SourceEvent::Apply(object));
         }
     }
 
     /// Takes away the object of `Kind ns/name`.
     pub fn delete(&mut self, feed: &str, key: &str) {
-        self.send(feed, SourceEvent::Object(ObjectEvent::Deleted(super::object_key(key))));
+        self.send(feed, SourceEvent::Delete(super::object_key(key)));
     }
 
     pub fn settle(&mut self) -> ChangeSet {

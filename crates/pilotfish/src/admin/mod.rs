@@ -49,7 +49,7 @@ impl ControlPlane for AdminState {
         api::Readiness {
             ready: self.resources.is_ready() && !self.shared.is_draining() && !starting,
             waiting_for,
-            problems: errors.map(ToString::to_string).collect(),
+            problems: errors.map(ToString::to_string).chain(self.shared.registry_problems()).collect(),
         }
     }
 

@@ -24,13 +24,11 @@ pub use shared::{Follower, Shared};
 use crate::control::debouncer::Debouncer;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
-use pilotfish_config::{self as config, SourceBatch};
+use pilotfish_config::{SourceBatch, SourceEvent};
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{Kind, Update, WorldWriter};
-use pilotfish_registry::{
-    AggregateController, LiveInput, NoLiveRegistry, ObjectEvent, SourceEvent,
-};
+use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry};
 use pilotfish_translate::Translator;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
@@ -221,10 +219,10 @@ impl Control {
             self.observer.received(inbound);
             self.registries_changed |= inbound == Inbound::Source;
             self.has_objects |= is_object_of_users(&event);
-            if let config::SourceEvent::Failed { reason, .. } = &event {
+            if let SourceEvent::Failed { reason, .. } = &event {
                 tracing::warn!(source, %reason, "the source cannot be read; what was read before stays in force");
             }
-            if let Err(error) = self.controller.source_event(feed, source, convert(event)) {
+            if let Err(error) = self.controller.source_event(feed, source, event) {
                 tracing::error!(%error, "a source without a feed");
             }
         }
@@ -314,22 +312,10 @@ impl Control {
     }
 }
 
-/// A source's event as the controller takes it.
-fn convert(event: config::SourceEvent) -> SourceEvent {
-    match event {
-        config::SourceEvent::Apply(object) => SourceEvent::Object(ObjectEvent::Applied(object)),
-        config::SourceEvent::Delete(key) => SourceEvent::Object(ObjectEvent::Deleted(key)),
-        config::SourceEvent::Listed | config::SourceEvent::Recovered => SourceEvent::Synced,
-        config::SourceEvent::Failed { at, reason } => SourceEvent::Failed { at, reason },
-    }
-}
-
 /// Whether an event is an object of those that users write, not one of mesh-wide settings.
-fn is_object_of_users(event: &config::SourceEvent) -> bool {
+fn is_object_of_users(event: &SourceEvent) -> bool {
     match event {
-        config::SourceEvent::Apply(object) => {
-            !matches!(object.key().kind, Kind::MeshConfig | Kind::MeshNetworks)
-        }
+        SourceEvent::Apply(object) => !matches!(object.key().kind, Kind::MeshConfig | Kind::MeshNetworks),
         _ => false,
     }
 }

@@ -46,7 +46,11 @@ impl Inbound {
         let (kind, deleted) = match event {
             SourceEvent::Apply(object) => (object.key().kind, false),
             SourceEvent::Delete(key) => (key.kind, true),
-            SourceEvent::Listed | SourceEvent::Recovered | SourceEvent::Failed { .. } => return Self::Source,
+            SourceEvent::ListBegan(_)
+            | SourceEvent::ListEnded(_)
+            | SourceEvent::Listed
+            | SourceEvent::Recovered
+            | SourceEvent::Failed { .. } => return Self::Source,
         };
         match kind {
             Kind::EndpointSlice | Kind::WorkloadEntry | Kind::Pod => Self::Endpoint,

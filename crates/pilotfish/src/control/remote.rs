@@ -1,11 +1,12 @@
 //! How remote clusters become registries: each generation of a cluster is a feed of its own, with the registries that read it.
 
 use crate::settings::RegistriesSettings;
+use pilotfish_config::SourceEvent;
 use pilotfish_kube::remote::ClusterGeneration;
 use pilotfish_model::{Provider, ShardKey};
 use pilotfish_registry::{
-    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, RegistryTable,
-    SERVICE_ENTRY, ServiceEntryRegistry, SourceEvent, UnknownRegistry,
+    AggregateController, KUBERNETES, KubernetesRegistry, Registry, RegistrySettings, SERVICE_ENTRY,
+    ServiceEntryRegistry, UnknownRegistry,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_config::{InForce, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::{ChangeSet, World};
-use pilotfish_registry::AggregateController;
+use pilotfish_registry::{AggregateController, Conflict};
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,21 +103,56 @@ impl Shared {
         self.waiting_for.load_full()
     }
 
-    pub(crate) fn set_registries(&self, hub: &AggregateController) {
-        let registries = hub.status().into_iter().map(|status| api::Registry {
-            name: status.shard.to_string(),
-            synced: status.sync.synced,
-            failure: status.sync.failure.as_ref().map(|failure| failure.reason.to_string()),
-            failing_since: status.sync.failure.as_ref().map(|failure| time(failure.since)),
-            given_up: status.given_up,
-            replacing: status.replacing,
-            services: status.services,
-            endpoints: status.endpoints,
-            workloads: status.workloads,
+    pub(crate) fn set_registries(&self, controller: &AggregateController) {
+        let mut losers: BTreeMap<String, Vec<api::LosingService>> = BTreeMap::new();
+        for conflict in controller.conflicts() {
+            let of_loser = losers.entry(conflict.loser.to_string()).or_default();
+            if of_loser.len() < MOST_LOSERS {
+                of_loser.push(losing_service(conflict));
+            }
+        }
+        let registries = controller.status().into_iter().map(|status| {
+            let name = status.shard.to_string();
+            api::Registry {
+                losers: losers.remove(&name).unwrap_or_default(),
+                name,
+                synced: status.sync.is_synced(),
+                failure: status.sync.failure().map(|failure| failure.reason.to_string()),
+                failing_since: status.sync.failure().map(|failure| time(failure.since)),
+                given_up: status.given_up,
+                replacing: status.replacing,
+                services: status.services,
+                endpoints: status.endpoints,
+                workloads: status.workloads,
+            }
         });
         self.registries.store(Arc::new(registries.collect()));
-        let missing = hub.synced().err().map(|error| error.missing).unwrap_or_default();
+        let missing = controller.synced().err().map(|error| error.missing).unwrap_or_default();
         self.waiting_for.store(Arc::new(missing));
+    }
+
+    /// What is wrong with registries, for `/ready`: those that cannot be read, those that readiness no longer waits for, and, where
+    /// services of two registries are refused, those.
+    #[must_use]
+    pub fn registry_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for registry in self.registries().iter() {
+            let name = &registry.name;
+            let since = registry.failing_since.as_deref().unwrap_or_default();
+            match (&registry.failure, registry.synced) {
+                (Some(reason), true) => problems.push(format!(
+                    "{name}: cannot be read since {since} ({reason}); its last good state stays in force"
+                )),
+                (Some(reason), false) => {
+                    problems.push(format!("{name}: cannot be read since {since} ({reason})"))
+                }
+                (None, _) if registry.given_up => {
+                    problems.push(format!("{name}: not in sync yet; readiness no longer waits for it"));
+                }
+                (None, _) => {}
+            }
+        }
+        problems
     }
 
     /// Everything that is wrong with the content of sources, by source.
@@ -166,6 +201,18 @@ impl Shared {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// Losing services that are listed for each registry.
+const MOST_LOSERS: usize = 1_000;
+
+fn losing_service(conflict: &Conflict) -> api::LosingService {
+    api::LosingService {
+        hostname: conflict.service.hostname.to_string(),
+        namespace: conflict.service.namespace.to_string(),
+        winner: conflict.winner.to_string(),
+        reason: conflict.reason(),
     }
 }
 

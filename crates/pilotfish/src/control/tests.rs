@@ -99,7 +99,7 @@ impl Case {
         self
     }
 
-    fn send(&mut self, events: Vec<config::SourceEvent>) -> Option<Duration> {
+    fn send(&mut self, events: Vec<SourceEvent>) -> Option<Duration> {
         let batch = SourceBatch { events, problems: None };
         let message = ControlMessage::Batch { feed: FEED.into(), source: FILES.into(), batch };
         let next = self.control.step(Some(message), self.now);
@@ -141,14 +141,14 @@ fn failed(reason: &str) -> LiveInput {
     LiveInput { failure: Some(reason.into()), ..LiveInput::default() }
 }
 
-fn entry(name: &str) -> config::SourceEvent {
+fn entry(name: &str) -> SourceEvent {
     let key = ObjectKey::new(ServiceEntry::KIND, "shop", name);
     let spec: ServiceEntry = serde_json::from_value(serde_json::json!({
         "hosts": [format!("{name}.example.com")], "addresses": ["10.1.1.1"], "resolution": "STATIC",
         "ports": [{"name": "http", "number": 80, "protocol": "HTTP"}], "endpoints": [{"address": "10.2.1.1"}],
     }))
     .unwrap();
-    config::SourceEvent::Apply(Object::new(ObjectMeta::of(key), spec))
+    SourceEvent::Apply(Object::new(ObjectMeta::of(key), spec))
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn nothing_is_published_before_the_first_complete_list() {
     assert!(!case.resources.is_ready());
     assert_eq!(case.shared.world().revision(), 0);
     assert!(!case.shared.waiting_for().is_empty());
-    case.send(vec![config::SourceEvent::Listed]);
+    case.send(vec![SourceEvent::Listed]);
     assert!(case.resources.is_ready());
     assert_eq!(case.shared.world().service_count(), 1);
     assert!(case.shared.waiting_for().is_empty());
@@ -170,7 +170,7 @@ fn nothing_is_published_before_the_first_complete_list() {
 #[test]
 fn a_step_returns_when_the_next_one_is_due() {
     let mut case = Case::new();
-    assert_eq!(case.send(vec![entry("a"), config::SourceEvent::Listed]), None);
+    assert_eq!(case.send(vec![entry("a"), SourceEvent::Listed]), None);
     assert_eq!(case.after(1000).send(vec![entry("b")]), None, "a lone change goes at once");
     assert_eq!(case.shared.world().service_count(), 2);
     // The rest of a burst waits for its pause: first the endpoints, then the service.
@@ -186,7 +186,7 @@ fn counts_of_registries_are_those_of_the_published_world() {
     let mut case = Case::new();
     let services =
         |case: &Case| case.shared.registries().iter().map(|registry| registry.services).collect::<Vec<_>>();
-    case.send(vec![entry("a"), config::SourceEvent::Listed]);
+    case.send(vec![entry("a"), SourceEvent::Listed]);
     assert_eq!(services(&case), [0, 1]);
     case.after(1).send(vec![entry("b")]);
     let before = case.shared.registries();
@@ -200,13 +200,13 @@ fn counts_of_registries_are_those_of_the_published_world() {
 #[test]
 fn a_source_that_fails_shows_at_once() {
     let mut case = Case::new();
-    case.send(vec![entry("a"), config::SourceEvent::Listed]);
-    let failed = config::SourceEvent::Failed { at: case.now.time, reason: "no such folder".into() };
+    case.send(vec![entry("a"), SourceEvent::Listed]);
+    let failed = SourceEvent::Failed { at: case.now.time, reason: "no such folder".into() };
     case.after(1000).send(vec![failed]);
     let failing = case.shared.registries().iter().filter(|registry| registry.failure.is_some()).count();
     assert_eq!(failing, 2);
     assert_eq!(case.shared.world().service_count(), 1, "what was read stays");
-    case.send(vec![config::SourceEvent::Recovered]);
+    case.send(vec![SourceEvent::Recovered]);
     assert!(case.shared.registries().iter().all(|registry| registry.failure.is_none()));
 }
 
@@ -217,7 +217,7 @@ fn an_object_is_not_a_mesh_wide_setting() {
         ObjectMeta::of(pilotfish_config::MeshFile::Config.key()),
         pilotfish_config::mesh::MeshConfig::default(),
     );
-    case.send(vec![config::SourceEvent::Apply(mesh), config::SourceEvent::Listed]);
+    case.send(vec![SourceEvent::Apply(mesh), SourceEvent::Listed]);
     assert!(case.resources.is_ready() && !case.control.has_objects);
     case.send(vec![entry("a")]);
     assert!(case.control.has_objects);
@@ -226,7 +226,7 @@ fn an_object_is_not_a_mesh_wide_setting() {
 #[test]
 fn readiness_waits_for_a_live_registry_until_its_timeout() {
     let mut case = Case::with(|controller| controller.add_live(live()));
-    case.send(vec![entry("a"), config::SourceEvent::Listed]);
+    case.send(vec![entry("a"), SourceEvent::Listed]);
     assert_eq!(*case.shared.waiting_for(), ["test/c/one"]);
     case.send_live(failed("connection refused"));
     assert_eq!(*case.shared.waiting_for(), ["test/c/one (connection refused)"]);
@@ -251,7 +251,7 @@ fn readiness_waits_for_a_live_registry_until_its_timeout() {
 #[test]
 fn a_live_registry_that_fails_right_after_its_first_list_is_in_sync() {
     let mut case = Case::with(|controller| controller.add_live(live()));
-    case.send(vec![config::SourceEvent::Listed]);
+    case.send(vec![SourceEvent::Listed]);
     assert!(!case.resources.is_ready());
     case.send_live(LiveInput { failure: Some("connection reset".into()), ..complete(&["a.example.com"]) });
     assert!(case.resources.is_ready());

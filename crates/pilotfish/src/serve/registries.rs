@@ -6,14 +6,14 @@ use crate::settings::RegistriesSettings;
 use anyhow::Result;
 use pilotfish_model::ShardKey;
 use pilotfish_registry::{
-    AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,
+    AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, channel,
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 /// A controller with all registries, and the sources of those that bring one.
-pub(super) struct Registries {
+pub(crate) struct Registries {
     pub(super) controller: AggregateController,
     /// The feed of the cluster that holds the configuration.
     pub(super) feed: Arc<str>,
@@ -71,14 +71,14 @@ fn subsystem(
     timeout: Duration,
     messages: mpsc::Sender<ControlMessage>,
 ) -> Subsystem {
-    let (sender, receiver, wake) = woken_channel();
+    let (sender, receiver) = channel();
     let waiting = (shard.clone(), messages.clone());
     Subsystem::new(format!("the source of the registry {shard}"), StopOrder::Abort)
         .task(|_| async move {
             source.run(sender).await;
             Ok(())
         })
-        .task(|_| forward(shard, receiver, wake, messages))
+        .task(|_| forward(shard, receiver, messages))
         .task(move |_| async move {
             tokio::time::sleep(timeout).await;
             let (shard, messages) = waiting;
@@ -88,35 +88,27 @@ fn subsystem(
         })
 }
 
-fn woken_channel() -> (RegistrySender, RegistryReceiver, Arc<Notify>) {
-    let wake = Arc::new(Notify::new());
-    let waker = wake.clone();
-    let (sender, receiver) = channel(move || waker.notify_one());
-    (sender, receiver, wake)
-}
-
 /// Passes on what a source sends. While the control loop is busy, the channel of the source merges what comes.
 async fn forward(
     shard: ShardKey,
-    receiver: RegistryReceiver,
-    wake: Arc<Notify>,
+    mut receiver: RegistryReceiver,
     messages: mpsc::Sender<ControlMessage>,
 ) -> Result<()> {
-    loop {
-        wake.notified().await;
+    while receiver.wait().await {
         // A place in the loop's queue first: until there is one, later batches are merged into this one.
         let Ok(place) = messages.reserve().await else { return Ok(()) };
         if let Some(input) = receiver.take() {
             place.send(ControlMessage::Registry { shard: shard.clone(), input });
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use pilotfish_model::Provider;
-    use pilotfish_registry::RegistryBatch;
+    use pilotfish_registry::{RegistryBatch, RegistrySender};
     use std::future::Future;
     use std::pin::Pin;
 

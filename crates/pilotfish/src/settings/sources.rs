@@ -60,10 +60,10 @@ impl SourceSettings {
 impl SourceArgs {
     pub(super) fn check(self, has_live: bool, check: &mut Check) -> SourceSettings {
         let kubernetes = self.kubernetes || self.kubeconfig.is_some();
-        if self.paths.is_empty() && !kubernetes {
+        if self.paths.is_empty() && !kubernetes && !has_live {
             check.mistake(
                 "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, or a cluster with \
-                 --kubernetes",
+                 --kubernetes, or a registry with --registry",
             );
         }
         let files = [

@@ -3,7 +3,7 @@
 use super::sidecar::{bracketed, host_port};
 use super::view::RouteView;
 use crate::services::short_name;
-use pilotfish_model::{Hostname, Provider, Resolution, Service};
+use pilotfish_model::{Hostname, Resolution, Service};
 use std::collections::BTreeSet;
 
 /// Domains of one route configuration, each in one virtual host only.

@@ -5,7 +5,7 @@ use crate::proxy::InterceptionMode;
 use crate::scope::{Egress, EgressOf, ListenerServicesOf, Scope};
 use crate::xds::lds::view::OutboundView;
 use pilotfish_config::networking::CaptureMode;
-use pilotfish_model::{Port, Provider, Resolution, Service, ServiceKey};
+use pilotfish_model::{Port, Resolution, Service, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
