@@ -26,8 +26,8 @@ pub use aggregate::{
 };
 pub use kubernetes::KubernetesRegistry;
 pub use live::{
-    LiveHealth, LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver,
-    RegistrySender, channel,
+    LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver, RegistrySender,
+    channel,
 };
 pub use pilotfish_source::{Failure, Health};
 pub use registry::{Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};

@@ -166,22 +166,22 @@ impl RegistryBatch {
     }
 }
 
-/// How a live source is, apart from its content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LiveHealth {
-    /// It is connected and has sent all that there is.
-    Synced,
-    /// It cannot read its product now, for this reason. What it sent before stays in force.
-    Failed(Arc<str>),
-}
-
 /// What a live source sent since the last read: content first, then health.
 #[derive(Clone, Debug, Default)]
 pub struct LiveInput {
     /// What changed.
     pub batch: Option<RegistryBatch>,
-    /// The newest health, where it was reported.
-    pub health: Option<LiveHealth>,
+    /// Whether it has sent all that there is, even where it failed afterwards: what was complete once is enough to be ready.
+    pub synced: bool,
+    /// Why it cannot read its product now. What it sent before stays in force.
+    pub failure: Option<Arc<str>>,
+}
+
+impl LiveInput {
+    fn set_synced(&mut self) {
+        self.synced = true;
+        self.failure = None;
+    }
 }
 
 /// The end that a live source sends to. Sending never waits; clones send for the same registry.
@@ -208,19 +208,19 @@ impl RegistrySender {
                 None => input.batch = Some(batch),
             }
             if complete {
-                input.health = Some(LiveHealth::Synced);
+                input.set_synced();
             }
         });
     }
 
     /// Reports that everything was sent in partial batches, or that a failure is over.
     pub fn synced(&self) {
-        self.put(|input| input.health = Some(LiveHealth::Synced));
+        self.put(LiveInput::set_synced);
     }
 
     /// Reports that the product cannot be read now, and why, in one line without secrets.
     pub fn failed(&self, reason: impl Into<Arc<str>>) {
-        self.put(|input| input.health = Some(LiveHealth::Failed(reason.into())));
+        self.put(|input| input.failure = Some(reason.into()));
     }
 
     fn put(&self, change: impl FnOnce(&mut LiveInput)) {
@@ -279,9 +279,10 @@ mod tests {
         sender.failed("gone");
         let input = receiver.take().unwrap();
         assert_eq!(names(&input.batch.unwrap()), ["only-0", "only-1", "only-2", "same-"]);
-        assert_eq!(input.health, Some(LiveHealth::Failed("gone".into())));
+        assert_eq!((input.synced, input.failure), (false, Some("gone".into())));
         sender.synced();
-        assert_eq!(receiver.take().unwrap().health, Some(LiveHealth::Synced));
+        let input = receiver.take().unwrap();
+        assert_eq!((input.synced, input.failure), (true, None));
     }
 
     #[test]
@@ -300,9 +301,20 @@ mod tests {
         let batch = input.batch.unwrap();
         assert!(batch.is_complete());
         assert_eq!(
-            (names(&batch), input.health),
-            (vec!["later".to_owned(), "new".to_owned()], Some(LiveHealth::Synced))
+            (names(&batch), input.synced, input.failure),
+            (vec!["later".to_owned(), "new".to_owned()], true, None)
         );
+    }
+
+    #[test]
+    fn a_failure_right_after_a_complete_batch_does_not_hide_that_it_was_complete() {
+        let (sender, mut receiver) = channel();
+        sender.failed("refused");
+        sender.send(RegistryBatch::complete());
+        sender.failed("connection reset");
+        let input = receiver.take().unwrap();
+        assert!(input.batch.is_some() && input.synced);
+        assert_eq!(input.failure.as_deref(), Some("connection reset"));
     }
 
     #[test]

@@ -4,16 +4,17 @@
 mod support;
 
 use pilotfish_config::SourceEvent;
-use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, ShardKey, World, WorldWriter};
+use pilotfish_model::{ClusterId, Kind, Object, ObjectKey, ServiceKey, ShardKey, World, WorldWriter};
 use pilotfish_registry::testing::{EXTERNAL, KUBERNETES, objects};
 use pilotfish_registry::{
-    AggregateController, AggregateSettings, KubernetesRegistry, MultiClusterServices, Registry,
-    RegistrySettings, ServiceEntryRegistry,
+    AggregateController, AggregateSettings, Conflict, KubernetesRegistry, MergePolicy, MultiClusterServices,
+    Registry, RegistrySettings, ServiceEntryRegistry,
 };
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
+use support::live::{self, Live, LiveStep};
 use support::{export, import, pod_with, se_with, slice, svc, we_with};
 
 const CLUSTERS: [&str; 2] = ["c1", "c2"];
@@ -189,6 +190,10 @@ enum Step {
         kind: usize,
         odd: bool,
     },
+    Live {
+        registry: usize,
+        step: LiveStep,
+    },
 }
 
 fn steps(pool: usize, mesh: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -202,6 +207,7 @@ fn steps(pool: usize, mesh: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (0..4usize).prop_map(|shard| Step::Replace { shard }),
         1 => (0..2usize).prop_map(|feed| Step::Fail { feed }),
         1 => (0..2usize, 0..7usize, any::<bool>()).prop_map(|(feed, kind, odd)| Step::List { feed, kind, odd }),
+        8 => (0..3usize, live::steps()).prop_map(|(registry, step)| Step::Live { registry, step }),
     ];
     proptest::collection::vec(step, 1..80)
 }
@@ -212,6 +218,7 @@ struct Run {
     world: Arc<World>,
     /// What each feed holds.
     objects: [BTreeMap<ObjectKey, Object>; 2],
+    live: Vec<Live>,
 }
 
 fn shard_of(index: usize) -> ShardKey {
@@ -236,10 +243,14 @@ fn registry(index: usize) -> (Box<dyn Registry>, &'static str) {
 
 impl Run {
     fn new(order: &[usize]) -> Self {
+        Self::with(order, MergePolicy::default())
+    }
+
+    fn with(order: &[usize], merge: MergePolicy) -> Self {
         let mut controller = AggregateController::new(AggregateSettings {
             config_feed: "c1".into(),
             primary: "c1".into(),
-            ..AggregateSettings::default()
+            merge,
         });
         for cluster in CLUSTERS {
             controller.add_source(cluster, "s");
@@ -248,7 +259,18 @@ impl Run {
             let (registry, feed) = registry(*index);
             controller.add_registry(registry, feed);
         }
-        Self { controller, writer: WorldWriter::new(), world: Arc::default(), objects: Default::default() }
+        Self {
+            controller,
+            writer: WorldWriter::new(),
+            world: Arc::default(),
+            objects: Default::default(),
+            live: Vec::new(),
+        }
+    }
+
+    /// Adds the live registries, without content.
+    fn add_live(&mut self) {
+        self.live = live::shards().map(|shard| Live::start(shard, &mut self.controller)).into();
     }
 
     fn send(&mut self, feed: usize, event: SourceEvent) {
@@ -298,6 +320,7 @@ impl Run {
                 self.settle();
                 assert_same(&self.world, &before);
             }
+            Step::Live { registry, step } => self.live_step(*registry, step),
             Step::List { feed, kind, odd } => {
                 let kind = [
                     Kind::Pod,
@@ -326,8 +349,38 @@ impl Run {
         }
     }
 
+    fn live_step(&mut self, registry: usize, step: &LiveStep) {
+        let fails = matches!(step, LiveStep::Failed);
+        if fails {
+            self.live[registry].take(&mut self.controller);
+            self.settle();
+        }
+        let before = self.world.clone();
+        self.live[registry].step(step, &mut self.controller);
+        if fails {
+            self.live[registry].take(&mut self.controller);
+            self.settle();
+            assert_same(&self.world, &before);
+        }
+    }
+
+    /// Live registries have taken in what was sent, and count as in sync if they have said so.
+    fn finish_live(&mut self) {
+        for live in &mut self.live {
+            live.take(&mut self.controller);
+            let all = self.controller.status();
+            let status = all.iter().find(|status| status.shard == live.shard).unwrap();
+            assert_eq!(status.sync.synced, live.synced, "{}", live.shard);
+            assert_eq!((status.services, status.endpoints, status.workloads), live.content.counts());
+            if !live.synced {
+                self.controller.registry_synced(&live.shard).unwrap();
+            }
+        }
+    }
+
     /// Everything is there and in sync.
     fn finish(&mut self) {
+        self.finish_live();
         for index in 0..4 {
             let (registry, feed) = registry(index);
             let is_there = self.controller.status().iter().any(|status| status.shard == shard_of(index));
@@ -341,6 +394,57 @@ impl Run {
         self.settle();
         assert_eq!(self.controller.synced(), Ok(()));
     }
+}
+
+/// The objects of a history in registries of one's choice alone.
+fn only(objects: &[BTreeMap<ObjectKey, Object>; 2], registries: &[usize]) -> Arc<World> {
+    let mut run = Run::new(registries);
+    for (feed, objects) in objects.iter().enumerate() {
+        objects.values().for_each(|object| run.apply(feed, object));
+    }
+    run.settle();
+    run.world
+}
+
+/// The hosts that each registry has, in the order in which registries win. A host that a ServiceImport brings belongs to the clusters
+/// that import it, wherever its Service is.
+fn hosts_by_registry(run: &Run) -> Vec<(ShardKey, BTreeSet<ServiceKey>)> {
+    let is_imported = |key: &ServiceKey| key.hostname.text().ends_with(".clusterset.local");
+    let mut all: Vec<(ShardKey, BTreeSet<ServiceKey>)> = Vec::new();
+    let kubernetes = only(&run.objects, &[0, 1]);
+    for (index, cluster) in CLUSTERS.iter().enumerate() {
+        let alone = only(&run.objects, &[index]);
+        let own = alone.services().map(|(key, _)| key).filter(|key| !is_imported(key));
+        let imported = kubernetes.services().filter(|(key, services)| {
+            is_imported(key) && services[0].addresses.contains_key(&ClusterId::from(*cluster))
+        });
+        all.push((shard_of(index), own.chain(imported.map(|(key, _)| key)).cloned().collect()));
+    }
+    let entries = only(&run.objects, &[2]);
+    all.push((shard_of(2), entries.services().map(|(key, _)| key.clone()).collect()));
+    all.extend(run.live.iter().map(|live| (live.shard.clone(), live.content.services().collect())));
+    // The other registries are in order already.
+    all.sort_by_key(|(shard, _)| shard.provider);
+    all
+}
+
+/// Whoever comes first has a service; registries of other types that have it, too, lose.
+fn naive_conflicts(run: &Run, merge: MergePolicy) -> Vec<Conflict> {
+    let registries = hosts_by_registry(run);
+    let hosts: BTreeSet<&ServiceKey> = registries.iter().flat_map(|(_, hosts)| hosts).collect();
+    let mut conflicts = Vec::new();
+    for service in hosts {
+        let mut having =
+            registries.iter().filter(|(_, hosts)| hosts.contains(service)).map(|(shard, _)| shard);
+        let Some(winner) = having.next() else { continue };
+        conflicts.extend(having.filter(|loser| loser.provider != winner.provider).map(|loser| Conflict {
+            service: service.clone(),
+            winner: winner.clone(),
+            loser: loser.clone(),
+            endpoints_count: merge == MergePolicy::Union,
+        }));
+    }
+    conflicts
 }
 
 /// Which versions of the pool's objects two clusters have at the end, as pairs of a feed and an object of the pool, in any order:
@@ -415,17 +519,26 @@ proptest! {
     }
 
     #[test]
-    fn a_history_ends_in_the_world_of_its_last_objects(
+    fn a_history_ends_in_the_world_of_its_last_content(
         steps in POOLS.with(|(pool, mesh)| steps(pool.len(), mesh.len())),
         order in Just(vec![0usize, 1, 2, 3]).prop_shuffle(),
+        merge in proptest::sample::select(vec![MergePolicy::Union, MergePolicy::First, MergePolicy::Refuse]),
+        at_once in any::<bool>(),
     ) {
         POOLS.with(|(pool, mesh)| {
-            let mut run = Run::new(&order);
+            let mut run = Run::with(&order, merge);
+            run.add_live();
             for step in &steps {
                 run.step(step, pool, mesh);
             }
             run.finish();
-            let mut scratch = Run::new(&[0, 1, 2, 3]);
+            // The other order of arrival: live registries, then objects.
+            let mut scratch = Run::with(&[], merge);
+            scratch.add_live();
+            for (live, done) in scratch.live.iter_mut().zip(&run.live).rev() {
+                live.copy(&done.content, at_once, &mut scratch.controller);
+                live.synced = true;
+            }
             for (feed, objects) in run.objects.iter().enumerate() {
                 for object in objects.values() {
                     scratch.apply(feed, object);
@@ -433,6 +546,9 @@ proptest! {
             }
             scratch.finish();
             assert_same(&run.world, &scratch.world);
+            let conflicts = |run: &Run| run.controller.conflicts().cloned().collect::<Vec<_>>();
+            assert_eq!(conflicts(&run), conflicts(&scratch));
+            assert_eq!(conflicts(&run), naive_conflicts(&run, merge));
         });
     }
 }

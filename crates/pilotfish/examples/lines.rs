@@ -14,7 +14,13 @@ use pilotfish_registry::{
 };
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter};
 use std::{
-    collections::BTreeMap, future::Future, io, net::SocketAddr, pin::Pin, process::ExitCode, sync::Arc,
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -52,15 +58,18 @@ impl Lines {
         let mut server = BufReader::new(TcpStream::connect(&self.server).await?);
         loop {
             let mut list = (&mut server).take(MAX_LIST_BYTES).lines();
-            let mut by_host: BTreeMap<String, Vec<SocketAddr>> = BTreeMap::new();
+            let mut by_host: BTreeMap<Hostname, BTreeSet<SocketAddr>> = BTreeMap::new();
             loop {
                 let line = list.next_line().await?;
                 let line = line.ok_or_else(|| io::Error::other("the list ended without a line `.`"))?;
-                match line.split_once(' ').map(|(name, address)| (name.to_owned(), address.parse())) {
-                    _ if line == "." => break,
-                    Some((name, Ok(address))) => by_host.entry(name).or_default().push(address),
-                    _ => return Err(io::Error::other(format!("not NAME HOST:PORT: {line:?}"))),
+                if line == "." {
+                    break;
                 }
+                let (name, address) = line.split_once(' ').unwrap_or_default();
+                match (Hostname::parse(name), address.parse()) {
+                    (Ok(name), Ok(address)) => by_host.entry(name).or_default().insert(address),
+                    _ => return Err(io::Error::other(format!("not NAME HOST:PORT: {line:?}"))),
+                };
             }
             sender.send(self.batch(by_host));
             backoff.reset();
@@ -68,30 +77,24 @@ impl Lines {
     }
 
     /// The pure part: a list as services, workloads and endpoints of the model.
-    fn batch(&self, list: BTreeMap<String, Vec<SocketAddr>>) -> RegistryBatch {
+    fn batch(&self, list: BTreeMap<Hostname, BTreeSet<SocketAddr>>) -> RegistryBatch {
         let mut batch = RegistryBatch::complete();
+        let (shard, namespace) = (&self.shard, &self.namespace);
         let port = Port { number: 80, name: "http".into(), protocol: Protocol::Http, target_port: None };
-        for (name, addresses) in list {
-            let Ok(hostname) = Hostname::parse(&name) else { continue };
-            let key = ServiceKey { hostname: hostname.clone(), namespace: self.namespace.clone() };
-            let (shard, namespace) = (&self.shard, self.namespace.clone());
-            let origin = Origin::registered(shard.clone(), &*name);
-            batch.set_service(Service::registered(
-                shard.provider,
-                hostname,
-                namespace,
-                vec![port.clone()],
-                origin,
-            ));
+        for (hostname, addresses) in list {
+            let name = hostname.text();
             let mut endpoints = Vec::new();
             for address in addresses {
-                let ip: Vec<Arc<str>> = vec![address.ip().to_string().into()];
-                let workload =
-                    Workload::registered(shard, self.namespace.clone(), format!("{name}@{address}"), ip);
+                let (id, ip): (_, Arc<str>) = (format!("{name}@{address}"), address.ip().to_string().into());
+                let workload = Workload::registered(shard, namespace.clone(), id, vec![ip]);
                 endpoints.push(Arc::new(workload.endpoint(&port, address.port().into())));
                 batch.set_workload(workload);
             }
+            let key = ServiceKey { hostname: hostname.clone(), namespace: namespace.clone() };
             batch.set_endpoints(key, endpoints);
+            let (ports, origin) = (vec![port.clone()], Origin::registered(shard.clone(), name));
+            let service = Service::registered(shard.provider, hostname, namespace.clone(), ports, origin);
+            batch.set_service(service);
         }
         batch
     }
@@ -111,7 +114,6 @@ impl LiveSource for Lines {
     }
 }
 
-#[allow(dead_code, reason = "the test of this file has a main of its own")]
-fn main() -> anyhow::Result<ExitCode> {
-    pilotfish::cli::Cli::parse().run_with(&[&LINES])
+fn main() -> ExitCode {
+    pilotfish::cli::Cli::parse().run_to_end(&[&LINES])
 }

@@ -1,9 +1,9 @@
 //! From what registries have to updates of the world, for everything that was touched.
 
-use super::entry::Touched;
+use super::entry::{RegistryState, Touched};
 use super::merge::{self, Conflict};
 use super::{AggregateController, MergePolicy, RegistryEntry};
-use pilotfish_model::{NetworkGateway, ServiceKey, ShardKey, Update};
+use pilotfish_model::{NetworkGateway, Provider, ServiceKey, ShardKey, Update};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -56,16 +56,37 @@ impl AggregateController {
         self.note_conflicts(&key);
         if self.settings.merge != MergePolicy::Union {
             // Another registry may win now, and with it its endpoints.
-            let having = self.entries.values().filter(|entry| entry.state.endpoints.contains_key(&key));
+            let owned = |entry: &&RegistryEntry| {
+                entry.state.endpoints.contains_key(self.clusterset.owner(&key, entry.shard()))
+            };
+            let having = self.entries.values().filter(owned);
             touched.endpoints.extend(having.map(|entry| (key.clone(), entry.shard().clone())));
         }
-        let only = merge::only_provider(&key, self.entries.values(), self.settings.merge);
-        let counts = |entry: &&RegistryEntry| only.is_none_or(|only| entry.shard().provider == only);
-        let imported = self.clusterset.service(&key, self.entries.values()).map(|only| Arc::from([only]));
-        let entries = self.entries.values().filter(counts);
+        let only = self.only_provider(&key);
+        let counts = |provider: Provider| only.is_none_or(|only| provider == only);
+        let imported = self.clusterset.service(&key, self.entries.values());
+        let imported = imported.filter(|imported| counts(imported.provider)).map(|one| Arc::from([one]));
+        let entries = self.entries.values().filter(|entry| counts(entry.shard().provider));
         let lists = entries.filter_map(|entry| entry.state.services.get(&key));
         let merged = merge::services(imported.iter().chain(lists));
         self.updates.push(Update::Services(key, merged));
+    }
+
+    /// The registries that have a service, or import it, in order.
+    fn having<'a>(&'a self, key: &'a ServiceKey) -> impl Iterator<Item = &'a ShardKey> {
+        let is_imported = self.clusterset.service(key, self.entries.values()).is_some();
+        let has = move |state: &RegistryState| {
+            state.services.contains_key(key) || (is_imported && state.imports.contains_key(key))
+        };
+        self.entries.values().filter(move |entry| has(&entry.state)).map(RegistryEntry::shard)
+    }
+
+    /// The provider whose registries alone count for a service; `None` when all do.
+    fn only_provider(&self, key: &ServiceKey) -> Option<Provider> {
+        if self.settings.merge == MergePolicy::Union {
+            return None;
+        }
+        self.having(key).next().map(|shard| shard.provider)
     }
 
     /// The endpoints of a service that count, of one registry.
@@ -74,8 +95,7 @@ impl AggregateController {
         key: &ServiceKey,
         shard: &ShardKey,
     ) -> Option<Arc<[Arc<pilotfish_model::Endpoint>]>> {
-        let only = merge::only_provider(key, self.entries.values(), self.settings.merge);
-        if only.is_some_and(|only| shard.provider != only) {
+        if self.only_provider(key).is_some_and(|only| shard.provider != only) {
             return None;
         }
         let owner = self.clusterset.owner(key, shard);
@@ -85,7 +105,7 @@ impl AggregateController {
     /// Keeps the list of conflicts, and logs those that are new and those that are over.
     fn note_conflicts(&mut self, key: &ServiceKey) {
         let policy = self.settings.merge;
-        let new = merge::conflicts(key, self.entries.values(), policy);
+        let new = merge::conflicts(key, self.having(key), policy);
         let old = if new.is_empty() {
             self.conflicts.remove(key)
         } else {

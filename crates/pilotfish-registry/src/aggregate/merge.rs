@@ -1,6 +1,5 @@
 //! How the services of several registries become the one list that the world holds for a host and namespace.
 
-use super::entry::RegistryEntry;
 use pilotfish_model::{
     ClusterAddresses, KubernetesAttributes, Provider, Service, ServiceKey, ServiceVariant, ShardKey,
 };
@@ -66,14 +65,13 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The conflicts about a service among registries in order. Registries of one type are no rivals: the Services of several
-/// clusters are one, and several ServiceEntries may define one host.
+/// The conflicts about a service among the registries that have it, in order. Registries of one type are no rivals: the Services of
+/// several clusters are one, and several ServiceEntries may define one host.
 pub(super) fn conflicts<'a>(
     key: &ServiceKey,
-    entries: impl Iterator<Item = &'a RegistryEntry>,
+    mut having: impl Iterator<Item = &'a ShardKey>,
     policy: MergePolicy,
 ) -> Vec<Conflict> {
-    let mut having = entries.filter(|entry| entry.state.services.contains_key(key)).map(RegistryEntry::shard);
     let Some(winner) = having.next() else { return Vec::new() };
     having
         .filter(|loser| loser.provider != winner.provider)
@@ -84,18 +82,6 @@ pub(super) fn conflicts<'a>(
             endpoints_count: policy == MergePolicy::Union,
         })
         .collect()
-}
-
-/// The provider whose registries alone count for a service; `None` when all do.
-pub(super) fn only_provider<'a>(
-    key: &ServiceKey,
-    mut entries: impl Iterator<Item = &'a RegistryEntry>,
-    policy: MergePolicy,
-) -> Option<Provider> {
-    if policy == MergePolicy::Union {
-        return None;
-    }
-    entries.find(|entry| entry.state.services.contains_key(key)).map(|entry| entry.shard().provider)
 }
 
 /// Merges the lists of all registries, given in the order of the registries' ranks.

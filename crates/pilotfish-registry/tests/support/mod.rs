@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::missing_docs_in_private_items, reason = "helpers of tests")]
 #![allow(unreachable_pub, reason = "a module of several test files")]
 
+pub mod live;
 pub mod mesh;
 
 use pilotfish_model::{Endpoint, Hostname, Kind, ObjectKey, Service, ServiceKey, World};

@@ -55,17 +55,32 @@ pub(super) async fn post(url: &str, body: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
+/// The status and the body of a URL.
+///
+/// # Errors
+/// What went wrong, when there was no answer.
+pub(super) async fn answer(url: &str) -> Result<(u16, String), String> {
+    status_and_body(&client(), Request::get(url)).await
+}
+
 async fn exchange(client: &Http, request: hyper::http::request::Builder) -> Result<String, String> {
+    match status_and_body(client, request).await? {
+        (200..300, body) => Ok(body),
+        (status, _) => Err(format!("HTTP {status}")),
+    }
+}
+
+async fn status_and_body(
+    client: &Http,
+    request: hyper::http::request::Builder,
+) -> Result<(u16, String), String> {
     let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
     let answer = tokio::time::timeout(Duration::from_secs(10), client.request(request)).await;
     let answer =
         answer.map_err(|_| "no answer within 10 s".to_owned())?.map_err(|error| format!("{error:?}"))?;
-    let status = answer.status();
+    let status = answer.status().as_u16();
     let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-    if !status.is_success() {
-        return Err(format!("HTTP {}", status.as_u16()));
-    }
-    Ok(String::from_utf8_lossy(&body).into_owned())
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// A steady load of one host from several clients at a time.

@@ -126,6 +126,14 @@ impl Pilotfish {
         super::load::fetch(&request).await
     }
 
+    /// The status and the text of a page of the admin API: of one whose failure says more than its status.
+    ///
+    /// # Errors
+    /// What went wrong, when there was no answer.
+    pub async fn answer(&self, path: &str) -> Result<(u16, String), String> {
+        super::load::answer(&format!("http://127.0.0.1:{}{path}", self.admin)).await
+    }
+
     /// A page of the admin API as JSON.
     ///
     /// # Panics

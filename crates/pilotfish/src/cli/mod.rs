@@ -112,6 +112,16 @@ impl Cli {
         self.run_with(&[])
     }
 
+    /// Runs the command as a program does: `serve` knows these registries, too, and an error is printed and ends in the exit code 2.
+    #[must_use]
+    pub fn run_to_end(self, more: &[&'static RegistryType]) -> ExitCode {
+        self.run_with(more).unwrap_or_else(|error| {
+            // There is nobody left to tell when stderr is closed.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::from(2)
+        })
+    }
+
     /// Runs the command; `serve` knows these registries, too.
     ///
     /// # Errors

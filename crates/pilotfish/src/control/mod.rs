@@ -28,7 +28,7 @@ use pilotfish_config::{SourceBatch, SourceEvent};
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{Kind, Update, WorldWriter};
-use pilotfish_registry::{AggregateController, LiveHealth, LiveInput, NoLiveRegistry};
+use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry};
 use pilotfish_translate::Translator;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
@@ -190,13 +190,12 @@ impl Control {
             self.has_objects = true;
             self.controller.registry_batch(shard, batch)?;
         }
-        match input.health {
-            None => {}
-            Some(LiveHealth::Synced) => self.controller.registry_synced(shard)?,
-            Some(LiveHealth::Failed(reason)) => {
-                tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
-                self.controller.registry_failed(shard, at, reason)?;
-            }
+        if input.synced {
+            self.controller.registry_synced(shard)?;
+        }
+        if let Some(reason) = input.failure {
+            tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
+            self.controller.registry_failed(shard, at, reason)?;
         }
         Ok(())
     }

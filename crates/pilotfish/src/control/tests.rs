@@ -2,8 +2,8 @@ use super::*;
 use crate::settings::RegistriesSettings;
 use parking_lot::Mutex;
 use pilotfish_config::networking::ServiceEntry;
-use pilotfish_model::{KindSpec, Object, ObjectKey, ObjectMeta};
-use pilotfish_registry::{AggregateSettings, Input, RegistrySettings, RegistryTable};
+use pilotfish_model::{Hostname, KindSpec, Object, ObjectKey, ObjectMeta, Origin, Provider, Service};
+use pilotfish_registry::{AggregateSettings, Input, RegistryBatch, RegistrySettings, RegistryTable};
 use pilotfish_xds::{NoRecorder, StreamLimits};
 use std::time::Duration;
 
@@ -67,11 +67,17 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// The same with more registries.
+    fn with(add: impl FnOnce(&mut AggregateController)) -> Self {
         let settings = RegistrySettings::default();
         let mut controller = AggregateController::new(AggregateSettings {
             config_feed: FEED.into(),
             ..AggregateSettings::default()
         });
+        add(&mut controller);
         controller.add_source(FEED, FILES);
         for (provider, registry) in RegistryTable::default().iter() {
             if let Input::Objects(new) = registry.input {
@@ -100,10 +106,39 @@ impl Case {
         next.map(|next| next.saturating_duration_since(self.now.instant))
     }
 
+    fn send_live(&mut self, input: LiveInput) {
+        self.control.step(Some(ControlMessage::Registry { shard: live(), input }), self.now);
+    }
+
+    /// How the live registry is.
+    fn live(&self) -> pilotfish_api::Registry {
+        let all = self.shared.registries();
+        all.iter().find(|registry| registry.name == live().to_string()).unwrap().clone()
+    }
+
     fn wait(&mut self) -> Option<Duration> {
         let next = self.control.step(None, self.now);
         next.map(|next| next.saturating_duration_since(self.now.instant))
     }
+}
+
+fn live() -> ShardKey {
+    ShardKey::new(Provider::new(2, "test"), "c").with_instance("one")
+}
+
+/// All that the live registry has: services of these hosts.
+fn complete(hosts: &[&str]) -> LiveInput {
+    let mut batch = RegistryBatch::complete();
+    for host in hosts {
+        let origin = Origin::registered(live(), *host);
+        let hostname = Hostname::parse(host).unwrap();
+        batch.set_service(Service::registered(live().provider, hostname, "shop", Vec::new(), origin));
+    }
+    LiveInput { batch: Some(batch), synced: true, failure: None }
+}
+
+fn failed(reason: &str) -> LiveInput {
+    LiveInput { failure: Some(reason.into()), ..LiveInput::default() }
 }
 
 fn entry(name: &str) -> SourceEvent {
@@ -186,4 +221,45 @@ fn an_object_is_not_a_mesh_wide_setting() {
     assert!(case.resources.is_ready() && !case.control.has_objects);
     case.send(vec![entry("a")]);
     assert!(case.control.has_objects);
+}
+
+#[test]
+fn readiness_waits_for_a_live_registry_until_its_timeout() {
+    let mut case = Case::with(|controller| controller.add_live(live()));
+    case.send(vec![entry("a"), SourceEvent::Listed]);
+    assert_eq!(*case.shared.waiting_for(), ["test/c/one"]);
+    case.send_live(failed("connection refused"));
+    assert_eq!(*case.shared.waiting_for(), ["test/c/one (connection refused)"]);
+    assert!(!case.resources.is_ready() && case.live().failing_since.is_some());
+    case.notes.take();
+
+    case.control.step(Some(ControlMessage::RegistryTimeout(live())), case.now);
+    assert!(case.resources.is_ready() && case.shared.waiting_for().is_empty());
+    assert!(case.live().given_up && !case.live().synced);
+    assert_eq!(case.shared.world().service_count(), 1);
+    assert_eq!(case.notes.take(), ["published config"]);
+
+    // It comes late, and counts.
+    case.after(1000).send_live(complete(&["late.example.com"]));
+    assert_eq!(case.shared.world().service_count(), 2);
+    let live = case.live();
+    assert!(live.synced && !live.given_up && live.failure.is_none(), "{live:?}");
+    assert_eq!(live.services, 1);
+    assert_eq!(case.notes.take(), ["received registry", "debounced", "published service"]);
+}
+
+#[test]
+fn a_live_registry_that_fails_right_after_its_first_list_is_in_sync() {
+    let mut case = Case::with(|controller| controller.add_live(live()));
+    case.send(vec![SourceEvent::Listed]);
+    assert!(!case.resources.is_ready());
+    case.send_live(LiveInput { failure: Some("connection reset".into()), ..complete(&["a.example.com"]) });
+    assert!(case.resources.is_ready());
+    assert_eq!(case.live().failure.as_deref(), Some("connection reset"));
+    assert_eq!(case.shared.world().service_count(), 1);
+    // A timeout that comes after the first list changes nothing.
+    case.control.step(Some(ControlMessage::RegistryTimeout(live())), case.now);
+    assert!(!case.live().given_up);
+    case.after(1000).send_live(complete(&[]));
+    assert_eq!((case.shared.world().service_count(), case.live().failure), (0, None));
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// A controller with all registries, and the sources of those that bring one.
-pub(super) struct Registries {
+pub(crate) struct Registries {
     pub(super) controller: AggregateController,
     /// The feed of the cluster that holds the configuration.
     pub(super) feed: Arc<str>,
@@ -108,7 +108,7 @@ async fn forward(
 mod tests {
     use super::*;
     use pilotfish_model::Provider;
-    use pilotfish_registry::{LiveHealth, RegistryBatch, RegistrySender};
+    use pilotfish_registry::{RegistryBatch, RegistrySender};
     use std::future::Future;
     use std::pin::Pin;
 
@@ -134,10 +134,7 @@ mod tests {
         let Some(ControlMessage::Registry { shard: of, input }) = inbox.recv().await else {
             unreachable!("the source sends first")
         };
-        assert_eq!(
-            (of, input.health),
-            (shard.clone(), Some(LiveHealth::Failed("connection refused".into())))
-        );
+        assert_eq!((of, input.failure.as_deref()), (shard.clone(), Some("connection refused")));
         let began = tokio::time::Instant::now();
         let Some(ControlMessage::RegistryTimeout(of)) = inbox.recv().await else {
             unreachable!("nothing else is sent")
