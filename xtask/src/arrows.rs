@@ -144,6 +144,7 @@ const RULES: &[Rule] = &[
             "pilotfish-node",
             "pilotfish-proto",
             "pilotfish-registry",
+            "pilotfish-source",
             "pilotfish-translate",
             "pilotfish-webhook",
             "pilotfish-xds",

@@ -141,7 +141,7 @@ fn multi_cluster() -> String {
 }
 
 fn mesh_pool() -> Vec<Object> {
-    use pilotfish_config::{Limits, MeshFile, SourceEvent, read_mesh_file};
+    use pilotfish_config::{Limits, MeshFile, read_mesh_file};
     let configs = ["{}", "{trustDomain: other}", "{discoverySelectors: [{matchLabels: {in: 'yes'}}]}"];
     let networks = [
         "{}",
@@ -370,7 +370,7 @@ impl Run {
             live.take(&mut self.controller);
             let all = self.controller.status();
             let status = all.iter().find(|status| status.shard == live.shard).unwrap();
-            assert_eq!(status.sync.synced, live.synced, "{}", live.shard);
+            assert_eq!(status.sync.is_synced(), live.synced, "{}", live.shard);
             assert_eq!((status.services, status.endpoints, status.workloads), live.content.counts());
             if !live.synced {
                 self.controller.registry_synced(&live.shard).unwrap();

@@ -170,7 +170,7 @@ fn fields_of_inline_endpoints() {
     let all = endpoints_of(&world(&se("e", spec)), "a.com");
     let (first, second, third) = (&all[0], &all[1], &all[2]);
     assert_eq!((first.attributes.weight, first.attributes.locality.to_string().as_str()), (5, "r/z/s"));
-    assert_eq!(identity(&first), "spiffe://cluster.local/ns/ns/sa/sa");
+    assert_eq!(identity(first), "spiffe://cluster.local/ns/ns/sa/sa");
     assert_eq!(first.attributes.network, "n2");
     assert_eq!(first.service_port_number, 80);
     let label = |key: &str| first.attributes.labels.get(key);
@@ -181,7 +181,7 @@ fn fields_of_inline_endpoints() {
     assert_eq!(second.attributes.tls_mode, TlsMode::Disabled);
     assert_eq!(second.attributes.locality.to_string(), "lr/lz");
     assert_eq!(third.attributes.tls_mode, TlsMode::Istio);
-    assert_eq!(identity(&third), "");
+    assert_eq!(identity(third), "");
 }
 
 #[test]

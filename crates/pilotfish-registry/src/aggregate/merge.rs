@@ -84,6 +84,14 @@ pub(super) fn conflicts<'a>(
         .collect()
 }
 
+/// The services of one type of registry.
+#[derive(Default)]
+struct OfProvider<'a> {
+    /// One service in several clusters, by its addresses there.
+    in_clusters: Vec<&'a Arc<Service>>,
+    others: Vec<&'a Arc<Service>>,
+}
+
 /// Merges the lists of all registries, given in the order of the registries' ranks.
 ///
 /// The services of one type of registry that have addresses by cluster are one service in several clusters, which comes first
@@ -94,13 +102,13 @@ pub(super) fn services<'a>(lists: impl Iterator<Item = &'a Arc<[Arc<Service>]>>)
     if lists.peek().is_none() && first.len() == 1 {
         return first.clone();
     }
-    let mut by_provider: BTreeMap<Provider, (Vec<&Arc<Service>>, Vec<&Arc<Service>>)> = BTreeMap::new();
+    let mut by_provider: BTreeMap<Provider, OfProvider<'_>> = BTreeMap::new();
     for service in std::iter::once(first).chain(lists).flat_map(|list| list.iter()) {
-        let (in_clusters, others) = by_provider.entry(service.provider).or_default();
+        let OfProvider { in_clusters, others } = by_provider.entry(service.provider).or_default();
         if service.addresses.is_empty() { others.push(service) } else { in_clusters.push(service) }
     }
     let mut merged = Vec::new();
-    for (in_clusters, mut others) in by_provider.into_values() {
+    for OfProvider { in_clusters, mut others } in by_provider.into_values() {
         others.sort_by_key(|service| (service.created, service.object_name.clone()));
         merged.extend(merge_clusters(&in_clusters).into_iter().chain(others.into_iter().cloned()));
     }

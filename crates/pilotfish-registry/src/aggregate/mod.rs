@@ -27,7 +27,7 @@ use feed::Feed;
 pub use merge::{Conflict, MergePolicy};
 use pilotfish_config::SourceEvent;
 use pilotfish_model::{ClusterId, ServiceKey, ShardKey, Update, WorkloadKey};
-use pilotfish_source::Health;
+use pilotfish_source::{Failure, Health};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -218,16 +218,17 @@ impl AggregateController {
         }
     }
 
-    /// A live source has sent all that there is, or its failure is over.
+    /// A live source has sent all that there is, or its failure is over. Returns the failure that this ends.
     ///
     /// # Errors
     /// When there is no live registry of that shard.
-    pub fn registry_synced(&mut self, shard: &ShardKey) -> Result<(), NoLiveRegistry> {
-        *self.live_status(shard)? = Health::in_sync();
-        Ok(())
+    pub fn registry_synced(&mut self, shard: &ShardKey) -> Result<Option<Failure>, NoLiveRegistry> {
+        let status = self.live_status(shard)?;
+        status.synced();
+        Ok(status.recovered())
     }
 
-    /// A live source cannot read its product. What it sent before stays in force.
+    /// A live source cannot read its product. What it sent before stays in force. Returns whether the failure begins now.
     ///
     /// # Errors
     /// When there is no live registry of that shard.
@@ -236,9 +237,8 @@ impl AggregateController {
         shard: &ShardKey,
         at: SystemTime,
         reason: Arc<str>,
-    ) -> Result<(), NoLiveRegistry> {
-        self.live_status(shard)?.failed(reason, at);
-        Ok(())
+    ) -> Result<bool, NoLiveRegistry> {
+        Ok(self.live_status(shard)?.failed(reason, at))
     }
 
     fn live_status(&mut self, shard: &ShardKey) -> Result<&mut Health, NoLiveRegistry> {
@@ -279,6 +279,11 @@ impl AggregateController {
                 given_up: self.is_given_up(entry),
             })
             .collect()
+    }
+
+    /// The services that are refused, because registries of several types have them.
+    pub fn refused(&self) -> impl Iterator<Item = &Conflict> {
+        self.conflicts().filter(|_| self.settings.merge == MergePolicy::Refuse)
     }
 
     /// Services that registries of several types have: which registry wins.

@@ -190,12 +190,14 @@ impl Control {
             self.has_objects = true;
             self.controller.registry_batch(shard, batch)?;
         }
-        if input.synced {
-            self.controller.registry_synced(shard)?;
+        if input.synced && self.controller.registry_synced(shard)?.is_some() {
+            tracing::info!(registry = %shard, "the registry can be read again");
         }
         if let Some(reason) = input.failure {
-            tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
-            self.controller.registry_failed(shard, at, reason)?;
+            // Each retry fails again: the log has the first one, /debug/registryz the newest reason.
+            if self.controller.registry_failed(shard, at, reason.clone())? {
+                tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
+            }
         }
         Ok(())
     }
@@ -270,7 +272,21 @@ impl Control {
             self.outputs.resources.set_ready();
             self.registries_changed = true;
             let services = self.writer.world().service_count();
-            tracing::info!(services, "all registries are in sync, proxies are served");
+            let status = self.controller.status();
+            let without: Vec<String> = status
+                .iter()
+                .filter(|status| status.given_up)
+                .map(|status| status.shard.to_string())
+                .collect();
+            if without.is_empty() {
+                tracing::info!(services, "all registries are in sync, proxies are served");
+            } else {
+                tracing::warn!(
+                    services,
+                    without = without.join(", "),
+                    "proxies are served without some registries"
+                );
+            }
             if !self.has_objects {
                 tracing::warn!("there is not one object in the sources; proxies get nothing to route to");
             }

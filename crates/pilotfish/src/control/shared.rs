@@ -19,6 +19,8 @@ pub struct Shared {
     world: ArcSwap<World>,
     registries: ArcSwap<Vec<api::Registry>>,
     waiting_for: ArcSwap<Vec<String>>,
+    /// Services that are refused because two registries have them, at most as many as are listed of losers.
+    refused: ArcSwap<Vec<String>>,
     problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
     draining: AtomicBool,
     followers: Mutex<Vec<Weak<Pending>>>,
@@ -129,13 +131,15 @@ impl Shared {
         self.registries.store(Arc::new(registries.collect()));
         let missing = controller.synced().err().map(|error| error.missing).unwrap_or_default();
         self.waiting_for.store(Arc::new(missing));
+        let refused = controller.refused().take(MOST_LOSERS).map(|conflict| format!("refused: {conflict}"));
+        self.refused.store(Arc::new(refused.collect()));
     }
 
     /// What is wrong with registries, for `/ready`: those that cannot be read, those that readiness no longer waits for, and, where
     /// services of two registries are refused, those.
     #[must_use]
     pub fn registry_problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+        let mut problems = self.refused.load().to_vec();
         for registry in self.registries().iter() {
             let name = &registry.name;
             let since = registry.failing_since.as_deref().unwrap_or_default();

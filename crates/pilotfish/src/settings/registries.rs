@@ -15,8 +15,8 @@ use std::time::Duration;
 #[command(next_help_heading = "Registries")]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct RegistriesArgs {
-    /// A registry with a source of its own, as in consul=http://127.0.0.1:8500 or, for one of several, consul/dc1=http://...?dc=dc1;
-    /// options follow a '?' as in a URL. May repeat; needs neither PATH nor --kubernetes
+    /// A registry with a source of its own, by its name and address; NAME/INSTANCE for one of several, options after a '?' as in a
+    /// URL. May repeat; needs neither PATH nor --kubernetes
     #[arg(
         long = "registry",
         env = "PILOTFISH_REGISTRY",
