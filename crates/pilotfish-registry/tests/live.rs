@@ -208,3 +208,32 @@ fn services_of_one_host_are_merged_as_declared() {
         assert_eq!(endpoints(&mesh.world(), "web.ns"), [own], "{policy:?}");
     }
 }
+
+#[test]
+fn an_imported_host_gives_way_to_a_registry_that_comes_first() {
+    let aggregate =
+        AggregateSettings { config_feed: "c1".into(), primary: "c1".into(), merge: MergePolicy::First };
+    let settings = RegistrySettings {
+        multi_cluster_services: pilotfish_registry::MultiClusterServices::Hosts,
+        ..RegistrySettings::default()
+    };
+    let mut mesh = Mesh::with_aggregate(aggregate, &["c1"], &settings);
+    mesh.apply("c1", &svc("web", "{clusterIP: 10.1.0.1, ports: [{name: http, port: 80}]}"));
+    mesh.apply("c1", &slice("web-1", "web", "[{name: http, port: 80}]", "[{addresses: [1.2.3.4]}]"));
+    mesh.apply("c1", &(support::export("web") + &support::import("web", "[10.7.0.1]")));
+    let host = "web.ns.svc.clusterset.local";
+    let own = ["http 1.2.3.4:80"];
+    assert_eq!(endpoints(&mesh.world(), host), own);
+    // It sorts before Kubernetes.
+    let first = ShardKey::new(Provider::new(0, "A"), "c1");
+    mesh.controller.add_live(first.clone());
+    let all = batch(RegistryBatch::complete(), &first, &[(host, &["9.9.9.9"])]);
+    mesh.controller.registry_batch(&first, all).unwrap();
+    let world = mesh.world();
+    assert_eq!(endpoints(&world, host), ["http 9.9.9.9:8080"]);
+    assert_eq!(services(&world, host).len(), 1);
+    assert_eq!(mesh.controller.conflicts().count(), 1);
+    mesh.controller.remove_registry(&first);
+    assert_eq!(endpoints(&mesh.world(), host), own);
+    assert_eq!(mesh.controller.conflicts().count(), 0);
+}
