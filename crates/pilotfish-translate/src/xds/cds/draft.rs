@@ -201,7 +201,8 @@ pub(super) fn discovery(service: &Service, is_router: bool) -> Option<DiscoveryT
 pub(super) fn port_override(service: &Service, port: &Port) -> Option<cluster::LbConfig> {
     use pilotfish_model::TargetPort;
     let Some(TargetPort::Number(target)) = port.target_port else { return None };
-    let differs = !service.headless && target != 0 && target != port.number;
+    // Where a service has addresses in a cluster, the cluster's network leads them to the target port.
+    let differs = service.addresses.is_empty() && target != 0 && target != port.number;
     differs.then(|| {
         cluster::LbConfig::OriginalDstLbConfig(cluster::OriginalDstLbConfig {
             upstream_port_override: Some(target),

@@ -10,7 +10,8 @@ use pilotfish_config::networking::{
     ClientTlsMode, ClientTlsSettings, DestinationRule, Subset, TrafficPolicy,
 };
 use pilotfish_model::{
-    ChangeSet, Endpoint, Locality, Resolution, ShardKey, SpiffeId, TlsMode, Update, World, WorldWriter,
+    ChangeSet, ClusterAddresses, Endpoint, Locality, Port, Protocol, Resolution, ShardKey, SpiffeId,
+    TargetPort, TlsMode, Update, World, WorldWriter,
 };
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
@@ -136,6 +137,25 @@ fn the_kind_follows_resolution_and_rule() {
     ] {
         assert_eq!(kinds(resolution), want, "{resolution:?}");
     }
+}
+
+#[test]
+fn only_services_outside_of_a_cluster_network_override_the_port_of_passed_on_connections() {
+    let overridden = |addresses: ClusterAddresses| {
+        let service = service("web", "shop").with(|service| {
+            service.addresses = addresses;
+            service.ports = Arc::from([Port {
+                number: 80,
+                name: "http".into(),
+                protocol: Protocol::Http,
+                target_port: Some(TargetPort::Number(8080)),
+            }]);
+        });
+        super::draft::port_override(&service.0, &service.0.ports[0]).is_some()
+    };
+    let address: Arc<[Arc<str>]> = Arc::from(["10.1.0.1".into()]);
+    assert!(!overridden(ClusterAddresses::from([("Kubernetes".into(), address)])));
+    assert!(overridden(ClusterAddresses::new()), "a ServiceEntry has no addresses in clusters");
 }
 
 #[test]
