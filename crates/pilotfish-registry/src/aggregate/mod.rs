@@ -228,7 +228,8 @@ impl AggregateController {
         Ok(status.recovered())
     }
 
-    /// A live source cannot read its product. What it sent before stays in force. Returns whether the failure begins now.
+    /// A live source cannot read its product. What it sent before stays in force. Returns how it is when the failure
+    /// begins now.
     ///
     /// # Errors
     /// When there is no live registry of that shard.
@@ -237,8 +238,9 @@ impl AggregateController {
         shard: &ShardKey,
         at: SystemTime,
         reason: Arc<str>,
-    ) -> Result<bool, NoLiveRegistry> {
-        Ok(self.live_status(shard)?.failed(reason, at))
+    ) -> Result<Option<Health>, NoLiveRegistry> {
+        let status = self.live_status(shard)?;
+        Ok(status.failed(reason, at).then(|| status.clone()))
     }
 
     fn live_status(&mut self, shard: &ShardKey) -> Result<&mut Health, NoLiveRegistry> {

@@ -195,8 +195,12 @@ impl Control {
         }
         if let Some(reason) = input.failure {
             // Each retry fails again: the log has the first one, /debug/registryz the newest reason.
-            if self.controller.registry_failed(shard, at, reason.clone())? {
-                tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
+            match self.controller.registry_failed(shard, at, reason.clone())? {
+                Some(health) if health.is_synced() => {
+                    tracing::warn!(registry = %shard, %reason, "the registry cannot be read; its last good state stays in force");
+                }
+                Some(_) => tracing::warn!(registry = %shard, %reason, "the registry cannot be read yet"),
+                None => {}
             }
         }
         Ok(())
