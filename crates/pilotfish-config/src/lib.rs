@@ -23,3 +23,4 @@ pub use read::{
     read_mesh_file, served,
 };
 pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
+pub use validate::is_regex;

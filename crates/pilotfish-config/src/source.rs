@@ -100,6 +100,8 @@ pub enum Effective {
     Written,
     /// The object as it was before it was broken.
     LastGood,
+    /// What stands in for it: it was never good, and leaving it out would admit what it is to keep away.
+    Closed,
     /// Nothing of it: it was never good.
     Dropped,
 }
@@ -140,8 +142,25 @@ impl fmt::Display for ProblemReport {
         }
         match (self.effective, self.severity) {
             (Effective::LastGood, _) => f.write_str("; the last good version stays in force"),
+            (Effective::Closed, _) => {
+                write!(f, "; until it is mended, {}", self.object.as_ref().map_or("it is closed", closed))
+            }
             (Effective::Dropped, Severity::Error) => f.write_str("; it is left out"),
             _ => Ok(()),
         }
+    }
+}
+
+/// What happens while an object of the kind is closed.
+fn closed(object: &ObjectKey) -> &'static str {
+    match object.kind {
+        Kind::AuthorizationPolicy => "what it cannot decide is denied",
+        Kind::PeerAuthentication => "mutual TLS is required where it cannot tell",
+        Kind::RequestAuthentication => {
+            "tokens that it cannot check are refused, all requests where it cannot find tokens"
+        }
+        Kind::Gateway => "its servers that cannot be used refuse connections",
+        Kind::DestinationRule => "nothing is sent to its host",
+        _ => "it is closed",
     }
 }

@@ -2,6 +2,7 @@
 
 use pilotfish_config::file::{FileChange, FileContent, FileRole, FileState};
 use pilotfish_config::networking::VirtualService;
+use pilotfish_config::security::AuthorizationPolicy;
 use pilotfish_config::{Limits, MeshFile, SourceEvent};
 use std::path::Path;
 
@@ -84,6 +85,43 @@ fn the_last_good_version_stays_while_the_text_is_broken() {
     assert!(problems(&state)[1].ends_with("no such field (did you mean \"hosts\"?); it is left out"));
     assert_eq!(events(&mut state, vec![text("x.yaml", &good)]), ["+a(one)"]);
     assert_eq!(problems(&state).len(), 1, "{:?}", problems(&state));
+}
+
+#[test]
+fn a_policy_that_was_never_good_is_closed_until_it_is_mended() {
+    let policy = |rules: &str| {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+             metadata: {{name: p, namespace: shop}}\nspec: {{rules: {rules}}}\n"
+        )
+    };
+    let in_force = |state: &FileState| {
+        let (key, object) = state.objects().first_key_value().expect("the policy");
+        (object.typed::<AuthorizationPolicy>().expect("a policy").rules.len(), state.is_closed(key))
+    };
+    let mut state = FileState::new(Limits::default());
+    events(&mut state, vec![text("p.yaml", &policy("[{form: []}]"))]);
+    assert_eq!(in_force(&state), (0, true));
+    assert_eq!(
+        problems(&state),
+        [
+            "p.yaml:4: AuthorizationPolicy shop/p: spec.rules[0].form: no such field (did you mean \"from\"?); until it is \
+          mended, what it cannot decide is denied"
+        ]
+    );
+    // What stands in for it is no version to keep.
+    events(&mut state, vec![text("p.yaml", &policy("[{}, {form: []}]"))]);
+    assert_eq!(in_force(&state), (1, true));
+    // Another document of the file is broken: it may be this one.
+    events(&mut state, vec![text("p.yaml", "kind: [\n")]);
+    assert_eq!(in_force(&state), (1, true));
+    events(&mut state, vec![text("p.yaml", &policy("[{}, {}]"))]);
+    assert_eq!(in_force(&state), (2, false));
+    assert!(problems(&state).is_empty());
+    // Now there is a good version.
+    assert!(events(&mut state, vec![text("p.yaml", &policy("[{form: []}]"))]).is_empty());
+    assert_eq!(in_force(&state), (2, false));
+    assert!(problems(&state)[0].ends_with("; the last good version stays in force"));
 }
 
 #[test]

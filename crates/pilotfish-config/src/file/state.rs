@@ -67,8 +67,10 @@ pub struct FileState {
 
 #[derive(Debug, Default)]
 struct FileEntry {
-    /// The file's objects: as written, or as they were when they were last good.
+    /// The file's objects: as written, as they were when they were last good, or closed.
     objects: Objects,
+    /// Those that were never good and are closed: no version of them is one to keep.
+    closed: BTreeSet<ObjectKey>,
     reports: Vec<ProblemReport>,
     ignored: BTreeMap<String, usize>,
 }
@@ -157,6 +159,13 @@ impl FileState {
         &self.in_force
     }
 
+    /// Whether what is in force under the key only stands in for an object that cannot be used.
+    #[must_use]
+    pub fn is_closed(&self, key: &ObjectKey) -> bool {
+        let holder = self.holders.get(key).and_then(|holders| holders.first());
+        holder.and_then(|path| self.files.get(path)).is_some_and(|entry| entry.closed.contains(key))
+    }
+
     fn entry(&self, change: FileChange, before: &FileEntry) -> Option<FileEntry> {
         let FileChange { name, role, content, .. } = change;
         let read = match (content, role) {
@@ -240,12 +249,13 @@ fn unreadable_entry(file: &Arc<str>, role: FileRole, reason: &str, before: &File
     let report = ProblemReport { object, effective, ..ProblemReport::new(file, 0, &problem) };
     FileEntry {
         objects: before.objects.to_map().into(),
+        closed: before.closed.clone(),
         reports: vec![report],
         ignored: before.ignored.clone(),
     }
 }
 
-/// What a file holds now, completed by last good versions of what is broken in it.
+/// What a file holds now, completed by last good versions of what is broken in it. What has none and guards something is closed.
 fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry {
     let mut objects: BTreeMap<ObjectKey, Object> = BTreeMap::new();
     let mut reports = Vec::new();
@@ -266,14 +276,24 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
     let missing = |key: &ObjectKey| !objects.contains_key(key);
     let broken: BTreeSet<&ObjectKey> =
         read.rejected.iter().filter_map(|rejected| rejected.key.as_ref()).collect();
+    let was_closed = |key: &ObjectKey| before.closed.contains(key);
     let mut kept = before.objects.to_map();
-    kept.retain(|key, _| missing(key) && (uncertain || broken.contains(key)));
+    kept.retain(|key, _| missing(key) && if broken.contains(key) { !was_closed(key) } else { uncertain });
+    let never_good = |key: &&ObjectKey| missing(key) && !kept.contains_key(*key);
+    let closed: BTreeMap<ObjectKey, Object> = read
+        .rejected
+        .iter()
+        .filter_map(|rejected| {
+            Some((rejected.key.as_ref().filter(never_good)?.clone(), rejected.closed.clone()?))
+        })
+        .collect();
     for rejected in &read.rejected {
-        let kept = match &rejected.key {
-            Some(key) => kept.contains_key(key),
-            None => !kept.is_empty(),
+        let effective = match &rejected.key {
+            Some(key) if closed.contains_key(key) => Effective::Closed,
+            Some(key) if kept.contains_key(key) => Effective::LastGood,
+            None if !kept.is_empty() => Effective::LastGood,
+            _ => Effective::Dropped,
         };
-        let effective = if kept { Effective::LastGood } else { Effective::Dropped };
         reports.extend(rejected.problems.iter().map(|problem| ProblemReport {
             object: rejected.key.clone(),
             line: problem.line.unwrap_or(rejected.line),
@@ -282,8 +302,11 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
         }));
     }
     reports.sort_by_key(|report| (report.document, report.line));
+    let still_closed = kept.keys().filter(|key| was_closed(key));
+    let closed_keys = still_closed.chain(closed.keys()).cloned().collect();
     objects.extend(kept);
-    FileEntry { objects: objects.into(), reports, ignored: read.ignored }
+    objects.extend(closed);
+    FileEntry { objects: objects.into(), closed: closed_keys, reports, ignored: read.ignored }
 }
 
 fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport {

@@ -37,7 +37,8 @@ pub fn validate_paths(settings: &FileSourceSettings) -> Result<ValidateSummary, 
     let mut scanner = Scanner::new(roots, limits, checks, settings.timing.settle, None);
     let batch = scanner.rescan(Instant::now(), SystemTime::now(), true);
     let mut objects = BTreeMap::new();
-    for key in scanner.state().objects().keys() {
+    let state = scanner.state();
+    for key in state.objects().keys().filter(|key| !state.is_closed(key)) {
         *objects.entry(key.kind).or_default() += 1;
     }
     let problems = batch.problems.unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
+use crate::validate::Trust;
 use crate::yaml::{Decoded, Mode, Node, decode};
 use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, telemetry};
 use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
@@ -28,6 +29,11 @@ pub(crate) trait Content: KindSpec + DeserializeOwned {
 
     /// Drops fields that are not used after validation: large clusters have very many of some kinds.
     fn compact(&mut self, _meta: &mut ObjectMeta) {}
+
+    /// What stands in for an object that cannot be used in full; `None` for kinds that guard nothing.
+    fn closed(_spec: &Node, _trust: Trust) -> Option<Self> {
+        None
+    }
 
     /// Whether `istio.io/dry-run` has a meaning for it.
     fn dry_run_allowed(&self) -> bool {
@@ -93,6 +99,11 @@ pub(super) use with_type;
 /// Reads the content of an object of a kind, checks it, and gives the object when nothing is wrong with it.
 pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
+}
+
+/// What stands in for an object of a kind whose `spec` cannot be used in full; `None` for kinds that guard nothing.
+pub(crate) fn closed(kind: Kind, spec: &Node, trust: Trust, meta: ObjectMeta) -> Option<Object> {
+    with_type!(kind, T => <T as Content>::closed(spec, trust).map(|content| Object::new(meta, content)))
 }
 
 /// What is done with the type of a kind that is only known at run time, see [`visit_kind`].

@@ -7,6 +7,7 @@ use super::metadata::{ReadMetadata, read_metadata};
 use crate::kinds::content::{read_object, versions};
 use crate::path::{FieldPath, printable};
 use crate::problem::{Problem, did_you_mean};
+use crate::validate::closed_object;
 use crate::yaml::{Loaded, Node, load, shorten};
 use pilotfish_model::{Kind, Object, ObjectKey};
 use std::collections::BTreeMap;
@@ -49,6 +50,9 @@ pub struct Rejected {
     pub line: u32,
     /// Why; at least one is an error.
     pub problems: Vec<Problem>,
+    /// What stands in for it where no earlier version can: it admits nothing that the object would not, could it be used.
+    /// `None` for kinds that guard nothing, where leaving it out does no harm.
+    pub closed: Option<Object>,
 }
 
 /// Reads the objects of a YAML or JSON text. `file` is its name, for messages.
@@ -88,12 +92,12 @@ type Inherited<'a> = Option<(&'a str, &'a str)>;
 impl ReadFile {
     fn broken(&mut self, document: u32, line: u32, problem: Problem) {
         self.incomplete = true;
-        self.rejected.push(Rejected { key: None, document, line, problems: vec![problem] });
+        self.rejected.push(Rejected { key: None, document, line, problems: vec![problem], closed: None });
     }
 
     fn reject(&mut self, document: u32, node: &Node, problem: Problem) {
         let problems = vec![problem];
-        self.rejected.push(Rejected { key: None, document, line: node.line, problems });
+        self.rejected.push(Rejected { key: None, document, line: node.line, problems, closed: None });
     }
 
     /// Reads one object, or each item of a list.
@@ -123,9 +127,11 @@ impl ReadFile {
     fn object(&mut self, file: &str, document: u32, node: &Node, kind: Kind, version: &str) {
         let line = node.line;
         let origin: Arc<str> = format!("{file}:{line}").into();
-        let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, node, origin);
+        let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, node, origin.clone());
         let known = versions(kind.group());
-        if !known.contains(&version) {
+        let is_known = known.contains(&version);
+        let closed = || closed_object(kind, node, &origin, is_known);
+        if !is_known {
             let message = format!(
                 "version {:?} of {kind} is not known, it is read as {}",
                 shorten(version),
@@ -133,16 +139,16 @@ impl ReadFile {
             );
             let line = node.get("apiVersion").map_or(line, |node| node.line);
             problems.push(Problem::error(FieldPath::default(), message).at_line(line));
-            return self.rejected.push(Rejected { key, document, line, problems });
+            return self.rejected.push(Rejected { key, document, line, problems, closed: closed() });
         }
         let Some(meta) = meta else {
-            return self.rejected.push(Rejected { key, document, line, problems });
+            return self.rejected.push(Rejected { key, document, line, problems, closed: closed() });
         };
         let decoded = read_object(kind, node, meta, deleting);
         problems.extend(decoded.problems);
         match decoded.value {
             Some(object) => self.objects.push(ReadObject { object, document, line, warnings: problems }),
-            None => self.rejected.push(Rejected { key, document, line, problems }),
+            None => self.rejected.push(Rejected { key, document, line, problems, closed: closed() }),
         }
     }
 

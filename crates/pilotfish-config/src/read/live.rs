@@ -5,6 +5,7 @@ use super::metadata::{ReadMetadata, read_metadata};
 use crate::kinds::content::{is_namespaced, read_object, versions};
 use crate::path::FieldPath;
 use crate::problem::Problem;
+use crate::validate::closed_object;
 use crate::yaml::Node;
 use pilotfish_model::Kind;
 use std::sync::Arc;
@@ -18,18 +19,19 @@ use std::sync::Arc;
 pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObject, Rejected> {
     let root: Node = serde_json::from_slice(json).map_err(|error| {
         let problem = Problem::error(FieldPath::default(), format!("not JSON: {error}"));
-        Rejected { key: None, document: 0, line: 0, problems: vec![problem] }
+        Rejected { key: None, document: 0, line: 0, problems: vec![problem], closed: None }
     })?;
     let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, &root, origin.clone());
-    let Some(meta) = meta else {
-        return Err(Rejected { key, document: 0, line: 0, problems: without_lines(problems) });
+    let rejected = |key, problems| {
+        let closed = closed_object(kind, &root, origin, true);
+        Err(Rejected { key, document: 0, line: 0, problems: without_lines(problems), closed })
     };
+    let Some(meta) = meta else { return rejected(key, problems) };
     let decoded = read_object(kind, &root, meta, deleting);
     problems.extend(decoded.problems);
-    let problems = without_lines(problems);
     match decoded.value {
-        Some(object) => Ok(ReadObject { object, document: 0, line: 0, warnings: problems }),
-        None => Err(Rejected { key, document: 0, line: 0, problems }),
+        Some(object) => Ok(ReadObject { object, document: 0, line: 0, warnings: without_lines(problems) }),
+        None => rejected(key, problems),
     }
 }
 

@@ -57,7 +57,13 @@ pub fn read_mesh_file(which: MeshFile, file: &str, bytes: &[u8], limits: &Limits
 
 fn reject(read: &mut ReadFile, which: MeshFile, problem: Problem) {
     let line = problem.line.unwrap_or(1);
-    read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems: vec![problem] });
+    read.rejected.push(Rejected {
+        key: Some(which.key()),
+        document: 1,
+        line,
+        problems: vec![problem],
+        closed: None,
+    });
 }
 
 /// The only document of the text; nothing when the text is empty.
@@ -109,6 +115,8 @@ fn document(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node, offse
     let problems: Vec<_> = decoded.problems.into_iter().map(shifted).collect();
     match decoded.value {
         Some(object) => read.objects.push(ReadObject { object, document: 1, line, warnings: problems }),
-        None => read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems }),
+        None => {
+            read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems, closed: None })
+        }
     }
 }

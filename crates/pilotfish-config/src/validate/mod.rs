@@ -2,6 +2,7 @@
 //!
 //! Errors reject the object, warnings do not. Every message names what is wrong with the field at the path, in one line.
 
+mod closed;
 mod fields;
 mod gateway_api;
 mod kubernetes;
@@ -10,6 +11,10 @@ mod networking;
 mod security;
 mod telemetry;
 mod wasm_plugin;
+
+pub use fields::regex::is_regex;
+
+pub(crate) use closed::{Trust, closed_object};
 
 use crate::kinds;
 use crate::kinds::content::{Content, Place};
@@ -43,6 +48,11 @@ macro_rules! content {
     (@status $type:ty) => {
         fn complete(&mut self, object: &Node, _deleting: bool) {
             self.status = status(object);
+        }
+    };
+    (@closed $type:ty) => {
+        fn closed(spec: &Node, trust: Trust) -> Option<Self> {
+            <$type>::closed(spec, trust)
         }
     };
     (@dry_run $type:ty) => {
@@ -81,17 +91,17 @@ content! { Object:
 
 content! { Spec:
     kinds::networking::VirtualService => networking::virtual_service::check;
-    kinds::networking::DestinationRule => networking::destination_rule::check;
-    kinds::networking::Gateway => networking::gateway::check;
+    kinds::networking::DestinationRule => networking::destination_rule::check, closed;
+    kinds::networking::Gateway => networking::gateway::check, closed;
     kinds::networking::ServiceEntry => networking::service_entry::check, status;
     kinds::networking::WorkloadEntry => networking::workload::check_entry, status;
     kinds::networking::WorkloadGroup => networking::workload::check_group;
     kinds::networking::Sidecar => networking::sidecar::check;
     kinds::networking::EnvoyFilter => networking::envoy_filter::check;
     kinds::networking::ProxyConfig => networking::workload::check_proxy_config;
-    kinds::security::AuthorizationPolicy => security::authorization::check, dry_run;
-    kinds::security::PeerAuthentication => security::authentication::check_peer;
-    kinds::security::RequestAuthentication => security::authentication::check_request;
+    kinds::security::AuthorizationPolicy => security::authorization::check, dry_run, closed;
+    kinds::security::PeerAuthentication => security::authentication::check_peer, closed;
+    kinds::security::RequestAuthentication => security::authentication::check_request, closed;
     kinds::telemetry::Telemetry => telemetry::check;
     kinds::extensions::WasmPlugin => wasm_plugin::check;
 }

@@ -65,6 +65,16 @@ impl Node {
         }
     }
 
+    /// Whether the node is a mapping.
+    pub(crate) fn is_mapping(&self) -> bool {
+        matches!(self.value, NodeValue::Mapping(_))
+    }
+
+    /// Whether the node is a sequence.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.value, NodeValue::Sequence(_))
+    }
+
     /// The text of a scalar that is text: in quotes, or without and of no other type.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {

@@ -160,9 +160,14 @@ impl SourceState {
                 self.set_problems(object.key(), &warnings, Effective::Written);
                 self.events.push(SourceEvent::Apply(object));
             }
-            Change::Rejected { key, problems, last_good } => {
-                let effective = if last_good { Effective::LastGood } else { Effective::Dropped };
+            Change::Rejected { key, problems, last_good, closed } => {
+                let effective = match (last_good, &closed) {
+                    (true, _) => Effective::LastGood,
+                    (false, Some(_)) => Effective::Closed,
+                    (false, None) => Effective::Dropped,
+                };
                 self.set_problems(&key, &problems, effective);
+                self.events.extend(closed.map(SourceEvent::Apply));
             }
             // This source never requests statuses.
             Change::Stored { .. } => {}

@@ -81,7 +81,8 @@ fn problems_come_and_go_with_their_objects() {
     let key = ObjectKey::new(Kind::Service, "shop", "a");
     let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"ports": 7}}"#;
     let refused = read_live(Kind::Service, &"cluster test".into(), broken).unwrap_err();
-    let change = Change::Rejected { key: key.clone(), problems: refused.problems, last_good: true };
+    let change =
+        Change::Rejected { key: key.clone(), problems: refused.problems, last_good: true, closed: None };
     state.handle(Kind::Service, WatchUpdate::Changes(vec![change.clone()]));
     let sent = batch(&mut state);
     let report = &sent.problems.as_ref().unwrap().reports[0];
@@ -95,6 +96,24 @@ fn problems_come_and_go_with_their_objects() {
     let sent = batch(&mut state);
     assert!(sent.problems.unwrap().reports.is_empty());
     assert_eq!(sent.events.len(), 1);
+}
+
+#[test]
+fn a_policy_that_was_never_good_is_closed() {
+    let mut state = state();
+    let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"rules": [{"form": []}]}}"#;
+    let refused = read_live(Kind::AuthorizationPolicy, &"cluster test".into(), broken).unwrap_err();
+    let (key, closed) = (refused.key.unwrap(), refused.closed);
+    let change = Change::Rejected { key, problems: refused.problems, last_good: false, closed };
+    state.handle(Kind::AuthorizationPolicy, WatchUpdate::Changes(vec![change]));
+    let sent = batch(&mut state);
+    assert_eq!(words(&sent), ["apply AuthorizationPolicy shop/a"]);
+    let report = &sent.problems.as_ref().unwrap().reports[0];
+    assert_eq!(report.effective, Effective::Closed);
+    assert!(
+        report.to_string().ends_with("; until it is mended, what it cannot decide is denied"),
+        "{report}"
+    );
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub enum Change {
         problems: Vec<Problem>,
         /// Whether an earlier version is in force.
         last_good: bool,
+        /// Where none is: what stands in for an object that guards something.
+        closed: Option<Object>,
     },
     /// The object is new or differs, with its status: for [`Reader::Stored`].
     Stored {
@@ -363,9 +365,10 @@ impl Reflector {
                 changes.push(Change::Apply { object, warnings });
                 true
             }
-            Err(Rejected { problems, .. }) => {
+            Err(Rejected { problems, closed, .. }) => {
                 let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
-                changes.push(Change::Rejected { key, problems, last_good: had });
+                let closed = closed.filter(|_| !had);
+                changes.push(Change::Rejected { key, problems, last_good: had, closed });
                 had
             }
         }
@@ -403,7 +406,7 @@ impl Reflector {
                 changes.push(Change::Apply { object, warnings });
             }
             for Rejected { problems, .. } in read.rejected {
-                changes.push(Change::Rejected { key: which.key(), problems, last_good: had });
+                changes.push(Change::Rejected { key: which.key(), problems, last_good: had, closed: None });
             }
         }
         good

@@ -145,6 +145,27 @@ fn a_refused_object_keeps_its_last_good_version() {
 }
 
 #[test]
+fn a_refused_policy_is_closed_while_it_was_never_good() {
+    let mut reflector = Reflector::new(Reader::Object(Kind::AuthorizationPolicy), "cluster test".into());
+    reflector.list_started();
+    let mut closed = |version: u64, rules: &str| {
+        let metadata = format!(r#"{{"name":"a","namespace":"shop","resourceVersion":"{version}"}}"#);
+        let object = format!(r#"{{"metadata":{metadata},"spec":{{"rules":{rules}}}}}"#);
+        let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let LineContent::Changes { changes, .. } = reflector.line(&line).unwrap() else { panic!("an error") };
+        let closed = |change: &Change| match change {
+            Change::Rejected { last_good, closed, .. } => (*last_good, closed.is_some()),
+            other => panic!("{other:?}"),
+        };
+        (!short(&changes)[0].starts_with('+')).then(|| closed(&changes[0]))
+    };
+    assert_eq!(closed(1, "7"), Some((false, true)));
+    assert_eq!(closed(2, "[7]"), Some((false, true)), "what stands in for it is no version to keep");
+    assert_eq!(closed(3, "[{}]"), None);
+    assert_eq!(closed(4, "7"), Some((true, false)));
+}
+
+#[test]
 fn what_may_not_have_been_sent_is_sent_again() {
     let mut reflector = reflector();
     reflector.list_started();

@@ -9,7 +9,7 @@
 use crate::engine::{Cx, Query, reference};
 use pilotfish_config::security::{MutualTls, MutualTlsMode, PeerAuthentication};
 use pilotfish_model::{LabelMap, Namespace, Origin, Typed, label_subset};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The mutual TLS that a workload requires of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,6 +112,15 @@ impl Query for PeerAuthenticationsOf {
 
     fn compute(&self, cx: &Cx<'_>) -> NamespaceMtls {
         let root = cx.get(&RootNamespace);
+        let closed = closed(cx, [&*root, &self.0]);
+        if !closed.is_empty() {
+            return NamespaceMtls {
+                mode: MtlsMode::Strict,
+                stated: Some(MtlsMode::Strict),
+                provenance: closed,
+                workloads: Vec::new(),
+            };
+        }
         let mesh = oldest(cx, &root, whole_namespace);
         let own = if *root == self.0 { None } else { oldest(cx, &self.0, whole_namespace) };
         let mesh_mode = mesh.as_ref().map(|policy| MtlsMode::of(policy.mtls).unwrap_or(MtlsMode::Permissive));
@@ -126,6 +135,13 @@ impl Query for PeerAuthenticationsOf {
             workloads: selecting.iter().filter_map(workload_policy).collect(),
         }
     }
+}
+
+/// The policies of which it cannot be told which workloads or ports they are for. All others give way to them.
+fn closed<'a>(cx: &Cx<'_>, namespaces: impl IntoIterator<Item = &'a Namespace>) -> Vec<Origin> {
+    let namespaces: BTreeSet<&Namespace> = namespaces.into_iter().collect();
+    let policies = namespaces.into_iter().flat_map(|namespace| sorted(cx, namespace));
+    policies.filter(|policy| policy.closed).map(|policy| reference(&policy)).collect()
 }
 
 /// What policies for the whole namespace and mesh state, which clients expect of a service there.

@@ -248,6 +248,7 @@ pub(crate) fn effective(what: Effective) -> &'static str {
     match what {
         Effective::Written => "newest",
         Effective::LastGood => "last-good",
+        Effective::Closed => "closed",
         Effective::Dropped => "dropped",
     }
 }

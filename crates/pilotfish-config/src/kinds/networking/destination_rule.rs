@@ -15,6 +15,9 @@ pub struct DestinationRule {
     pub subsets: Vec<Subset>,
     pub export_to: Vec<String>,
     pub workload_selector: Option<WorkloadSelector>,
+    /// Set on what stands in for a rule whose TLS settings cannot be used: nothing is sent to the host.
+    #[serde(skip)]
+    pub closed: bool,
 }
 
 /// Everything that shapes the traffic to a host.

@@ -20,6 +20,9 @@ pub struct Server {
     pub tls: Option<ServerTlsSettings>,
     pub default_endpoint: String,
     pub name: String,
+    /// Set on what stands in for a server that cannot be used: it refuses connections.
+    #[serde(skip)]
+    pub closed: bool,
 }
 
 /// A port that is listened on.

@@ -12,6 +12,9 @@ pub struct RequestAuthentication {
     pub target_ref: Option<PolicyTargetReference>,
     pub target_refs: Vec<PolicyTargetReference>,
     pub jwt_rules: Vec<JwtRule>,
+    /// Set on what stands in for a policy of which it cannot be told which tokens it is about: every request is refused.
+    #[serde(skip)]
+    pub closed: bool,
 }
 
 /// One issuer: where its keys are, and where the token is.
@@ -29,6 +32,9 @@ pub struct JwtRule {
     pub output_claim_to_headers: Vec<ClaimToHeader>,
     pub timeout: Option<Duration>,
     pub space_delimited_claims: Vec<String>,
+    /// Set on what stands in for a rule that cannot be used: every token is refused.
+    #[serde(skip)]
+    pub closed: bool,
 }
 
 /// A header with the token behind a prefix.

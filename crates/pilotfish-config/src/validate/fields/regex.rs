@@ -10,6 +10,12 @@ const MOST_REPEATS: u32 = 1_000;
 /// Groups in groups.
 const MOST_DEPTH: usize = 1_000;
 
+/// Whether RE2, and so Envoy, takes the text as a regular expression.
+#[must_use]
+pub fn is_regex(expression: &str) -> bool {
+    refusal(expression).is_none()
+}
+
 /// Why RE2 refuses the expression; `None` when it takes it.
 pub(in crate::validate) fn refusal(expression: &str) -> Option<String> {
     let mut parser = Parser { rest: expression, groups: vec![Group::default()], names: Vec::new() };

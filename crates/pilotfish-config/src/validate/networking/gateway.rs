@@ -25,21 +25,28 @@ pub(in crate::validate) fn check(gateway: &Gateway, at: &Path<'_>, meta: &Object
     warn_duplicates(&gateway.servers, &servers, ["port", "name"], checker, name);
 }
 
-fn server(server: &Server, at: &Path<'_>, checker: &mut Checker) {
+pub(in crate::validate) fn server(server: &Server, at: &Path<'_>, checker: &mut Checker) {
+    place(server, at, checker);
+    if let Some(settings) = &server.tls {
+        tls::server(settings, &at.field("tls"), checker);
+    }
+    if let Some(port) = &server.port {
+        protocol(server, Protocol::parse(&port.protocol), at, checker);
+    }
+}
+
+/// What decides which connections come to the server.
+pub(in crate::validate) fn place(server: &Server, at: &Path<'_>, checker: &mut Checker) {
     let hosts = at.field("hosts");
     if server.hosts.is_empty() {
         checker.error(&hosts, "must be set");
     }
     each(&server.hosts, &hosts, checker, |host, at, checker| gateway_host(host, at, checker));
     bind(server, at, checker);
-    if let Some(settings) = &server.tls {
-        tls::server(settings, &at.field("tls"), checker);
+    match &server.port {
+        None => checker.error(&at.field("port"), "must be set"),
+        Some(port) => server_port(port, &server.bind, &at.field("port"), checker),
     }
-    let Some(port) = &server.port else {
-        return checker.error(&at.field("port"), "must be set");
-    };
-    server_port(port, &server.bind, &at.field("port"), checker);
-    protocol(server, Protocol::parse(&port.protocol), at, checker);
 }
 
 fn server_port(port: &Port, bind: &str, at: &Path<'_>, checker: &mut Checker) {

@@ -42,10 +42,8 @@ pub(in crate::validate) fn check_request(
     each(&policy.jwt_rules, &at.field("jwtRules"), checker, jwt_rule);
 }
 
-fn jwt_rule(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
-    if rule.issuer.is_empty() {
-        checker.error(&at.field("issuer"), "must be set");
-    }
+pub(in crate::validate) fn jwt_rule(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
+    tokens(rule, at, checker);
     at_most_one(&[("jwks", !rule.jwks.is_empty()), ("jwksUri", !rule.jwks_uri.is_empty())], at, checker);
     if !rule.jwks_uri.is_empty() && !matches!(url_scheme(&rule.jwks_uri).as_deref(), Some("http" | "https")) {
         let message = format!("{} is not a URL with http or https", quoted(&rule.jwks_uri));
@@ -54,25 +52,8 @@ fn jwt_rule(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
     if !rule.jwks.is_empty() && !is_key_set(&rule.jwks) {
         checker.error(&at.field("jwks"), "is not a set of JSON web keys");
     }
-    each(&rule.from_headers, &at.field("fromHeaders"), checker, |header, at, checker| {
-        if header.name.is_empty() {
-            checker.error(&at.field("name"), "must be set");
-        }
-        one_line(&header.prefix, &at.field("prefix"), checker);
-    });
-    let lists = [
-        ("audiences", &rule.audiences),
-        ("fromParams", &rule.from_params),
-        ("fromCookies", &rule.from_cookies),
-        ("spaceDelimitedClaims", &rule.space_delimited_claims),
-    ];
-    for (field, list) in lists {
-        each(list, &at.field(field), checker, |item, at, checker| {
-            if item.is_empty() {
-                checker.error(at, "must not be empty");
-            }
-        });
-    }
+    no_empty("audiences", &rule.audiences, at, checker);
+    no_empty("spaceDelimitedClaims", &rule.space_delimited_claims, at, checker);
     each(&rule.output_claim_to_headers, &at.field("outputClaimToHeaders"), checker, |item, at, checker| {
         if item.claim.is_empty() {
             checker.error(&at.field("claim"), "must be set");
@@ -80,6 +61,29 @@ fn jwt_rule(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
         header_name(&item.header, &at.field("header"), checker);
     });
     duration(rule.timeout, &at.field("timeout"), checker);
+}
+
+/// Which tokens the rule is for: their issuer, and where they are.
+pub(in crate::validate) fn tokens(rule: &JwtRule, at: &Path<'_>, checker: &mut Checker) {
+    if rule.issuer.is_empty() {
+        checker.error(&at.field("issuer"), "must be set");
+    }
+    each(&rule.from_headers, &at.field("fromHeaders"), checker, |header, at, checker| {
+        if header.name.is_empty() {
+            checker.error(&at.field("name"), "must be set");
+        }
+        one_line(&header.prefix, &at.field("prefix"), checker);
+    });
+    no_empty("fromParams", &rule.from_params, at, checker);
+    no_empty("fromCookies", &rule.from_cookies, at, checker);
+}
+
+fn no_empty(field: &str, list: &[String], at: &Path<'_>, checker: &mut Checker) {
+    each(list, &at.field(field), checker, |item, at, checker| {
+        if item.is_empty() {
+            checker.error(at, "must not be empty");
+        }
+    });
 }
 
 /// Whether the text is a key in JSON or a list of at least one, each with its type and what Envoy needs for that.

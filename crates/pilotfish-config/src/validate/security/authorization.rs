@@ -2,7 +2,9 @@
 
 use crate::path::Path;
 use crate::problem::Checker;
-use crate::security::{AuthorizationAction, AuthorizationPolicy, Condition, Operation, Rule, Source};
+use crate::security::{
+    AuthorizationAction, AuthorizationPolicy, Condition, From, Operation, Rule, Source, To,
+};
 use crate::validate::fields::names::{each, ip_or_cidr, is_port, quoted};
 use crate::validate::fields::selectors::{self, Targets};
 use pilotfish_model::ObjectMeta;
@@ -44,27 +46,36 @@ fn provider(policy: &AuthorizationPolicy, at: &Path<'_>, checker: &mut Checker) 
     }
 }
 
-fn rule(rule: &Rule, action: AuthorizationAction, at: &Path<'_>, checker: &mut Checker) {
+pub(in crate::validate) fn rule(
+    rule: &Rule,
+    action: AuthorizationAction,
+    at: &Path<'_>,
+    checker: &mut Checker,
+) {
     let custom = action == AuthorizationAction::Custom;
-    each(&rule.from, &at.field("from"), checker, |from, at, checker| {
-        let at = at.field("source");
-        match &from.source {
-            None => checker.error(&at, "must be set"),
-            Some(value) => source(value, custom, &at, checker),
-        }
-    });
-    each(&rule.to, &at.field("to"), checker, |to, at, checker| {
-        let at = at.field("operation");
-        match &to.operation {
-            None => checker.error(&at, "must be set"),
-            Some(value) => operation(value, &at, checker),
-        }
-    });
+    each(&rule.from, &at.field("from"), checker, |value, at, checker| from(value, custom, at, checker));
+    each(&rule.to, &at.field("to"), checker, to);
     each(&rule.when, &at.field("when"), checker, |value, at, checker| condition(value, custom, at, checker));
     if action == AuthorizationAction::Deny && is_http_only(rule) {
         let message =
             "has attributes of HTTP alone, so it denies all traffic to TCP ports, set ports as well";
         checker.warning(at, message);
+    }
+}
+
+pub(in crate::validate) fn from(from: &From, custom: bool, at: &Path<'_>, checker: &mut Checker) {
+    let at = at.field("source");
+    match &from.source {
+        None => checker.error(&at, "must be set"),
+        Some(value) => source(value, custom, &at, checker),
+    }
+}
+
+pub(in crate::validate) fn to(to: &To, at: &Path<'_>, checker: &mut Checker) {
+    let at = at.field("operation");
+    match &to.operation {
+        None => checker.error(&at, "must be set"),
+        Some(value) => operation(value, &at, checker),
     }
 }
 
@@ -118,9 +129,11 @@ fn source(source: &Source, custom: bool, at: &Path<'_>, checker: &mut Checker) {
     }
     for (field, list) in [("namespaces", &source.namespaces), ("notNamespaces", &source.not_namespaces)] {
         each(list, &at.field(field), checker, |namespace, at, checker| {
-            let known = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.' | b'*');
+            let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'*');
             if !namespace.bytes().all(known) {
-                checker.error(at, format!("{} is not a namespace, nor one with *", quoted(namespace)));
+                let message =
+                    format!("no namespace can be called {}, nor like that with *", quoted(namespace));
+                checker.warning(at, message);
             }
         });
     }
@@ -241,7 +254,12 @@ fn is_path_byte(c: u8) -> bool {
     c.is_ascii_alphanumeric() || b"-._~%!$&'()+,;:@=".contains(&c)
 }
 
-fn condition(condition: &Condition, custom: bool, at: &Path<'_>, checker: &mut Checker) {
+pub(in crate::validate) fn condition(
+    condition: &Condition,
+    custom: bool,
+    at: &Path<'_>,
+    checker: &mut Checker,
+) {
     let key = condition.key.as_str();
     let key_at = at.field("key");
     if key.is_empty() {

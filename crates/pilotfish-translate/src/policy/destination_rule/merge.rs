@@ -21,6 +21,8 @@ pub(crate) struct MergedDestinationRule {
     pub selector: Option<BTreeMap<String, String>>,
     /// Who may see it.
     pub export_to: ExportTo,
+    /// Whether the TLS settings of an object cannot be used: nothing is sent to the host.
+    pub closed: bool,
     pub provenance: Vec<Origin>,
 }
 
@@ -39,6 +41,7 @@ impl MergedDestinationRule {
                 None => ExportTo::parse(object.export_to.iter().map(String::as_str), &meta.key.namespace),
             },
             selector,
+            closed: object.closed,
             provenance: vec![reference(meta)],
         };
         rule.add_subsets(&object.subsets);
@@ -51,6 +54,7 @@ impl MergedDestinationRule {
         if self.policy.is_none() {
             self.policy.clone_from(&object.traffic_policy);
         }
+        self.closed |= object.closed;
         self.provenance.push(reference(object.meta()));
     }
 

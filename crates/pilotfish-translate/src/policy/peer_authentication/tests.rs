@@ -17,6 +17,7 @@ fn selecting(app: &str, mode: Option<MutualTls>, ports: &[(u32, MutualTlsMode)])
         selector: Some(WorkloadSelector { match_labels: (&*labels(&[("app", app)])).into() }),
         mtls: mode,
         port_level_mtls: ports.iter().map(|(port, mode)| (*port, MutualTls { mode: *mode })).collect(),
+        ..Default::default()
     }
 }
 
@@ -79,4 +80,24 @@ fn the_oldest_policy_of_a_level_counts() {
     let shop = of(objects, "shop");
     assert_eq!(shop.mode, MtlsMode::Disable);
     assert_eq!(shop.workload(&labels(&[("app", "web")])).mode, MtlsMode::Strict);
+}
+
+#[test]
+fn all_give_way_to_a_policy_of_which_is_not_known_for_whom_it_is() {
+    let closed = || PeerAuthentication { closed: true, ..Default::default() };
+    for namespace in ["shop", "istio-system"] {
+        let objects = vec![
+            object("shop", "all", policy(mtls(MutualTlsMode::Permissive))),
+            object(
+                "shop",
+                "web",
+                selecting("web", mtls(MutualTlsMode::Permissive), &[(80, MutualTlsMode::Disable)]),
+            ),
+            aged(namespace, "closed", 7, closed()),
+        ];
+        let shop = of(objects, "shop");
+        assert_eq!((shop.mode, shop.stated), (MtlsMode::Strict, Some(MtlsMode::Strict)));
+        assert_eq!(shop.port(&labels(&[("app", "web")]), 80), MtlsMode::Strict);
+        assert_eq!(shop.provenance.len(), 1);
+    }
 }

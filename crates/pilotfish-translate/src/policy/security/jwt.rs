@@ -4,7 +4,6 @@ use super::Subject;
 use crate::engine::{Cx, reference};
 use crate::envoy::{duration, filters};
 use crate::policy::provider::provider_service;
-use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use pilotfish_config::security::{JwtRule, RequestAuthentication};
 use pilotfish_model::Origin;
 use pilotfish_proto::Duration;
@@ -29,14 +28,25 @@ pub(super) const PAYLOAD: &str = "payload";
 const FETCH: Duration = Duration { seconds: 5, nanos: 0 };
 const KEEP: Duration = Duration { seconds: 300, nanos: 0 };
 
+/// A key set by which no token is good: a point of the curve P-256 whose private half nobody can know. Its x is the SHA-256 of the
+/// text `Pilotfish: a key that nobody has, 0`, so it was not made from a private half; its y is the smaller one of the two
+/// that belong to it.
+const NOBODYS_KEY: &str = concat!(
+    r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","#,
+    r#""x":"DEN6v5rfw1siaPzRBxHB6apvtnqttWFtOrevhb2WLYg","y":"LMhbD_zU5-lGBVeeerrPo36gHCvMOBh5bcWsErZ2Nzs"}]}"#
+);
+
 /// The filter that checks the tokens of a subject, and the policies that it comes from.
 pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<Origin>) {
     let mut policies = subject.policies::<RequestAuthentication>(cx);
     let root = cx.mesh().root_namespace.clone();
     // Of two rules for one issuer, that of the own namespace comes first.
     policies.sort_by_key(|policy| policy.namespace() == root.as_str());
+    let unreadable = JwtRule { closed: true, ..JwtRule::default() };
+    let closed = policies.iter().any(|policy| policy.closed);
     let mut rules: Vec<&JwtRule> = policies.iter().flat_map(|policy| &policy.jwt_rules).collect();
     rules.sort_by(|a, b| a.issuer.cmp(&b.issuer));
+    rules.extend(closed.then_some(&unreadable));
     if rules.is_empty() {
         return (None, Vec::new());
     }
@@ -45,6 +55,10 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<Ori
         .enumerate()
         .map(|(index, rule)| (name(index), provider(cx, rule, subject.is_gateway)))
         .collect();
+    let required = match closed {
+        true => named(rules.len() - 1),
+        false => requirement(&rules),
+    };
     let config = JwtAuthentication {
         providers,
         rules: vec![RequirementRule {
@@ -52,7 +66,7 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<Ori
                 path_specifier: Some(route_match::PathSpecifier::Prefix("/".to_owned())),
                 ..Default::default()
             }),
-            requirement_type: Some(RequirementType::Requires(requirement(rules.len()))),
+            requirement_type: Some(RequirementType::Requires(required)),
         }],
         bypass_cors_preflight: true,
         ..Default::default()
@@ -100,12 +114,15 @@ fn provider(cx: &Cx<'_>, rule: &JwtRule, is_gateway: bool) -> JwtProvider {
 }
 
 /// The keys: written in the rule, or fetched by the proxy from a service of the mesh. Keys of an address that no service has
-/// cannot be had here: a key that signs nothing stands in, so that every token of the issuer is refused.
+/// cannot be had here: a key that nobody has stands in, so that every token of the issuer is refused.
 fn keys(cx: &Cx<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
+    if rule.closed {
+        return inline(NOBODYS_KEY.to_owned());
+    }
     if !rule.jwks.is_empty() || rule.jwks_uri.is_empty() {
         return inline(rule.jwks.clone());
     }
-    let Some(cluster) = cluster_of_uri(cx, &rule.jwks_uri) else { return inline(refusing(&rule.jwks_uri)) };
+    let Some(cluster) = cluster_of_uri(cx, &rule.jwks_uri) else { return inline(NOBODYS_KEY.to_owned()) };
     JwksSourceSpecifier::RemoteJwks(RemoteJwks {
         http_uri: Some(HttpUri {
             uri: rule.jwks_uri.clone(),
@@ -125,12 +142,6 @@ fn inline(keys: String) -> JwksSourceSpecifier {
     })
 }
 
-/// A well-formed key set in which no issuer's key is.
-fn refusing(uri: &str) -> String {
-    let modulus = BASE64_URL_SAFE_NO_PAD.encode(uri);
-    format!(r#"{{"keys":[ {{"e":"AQAB","kid":"abc","kty":"RSA","n":"{modulus}"}}]}}"#)
-}
-
 fn cluster_of_uri(cx: &Cx<'_>, uri: &str) -> Option<String> {
     let (rest, default_port) = match uri.split_once("://")? {
         ("https", rest) => (rest, 443),
@@ -146,21 +157,54 @@ fn cluster_of_uri(cx: &Cx<'_>, uri: &str) -> Option<String> {
 }
 
 /// A token is optional, but one that is there must be valid. With several issuers one valid token is enough, since they may read
-/// it from the same place.
-fn requirement(count: usize) -> JwtRequirement {
-    let named = |index| require(RequiresType::ProviderName(name(index)));
-    let optional = |index| {
-        let missing = require(RequiresType::AllowMissing(()));
-        require(RequiresType::RequiresAny(JwtRequirementOrList { requirements: vec![named(index), missing] }))
+/// it from the same place; but for those whose rule cannot be used: a valid token makes up for none of theirs.
+fn requirement(rules: &[&JwtRule]) -> JwtRequirement {
+    let (closed, usable): (Vec<usize>, Vec<usize>) = (0..rules.len()).partition(|index| rules[*index].closed);
+    let of_usable = match usable.as_slice() {
+        [] => None,
+        [only] => Some(optional(*only)),
+        several => {
+            let all = several.iter().copied().map(optional).collect();
+            Some(any_of(several.iter().copied().map(named).chain([all_of(all)]).collect()))
+        }
     };
-    if count == 1 {
-        return optional(0);
+    let mut required: Vec<JwtRequirement> = closed.into_iter().map(optional).chain(of_usable).collect();
+    match required.len() {
+        1 => required.swap_remove(0),
+        _ => all_of(required),
     }
-    let all = JwtRequirementAndList { requirements: (0..count).map(optional).collect() };
-    let any = (0..count).map(named).chain([require(RequiresType::RequiresAll(all))]).collect();
-    require(RequiresType::RequiresAny(JwtRequirementOrList { requirements: any }))
+}
+
+fn named(index: usize) -> JwtRequirement {
+    require(RequiresType::ProviderName(name(index)))
+}
+
+fn optional(index: usize) -> JwtRequirement {
+    any_of(vec![named(index), require(RequiresType::AllowMissing(()))])
+}
+
+fn any_of(requirements: Vec<JwtRequirement>) -> JwtRequirement {
+    require(RequiresType::RequiresAny(JwtRequirementOrList { requirements }))
+}
+
+fn all_of(requirements: Vec<JwtRequirement>) -> JwtRequirement {
+    require(RequiresType::RequiresAll(JwtRequirementAndList { requirements }))
 }
 
 fn require(kind: RequiresType) -> JwtRequirement {
     JwtRequirement { requires_type: Some(kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_token_makes_up_for_no_rule_that_cannot_be_used() {
+        let (usable, closed) = (JwtRule::default(), JwtRule { closed: true, ..JwtRule::default() });
+        assert_eq!(requirement(&[&closed]), optional(0));
+        assert_eq!(requirement(&[&usable, &closed]), all_of(vec![optional(1), optional(0)]));
+        let either = any_of(vec![named(1), named(2), all_of(vec![optional(1), optional(2)])]);
+        assert_eq!(requirement(&[&closed, &usable, &usable]), all_of(vec![optional(0), either]));
+    }
 }

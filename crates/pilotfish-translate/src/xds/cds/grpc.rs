@@ -35,7 +35,8 @@ const ROOTS: &str = "ROOTCA";
 /// The largest ring that gRPC takes; Envoy's limit is the same.
 const MAX_RING_SIZE: u64 = 8 << 20;
 
-/// The cluster of that name; none for what is no name of a service's cluster, or for a subset that no rule has.
+/// The cluster of that name; none for what is no name of a service's cluster, for a subset that no rule has, or where a rule that
+/// cannot be used says how to encrypt.
 pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<EncodedResource> {
     let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
     let service = cx.get(&ServiceIn(facets.scope.clone(), parsed.host.clone()));
@@ -47,6 +48,9 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<E
     };
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
     let rule = destination_rule_for(cx, &facets.scope.namespace, &key, &facets.labels);
+    if rule.as_deref().is_some_and(|rule| rule.closed) {
+        return Vec::new();
+    }
     let is_subset = |rule: &MergedDestinationRule| rule.subset(&parsed.subset).is_some();
     if !parsed.subset.is_empty() && !rule.as_deref().is_some_and(is_subset) {
         return Vec::new();

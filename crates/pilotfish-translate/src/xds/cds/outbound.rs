@@ -111,9 +111,12 @@ impl<'a> ServiceClusterBuilder<'a> {
         })
     }
 
-    /// The clusters of a port. Where the default one cannot be made, there are none.
+    /// The clusters of a port. Where the default one cannot be made, there are none: requests fail.
     fn clusters(&self, port: &Port, mode: Mode) -> Vec<EncodedResource> {
         let rule = self.rule.as_deref();
+        if rule.is_some_and(|rule| rule.closed) {
+            return Vec::new();
+        }
         let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number));
         let default = self.cluster(&ClusterVariant { mode, port, subset: None, policy });
         let Some(default) = default else { return Vec::new() };

@@ -117,9 +117,8 @@ fn authority(host: &str, port: u32) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// The filter chain for traffic to the port of a virtual listener itself, which would go round for ever: it ends in a cluster
-/// without endpoints. `before` are the filters in front of the TCP proxy.
-pub(crate) fn loop_guard(listener: &str, port: u32, before: impl Iterator<Item = Filter>) -> FilterChain {
+/// The network filters that close every connection: they send it to a cluster without endpoints.
+pub(crate) fn black_hole(access_log: &[AccessLog]) -> Vec<Filter> {
     let stream = Stream {
         destination: TcpDestination::Cluster(BLACK_HOLE.to_owned()),
         stat_prefix: BLACK_HOLE.to_owned(),
@@ -127,12 +126,18 @@ pub(crate) fn loop_guard(listener: &str, port: u32, before: impl Iterator<Item =
         idle_timeout: "",
         rule: None,
         subset: "",
-        access_log: &[],
+        access_log,
     };
+    stream.filters()
+}
+
+/// The filter chain for traffic to the port of a virtual listener itself, which would go round for ever: it ends in a cluster
+/// without endpoints. `before` are the filters in front of the TCP proxy.
+pub(crate) fn loop_guard(listener: &str, port: u32, before: impl Iterator<Item = Filter>) -> FilterChain {
     FilterChain {
         name: format!("{listener}-blackhole"),
         filter_chain_match: Some(FilterChainMatch { destination_port: Some(port), ..Default::default() }),
-        filters: before.chain(stream.filters()).collect(),
+        filters: before.chain(black_hole(&[])).collect(),
         ..Default::default()
     }
 }

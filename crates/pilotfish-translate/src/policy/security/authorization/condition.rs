@@ -1,5 +1,6 @@
 //! Conditions on one attribute of a request or connection: about what is done (permissions) or by whom (principals).
 
+use super::identity::{self, Match};
 use super::matchers;
 use crate::policy::security::jwt;
 use pilotfish_model::Namespace;
@@ -67,13 +68,30 @@ impl Untested {
         }
     }
 
+    /// What it leads to that one of the values, or none of the others, is there.
+    fn values(self) -> Match {
+        if self == Self::DropsRule { Match::Admits } else { Match::Excludes }
+    }
+
+    fn not_values(self) -> Match {
+        if self == Self::DropsRule { Match::Excludes } else { Match::Admits }
+    }
+
+    /// The tests of alternatives; none when they are no condition. What is excluded is excluded by all of them or without regard to any.
     fn each<T>(
         self,
         values: &[String],
+        leads_to: Match,
         test: impl Fn(&str) -> Result<T, Untestable>,
     ) -> Result<Vec<T>, Untestable> {
-        let found: Result<Vec<Option<T>>, _> = values.iter().map(|value| self.keep(test(value))).collect();
-        Ok(found?.into_iter().flatten().collect())
+        let found = values.iter().map(|value| test(value));
+        match (self, leads_to) {
+            (Self::DropsRule, _) => found.collect(),
+            (Self::IsLeftOut, Match::Admits) => Ok(found.flatten().collect()),
+            (Self::IsLeftOut, Match::Excludes) => {
+                Ok(found.collect::<Result<Vec<T>, Untestable>>().unwrap_or_default())
+            }
+        }
     }
 }
 
@@ -84,18 +102,19 @@ impl Condition<PermissionAttribute> {
         streams: bool,
         untested: Untested,
     ) -> Result<Vec<Permission>, Untestable> {
-        let of = |values: &[String]| -> Result<Option<Permission>, Untestable> {
+        let of = |values: &[String], leads_to: Match| -> Result<Option<Permission>, Untestable> {
             if values.is_empty() {
                 return Ok(None);
             }
             if let PermissionAttribute::FilterMetadata(filter, key) = &self.attribute {
                 return Ok(Some(of_metadata(filter, key, values)));
             }
-            let any = untested.each(values, |value| self.attribute.permission(value, streams))?;
+            let any = untested.each(values, leads_to, |value| self.attribute.permission(value, streams))?;
             Ok((!any.is_empty()).then(|| rule(Rule::OrRules(permission::Set { rules: any }))))
         };
-        let not = of(&self.not_values)?.map(|found| rule(Rule::NotRule(Box::new(found))));
-        Ok(of(&self.values)?.into_iter().chain(not).collect())
+        let not = of(&self.not_values, untested.not_values())?;
+        let not = not.map(|found| rule(Rule::NotRule(Box::new(found))));
+        Ok(of(&self.values, untested.values())?.into_iter().chain(not).collect())
     }
 }
 
@@ -153,7 +172,7 @@ pub(super) fn identifier(identifier: Identifier) -> Principal {
 impl Condition<PrincipalAttribute> {
     /// As principals that must all hold.
     pub(super) fn principals(&self, streams: bool, untested: Untested) -> Result<Vec<Principal>, Untestable> {
-        let of = |values: &[String]| -> Result<Option<Principal>, Untestable> {
+        let of = |values: &[String], leads_to: Match| -> Result<Option<Principal>, Untestable> {
             match values {
                 [] => Ok(None),
                 _ if self.attribute.is_of_token() => {
@@ -164,31 +183,31 @@ impl Condition<PrincipalAttribute> {
                     }
                 }
                 _ => {
-                    let any = untested.each(values, |value| self.attribute.principal(value, streams))?;
+                    let test = |value: &str| self.attribute.principal(value, streams, leads_to);
+                    let any = untested.each(values, leads_to, test)?;
                     Ok((!any.is_empty()).then(|| identifier(Identifier::OrIds(principal::Set { ids: any }))))
                 }
             }
         };
-        let not = of(&self.not_values)?.map(|found| identifier(Identifier::NotId(Box::new(found))));
-        Ok(of(&self.values)?.into_iter().chain(not).collect())
+        let not = of(&self.not_values, untested.not_values())?;
+        let not = not.map(|found| identifier(Identifier::NotId(Box::new(found))));
+        Ok(of(&self.values, untested.values())?.into_iter().chain(not).collect())
     }
 }
 
 impl PrincipalAttribute {
-    fn principal(&self, value: &str, streams: bool) -> Result<Principal, Untestable> {
+    fn principal(&self, value: &str, streams: bool, leads_to: Match) -> Result<Principal, Untestable> {
         Ok(match self {
             Self::SourceIp => {
                 identifier(Identifier::DirectRemoteIp(matchers::range(value).ok_or(Untestable)?))
             }
             Self::RemoteIp => identifier(Identifier::RemoteIp(matchers::range(value).ok_or(Untestable)?)),
-            Self::Namespace => {
-                authenticated(matchers::regex(format!(".*/ns/{}/.*", value.replace('*', ".*"))))
-            }
+            Self::Namespace => authenticated(identity::namespace(value, leads_to)?),
             Self::ServiceAccount(own) => {
                 let (namespace, name) = value.split_once('/').unwrap_or((own.as_str(), value));
-                authenticated(matchers::regex(format!("spiffe://.+/ns/{namespace}/(.+/|)sa/{name}(/.+)?")))
+                authenticated(identity::service_account(namespace, name, leads_to)?)
             }
-            Self::Principal => authenticated(matchers::text_behind(value, "spiffe://")),
+            Self::Principal => authenticated(identity::principal(value, leads_to)?),
             Self::Header(_) if streams => return Err(Untestable),
             Self::Header(name) if name.is_empty() => return Err(Untestable),
             Self::Header(name) => identifier(Identifier::Header(matchers::header(name, value, false))),
@@ -255,4 +274,27 @@ fn issuer_and_subject(written: &str) -> Principal {
     };
     let both = vec![claim(["iss"], matchers::value(issuer)), claim(["sub"], matchers::value(subject))];
     identifier(Identifier::AndIds(principal::Set { ids: both }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespaces(values: &[&str], not_values: &[&str], untested: Untested) -> Result<usize, Untestable> {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        let attribute = PrincipalAttribute::Namespace;
+        let condition = Condition { attribute, values: texts(values), not_values: texts(not_values) };
+        condition.principals(false, untested).map(|all| all.len())
+    }
+
+    #[test]
+    fn what_cannot_be_tested_never_admits_more() {
+        let (allows, denies) = (Untested::DropsRule, Untested::IsLeftOut);
+        // No expression in istiod's form; as the text that it is, no namespace has the name.
+        assert_eq!(namespaces(&["a(", "b"], &[], allows), Ok(1));
+        assert_eq!(namespaces(&["b"], &["a("], allows), Err(Untestable));
+        // Without one of the alternatives less would be denied.
+        assert_eq!(namespaces(&["a(", "b"], &[], denies), Ok(0));
+        assert_eq!(namespaces(&["b"], &["a("], denies), Ok(2));
+    }
 }

@@ -34,16 +34,19 @@ fn filter<'a>(
 ) -> Option<HttpFilter> {
     let untested = if action == Action::Allow { Untested::DropsRule } else { Untested::IsLeftOut };
     let mut rbac = Rbac { action: action.into(), ..Default::default() };
+    // Policies that allow nothing deny everything.
+    let mut used = false;
     for policy in policies {
+        used |= action == Action::Allow;
         for (index, rule) in policy.rules.iter().enumerate() {
-            let model = Model::read(rule, policy.namespace(), &TrustDomains::as_written());
+            let model = Model::read(rule, policy.namespace(), &TrustDomains::as_written(), untested);
             let Some(Ok(mut found)) = model.map(|model| model.policy(false, untested)) else { continue };
             found.permissions.iter_mut().for_each(write_out_templates);
             rbac.policies.insert(format!("{}-{}-{index}", policy.namespace(), policy.name()), found);
         }
     }
     let config = HttpRbac { rules: Some(rbac), ..Default::default() };
-    let used = config.rules.as_ref().is_some_and(|rbac| !rbac.policies.is_empty());
+    used |= config.rules.as_ref().is_some_and(|rbac| !rbac.policies.is_empty());
     used.then(|| filters::http(name, &config))
 }
 
@@ -83,6 +86,15 @@ mod tests {
         for (template, regex) in templates {
             assert_eq!(regex_of_template(template), regex);
         }
+    }
+
+    #[test]
+    fn policies_that_allow_nothing_deny_everything() {
+        let policy = crate::testing::object("shop", "nothing", AuthorizationPolicy::default());
+        let policy: Typed<AuthorizationPolicy> = policy.typed().unwrap();
+        assert!(filter(HTTP, Action::Allow, std::iter::once(&policy)).is_some());
+        assert!(filter(HTTP, Action::Allow, std::iter::empty()).is_none());
+        assert!(filter(HTTP, Action::Deny, std::iter::once(&policy)).is_none());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod condition;
 mod external;
 pub(super) mod grpc;
+mod identity;
 mod matchers;
 mod rbac;
 mod rule;

@@ -123,7 +123,7 @@ fn of_policy(
     }
     let untested = if action == Action::Allow { Untested::DropsRule } else { Untested::IsLeftOut };
     let rules = policy.rules.iter().enumerate().filter_map(|(index, rule)| {
-        let model = Model::read(rule, policy.namespace(), domains)?;
+        let model = Model::read(rule, policy.namespace(), domains, untested)?;
         Some((name(index), model.policy(protocol == Protocol::Tcp, untested).ok()?))
     });
     rules.collect()

@@ -16,16 +16,23 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Reads a rule of a policy of that namespace; `None` when a condition is about an unknown attribute.
-    pub(super) fn read(rule: &Rule, namespace: &Namespace, domains: &TrustDomains) -> Option<Self> {
+    /// Reads a rule of a policy of that namespace; `None` when a condition is about an unknown attribute and must not be left out.
+    pub(super) fn read(
+        rule: &Rule,
+        namespace: &Namespace,
+        domains: &TrustDomains,
+        untested: Untested,
+    ) -> Option<Self> {
         let mut permissions = Vec::new();
         let mut principals = Vec::new();
         for when in &rule.when {
-            match attribute(&when.key, namespace)? {
-                Attribute::Permission(attribute) => {
+            match attribute(&when.key, namespace) {
+                Some(Attribute::Permission(attribute)) => {
                     permissions.extend(condition(attribute, &when.values, &when.not_values))
                 }
-                Attribute::Principal(attribute) => principals.extend(of_when(attribute, when, domains)),
+                Some(Attribute::Principal(attribute)) => principals.extend(of_when(attribute, when, domains)),
+                None if untested == Untested::IsLeftOut => {}
+                None => return None,
             }
         }
         let from = rule.from.iter().map(|from| match &from.source {

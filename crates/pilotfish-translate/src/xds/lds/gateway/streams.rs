@@ -6,12 +6,16 @@ use crate::envoy::filters;
 use crate::routing::gateway::MergedServer;
 use crate::routing::{VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf, VirtualServicesFor};
 use crate::xds::lds::stream_route::StreamRoutes;
+use crate::xds::lds::tcp_proxy;
 use pilotfish_config::networking::{RouteDestination, ServerTlsMode};
 use pilotfish_model::Port;
 use std::sync::Arc;
 
 /// The chains of a server; none when no VirtualService routes its streams.
 pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer, taken: &mut TakenNames) -> Vec<Chain> {
+    if server.spec.closed {
+        return vec![closed(builder, server)];
+    }
     match &server.spec.tls {
         Some(settings) if settings.mode == ServerTlsMode::AutoPassthrough => {
             auto_passthrough::chains(builder, server)
@@ -19,6 +23,12 @@ pub(super) fn chains(builder: &Builder<'_>, server: &MergedServer, taken: &mut T
         Some(settings) if settings.mode == ServerTlsMode::Passthrough => by_sni(builder, server, taken),
         _ => by_port(builder, server).into_iter().collect(),
     }
+}
+
+/// Takes the connections of a server that cannot be used, so that no other server gets them, and closes them.
+fn closed(builder: &Builder<'_>, server: &MergedServer) -> Chain {
+    let filters = tcp_proxy::black_hole(&builder.policies.logs.tcp);
+    Chain { server_names: server.sni_hosts(), filters, ..Chain::default() }
 }
 
 /// The virtual services with routes for streams that have a host in common with a server, in order of precedence.

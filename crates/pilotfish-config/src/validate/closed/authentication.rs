@@ -1,0 +1,79 @@
+//! PeerAuthentication and RequestAuthentication.
+
+use super::{Scope, Trust, has_only, items, part, plain};
+use crate::path::Path;
+use crate::problem::Checker;
+use crate::security::{JwtRule, MutualTls, MutualTlsMode, PeerAuthentication, RequestAuthentication};
+use crate::validate::fields::names::is_port;
+use crate::validate::security::authentication::{jwt_rule, tokens};
+use crate::yaml::Node;
+use std::collections::BTreeMap;
+
+const STRICT: MutualTls = MutualTls { mode: MutualTlsMode::Strict };
+
+impl PeerAuthentication {
+    /// The policy with what cannot be used closed: mutual TLS where the mode is not known.
+    pub(crate) fn closed(spec: &Node, trust: Trust) -> Option<Self> {
+        let known = trust.parts_if(has_only(spec, &["selector", "mtls", "portLevelMtls"]));
+        let everything = Self { closed: true, ..Self::default() };
+        let Some(scope) = Scope::of(spec).filter(|_| known) else { return Some(everything) };
+        let (ports, unknown_port) = ports(spec.get("portLevelMtls"));
+        let selects = scope.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
+        if !selects && (unknown_port || !ports.is_empty()) {
+            // Ports are for single workloads, so a selector is missing.
+            return Some(everything);
+        }
+        let mtls = plain::<Option<MutualTls>>(spec.get("mtls")).unwrap_or(Some(STRICT));
+        let mtls = if unknown_port { Some(STRICT) } else { mtls };
+        Some(Self { selector: scope.selector, mtls, port_level_mtls: ports, closed: false })
+    }
+}
+
+/// The modes by port, and whether there are some for a port that is not known.
+fn ports(node: Option<&Node>) -> (BTreeMap<u32, MutualTls>, bool) {
+    let Some(node) = node.filter(|node| !node.is_null()) else { return (BTreeMap::new(), false) };
+    let mut unknown = !node.is_mapping();
+    let mut ports = BTreeMap::new();
+    for entry in node.entries() {
+        match entry.key.parse::<u32>().ok().filter(|port| is_port(i64::from(*port))) {
+            Some(port) => {
+                ports.insert(port, plain(Some(&entry.value)).unwrap_or(STRICT));
+            }
+            None => unknown = true,
+        }
+    }
+    (ports, unknown)
+}
+
+impl RequestAuthentication {
+    /// The policy with what cannot be used closed: no token of a rule that is not known is good. Where it is not known
+    /// where tokens are, no request is.
+    pub(crate) fn closed(spec: &Node, trust: Trust) -> Option<Self> {
+        let scope = Scope::of(spec);
+        let fields = [&Scope::FIELDS[..], &["jwtRules"]].concat();
+        let known = trust.parts_if(has_only(spec, &fields));
+        // Other workloads, which a wider scope reaches, must not accept the tokens.
+        let usable = |node| part(Some(node), jwt_rule).filter(|_| scope.is_some());
+        let rules = items(spec.get("jwtRules")).filter(|_| known);
+        let rules: Option<Vec<JwtRule>> = rules
+            .and_then(|rules| rules.iter().map(|node| usable(node).or_else(|| refusing(node))).collect());
+        let Scope { selector, target_ref, target_refs } = scope.unwrap_or_default();
+        let closed = rules.is_none();
+        Some(Self { selector, target_ref, target_refs, jwt_rules: rules.unwrap_or_default(), closed })
+    }
+}
+
+/// A rule with the same issuer and places of tokens that accepts none; `None` when issuer or places are not known.
+fn refusing(node: &Node) -> Option<JwtRule> {
+    let rule = JwtRule {
+        issuer: plain(node.get("issuer"))?,
+        from_headers: plain(node.get("fromHeaders"))?,
+        from_params: plain(node.get("fromParams"))?,
+        from_cookies: plain(node.get("fromCookies"))?,
+        closed: true,
+        ..JwtRule::default()
+    };
+    let mut checker = Checker::default();
+    tokens(&rule, &Path::ROOT, &mut checker);
+    super::is_sound(&checker.into_problems()).then_some(rule)
+}
