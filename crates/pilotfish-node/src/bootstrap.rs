@@ -1,6 +1,7 @@
 //! Bootstraps that connect a stock Envoy or a gRPC client.
 
 mod control_plane;
+mod stats;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
@@ -273,6 +274,7 @@ fn envoy(
                 "grpc_services": [target.grpc_service(cluster_id)],
             },
             "cds_config": over_ads, "lds_config": over_ads,
+        "stats_config": stats::config(),
         },
         "static_resources": {"clusters": [xds_cluster(target)]},
     })
@@ -344,12 +346,13 @@ impl PodTarget {
         let target = (&target, self.cluster_id.as_str());
         let mut bootstrap = envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", target);
         bootstrap["static_resources"]["listeners"] = json!([
-            page("/healthz/ready", 15021, "/ready"),
-            page("/stats/prometheus", 15090, "/stats/prometheus")
+            page("agent", "/healthz/ready", 15021, "/ready"),
+            page("stats", "/stats/prometheus", 15090, "/stats/prometheus")
         ]);
         if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
             clusters.push(json!({
-                "name": "envoy-admin", "type": "STATIC", "connect_timeout": "1s",
+                "name": "envoy-admin", "alt_stat_name": stats::cluster("envoy-admin"),
+                "type": "STATIC", "connect_timeout": "1s",
                 "load_assignment": {
                     "cluster_name": "envoy-admin",
                     "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address("127.0.0.1", ADMIN_PORT)}}]}],
@@ -363,8 +366,8 @@ impl PodTarget {
 /// Where the Envoys of Pods have their admin page.
 const ADMIN_PORT: u16 = 15000;
 
-/// A listener of a Pod that shows one page of Envoy's admin API.
-fn page(path: &str, port: u16, of_admin: &str) -> Value {
+/// A listener of a Pod that shows one page of Envoy's admin API. Its statistics have the name that they have in Istio's bootstrap.
+fn page(stat_prefix: &str, path: &str, port: u16, of_admin: &str) -> Value {
     let name = format!("page-{port}");
     json!({
         // The Pod's own address: before it runs it is unknown whether that is IPv4 or IPv6.
@@ -373,7 +376,7 @@ fn page(path: &str, port: u16, of_admin: &str) -> Value {
             "name": "envoy.filters.network.http_connection_manager",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-                "stat_prefix": name,
+                "stat_prefix": stat_prefix,
                 "route_config": {"virtual_hosts": [{
                     "name": name, "domains": ["*"],
                     "routes": [{
@@ -399,7 +402,8 @@ fn xds_cluster(target: &Target) -> Value {
     });
     let endpoint = json!({"address": address(&target.host, target.port)});
     let mut cluster = json!({
-        "name": "xds-grpc", "type": "STRICT_DNS", "connect_timeout": "1s",
+        "name": "xds-grpc", "alt_stat_name": stats::cluster("xds-grpc"),
+        "type": "STRICT_DNS", "connect_timeout": "1s",
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
         "load_assignment": {
             "cluster_name": "xds-grpc",
