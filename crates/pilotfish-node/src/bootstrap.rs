@@ -340,6 +340,8 @@ impl PodTarget {
         ];
         let node = node.json(more.into_iter().filter(|(_, value)| !value.is_empty()));
         let target = match &self.authorities {
+            // Rules of both families lead to it, where the Pod has both.
+            ("DUAL_STACK", "true"),
             Some(authorities) => Target::by_token(&self.host, self.port, &authorities(), POD_TOKEN),
             None => Target::plain(&self.host, self.port),
         };
