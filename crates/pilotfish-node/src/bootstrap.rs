@@ -154,18 +154,24 @@ impl Bootstrap {
 }
 
 impl Bootstrap {
-    /// What is doubtful, a sentence each: files that are named and not there. They may be where the client runs.
+    /// What is doubtful, a sentence each: files that are named and not there, which may be where the client runs, and metadata that only
+    /// Istio's agent lives up to.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let control_plane = match self {
-            Self::Envoy(envoy) => &envoy.identity.control_plane,
-            Self::Grpc(grpc) => &grpc.identity.control_plane,
+        let identity = match self {
+            Self::Envoy(envoy) => &envoy.identity,
+            Self::Grpc(grpc) => &grpc.identity,
         };
-        let absent = control_plane.files().filter(|(_, path)| !path.exists());
+        let absent = identity.control_plane.files().filter(|(_, path)| !path.exists());
+        let absent = absent.map(|(flag, path)| {
+            format!("{flag} {}: no such file here; the client will need it", path.display())
+        });
+        let captures = identity.metadata.iter().filter(|(key, _)| key == "DNS_CAPTURE");
+        let captures = captures.filter(|(_, value)| matches!(value.as_str(), "true" | "1"));
         absent
-            .map(|(flag, path)| {
-                format!("{flag} {}: no such file here; the client will need it", path.display())
-            })
+            .chain(captures.map(|(key, value)| {
+                format!("--metadata {key}={value}: only Istio's agent answers DNS queries, and the client has none")
+            }))
             .collect()
     }
 }
@@ -268,13 +274,13 @@ fn envoy(
     json!({
         "node": node,
         "admin": {"address": address(admin_host, admin_port)},
+        "stats_config": stats::config(),
         "dynamic_resources": {
             "ads_config": {
                 "api_type": api_type, "transport_api_version": "V3", "set_node_on_first_message_only": true,
                 "grpc_services": [target.grpc_service(cluster_id)],
             },
             "cds_config": over_ads, "lds_config": over_ads,
-        "stats_config": stats::config(),
         },
         "static_resources": {"clusters": [xds_cluster(target)]},
     })
@@ -334,14 +340,14 @@ impl PodTarget {
         };
         let more = [
             ("INTERCEPTION_MODE", workload.interception),
+            // Rules of both families lead to it, where the Pod has both.
+            ("DUAL_STACK", "true"),
             ("SERVICE_ACCOUNT", "$(SERVICE_ACCOUNT)"),
             ("NODE_NAME", "$(NODE_NAME)"),
             ("WORKLOAD_NAME", workload.name),
         ];
         let node = node.json(more.into_iter().filter(|(_, value)| !value.is_empty()));
         let target = match &self.authorities {
-            // Rules of both families lead to it, where the Pod has both.
-            ("DUAL_STACK", "true"),
             Some(authorities) => Target::by_token(&self.host, self.port, &authorities(), POD_TOKEN),
             None => Target::plain(&self.host, self.port),
         };
@@ -504,6 +510,16 @@ mod tests {
         assert_eq!(of("Cargo.toml"), Vec::<String>::new());
         assert_eq!(of("absent.pem").len(), 1);
         assert!(of("absent.pem")[0].starts_with("--xds-ca-file absent.pem: no such file"));
+    }
+
+    #[test]
+    fn dns_capture_without_an_agent_is_warned_of() {
+        let of = |pair: &str| {
+            let args = ["x", "envoy", "--metadata", pair];
+            Cli::try_parse_from(args).unwrap().bootstrap.warnings()
+        };
+        assert!(of("DNS_CAPTURE=true")[0].starts_with("--metadata DNS_CAPTURE=true: only Istio's agent"));
+        assert_eq!(of("DNS_CAPTURE=false"), Vec::<String>::new());
     }
 
     #[test]
