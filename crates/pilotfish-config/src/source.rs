@@ -102,6 +102,20 @@ pub enum Effective {
     LastGood,
     /// Nothing of it: it was never good.
     Dropped,
+    /// An object in its place that lets nothing pass: it was never good, and its absence would leave something open.
+    Closed,
+}
+
+impl Effective {
+    /// What holds of an object that is refused: its last good version, else what is in its place.
+    #[must_use]
+    pub fn of_refused(last_good: bool, closed: bool) -> Self {
+        match (last_good, closed) {
+            (true, _) => Self::LastGood,
+            (false, true) => Self::Closed,
+            (false, false) => Self::Dropped,
+        }
+    }
 }
 
 impl ProblemReport {
@@ -141,6 +155,7 @@ impl fmt::Display for ProblemReport {
         match (self.effective, self.severity) {
             (Effective::LastGood, _) => f.write_str("; the last good version stays in force"),
             (Effective::Dropped, Severity::Error) => f.write_str("; it is left out"),
+            (Effective::Closed, _) => f.write_str("; nothing passes where it would hold"),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use super::objects::Objects;
 use crate::path::FieldPath;
 use crate::problem::{ObjectCheck, Problem, Severity};
 use crate::source::{Effective, ProblemReport, SourceEvent, SourceProblems};
-use crate::{Limits, MeshFile, ReadFile, read, read_mesh_file};
+use crate::{Limits, MeshFile, ReadFile, Rejected, read, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -69,6 +69,8 @@ pub struct FileState {
 struct FileEntry {
     /// The file's objects: as written, or as they were when they were last good.
     objects: Objects,
+    /// The objects that were never good: what is in `objects` only lets nothing pass.
+    closed: BTreeSet<ObjectKey>,
     reports: Vec<ProblemReport>,
     ignored: BTreeMap<String, usize>,
 }
@@ -240,6 +242,7 @@ fn unreadable_entry(file: &Arc<str>, role: FileRole, reason: &str, before: &File
     let report = ProblemReport { object, effective, ..ProblemReport::new(file, 0, &problem) };
     FileEntry {
         objects: before.objects.to_map().into(),
+        closed: before.closed.clone(),
         reports: vec![report],
         ignored: before.ignored.clone(),
     }
@@ -268,12 +271,20 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
         read.rejected.iter().filter_map(|rejected| rejected.key.as_ref()).collect();
     let mut kept = before.objects.to_map();
     kept.retain(|key, _| missing(key) && (uncertain || broken.contains(key)));
+    let fresh = closed_objects(&read.rejected, |key| {
+        missing(key) && (!kept.contains_key(key) || before.closed.contains(key))
+    });
+    kept.extend(fresh.iter().map(|(key, object)| (key.clone(), object.clone())));
+    let stays_closed = |key: &&ObjectKey| fresh.contains_key(key) || before.closed.contains(key);
+    let closed: BTreeSet<ObjectKey> = kept.keys().filter(stays_closed).cloned().collect();
     for rejected in &read.rejected {
-        let kept = match &rejected.key {
-            Some(key) => kept.contains_key(key),
-            None => !kept.is_empty(),
+        let effective = match &rejected.key {
+            Some(key) => {
+                let is_closed = closed.contains(key);
+                Effective::of_refused(kept.contains_key(key) && !is_closed, is_closed)
+            }
+            None => Effective::of_refused(!kept.is_empty(), false),
         };
-        let effective = if kept { Effective::LastGood } else { Effective::Dropped };
         reports.extend(rejected.problems.iter().map(|problem| ProblemReport {
             object: rejected.key.clone(),
             line: problem.line.unwrap_or(rejected.line),
@@ -283,7 +294,16 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
     }
     reports.sort_by_key(|report| (report.document, report.line));
     objects.extend(kept);
-    FileEntry { objects: objects.into(), reports, ignored: read.ignored }
+    FileEntry { objects: objects.into(), closed, reports, ignored: read.ignored }
+}
+
+/// What holds in the place of refused objects without an earlier version that was good.
+fn closed_objects(rejected: &[Rejected], is_new: impl Fn(&ObjectKey) -> bool) -> BTreeMap<ObjectKey, Object> {
+    let closed = rejected.iter().filter_map(|rejected| rejected.closed.as_ref());
+    closed
+        .filter(|object| is_new(object.key()))
+        .map(|object| (object.key().clone(), object.clone()))
+        .collect()
 }
 
 fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport {

@@ -29,6 +29,12 @@ pub(crate) trait Content: KindSpec + DeserializeOwned {
     /// Drops fields that are not used after validation: large clusters have very many of some kinds.
     fn compact(&mut self, _meta: &mut ObjectMeta) {}
 
+    /// What holds in the place of an object that is refused and has no earlier version: for kinds that would leave open, by
+    /// being absent, what they are to close. `reason` is the first thing that is wrong with it.
+    fn closed(_object: &Node, _reason: &str) -> Option<Self> {
+        None
+    }
+
     /// Whether `istio.io/dry-run` has a meaning for it.
     fn dry_run_allowed(&self) -> bool {
         false
@@ -72,6 +78,7 @@ macro_rules! with_type {
             TcpRoute: gateway_api::TcpRoute,
             TlsRoute: gateway_api::TlsRoute,
             ReferenceGrant: gateway_api::ReferenceGrant,
+            BackendTlsPolicy: gateway_api::BackendTlsPolicy,
             ServiceExport: kubernetes::ServiceExport,
             ServiceImport: kubernetes::ServiceImport,
             MeshConfig: mesh::MeshConfig,
@@ -90,8 +97,15 @@ macro_rules! with_type {
 
 pub(super) use with_type;
 
+/// What became of an object: itself, or what holds in its place.
+pub(crate) struct ReadContent {
+    /// The object; `Err` when it is refused, with what holds where there is no earlier version of it.
+    pub(crate) object: Result<Object, Option<Object>>,
+    pub(crate) problems: Vec<Problem>,
+}
+
 /// Reads the content of an object of a kind, checks it, and gives the object when nothing is wrong with it.
-pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
+pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: bool) -> ReadContent {
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
 }
 
@@ -117,7 +131,7 @@ pub fn validate(object: &Object) -> Vec<Problem> {
     })
 }
 
-fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Decoded<Object> {
+fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> ReadContent {
     let decoded: Decoded<T> = match T::PLACE {
         Place::Document => decode(root, Mode::Mesh, &[]),
         Place::Object => decode(root, Mode::Lenient, &[]),
@@ -127,7 +141,7 @@ fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Dec
         },
     };
     let mut problems = decoded.problems;
-    let object = decoded.value.map(|mut content| {
+    let content = decoded.value.map(|mut content| {
         content.complete(root, deleting);
         // A mistyped field is missing elsewhere: what follows from that would only hide the mistake.
         let readable = !problems.iter().any(Problem::is_error);
@@ -136,11 +150,19 @@ fn read_as<T: Content>(root: &Node, mut meta: ObjectMeta, deleting: bool) -> Dec
             let line = root.line_of(&problem.path);
             problem.at_line(line)
         }));
-        content.compact(&mut meta);
-        Object::new(meta, content)
+        content
     });
-    let rejected = problems.iter().any(Problem::is_error);
-    Decoded { value: object.filter(|_| !rejected), problems }
+    let object = match (problems.iter().find(|problem| problem.is_error()), content) {
+        (None, Some(mut content)) => {
+            content.compact(&mut meta);
+            Ok(Object::new(meta, content))
+        }
+        (error, _) => {
+            let reason = error.map(Problem::to_string).unwrap_or_default();
+            Err(T::closed(root, &reason).map(|closed| Object::new(meta, closed)))
+        }
+    };
+    ReadContent { object, problems }
 }
 
 fn check<T: Content>(content: &T, meta: &ObjectMeta) -> Vec<Problem> {

@@ -49,6 +49,9 @@ pub struct Rejected {
     pub line: u32,
     /// Why; at least one is an error.
     pub problems: Vec<Problem>,
+    /// What holds in its place while no earlier version of it does: an object of the same key that lets nothing pass, for kinds
+    /// whose absence would leave something open. `None` for all others, which are left out.
+    pub closed: Option<Object>,
 }
 
 /// Reads the objects of a YAML or JSON text. `file` is its name, for messages.
@@ -88,12 +91,12 @@ type Inherited<'a> = Option<(&'a str, &'a str)>;
 impl ReadFile {
     fn broken(&mut self, document: u32, line: u32, problem: Problem) {
         self.incomplete = true;
-        self.rejected.push(Rejected { key: None, document, line, problems: vec![problem] });
+        self.rejected.push(Rejected { key: None, document, line, problems: vec![problem], closed: None });
     }
 
     fn reject(&mut self, document: u32, node: &Node, problem: Problem) {
         let problems = vec![problem];
-        self.rejected.push(Rejected { key: None, document, line: node.line, problems });
+        self.rejected.push(Rejected { key: None, document, line: node.line, problems, closed: None });
     }
 
     /// Reads one object, or each item of a list.
@@ -133,16 +136,16 @@ impl ReadFile {
             );
             let line = node.get("apiVersion").map_or(line, |node| node.line);
             problems.push(Problem::error(FieldPath::default(), message).at_line(line));
-            return self.rejected.push(Rejected { key, document, line, problems });
+            return self.rejected.push(Rejected { key, document, line, problems, closed: None });
         }
         let Some(meta) = meta else {
-            return self.rejected.push(Rejected { key, document, line, problems });
+            return self.rejected.push(Rejected { key, document, line, problems, closed: None });
         };
-        let decoded = read_object(kind, node, meta, deleting);
-        problems.extend(decoded.problems);
-        match decoded.value {
-            Some(object) => self.objects.push(ReadObject { object, document, line, warnings: problems }),
-            None => self.rejected.push(Rejected { key, document, line, problems }),
+        let read = read_object(kind, node, meta, deleting);
+        problems.extend(read.problems);
+        match read.object {
+            Ok(object) => self.objects.push(ReadObject { object, document, line, warnings: problems }),
+            Err(closed) => self.rejected.push(Rejected { key, document, line, problems, closed }),
         }
     }
 

@@ -18,18 +18,19 @@ use std::sync::Arc;
 pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObject, Rejected> {
     let root: Node = serde_json::from_slice(json).map_err(|error| {
         let problem = Problem::error(FieldPath::default(), format!("not JSON: {error}"));
-        Rejected { key: None, document: 0, line: 0, problems: vec![problem] }
+        Rejected { key: None, document: 0, line: 0, problems: vec![problem], closed: None }
     })?;
     let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, &root, origin.clone());
     let Some(meta) = meta else {
-        return Err(Rejected { key, document: 0, line: 0, problems: without_lines(problems) });
+        let problems = without_lines(problems);
+        return Err(Rejected { key, document: 0, line: 0, problems, closed: None });
     };
-    let decoded = read_object(kind, &root, meta, deleting);
-    problems.extend(decoded.problems);
+    let read = read_object(kind, &root, meta, deleting);
+    problems.extend(read.problems);
     let problems = without_lines(problems);
-    match decoded.value {
-        Some(object) => Ok(ReadObject { object, document: 0, line: 0, warnings: problems }),
-        None => Err(Rejected { key, document: 0, line: 0, problems }),
+    match read.object {
+        Ok(object) => Ok(ReadObject { object, document: 0, line: 0, warnings: problems }),
+        Err(closed) => Err(Rejected { key, document: 0, line: 0, problems, closed }),
     }
 }
 

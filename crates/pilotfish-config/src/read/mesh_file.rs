@@ -57,7 +57,13 @@ pub fn read_mesh_file(which: MeshFile, file: &str, bytes: &[u8], limits: &Limits
 
 fn reject(read: &mut ReadFile, which: MeshFile, problem: Problem) {
     let line = problem.line.unwrap_or(1);
-    read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems: vec![problem] });
+    read.rejected.push(Rejected {
+        key: Some(which.key()),
+        document: 1,
+        line,
+        problems: vec![problem],
+        closed: None,
+    });
 }
 
 /// The only document of the text; nothing when the text is empty.
@@ -104,11 +110,13 @@ fn document(read: &mut ReadFile, which: MeshFile, file: &str, root: &Node, offse
     let line = root.line + offset;
     let mut meta = ObjectMeta::of(which.key());
     meta.origin = format!("{file}:{line}").into();
-    let decoded = read_object(which.kind(), root, meta, false);
+    let content = read_object(which.kind(), root, meta, false);
     let shifted = |problem: Problem| Problem { line: problem.line.map(|line| line + offset), ..problem };
-    let problems: Vec<_> = decoded.problems.into_iter().map(shifted).collect();
-    match decoded.value {
-        Some(object) => read.objects.push(ReadObject { object, document: 1, line, warnings: problems }),
-        None => read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems }),
+    let problems: Vec<_> = content.problems.into_iter().map(shifted).collect();
+    match content.object {
+        Ok(object) => read.objects.push(ReadObject { object, document: 1, line, warnings: problems }),
+        Err(closed) => {
+            read.rejected.push(Rejected { key: Some(which.key()), document: 1, line, problems, closed });
+        }
     }
 }

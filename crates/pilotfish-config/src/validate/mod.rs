@@ -45,6 +45,11 @@ macro_rules! content {
             self.status = status(object);
         }
     };
+    (@closed $type:ty) => {
+        fn closed(object: &Node, reason: &str) -> Option<Self> {
+            <$type>::closed(object, reason)
+        }
+    };
     (@dry_run $type:ty) => {
         fn dry_run_allowed(&self) -> bool {
             matches!(self.action, kinds::security::AuthorizationAction::Allow | kinds::security::AuthorizationAction::Deny)
@@ -65,7 +70,7 @@ content! { Object:
     kinds::kubernetes::Node => nothing, compact;
     kinds::kubernetes::Namespace => kubernetes::core::namespace;
     kinds::kubernetes::Secret => kubernetes::core::secret, complete;
-    kinds::kubernetes::ConfigMap => nothing;
+    kinds::kubernetes::ConfigMap => nothing, compact;
     kinds::kubernetes::Ingress => kubernetes::ingress::check;
     kinds::kubernetes::IngressClass => nothing;
     kinds::kubernetes::ServiceExport => nothing;
@@ -77,6 +82,7 @@ content! { Object:
     kinds::gateway_api::TcpRoute => gateway_api::routes::tcp;
     kinds::gateway_api::TlsRoute => gateway_api::routes::tls;
     kinds::gateway_api::ReferenceGrant => gateway_api::gateway::reference_grant;
+    kinds::gateway_api::BackendTlsPolicy => gateway_api::backend_tls::check, closed;
 }
 
 content! { Spec:

@@ -265,7 +265,9 @@ impl Remotes {
                     self.clusters.apply(&secret);
                 }
             }
-            Change::Rejected { key, problems, last_good } => self.clusters.refuse(key, problems, last_good),
+            Change::Rejected { key, problems, last_good, .. } => {
+                self.clusters.refuse(key, problems, last_good)
+            }
             // This watch never requests statuses.
             Change::Stored { .. } => {}
             Change::Delete(key) => self.clusters.delete(&key),

@@ -160,9 +160,9 @@ impl SourceState {
                 self.set_problems(object.key(), &warnings, Effective::Written);
                 self.events.push(SourceEvent::Apply(object));
             }
-            Change::Rejected { key, problems, last_good } => {
-                let effective = if last_good { Effective::LastGood } else { Effective::Dropped };
-                self.set_problems(&key, &problems, effective);
+            Change::Rejected { key, problems, last_good, closed } => {
+                self.set_problems(&key, &problems, Effective::of_refused(last_good, closed.is_some()));
+                self.events.extend(closed.map(SourceEvent::Apply));
             }
             // This source never requests statuses.
             Change::Stored { .. } => {}

@@ -81,7 +81,8 @@ fn problems_come_and_go_with_their_objects() {
     let key = ObjectKey::new(Kind::Service, "shop", "a");
     let broken = br#"{"metadata": {"name": "a", "namespace": "shop"}, "spec": {"ports": 7}}"#;
     let refused = read_live(Kind::Service, &"cluster test".into(), broken).unwrap_err();
-    let change = Change::Rejected { key: key.clone(), problems: refused.problems, last_good: true };
+    let change =
+        Change::Rejected { key: key.clone(), problems: refused.problems, last_good: true, closed: None };
     state.handle(Kind::Service, WatchUpdate::Changes(vec![change.clone()]));
     let sent = batch(&mut state);
     let report = &sent.problems.as_ref().unwrap().reports[0];

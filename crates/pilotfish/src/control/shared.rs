@@ -249,6 +249,7 @@ pub(crate) fn effective(what: Effective) -> &'static str {
         Effective::Written => "newest",
         Effective::LastGood => "last-good",
         Effective::Dropped => "dropped",
+        Effective::Closed => "closed",
     }
 }
 
