@@ -238,7 +238,7 @@ pub struct Problem {
     pub message: String,
     /// A correction, where one is likely; else empty.
     pub hint: String,
-    /// What is in force now: `last-good`, `closed`, `dropped` or `newest`.
+    /// What is in force now: `last-good`, `dropped`, `closed` or `newest`.
     pub in_force: String,
 }
 

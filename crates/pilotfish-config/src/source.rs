@@ -106,6 +106,18 @@ pub enum Effective {
     Dropped,
 }
 
+impl Effective {
+    /// What holds of an object that is refused: its last good version, else what is in its place.
+    #[must_use]
+    pub fn of_refused(last_good: bool, closed: bool) -> Self {
+        match (last_good, closed) {
+            (true, _) => Self::LastGood,
+            (false, true) => Self::Closed,
+            (false, false) => Self::Dropped,
+        }
+    }
+}
+
 impl ProblemReport {
     pub(crate) fn new(file: &Arc<str>, document: u32, problem: &Problem) -> Self {
         Self {
@@ -143,7 +155,8 @@ impl fmt::Display for ProblemReport {
         match (self.effective, self.severity) {
             (Effective::LastGood, _) => f.write_str("; the last good version stays in force"),
             (Effective::Closed, _) => {
-                write!(f, "; until it is mended, {}", self.object.as_ref().map_or("it is closed", closed))
+                let what = self.object.as_ref().map_or("nothing passes where it would hold", closed);
+                write!(f, "; until it is mended, {what}")
             }
             (Effective::Dropped, Severity::Error) => f.write_str("; it is left out"),
             _ => Ok(()),
@@ -161,6 +174,6 @@ fn closed(object: &ObjectKey) -> &'static str {
         }
         Kind::Gateway => "its servers that cannot be used refuse connections",
         Kind::DestinationRule => "nothing is sent to its host",
-        _ => "it is closed",
+        _ => "nothing passes where it would hold",
     }
 }

@@ -212,3 +212,37 @@ fn problems_of_one_file_are_limited() {
     assert_eq!(found.len(), 4);
     assert_eq!(found.iter().filter(|problem| problem.ends_with("7 more problems in this file")).count(), 1);
 }
+
+#[test]
+fn a_refused_policy_is_closed_until_it_is_good() {
+    use pilotfish_config::gateway_api::BackendTlsPolicy;
+    let policy = |target: &str, hostname: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{name: p, namespace: shop}}\n\
+             spec:\n  targetRefs: [{{kind: Service, name: {target}}}]\n  \
+             validation: {{hostname: '{hostname}', wellKnownCACertificates: System}}\n"
+        )
+    };
+    let mut state = FileState::new(Limits::default());
+    let mut step = |content: &str| {
+        state.apply(vec![text("x.yaml", content)]);
+        let objects = state.objects().values().filter_map(|object| object.typed::<BackendTlsPolicy>());
+        let held: Vec<_> = objects
+            .map(|policy| format!("{} {}", policy.spec.target_refs[0].name, policy.refused.is_some()))
+            .collect();
+        (held.join(","), problems(&state).pop().unwrap_or_default())
+    };
+    let (held, problem) = step(&policy("web", "*.b"));
+    assert_eq!(held, "web true");
+    assert_eq!(
+        problem,
+        "x.yaml:6: BackendTLSPolicy shop/p: spec.validation.hostname: \"*.b\" has a wildcard, a precise host name is \
+         needed; until it is mended, nothing passes where it would hold"
+    );
+    assert_eq!(step(&policy("cart", "*.b")).0, "cart true", "what never was good is no last good version");
+    assert_eq!(step(&policy("cart", "a.b")), ("cart false".into(), String::new()));
+    let (held, problem) = step(&policy("web", "*.b"));
+    assert_eq!(held, "cart false");
+    assert!(problem.ends_with("the last good version stays in force"), "{problem}");
+    assert_eq!(step("").0, "");
+}

@@ -160,6 +160,9 @@ fn gateway_api(kind: Kind) -> Option<Facts> {
             &["refgrant"],
             "Allows objects of other namespaces to refer to objects of this one.",
         ),
+        Kind::BackendTlsPolicy => {
+            plain(&["v1", "v1alpha3"], &["btlspolicy"], "TLS to the endpoints of Services.")
+        }
         _ => return None,
     };
     Some(facts)

@@ -276,6 +276,23 @@ const REFERENCE_GRANT: Limits = &[
     ("spec.to[].kind", NotEmpty),
 ];
 
+const BACKEND_TLS_POLICY: Limits = &[
+    ("spec", Required(&["targetRefs", "validation"])),
+    ("spec.targetRefs", Items(1, 16)),
+    ("spec.targetRefs[]", TARGET),
+    ("spec.targetRefs[].kind", NotEmpty),
+    ("spec.targetRefs[].name", NotEmpty),
+    ("spec.validation", Required(&["hostname"])),
+    ("spec.validation.hostname", NotEmpty),
+    ("spec.validation.caCertificateRefs", Items(0, 8)),
+    ("spec.validation.caCertificateRefs[]", TARGET),
+    ("spec.validation.caCertificateRefs[].kind", NotEmpty),
+    ("spec.validation.caCertificateRefs[].name", NotEmpty),
+    ("spec.validation.subjectAltNames", Items(0, 5)),
+    ("spec.validation.subjectAltNames[]", Required(&["type"])),
+    ("spec.validation.subjectAltNames[].type", OneOf(&["Hostname", "URI"])),
+];
+
 /// The limits on a kind's fields, by path: what it shares with other kinds, and its own.
 fn limits_of(kind: Kind) -> &'static [Limits] {
     match kind {
@@ -299,6 +316,7 @@ fn limits_of(kind: Kind) -> &'static [Limits] {
         Kind::GrpcRoute => &[ROUTES, FILTERS, GRPC_ROUTE],
         Kind::TcpRoute | Kind::TlsRoute => &[ROUTES],
         Kind::ReferenceGrant => &[SPEC, REFERENCE_GRANT],
+        Kind::BackendTlsPolicy => &[SPEC, BACKEND_TLS_POLICY],
         Kind::ServiceImport => &[SERVICE_IMPORT],
         _ => &[],
     }

@@ -17,6 +17,7 @@ pub(super) fn status(kind: Kind) -> Option<Value> {
         })),
         Kind::KubernetesGateway => gateway(),
         Kind::HttpRoute | Kind::GrpcRoute | Kind::TcpRoute | Kind::TlsRoute => route(),
+        Kind::BackendTlsPolicy => policy(),
         Kind::ServiceExport => object(json!({"conditions": conditions()})),
         Kind::ServiceImport => object(json!({
             "clusters": {
@@ -81,21 +82,28 @@ fn gateway() -> Value {
 }
 
 fn route() -> Value {
+    object(json!({"parents": of_parents("parentRef")}))
+}
+
+fn policy() -> Value {
+    object(json!({"ancestors": of_parents("ancestorRef")}))
+}
+
+/// The entries of controllers for each parent or ancestor, which is in `field`.
+fn of_parents(field: &str) -> Value {
     let parent = object(json!({
         "group": text(), "kind": text(), "namespace": text(), "name": text(), "sectionName": text(),
         "port": {"type": "integer", "format": "int32"},
     }));
-    object(json!({
-        "parents": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {"parentRef": parent, "controllerName": text(), "conditions": conditions()},
-                "required": ["controllerName", "parentRef"],
-            },
-            "x-kubernetes-list-type": "atomic",
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {field: parent, "controllerName": text(), "conditions": conditions()},
+            "required": ["controllerName", field],
         },
-    }))
+        "x-kubernetes-list-type": "atomic",
+    })
 }
 
 /// Kubernetes' conditions: a list by type, so that several writers can each own theirs.

@@ -100,6 +100,8 @@ kinds! {
     TlsRoute = "TLSRoute", "gateway.networking.k8s.io", "tlsroutes";
     /// Gateway API ReferenceGrant.
     ReferenceGrant = "ReferenceGrant", "gateway.networking.k8s.io", "referencegrants";
+    /// Gateway API BackendTLSPolicy.
+    BackendTlsPolicy = "BackendTLSPolicy", "gateway.networking.k8s.io", "backendtlspolicies";
     /// Multi-cluster services: ServiceExport.
     ServiceExport = "ServiceExport", "multicluster.x-k8s.io", "serviceexports";
     /// Multi-cluster services: ServiceImport.

@@ -1,6 +1,7 @@
 //! Bootstraps that connect a stock Envoy or a gRPC client.
 
 mod control_plane;
+mod stats;
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
@@ -153,18 +154,24 @@ impl Bootstrap {
 }
 
 impl Bootstrap {
-    /// What is doubtful, a sentence each: files that are named and not there. They may be where the client runs.
+    /// What is doubtful, a sentence each: files that are named and not there, which may be where the client runs, and metadata that only
+    /// Istio's agent lives up to.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let control_plane = match self {
-            Self::Envoy(envoy) => &envoy.identity.control_plane,
-            Self::Grpc(grpc) => &grpc.identity.control_plane,
+        let identity = match self {
+            Self::Envoy(envoy) => &envoy.identity,
+            Self::Grpc(grpc) => &grpc.identity,
         };
-        let absent = control_plane.files().filter(|(_, path)| !path.exists());
+        let absent = identity.control_plane.files().filter(|(_, path)| !path.exists());
+        let absent = absent.map(|(flag, path)| {
+            format!("{flag} {}: no such file here; the client will need it", path.display())
+        });
+        let captures = identity.metadata.iter().filter(|(key, _)| key == "DNS_CAPTURE");
+        let captures = captures.filter(|(_, value)| matches!(value.as_str(), "true" | "1"));
         absent
-            .map(|(flag, path)| {
-                format!("{flag} {}: no such file here; the client will need it", path.display())
-            })
+            .chain(captures.map(|(key, value)| {
+                format!("--metadata {key}={value}: only Istio's agent answers DNS queries, and the client has none")
+            }))
             .collect()
     }
 }
@@ -267,6 +274,7 @@ fn envoy(
     json!({
         "node": node,
         "admin": {"address": address(admin_host, admin_port)},
+        "stats_config": stats::config(),
         "dynamic_resources": {
             "ads_config": {
                 "api_type": api_type, "transport_api_version": "V3", "set_node_on_first_message_only": true,
@@ -332,6 +340,8 @@ impl PodTarget {
         };
         let more = [
             ("INTERCEPTION_MODE", workload.interception),
+            // Rules of both families lead to it, where the Pod has both.
+            ("DUAL_STACK", "true"),
             ("SERVICE_ACCOUNT", "$(SERVICE_ACCOUNT)"),
             ("NODE_NAME", "$(NODE_NAME)"),
             ("WORKLOAD_NAME", workload.name),
@@ -344,12 +354,13 @@ impl PodTarget {
         let target = (&target, self.cluster_id.as_str());
         let mut bootstrap = envoy(&node, ("127.0.0.1", ADMIN_PORT), "DELTA_GRPC", target);
         bootstrap["static_resources"]["listeners"] = json!([
-            page("/healthz/ready", 15021, "/ready"),
-            page("/stats/prometheus", 15090, "/stats/prometheus")
+            page("agent", "/healthz/ready", 15021, "/ready"),
+            page("stats", "/stats/prometheus", 15090, "/stats/prometheus")
         ]);
         if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
             clusters.push(json!({
-                "name": "envoy-admin", "type": "STATIC", "connect_timeout": "1s",
+                "name": "envoy-admin", "alt_stat_name": stats::cluster("envoy-admin"),
+                "type": "STATIC", "connect_timeout": "1s",
                 "load_assignment": {
                     "cluster_name": "envoy-admin",
                     "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address("127.0.0.1", ADMIN_PORT)}}]}],
@@ -363,8 +374,8 @@ impl PodTarget {
 /// Where the Envoys of Pods have their admin page.
 const ADMIN_PORT: u16 = 15000;
 
-/// A listener of a Pod that shows one page of Envoy's admin API.
-fn page(path: &str, port: u16, of_admin: &str) -> Value {
+/// A listener of a Pod that shows one page of Envoy's admin API. Its statistics have the name that they have in Istio's bootstrap.
+fn page(stat_prefix: &str, path: &str, port: u16, of_admin: &str) -> Value {
     let name = format!("page-{port}");
     json!({
         // The Pod's own address: before it runs it is unknown whether that is IPv4 or IPv6.
@@ -373,7 +384,7 @@ fn page(path: &str, port: u16, of_admin: &str) -> Value {
             "name": "envoy.filters.network.http_connection_manager",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-                "stat_prefix": name,
+                "stat_prefix": stat_prefix,
                 "route_config": {"virtual_hosts": [{
                     "name": name, "domains": ["*"],
                     "routes": [{
@@ -399,7 +410,8 @@ fn xds_cluster(target: &Target) -> Value {
     });
     let endpoint = json!({"address": address(&target.host, target.port)});
     let mut cluster = json!({
-        "name": "xds-grpc", "type": "STRICT_DNS", "connect_timeout": "1s",
+        "name": "xds-grpc", "alt_stat_name": stats::cluster("xds-grpc"),
+        "type": "STRICT_DNS", "connect_timeout": "1s",
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
         "load_assignment": {
             "cluster_name": "xds-grpc",
@@ -498,6 +510,16 @@ mod tests {
         assert_eq!(of("Cargo.toml"), Vec::<String>::new());
         assert_eq!(of("absent.pem").len(), 1);
         assert!(of("absent.pem")[0].starts_with("--xds-ca-file absent.pem: no such file"));
+    }
+
+    #[test]
+    fn dns_capture_without_an_agent_is_warned_of() {
+        let of = |pair: &str| {
+            let args = ["x", "envoy", "--metadata", pair];
+            Cli::try_parse_from(args).unwrap().bootstrap.warnings()
+        };
+        assert!(of("DNS_CAPTURE=true")[0].starts_with("--metadata DNS_CAPTURE=true: only Istio's agent"));
+        assert_eq!(of("DNS_CAPTURE=false"), Vec::<String>::new());
     }
 
     #[test]

@@ -7,7 +7,9 @@ use crate::engine::memo::Memo;
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::{ApiStatus, KINDS, StatusView};
 use crate::routing::ingress::IngressStatus;
-use pilotfish_config::gateway_api::{Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
+use pilotfish_config::gateway_api::{
+    BackendTlsPolicy, Gateway, GatewayClass, GrpcRoute, HttpRoute, TcpRoute, TlsRoute,
+};
 use pilotfish_config::status::{Controllers, Status};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, ClusterId, Kind, KindSpec, ObjectKey, World};
@@ -74,7 +76,8 @@ impl Query for Statuses {
             .chain(keys::<HttpRoute>(cx))
             .chain(keys::<GrpcRoute>(cx))
             .chain(keys::<TcpRoute>(cx))
-            .chain(keys::<TlsRoute>(cx));
+            .chain(keys::<TlsRoute>(cx))
+            .chain(keys::<BackendTlsPolicy>(cx));
         let mut out = BTreeMap::new();
         for key in keys {
             let status = cx.get(&ApiStatus { key: key.clone(), of: self.of.clone() });

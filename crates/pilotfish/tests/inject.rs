@@ -60,6 +60,18 @@ fn annotations_win_over_values() {
 }
 
 #[test]
+fn what_a_pod_asks_for_and_does_not_get_is_said() {
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    metadata:\n      \
+                      annotations:\n        proxy.istio.io/config: |\n          proxyMetadata: {ISTIO_META_DNS_CAPTURE: 'true'}\n    \
+                      spec: {containers: [{name: app}]}\n";
+    let output = inject(&[], deployment);
+    assert!(output.status.success(), "{output:?}");
+    let expected = "warning: Deployment \"web\": spec.template.metadata.annotations[\"proxy.istio.io/config\"]: \
+                    proxyMetadata.ISTIO_META_DNS_CAPTURE: not captured";
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with(expected), "{output:?}");
+}
+
+#[test]
 fn sidecars_over_tls_know_pilotfish_and_have_a_token() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();

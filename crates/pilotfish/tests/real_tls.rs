@@ -219,6 +219,6 @@ async fn an_envoy_gets_the_secrets_of_its_gateway() {
             }
         })
         .await;
-        assert!(envoy.stat("cluster.xds-grpc.ssl.handshake").await > 0);
+        assert!(envoy.stat("cluster.xds-grpc;.ssl.handshake").await > 0);
     }
 }

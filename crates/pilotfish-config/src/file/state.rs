@@ -4,7 +4,7 @@ use super::objects::Objects;
 use crate::path::FieldPath;
 use crate::problem::{ObjectCheck, Problem, Severity};
 use crate::source::{Effective, ProblemReport, SourceEvent, SourceProblems};
-use crate::{Limits, MeshFile, ReadFile, read, read_mesh_file};
+use crate::{Limits, MeshFile, ReadFile, Rejected, read, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -69,7 +69,7 @@ pub struct FileState {
 struct FileEntry {
     /// The file's objects: as written, as they were when they were last good, or closed.
     objects: Objects,
-    /// Those that were never good and are closed: no version of them is one to keep.
+    /// The objects that were never good: what is in `objects` only lets nothing pass.
     closed: BTreeSet<ObjectKey>,
     reports: Vec<ProblemReport>,
     ignored: BTreeMap<String, usize>,
@@ -276,23 +276,21 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
     let missing = |key: &ObjectKey| !objects.contains_key(key);
     let broken: BTreeSet<&ObjectKey> =
         read.rejected.iter().filter_map(|rejected| rejected.key.as_ref()).collect();
-    let was_closed = |key: &ObjectKey| before.closed.contains(key);
     let mut kept = before.objects.to_map();
-    kept.retain(|key, _| missing(key) && if broken.contains(key) { !was_closed(key) } else { uncertain });
-    let never_good = |key: &&ObjectKey| missing(key) && !kept.contains_key(*key);
-    let closed: BTreeMap<ObjectKey, Object> = read
-        .rejected
-        .iter()
-        .filter_map(|rejected| {
-            Some((rejected.key.as_ref().filter(never_good)?.clone(), rejected.closed.clone()?))
-        })
-        .collect();
+    kept.retain(|key, _| missing(key) && (uncertain || broken.contains(key)));
+    let fresh = closed_objects(&read.rejected, |key| {
+        missing(key) && (!kept.contains_key(key) || before.closed.contains(key))
+    });
+    kept.extend(fresh.iter().map(|(key, object)| (key.clone(), object.clone())));
+    let stays_closed = |key: &&ObjectKey| fresh.contains_key(key) || before.closed.contains(key);
+    let closed: BTreeSet<ObjectKey> = kept.keys().filter(stays_closed).cloned().collect();
     for rejected in &read.rejected {
         let effective = match &rejected.key {
-            Some(key) if closed.contains_key(key) => Effective::Closed,
-            Some(key) if kept.contains_key(key) => Effective::LastGood,
-            None if !kept.is_empty() => Effective::LastGood,
-            _ => Effective::Dropped,
+            Some(key) => {
+                let is_closed = closed.contains(key);
+                Effective::of_refused(kept.contains_key(key) && !is_closed, is_closed)
+            }
+            None => Effective::of_refused(!kept.is_empty(), false),
         };
         reports.extend(rejected.problems.iter().map(|problem| ProblemReport {
             object: rejected.key.clone(),
@@ -302,11 +300,17 @@ fn read_entry(file: &Arc<str>, read: ReadFile, before: &FileEntry) -> FileEntry 
         }));
     }
     reports.sort_by_key(|report| (report.document, report.line));
-    let still_closed = kept.keys().filter(|key| was_closed(key));
-    let closed_keys = still_closed.chain(closed.keys()).cloned().collect();
     objects.extend(kept);
-    objects.extend(closed);
-    FileEntry { objects: objects.into(), closed: closed_keys, reports, ignored: read.ignored }
+    FileEntry { objects: objects.into(), closed, reports, ignored: read.ignored }
+}
+
+/// What holds in the place of refused objects without an earlier version that was good.
+fn closed_objects(rejected: &[Rejected], is_new: impl Fn(&ObjectKey) -> bool) -> BTreeMap<ObjectKey, Object> {
+    let closed = rejected.iter().filter_map(|rejected| rejected.closed.as_ref());
+    closed
+        .filter(|object| is_new(object.key()))
+        .map(|object| (object.key().clone(), object.clone()))
+        .collect()
 }
 
 fn duplicate(key: &ObjectKey, object: &Object, winner: &Object) -> ProblemReport {

@@ -2,7 +2,7 @@
 
 use crate::path::Path;
 use crate::problem::{Checker, Problem};
-use crate::validate::Trust;
+use crate::validate::Refused;
 use crate::yaml::{Decoded, Mode, Node, decode};
 use crate::{extensions, gateway_api, kubernetes, mesh, networking, security, telemetry};
 use pilotfish_model::{Kind, KindSpec, Object, ObjectMeta};
@@ -31,7 +31,7 @@ pub(crate) trait Content: KindSpec + DeserializeOwned {
     fn compact(&mut self, _meta: &mut ObjectMeta) {}
 
     /// What stands in for an object that cannot be used in full; `None` for kinds that guard nothing.
-    fn closed(_spec: &Node, _trust: Trust) -> Option<Self> {
+    fn closed(_refused: &Refused<'_>) -> Option<Self> {
         None
     }
 
@@ -78,6 +78,7 @@ macro_rules! with_type {
             TcpRoute: gateway_api::TcpRoute,
             TlsRoute: gateway_api::TlsRoute,
             ReferenceGrant: gateway_api::ReferenceGrant,
+            BackendTlsPolicy: gateway_api::BackendTlsPolicy,
             ServiceExport: kubernetes::ServiceExport,
             ServiceImport: kubernetes::ServiceImport,
             MeshConfig: mesh::MeshConfig,
@@ -101,9 +102,9 @@ pub(crate) fn read_object(kind: Kind, root: &Node, meta: ObjectMeta, deleting: b
     with_type!(kind, T => read_as::<T>(root, meta, deleting))
 }
 
-/// What stands in for an object of a kind whose `spec` cannot be used in full; `None` for kinds that guard nothing.
-pub(crate) fn closed(kind: Kind, spec: &Node, trust: Trust, meta: ObjectMeta) -> Option<Object> {
-    with_type!(kind, T => <T as Content>::closed(spec, trust).map(|content| Object::new(meta, content)))
+/// What stands in for an object of a kind that cannot be used in full; `None` for kinds that guard nothing.
+pub(crate) fn closed(kind: Kind, refused: &Refused<'_>, meta: ObjectMeta) -> Option<Object> {
+    with_type!(kind, T => <T as Content>::closed(refused).map(|content| Object::new(meta, content)))
 }
 
 /// What is done with the type of a kind that is only known at run time, see [`visit_kind`].

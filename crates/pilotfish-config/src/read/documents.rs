@@ -130,7 +130,10 @@ impl ReadFile {
         let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, node, origin.clone());
         let known = versions(kind.group());
         let is_known = known.contains(&version);
-        let closed = || closed_object(kind, node, &origin, is_known);
+        let rejected = |key, line, problems: Vec<Problem>| {
+            let closed = closed_object(kind, node, &origin, is_known, &problems);
+            Rejected { key, document, line, problems, closed }
+        };
         if !is_known {
             let message = format!(
                 "version {:?} of {kind} is not known, it is read as {}",
@@ -139,16 +142,16 @@ impl ReadFile {
             );
             let line = node.get("apiVersion").map_or(line, |node| node.line);
             problems.push(Problem::error(FieldPath::default(), message).at_line(line));
-            return self.rejected.push(Rejected { key, document, line, problems, closed: closed() });
+            return self.rejected.push(rejected(key, line, problems));
         }
         let Some(meta) = meta else {
-            return self.rejected.push(Rejected { key, document, line, problems, closed: closed() });
+            return self.rejected.push(rejected(key, line, problems));
         };
         let decoded = read_object(kind, node, meta, deleting);
         problems.extend(decoded.problems);
         match decoded.value {
             Some(object) => self.objects.push(ReadObject { object, document, line, warnings: problems }),
-            None => self.rejected.push(Rejected { key, document, line, problems, closed: closed() }),
+            None => self.rejected.push(rejected(key, line, problems)),
         }
     }
 

@@ -22,8 +22,8 @@ pub fn read_live(kind: Kind, origin: &Arc<str>, json: &[u8]) -> Result<ReadObjec
         Rejected { key: None, document: 0, line: 0, problems: vec![problem], closed: None }
     })?;
     let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, &root, origin.clone());
-    let rejected = |key, problems| {
-        let closed = closed_object(kind, &root, origin, true);
+    let rejected = |key, problems: Vec<Problem>| {
+        let closed = closed_object(kind, &root, origin, true, &problems);
         Err(Rejected { key, document: 0, line: 0, problems: without_lines(problems), closed })
     };
     let Some(meta) = meta else { return rejected(key, problems) };

@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 /// The controllers whose entries in `status.parents` are ours: the name under which Istio is known, and our own.
 pub const CONTROLLERS: [&str; 2] = ["istio.io/gateway-controller", "pilotfish.io/gateway-controller"];
 
+/// Who is said to write the status of a policy at what it is for, where Istio's name is ours: as istiod does.
+pub const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
+
 /// The controllers whose Gateways and routes get a status from us: where istiod runs beside us, each serves its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Controllers {
@@ -57,6 +60,17 @@ impl Controllers {
     }
 }
 
+impl Controllers {
+    /// The name under which the status of a policy at what it is for is written.
+    #[must_use]
+    pub fn of_mesh(self) -> &'static str {
+        match self {
+            Self::Both | Self::Istio => MESH_CONTROLLER,
+            Self::Pilotfish => CONTROLLERS[1],
+        }
+    }
+}
+
 /// The status that an object is to have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Status {
@@ -78,6 +92,13 @@ pub enum Status {
         /// For each parent that is ours.
         parents: Vec<ParentStatus>,
     },
+    /// Of a policy.
+    Policy {
+        /// Whose entries are ours, with the one of the mesh; those of others stay as they are.
+        ours: Controllers,
+        /// For what it is for, and for each Gateway that uses it. The list of a policy has room for 16: what comes later is left out.
+        ancestors: Vec<ParentStatus>,
+    },
     /// Of an Ingress: where it is reached.
     Ingress(Vec<LoadBalancerIngress>),
     /// Of an object of Istio.
@@ -91,6 +112,9 @@ pub enum Status {
 
 /// The longest message of a condition in characters; Kubernetes refuses a status with one of more than 32,768.
 const LONGEST_MESSAGE: usize = 4096;
+
+/// How many entries the status of a policy may have.
+const MOST_ANCESTORS: usize = 16;
 
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +142,7 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The status of a route at one parent.
+/// The status of a route at one parent, or of a policy at one ancestor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentStatus {
     /// The parent, as the route names it.
@@ -215,8 +239,14 @@ impl Status {
                 put(&mut status, "listeners", listeners.iter().map(of).collect());
             }
             Self::Route { ours, parents } => {
-                let ours = ours.names();
-                put(&mut status, "parents", times.parents(&stored["parents"], ours, parents));
+                let parents = times.parents("parentRef", &stored["parents"], ours.names(), parents);
+                put(&mut status, "parents", Value::Array(parents));
+            }
+            Self::Policy { ours, ancestors } => {
+                let names: Vec<&str> = ours.names().iter().copied().chain([ours.of_mesh()]).collect();
+                let mut list = times.parents("ancestorRef", &stored["ancestors"], &names, ancestors);
+                list.truncate(MOST_ANCESTORS);
+                put(&mut status, "ancestors", Value::Array(list));
             }
             Self::Ingress(points) => {
                 let list = ingress(&stored["loadBalancer"]["ingress"], points);
@@ -369,7 +399,7 @@ impl Times<'_> {
     }
 
     /// Our entries at their places, those of other controllers untouched: neither may move because of the other.
-    fn parents(self, stored: &Value, ours: &[&str], wanted: &[ParentStatus]) -> Value {
+    fn parents(self, field: &str, stored: &Value, ours: &[&str], wanted: &[ParentStatus]) -> Vec<Value> {
         let mut open: Vec<&ParentStatus> = wanted.iter().collect();
         let mut out = Vec::new();
         for entry in list(stored) {
@@ -377,7 +407,7 @@ impl Times<'_> {
                 out.push(entry.clone());
                 continue;
             }
-            let parent = serde_json::from_value::<ParentReference>(entry["parentRef"].clone()).ok();
+            let parent = serde_json::from_value::<ParentReference>(entry[field].clone()).ok();
             let position = open.iter().position(|wanted| {
                 Some(&wanted.parent) == parent.as_ref() && entry["controllerName"] == wanted.controller
             });
@@ -391,12 +421,12 @@ impl Times<'_> {
         }
         out.extend(open.into_iter().map(|wanted| {
             json!({
-                "parentRef": reference(&wanted.parent),
+                field: reference(&wanted.parent),
                 "controllerName": wanted.controller,
                 "conditions": self.conditions(&Value::Null, &wanted.conditions),
             })
         }));
-        Value::Array(out)
+        out
     }
 }
 

@@ -212,3 +212,26 @@ fn conditions_of_others_on_a_listener_stay() {
     assert_eq!(merged["listeners"][0]["conditions"][0]["type"], "Cached");
     assert_eq!(merged["listeners"][0]["conditions"][1]["type"], "Accepted");
 }
+
+#[test]
+fn entries_of_a_policy_keep_those_of_others_and_stay_within_the_limit() {
+    let entry = |name: &str, controller: &str| {
+        json!({"ancestorRef": {"group": "", "kind": "Service", "name": name}, "controllerName": controller,
+            "conditions": []})
+    };
+    let wanted = |name: String| ParentStatus {
+        parent: ParentReference { group: String::new(), kind: "Service".into(), name, ..Default::default() },
+        controller: Controllers::Both.of_mesh(),
+        conditions: vec![accepted(true, "in force")],
+    };
+    let stored = json!({"ancestors": [entry("a", "example.com/other"), entry("gone", MESH_CONTROLLER)]});
+    for (count, expected) in [(1, 2), (15, 16), (20, 16)] {
+        let ancestors = (0..count).map(|index| wanted(format!("s{index}"))).collect();
+        let status = Status::Policy { ours: Controllers::Both, ancestors };
+        let merged = status.merged(&stored, 1, NOW).expect("it differs");
+        let list = merged["ancestors"].as_array().unwrap();
+        assert_eq!(list.len(), expected, "{count}");
+        assert_eq!((&list[0], &list[1]["ancestorRef"]["name"]), (&stored["ancestors"][0], &json!("s0")));
+        assert_eq!(status.merged(&merged, 1, NOW), None, "what is written is wanted");
+    }
+}

@@ -14,7 +14,7 @@ mod wasm_plugin;
 
 pub use fields::regex::is_regex;
 
-pub(crate) use closed::{Trust, closed_object};
+pub(crate) use closed::{Refused, closed_object};
 
 use crate::kinds;
 use crate::kinds::content::{Content, Place};
@@ -51,8 +51,8 @@ macro_rules! content {
         }
     };
     (@closed $type:ty) => {
-        fn closed(spec: &Node, trust: Trust) -> Option<Self> {
-            <$type>::closed(spec, trust)
+        fn closed(refused: &Refused<'_>) -> Option<Self> {
+            <$type>::closed(refused)
         }
     };
     (@dry_run $type:ty) => {
@@ -75,7 +75,7 @@ content! { Object:
     kinds::kubernetes::Node => nothing, compact;
     kinds::kubernetes::Namespace => kubernetes::core::namespace;
     kinds::kubernetes::Secret => kubernetes::core::secret, complete;
-    kinds::kubernetes::ConfigMap => nothing;
+    kinds::kubernetes::ConfigMap => nothing, compact;
     kinds::kubernetes::Ingress => kubernetes::ingress::check;
     kinds::kubernetes::IngressClass => nothing;
     kinds::kubernetes::ServiceExport => nothing;
@@ -87,6 +87,7 @@ content! { Object:
     kinds::gateway_api::TcpRoute => gateway_api::routes::tcp;
     kinds::gateway_api::TlsRoute => gateway_api::routes::tls;
     kinds::gateway_api::ReferenceGrant => gateway_api::gateway::reference_grant;
+    kinds::gateway_api::BackendTlsPolicy => gateway_api::backend_tls::check, closed;
 }
 
 content! { Spec:

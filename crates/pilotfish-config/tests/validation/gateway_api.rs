@@ -366,3 +366,98 @@ fn other_routes_and_grants() {
         ],
     );
 }
+
+#[test]
+fn backend_tls_policies() {
+    const GOOD: &str = "targetRefs: [{group: \"\", kind: Service, name: a}], validation: {hostname: a.b, wellKnownCACertificates: System}";
+    const MAP: &str = "caCertificateRefs: [{group: \"\", kind: ConfigMap, name: m}]";
+    let validation = |rest: &str| {
+        spec_of(API, "BackendTLSPolicy")(&format!(
+            "targetRefs: [{{kind: Service, name: a}}], validation: {{{rest}}}"
+        ))
+    };
+    let targets = |list: &str| {
+        spec_of(API, "BackendTLSPolicy")(&format!(
+            "targetRefs: [{list}], validation: {{hostname: a.b, wellKnownCACertificates: System}}"
+        ))
+    };
+    check(
+        spec_of(API, "BackendTLSPolicy"),
+        &[
+            (
+                "validation: {hostname: a.b, wellKnownCACertificates: System}",
+                "spec.targetRefs: must be set",
+                GOOD,
+            ),
+            (
+                "targetRefs: [{kind: Service, name: a}], validation: {wellKnownCACertificates: System}",
+                "spec.validation.hostname: must be set",
+                GOOD,
+            ),
+        ],
+    );
+    const SERVICE: &str = "{kind: Service, name: a}";
+    check(
+        targets,
+        &[
+            ("{name: a}", "spec.targetRefs[0].kind: must be set", SERVICE),
+            ("{kind: Service}", "spec.targetRefs[0].name: must be set", SERVICE),
+            (
+                "{kind: Service, name: a, sectionName: A}",
+                "spec.targetRefs[0].sectionName: \"A\" is not a name, up to 253 of a-z, 0-9, '-' and '.'",
+                "{kind: Service, name: a, sectionName: http}",
+            ),
+            (
+                "{kind: Service, name: a}, {kind: Service, name: a, sectionName: ''}",
+                "spec.targetRefs[1]: is the same as that of item 0, must be unique",
+                "{kind: Service, name: a}, {kind: Service, name: a, sectionName: http}",
+            ),
+        ],
+    );
+    const SYSTEM: &str = "hostname: a.b, wellKnownCACertificates: System";
+    check(
+        validation,
+        &[
+            (
+                "hostname: '*.b', wellKnownCACertificates: System",
+                "spec.validation.hostname: \"*.b\" has a wildcard, a precise host name is needed",
+                SYSTEM,
+            ),
+            (
+                "hostname: 1.2.3.4, wellKnownCACertificates: System",
+                "spec.validation.hostname: \"1.2.3.4\" is an IP address, a host name is needed",
+                SYSTEM,
+            ),
+            (
+                "hostname: a.b",
+                "spec.validation: one of caCertificateRefs and wellKnownCACertificates must be set",
+                &format!("hostname: a.b, {MAP}"),
+            ),
+            (
+                &format!("{SYSTEM}, {MAP}"),
+                "spec.validation: only one of caCertificateRefs and wellKnownCACertificates may be set",
+                SYSTEM,
+            ),
+            (
+                "hostname: a.b, caCertificateRefs: [{kind: ConfigMap}]",
+                "spec.validation.caCertificateRefs[0].name: must be set",
+                &format!("hostname: a.b, {MAP}"),
+            ),
+            (
+                &format!("{SYSTEM}, subjectAltNames: [{{type: Mail, hostname: a}}]"),
+                "spec.validation.subjectAltNames[0].type: \"Mail\" is none of Hostname and URI",
+                &format!("{SYSTEM}, subjectAltNames: [{{type: Hostname, hostname: '*.a'}}]"),
+            ),
+            (
+                &format!("{SYSTEM}, subjectAltNames: [{{type: URI, hostname: a, uri: 'spiffe://a/b'}}]"),
+                "spec.validation.subjectAltNames[0].hostname: must not be set for type URI",
+                &format!("{SYSTEM}, subjectAltNames: [{{type: URI, uri: 'spiffe://a/b'}}]"),
+            ),
+            (
+                &format!("{SYSTEM}, subjectAltNames: [{{type: URI, uri: a}}]"),
+                "spec.validation.subjectAltNames[0].uri: \"a\" is not a URI with a scheme and an authority",
+                &format!("{SYSTEM}, subjectAltNames: [{{type: URI, uri: 'urn://a'}}]"),
+            ),
+        ],
+    );
+}

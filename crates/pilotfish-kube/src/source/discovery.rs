@@ -33,6 +33,8 @@ pub(super) struct Discovered {
     pub(super) gone: BTreeSet<Kind>,
     /// Whether Secrets of all namespaces may be read; `None` when the review failed.
     pub(super) all_secrets: Option<bool>,
+    /// Whether ConfigMaps of all namespaces may be read; `None` when the review failed.
+    pub(super) all_config_maps: Option<bool>,
     /// Whether the mesh-wide settings are read.
     pub(super) mesh: bool,
 }
@@ -43,23 +45,25 @@ pub(super) struct Discovery {
     pub(super) kinds: Kinds,
     pub(super) root_namespace: Arc<str>,
     pub(super) mesh_config_map: Arc<str>,
-    pub(super) secrets: SecretRights,
+    pub(super) secrets: Rights,
+    pub(super) config_maps: Rights,
     /// Whether the mesh-wide settings are read already, or have to be.
     pub(super) mesh: bool,
     /// Where kinds are read now; `None` before the first discovery.
     pub(super) known: Option<BTreeMap<Kind, Resource>>,
 }
 
-/// What is known of the right to read Secrets of all namespaces. It is given by a role of its own that can be left out.
+/// What is known of the right to read Secrets, or ConfigMaps, of all namespaces. It is given by a role of its own that can be left
+/// out.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SecretRights {
+pub(super) struct Rights {
     /// Whether the last review allowed it; before the first one, the watch itself reports what is wrong.
     denied: bool,
     /// Since when it has been denied although it was given before.
     doubted: Option<Instant>,
 }
 
-impl SecretRights {
+impl Rights {
     pub(super) fn all(self) -> bool {
         !self.denied
     }
@@ -91,15 +95,22 @@ impl Discovery {
             true => self.may_list("secrets", None).await,
             false => Some(false),
         };
+        // Of a remote cluster only what services and endpoints are made of is read.
+        let all_config_maps = match self.kinds {
+            Kinds::All => self.may_list("configmaps", None).await,
+            Kinds::Discovery => Some(false),
+        };
         // Readers of remote clusters that were made for other control planes may not read them; they are not waited for.
         let mesh = self.mesh || self.may_list("configmaps", Some(&self.mesh_config_map)).await == Some(true);
         let first = self.known.is_none();
         self.secrets.answered(all_secrets, first, Instant::now());
+        self.config_maps.answered(all_config_maps, first, Instant::now());
         let wanted = ResourceQuery {
             kinds: self.kinds,
             root_namespace: &self.root_namespace,
             mesh_config_map: &self.mesh_config_map,
             all_secrets: self.secrets.all(),
+            all_config_maps: self.config_maps.all(),
             mesh,
         };
         let mut resources = wanted.resources(&groups);
@@ -133,7 +144,7 @@ impl Discovery {
                 "kinds are missing from the list of groups, and read on"
             );
         }
-        Ok(Discovered { resources, gone, all_secrets, mesh })
+        Ok(Discovered { resources, gone, all_secrets, all_config_maps, mesh })
     }
 
     /// Whether the API server answers 404 at the kind's own paths.
@@ -176,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_right_is_gone_when_it_was_denied_for_a_while() {
-        let mut rights = SecretRights::default();
+        let mut rights = Rights::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         rights.answered(Some(true), true, at(0));
@@ -197,7 +208,7 @@ mod tests {
 
     #[test]
     fn what_was_never_given_is_not_waited_for() {
-        let mut rights = SecretRights::default();
+        let mut rights = Rights::default();
         assert!(rights.all(), "before it is known, the watch reports what is wrong");
         rights.answered(Some(false), true, Instant::now());
         assert!(!rights.all());

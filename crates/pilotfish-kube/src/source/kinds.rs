@@ -1,6 +1,6 @@
 //! Which kinds are watched, and where the API server has them.
 
-use crate::watch::{Reader, Resource};
+use crate::watch::Resource;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery};
 use pilotfish_config::served;
 use pilotfish_model::Kind;
@@ -42,13 +42,8 @@ impl Kinds {
     }
 }
 
-/// The kind whose watch brings the mesh-wide settings.
+/// The kind whose watch brings the mesh-wide settings; beside them ConfigMaps with certificates of authorities.
 pub(super) const MESH: Kind = Kind::ConfigMap;
-
-/// How objects of a kind are read.
-pub(super) fn reader(kind: Kind) -> Reader {
-    if kind == MESH { Reader::Mesh } else { Reader::Object(kind) }
-}
 
 /// The request to the API server.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +56,8 @@ pub(super) struct ResourceQuery<'a> {
     pub(super) mesh_config_map: &'a str,
     /// Whether Secrets may be read in every namespace, or in the root namespace alone.
     pub(super) all_secrets: bool,
+    /// Whether ConfigMaps may be read in every namespace, or the one of the mesh-wide settings alone.
+    pub(super) all_config_maps: bool,
     /// Whether the mesh-wide settings are read.
     pub(super) mesh: bool,
 }
@@ -73,6 +70,7 @@ pub fn resources_of(groups: &APIGroupDiscoveryList, kinds: &[Kind]) -> BTreeMap<
         root_namespace: "",
         mesh_config_map: "",
         all_secrets: false,
+        all_config_maps: false,
         mesh: true,
     };
     kinds.iter().filter_map(|kind| Some((*kind, wanted.resource(groups, *kind)?))).collect()
@@ -98,7 +96,10 @@ fn path(kind: Kind, version: &str) -> String {
 impl ResourceQuery<'_> {
     /// What the API server has of the wanted kinds: the request for each.
     pub(super) fn resources(&self, groups: &APIGroupDiscoveryList) -> BTreeMap<Kind, Resource> {
-        let includes = |kind: Kind| if kind == MESH { self.mesh } else { self.kinds.includes(kind) };
+        let includes = |kind: Kind| match kind {
+            MESH => self.mesh || self.all_config_maps,
+            _ => self.kinds.includes(kind),
+        };
         let wanted = Kind::ALL.iter().copied().filter(|kind| includes(*kind));
         wanted.filter_map(|kind| Some((kind, self.resource(groups, kind)?))).collect()
     }
@@ -113,6 +114,7 @@ impl ResourceQuery<'_> {
         let base = base(kind, version);
         let in_root = format!("{base}/namespaces/{}/{}", self.root_namespace, kind.plural());
         let (path, fields) = match kind {
+            MESH if self.all_config_maps => (everywhere, String::new()),
             MESH => (in_root, format!("metadata.name={}", self.mesh_config_map)),
             Kind::Secret if self.all_secrets => (everywhere, UNWANTED_SECRETS.to_owned()),
             Kind::Secret => (in_root, UNWANTED_SECRETS.to_owned()),

@@ -9,9 +9,9 @@ mod tests;
 pub use kinds::{Kinds, has_status, resources_of};
 
 use crate::request::{BACKOFF, RequestError, within};
-use crate::watch::{NoopObserver, Observer, Resource, Watch, WatchTarget, WatchUpdate};
-use discovery::{Discovered, Discovery, SecretRights};
-use kinds::{MESH, reader};
+use crate::watch::{NoopObserver, Observer, Reader, Resource, Watch, WatchTarget, WatchUpdate};
+use discovery::{Discovered, Discovery, Rights};
+use kinds::MESH;
 use kube::Client;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use pilotfish_model::Kind;
@@ -90,7 +90,9 @@ pub struct KubeSource {
     state: SourceState,
     running: BTreeMap<Kind, RunningWatch>,
     /// Whether Secrets are read in every namespace.
-    secrets: SecretRights,
+    secrets: Rights,
+    /// Whether ConfigMaps are read in every namespace.
+    config_maps: Rights,
     /// Whether the mesh-wide settings are read.
     mesh: bool,
     /// Whether kinds were discovered once.
@@ -121,7 +123,8 @@ impl KubeSource {
             settings,
             state,
             running: BTreeMap::new(),
-            secrets: SecretRights::default(),
+            secrets: Rights::default(),
+            config_maps: Rights::default(),
             mesh,
             discovered: false,
             tasks: JoinSet::new(),
@@ -181,6 +184,7 @@ impl KubeSource {
             root_namespace: self.settings.root_namespace.clone(),
             mesh_config_map: self.settings.mesh_config_map.clone(),
             secrets: self.secrets,
+            config_maps: self.config_maps,
             mesh: self.mesh,
             known: self.discovered.then_some(known),
         };
@@ -201,11 +205,15 @@ impl KubeSource {
             }
         };
         self.mesh = found.mesh;
-        let before = self.secrets.all();
+        let before = (self.secrets.all(), self.config_maps.all());
         self.secrets.answered(found.all_secrets, !self.discovered, Instant::now());
+        self.config_maps.answered(found.all_config_maps, !self.discovered, Instant::now());
         let cluster = &self.settings.cluster;
-        if before && !self.secrets.all() && self.settings.kinds.includes(Kind::Secret) {
+        if before.0 && !self.secrets.all() && self.settings.kinds.includes(Kind::Secret) {
             tracing::info!(%cluster, "Secrets are read in the root namespace alone: more is not allowed");
+        }
+        if before.1 && !self.config_maps.all() && self.settings.kinds == Kinds::All {
+            tracing::info!(%cluster, "ConfigMaps with certificates of authorities are not read: it is not allowed");
         }
         for kind in found.gone {
             if let Some(running) = self.running.remove(&kind) {
@@ -231,7 +239,8 @@ impl KubeSource {
             }
             None => {
                 let (resources, followed) = watch::channel(Some(resource.clone()));
-                let watch = Watch::new(self.client.clone(), self.target(kind), reader(kind), sender.clone());
+                let watch =
+                    Watch::new(self.client.clone(), self.target(kind), self.reader(kind), sender.clone());
                 self.tasks.spawn(watch.run(followed));
                 self.state.watch(kind);
                 self.running.insert(kind, RunningWatch { resource, resources });
@@ -259,6 +268,17 @@ impl KubeSource {
                 tokio::time::sleep(backoff.wait_at_least(REDISCOVER_SOON)).await;
             }
         });
+    }
+
+    /// How objects of a kind are read.
+    fn reader(&self, kind: Kind) -> Reader {
+        match kind {
+            MESH => Reader::ConfigMaps {
+                mesh_namespace: self.settings.root_namespace.clone(),
+                mesh_name: self.settings.mesh_config_map.clone(),
+            },
+            _ => Reader::Object(kind),
+        }
     }
 
     fn target(&self, kind: Kind) -> WatchTarget {

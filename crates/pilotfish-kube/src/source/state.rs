@@ -161,12 +161,7 @@ impl SourceState {
                 self.events.push(SourceEvent::Apply(object));
             }
             Change::Rejected { key, problems, last_good, closed } => {
-                let effective = match (last_good, &closed) {
-                    (true, _) => Effective::LastGood,
-                    (false, Some(_)) => Effective::Closed,
-                    (false, None) => Effective::Dropped,
-                };
-                self.set_problems(&key, &problems, effective);
+                self.set_problems(&key, &problems, Effective::of_refused(last_good, closed.is_some()));
                 self.events.extend(closed.map(SourceEvent::Apply));
             }
             // This source never requests statuses.

@@ -27,7 +27,7 @@ pub enum Change {
         problems: Vec<Problem>,
         /// Whether an earlier version is in force.
         last_good: bool,
-        /// Where none is: what stands in for an object that guards something.
+        /// What holds where none is, see [`Rejected::closed`].
         closed: Option<Object>,
     },
     /// The object is new or differs, with its status: for [`Reader::Stored`].
@@ -79,14 +79,26 @@ impl From<StoredObject> for Stored {
 }
 
 /// What objects are read as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// Objects of that kind.
     Object(Kind),
     /// Objects of that kind together with their status.
     Stored(Kind),
-    /// The ConfigMap with the mesh-wide settings.
-    Mesh,
+    /// ConfigMaps, one of which has the mesh-wide settings.
+    ConfigMaps {
+        /// The namespace of the mesh-wide settings.
+        mesh_namespace: Arc<str>,
+        /// The name of their ConfigMap.
+        mesh_name: Arc<str>,
+    },
+}
+
+impl Reader {
+    fn is_mesh(&self, name: &Name) -> bool {
+        let Self::ConfigMaps { mesh_namespace, mesh_name } = self else { return false };
+        *name.namespace == **mesh_namespace && *name.name == **mesh_name
+    }
 }
 
 /// The next request to the API server.
@@ -352,7 +364,8 @@ impl Reflector {
         let good = match self.reader {
             Reader::Object(kind) => self.read_object(kind, &name, json, had, changes),
             Reader::Stored(kind) => self.read_stored(kind, &name, json, changes)?,
-            Reader::Mesh => self.read_mesh(json, had, changes),
+            Reader::ConfigMaps { .. } if self.reader.is_mesh(&name) => self.read_mesh(json, had, changes),
+            Reader::ConfigMaps { .. } => self.read_object(Kind::ConfigMap, &name, json, had, changes),
         };
         self.known.insert(name, Known { version, good });
         Ok(text)
@@ -385,7 +398,7 @@ impl Reflector {
         let stored: Stored = serde_json::from_str(json)?;
         let (object, problems) = match read_live(kind, &self.origin, json.as_bytes()) {
             Ok(ReadObject { object, warnings, .. }) => (Some(object), warnings),
-            Err(Rejected { problems, .. }) => (None, problems),
+            Err(Rejected { problems, closed, .. }) => (closed, problems),
         };
         let key = ObjectKey::new(kind, &*name.namespace, &*name.name);
         changes.push(Change::Stored { key, object, problems, stored });
@@ -416,15 +429,16 @@ impl Reflector {
         if self.known.remove(name).is_none() {
             return;
         }
-        match self.reader {
-            Reader::Object(kind) | Reader::Stored(kind) => {
-                changes.push(Change::Delete(ObjectKey::new(kind, &*name.namespace, &*name.name)));
-            }
-            Reader::Mesh => {
+        let kind = match self.reader {
+            Reader::Object(kind) | Reader::Stored(kind) => kind,
+            Reader::ConfigMaps { .. } if self.reader.is_mesh(name) => {
                 changes
                     .extend([MeshFile::Config, MeshFile::Networks].map(|which| Change::Delete(which.key())));
+                return;
             }
-        }
+            Reader::ConfigMaps { .. } => Kind::ConfigMap,
+        };
+        changes.push(Change::Delete(ObjectKey::new(kind, &*name.namespace, &*name.name)));
     }
 }
 

@@ -187,7 +187,8 @@ fn a_kind_that_vanished_takes_its_objects_with_it() {
 
 #[test]
 fn mesh_config_is_read_out_of_its_config_map() {
-    let mut reflector = Reflector::new(Reader::Mesh, "cluster test".into());
+    let reader = Reader::ConfigMaps { mesh_namespace: "istio-system".into(), mesh_name: "istio".into() };
+    let mut reflector = Reflector::new(reader, "cluster test".into());
     reflector.list_started();
     let map = |version: u64, mesh: &str| {
         serde_json::json!({
@@ -202,7 +203,43 @@ fn mesh_config_is_read_out_of_its_config_map() {
     );
     let broken = handle_line(&mut reflector, &event("MODIFIED", &map(2, "trustDomain: [1]"))).0;
     assert_eq!(broken, ["!default (last good)", "-default"]);
+    let other = |namespace: &str| {
+        serde_json::json!({
+            "metadata": {"name": "istio", "namespace": namespace, "resourceVersion": "3"},
+            "data": {"ca.crt": "pem"},
+        })
+        .to_string()
+    };
+    assert_eq!(handle_line(&mut reflector, &event("ADDED", &other("shop"))).0, ["+istio"]);
+    assert_eq!(handle_line(&mut reflector, &event("DELETED", &other("shop"))).0, ["-istio"]);
     assert_eq!(handle_line(&mut reflector, &event("DELETED", &map(2, ""))).0, ["-default", "-default"]);
+}
+
+#[test]
+fn a_refused_object_is_replaced_by_a_closed_one_until_a_version_is_good() {
+    let mut reflector = Reflector::new(Reader::Object(Kind::BackendTlsPolicy), "cluster test".into());
+    reflector.list_started();
+    let policy = |version: u64, hostname: &str| {
+        serde_json::json!({
+            "metadata": {"name": "a", "namespace": "n", "resourceVersion": version.to_string()},
+            "spec": {
+                "targetRefs": [{"group": "", "kind": "Service", "name": "web"}],
+                "validation": {"hostname": hostname, "wellKnownCACertificates": "System"},
+            },
+        })
+        .to_string()
+    };
+    let mut closed = |version, hostname| {
+        let content = reflector.line(&event("MODIFIED", &policy(version, hostname))).unwrap();
+        let LineContent::Changes { changes, .. } = content else { panic!("no error") };
+        match changes.as_slice() {
+            [Change::Rejected { last_good, closed, .. }] => Some((*last_good, closed.is_some())),
+            _ => None,
+        }
+    };
+    assert_eq!(closed(1, "*.b"), Some((false, true)));
+    assert_eq!(closed(2, "a.b"), None, "it is good");
+    assert_eq!(closed(3, "*.b"), Some((true, false)), "the last good version holds");
 }
 
 /// One thing that can happen to a cluster or to the connection to it.

@@ -131,6 +131,9 @@ impl IstioIptables {
             let rules = plan.restore(family.ipv6, &missing);
             writeln!(out, "{} gets\n{rules}", family.restore)?;
             feed(&family, &rules)?;
+            if family.ipv6 {
+                give_source_address()?;
+            }
             if plan.transparent {
                 self.route(&family)?;
             }
@@ -169,6 +172,14 @@ impl IstioIptables {
         let replace = run(Command::new("ip").args([family.ip, "route", "replace"]).args(route))?;
         done("ip route replace", &replace)
     }
+}
+
+/// Gives the Pod the IPv6 address from which its Envoy connects to its programs: an address that is not there cannot be bound. That of IPv4
+/// is there always, as all of 127.0.0.0/8 is the loopback's.
+fn give_source_address() -> Result<()> {
+    let [_, source] = rules::PASSTHROUGH;
+    let replace = run(Command::new("ip").args(["-6", "address", "replace", source, "dev", "lo"]))?;
+    done("ip address replace", &replace)
 }
 
 /// Whether the Pod has an IPv6 address that others reach.

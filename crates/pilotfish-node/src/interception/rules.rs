@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 
 /// Where Envoy's own connections to the programs of its Pod come from, to distinguish them from others: IPv4 and IPv6.
-const PASSTHROUGH: [&str; 2] = ["127.0.0.6/32", "::6/128"];
+pub(super) const PASSTHROUGH: [&str; 2] = ["127.0.0.6/32", "::6/128"];
 
 /// Which connections go through Envoy, and how its own are recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Hosts with networks of their own: network namespaces that this process makes, and that vanish with it. Nothing leaves them.
 
-use super::{Program, Tool};
+use super::{Program, Tool, eventually};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -84,15 +84,38 @@ impl Host {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Connects it with another host by a cable, and gives each its address, as in `10.77.0.1/24`.
-    pub fn connect(&self, address: &str, other: &Self, others: &str) {
+    /// Whether it has IPv6, with rules that change destinations. In CI that it has not is a failure.
+    ///
+    /// # Panics
+    /// When it has not although `CI` is set.
+    #[must_use]
+    pub fn has_ipv6(&self) -> bool {
+        let rules = self.command("ip6tables").args(["-t", "nat", "-S"]).output().expect("it runs");
+        let has = rules.status.success() && !self.run("ip -6 address show dev lo").is_empty();
+        let why = String::from_utf8_lossy(&rules.stderr);
+        assert!(has || std::env::var_os("CI").is_none(), "no IPv6 here, or no NAT for it: {why}");
+        has
+    }
+
+    /// Connects it with another host by a cable.
+    pub fn connect(&self, other: &Self) {
         let _ = self.run(&format!("ip link add eth0 type veth peer name eth0 netns {}", other.holder.id()));
-        for (host, address) in [(self, address), (other, others)] {
-            // Without duplicate address detection for IPv6, which takes a while.
-            let nodad = if address.contains(':') { " nodad" } else { "" };
-            let _ = host.run(&format!("ip address add {address} dev eth0{nodad}"));
+        for host in [self, other] {
             let _ = host.run("ip link set eth0 up");
         }
+    }
+
+    /// Gives its end of the cable an address, as in `10.77.0.1/24`, and waits until it can be used.
+    pub async fn give(&self, address: &str) {
+        // Without duplicate address detection for IPv6, which takes a while.
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        let _ = self.run(&format!("ip address add {address} dev eth0{nodad}"));
+        // One of IPv6 cannot before the link is found to be up.
+        eventually(&format!("{address} can be used"), || async {
+            let waiting = self.run("ip -6 address show dev eth0 scope global tentative");
+            if waiting.is_empty() { Ok(()) } else { Err(waiting) }
+        })
+        .await;
     }
 
     /// Starts a program on this host, its output in a file.

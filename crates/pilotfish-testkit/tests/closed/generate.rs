@@ -262,3 +262,24 @@ fn client_tls(dice: &mut Dice) -> Value {
     }
     tls
 }
+
+pub(crate) fn backend_tls_policy(dice: &mut Dice) -> Value {
+    let mut validation = json!({"hostname": "web.example"});
+    if dice.chance(2) {
+        validation["wellKnownCACertificates"] = "System".into();
+    } else {
+        validation["caCertificateRefs"] = json!([{"group": "", "kind": "ConfigMap", "name": "roots"}]);
+    }
+    if dice.chance(2) {
+        validation["subjectAltNames"] = json!([
+            {"type": "Hostname", "hostname": "other.example"},
+            {"type": "URI", "uri": "spiffe://cluster.local/ns/shop/sa/default"},
+        ]);
+    }
+    let mut target = json!({"group": "", "kind": "Service", "name": "web"});
+    if dice.chance(3) {
+        target["sectionName"] = "http".into();
+    }
+    let spec = json!({"targetRefs": [target], "validation": validation});
+    object("gateway.networking.k8s.io/v1", "BackendTLSPolicy", "shop", spec)
+}

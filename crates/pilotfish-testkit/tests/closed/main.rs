@@ -125,6 +125,18 @@ fn destination_rules() {
     never_opens(&guard);
 }
 
+#[test]
+fn backend_tls_policies() {
+    let guard = Guard {
+        generate: generate::backend_tls_policy,
+        beside: mesh::ROOTS,
+        calls: Vec::new,
+        admitted: mesh::upstream,
+        below: Some("validation"),
+    };
+    never_opens(&guard);
+}
+
 fn never_opens(guard: &Guard) {
     let objects = std::env::var("PILOTFISH_GUARDS").ok().and_then(|n| n.parse().ok()).unwrap_or(OBJECTS);
     let mut mesh = Mesh::with(guard.beside);

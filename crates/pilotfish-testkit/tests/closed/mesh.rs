@@ -72,6 +72,15 @@ spec:
     tls: {mode: SIMPLE, credentialName: wide}
 ";
 
+/// Certificates of authorities.
+pub(crate) const ROOTS: &str = "
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: roots, namespace: shop}
+data: {ca.crt: pem}
+";
+
 /// Policies of others, which must not become wider by what a broken one does.
 pub(crate) const POLICIES: &str = "
 ---
@@ -195,6 +204,8 @@ pub(crate) fn upstream(mesh: &Mesh, _: &[Call]) -> BTreeSet<String> {
         Server::Tls { name: "web.example", authority: "good-ca" },
         Server::Tls { name: "other.example", authority: "good-ca" },
         Server::Tls { name: "web.example", authority: "system" },
+        Server::Tls { name: "web.example", authority: "roots" },
+        Server::Tls { name: "other.example", authority: "roots" },
         Server::Tls { name: "spiffe://cluster.local/ns/shop/sa/default", authority: "ROOTCA" },
     ];
     let mut out = BTreeSet::new();

@@ -26,6 +26,13 @@ impl IpFamilies {
         }
     }
 
+    /// Whether redirected connections of both families reach a proxy. With istiod they do where its `ISTIO_DUAL_STACK` is set; here a
+    /// proxy asks for it (`DUAL_STACK`), as those do that Pilotfish injects.
+    #[must_use]
+    pub(crate) fn both_redirected(proxy: &Proxy) -> bool {
+        Self::of(proxy) == Self::Dual && proxy.meta_flag("DUAL_STACK")
+    }
+
     /// The addresses that stand for "every address", the primary one first.
     #[must_use]
     pub(crate) fn wildcards(self) -> &'static [&'static str] {

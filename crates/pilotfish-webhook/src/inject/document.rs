@@ -30,18 +30,27 @@ pub enum InjectError {
     },
 }
 
+/// A text with sidecars.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Injected {
+    /// The text.
+    pub text: String,
+    /// What its Pods ask for and do not get, a sentence each with the object that it is about.
+    pub warnings: Vec<String>,
+}
+
 /// Adds sidecars to the workloads of a YAML or JSON text. Documents without any are given back letter by letter; of the others
 /// comments are lost, and nothing else.
 ///
 /// # Errors
 /// When a document cannot be read or the template fails.
-pub fn inject_documents(injector: &Injector, text: &str) -> Result<String, InjectError> {
-    let mut out = String::with_capacity(text.len() + 4096);
+pub fn inject_documents(injector: &Injector, text: &str) -> Result<Injected, InjectError> {
+    let mut out = Injected { text: String::with_capacity(text.len() + 4096), warnings: Vec::new() };
     for (index, (separator, document)) in documents(text).into_iter().enumerate() {
-        out.push_str(separator);
-        match one(injector, document, index + 1)? {
-            Some(injected) => out.push_str(&injected),
-            None => out.push_str(document),
+        out.text.push_str(separator);
+        match one(injector, document, index + 1, &mut out.warnings)? {
+            Some(injected) => out.text.push_str(&injected),
+            None => out.text.push_str(document),
         }
     }
     Ok(out)
@@ -65,7 +74,12 @@ fn documents(text: &str) -> Vec<(&str, &str)> {
 }
 
 /// The document with sidecars; `None` when it stays as it is.
-fn one(injector: &Injector, text: &str, document: usize) -> Result<Option<String>, InjectError> {
+fn one(
+    injector: &Injector,
+    text: &str,
+    document: usize,
+    warnings: &mut Vec<String>,
+) -> Result<Option<String>, InjectError> {
     let fail = |why: String| InjectError::Document { document, why };
     if text.len() > LARGEST {
         return Err(fail(format!("larger than {LARGEST} bytes")));
@@ -81,7 +95,7 @@ fn one(injector: &Injector, text: &str, document: usize) -> Result<Option<String
         }
     };
     let Some(mut value) = value else { return Ok(None) };
-    let changed = object(injector, &mut value, DEEPEST);
+    let changed = object(injector, &mut value, DEEPEST, warnings);
     if !changed.map_err(|error| InjectError::Template { document, error })? {
         return Ok(None);
     }
@@ -98,20 +112,28 @@ fn one(injector: &Injector, text: &str, document: usize) -> Result<Option<String
 }
 
 /// Injects an object, or each of a list. Whether anything changed.
-fn object(injector: &Injector, value: &mut Json, deep: usize) -> Result<bool, TemplateError> {
+fn object(
+    injector: &Injector,
+    value: &mut Json,
+    deep: usize,
+    warnings: &mut Vec<String>,
+) -> Result<bool, TemplateError> {
     if value.word("kind").ends_with("List") && deep > 0 {
         let Some(Json::List(items)) = value.at_mut(&["items"]) else { return Ok(false) };
         let mut changed = false;
         for item in items {
-            changed |= object(injector, item, deep - 1)?;
+            changed |= object(injector, item, deep - 1, warnings)?;
         }
         return Ok(changed);
     }
     let Some(path) = pod_template(value) else { return Ok(false) };
     let word = |field| value.at(&["metadata", field]).and_then(Json::text).unwrap_or_default().to_owned();
-    let (name, namespace) = (word("name"), word("namespace"));
+    let (name, namespace, kind) = (word("name"), word("namespace"), value.word("kind").to_owned());
     let Some(pod) = value.at_mut(path).filter(|pod| matches!(pod, Json::Map(_))) else { return Ok(false) };
-    Ok(injector.inject(pod, &namespace, &name)?.is_ok())
+    let Ok(found) = injector.inject(pod, &namespace, &name)? else { return Ok(false) };
+    let place: String = path.iter().map(|field| format!("{field}.")).collect();
+    warnings.extend(found.iter().map(|warning| format!("{kind} {name:?}: {place}{warning}")));
+    Ok(true)
 }
 
 /// Where an object has the template of its Pods.

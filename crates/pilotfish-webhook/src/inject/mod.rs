@@ -7,6 +7,7 @@
 //!
 //! Nothing here does IO.
 
+mod dns_capture;
 mod document;
 mod json;
 mod merge;
@@ -15,7 +16,7 @@ mod rules;
 mod template;
 pub mod traffic;
 
-pub use document::{InjectError, inject_documents};
+pub use document::{InjectError, Injected, inject_documents};
 pub use json::{Fields, Json};
 pub use patch::{Step, diff};
 pub use rules::Left;
@@ -74,7 +75,8 @@ impl Injector {
         Ok(this)
     }
 
-    /// Adds a sidecar to a Pod, or the template of one. `owner` names what makes it.
+    /// Adds a sidecar to a Pod, or the template of one. `owner` names what makes it. Gives what the Pod asks for and does not get, a sentence
+    /// each.
     ///
     /// # Errors
     /// When the template makes nothing of this Pod.
@@ -83,15 +85,23 @@ impl Injector {
         pod: &mut Json,
         namespace: &str,
         owner: &str,
-    ) -> Result<Result<(), Left>, TemplateError> {
+    ) -> Result<Result<Vec<String>, Left>, TemplateError> {
         if let Err(left) = rules::decide(pod, namespace) {
             return Ok(Err(left));
         }
         let addition = self.addition(pod, namespace, owner)?;
+        let warnings = self.warnings(pod);
         if let Json::Map(fields) = pod {
             merge::merge(fields, addition);
         }
-        Ok(Ok(()))
+        Ok(Ok(warnings))
+    }
+
+    fn warnings(&self, pod: &Json) -> Vec<String> {
+        if dns_capture::MENTIONED.iter().any(|name| self.template.mentions(name)) {
+            return Vec::new();
+        }
+        Vec::from_iter(dns_capture::warning(&texts(pod, "annotations")))
     }
 
     fn addition(&self, pod: &Json, namespace: &str, owner: &str) -> Result<Json, TemplateError> {
@@ -138,8 +148,15 @@ impl Injector {
             Err(error) => return Response::failed(request.uid.as_str(), format!("not a Pod: {error}")),
         };
         let mut after = before.clone();
-        match self.inject(&mut after, &request.namespace, owner(&before)) {
-            Ok(Ok(())) => Response::patched(request.uid.as_str(), &diff(&before, &after)),
+        let owner = owner(&before);
+        match self.inject(&mut after, &request.namespace, owner) {
+            Ok(Ok(warnings)) => {
+                // Who makes Pods for others, as a ReplicaSet does, shows its warnings to nobody.
+                for warning in &warnings {
+                    tracing::warn!(namespace = request.namespace, workload = owner, "{warning}");
+                }
+                Response { warnings, ..Response::patched(request.uid.as_str(), &diff(&before, &after)) }
+            }
             Ok(Err(_)) => Response::allowed(request.uid.as_str()),
             Err(error @ TemplateError::Annotation { .. }) => {
                 Response::bad(request.uid.as_str(), error.to_string())
@@ -242,6 +259,23 @@ mod tests {
         ] {
             assert_eq!(review(operation, kind, pod), Response::allowed("7"), "{operation} {kind} {pod}");
         }
+    }
+
+    #[test]
+    fn capture_of_dns_is_not_silently_left_out() {
+        let config = r#"{"metadata": {"annotations": {"proxy.istio.io/config": "proxyMetadata: {ISTIO_META_DNS_CAPTURE: 'true'}"}}}"#;
+        let response = review("CREATE", "Pod", config);
+        assert!(response.allowed && response.patch.is_some());
+        assert!(response.warnings[0].contains("ISTIO_META_DNS_CAPTURE: not captured"), "{response:?}");
+        let template =
+            "spec: {containers: [{name: istio-proxy, env: [{name: ISTIO_META_DNS_CAPTURE, value: 'true'}]}]}";
+        let own = Injector::new(template, BTreeMap::new(), Arc::new(|_| json!({}))).unwrap();
+        let mut pod: Json = serde_json::from_str(config).unwrap();
+        assert_eq!(
+            own.inject(&mut pod, "shop", "web").unwrap(),
+            Ok(Vec::new()),
+            "a template that brings an agent"
+        );
     }
 
     #[test]

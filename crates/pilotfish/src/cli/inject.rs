@@ -62,7 +62,11 @@ impl Inject {
         let name = self.file.display();
         let text = self.read().with_context(|| format!("--file {name}"))?;
         let injected = inject_documents(&injector, &text).with_context(|| format!("--file {name}"))?;
-        Ok(out.write_all(injected.as_bytes())?)
+        for warning in &injected.warnings {
+            // A warning is lost when stderr is closed.
+            let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        }
+        Ok(out.write_all(injected.text.as_bytes())?)
     }
 
     fn read(&self) -> Result<String> {

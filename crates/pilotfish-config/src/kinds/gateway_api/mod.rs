@@ -7,6 +7,7 @@
     reason = "fields carry the names and the meaning of the Gateway API reference, linked above"
 )]
 
+mod backend_tls;
 mod filters;
 mod gateway;
 mod grpc_route;
@@ -14,6 +15,7 @@ mod http_route;
 mod reference;
 mod stream_routes;
 
+pub use backend_tls::*;
 pub use filters::*;
 pub use gateway::*;
 pub use grpc_route::*;

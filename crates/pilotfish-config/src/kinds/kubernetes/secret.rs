@@ -2,7 +2,12 @@
 
 use crate::Base64;
 use crate::kinds::message::{kind, message};
+use pilotfish_model::ObjectMeta;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The keys of a ConfigMap that may have certificates of authorities, the preferred one first.
+const AUTHORITIES: [&str; 2] = ["cacert", "ca.crt"];
 
 kind! {
     Secret = Secret;
@@ -50,5 +55,21 @@ impl Secret {
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&[u8]> {
         self.data.get(key).map(|value| value.0.as_slice())
+    }
+}
+
+impl ConfigMap {
+    /// Drops what is read of no ConfigMap: a cluster has many, and large ones.
+    pub(crate) fn compact(&mut self, meta: &mut ObjectMeta) {
+        self.data.retain(|key, _| AUTHORITIES.contains(&key.as_str()));
+        self.binary_data.clear();
+        meta.annotations = Arc::default();
+    }
+
+    /// The certificates of authorities (PEM): under `cacert`, else under `ca.crt`.
+    #[must_use]
+    pub fn authorities(&self) -> Option<&str> {
+        let value = |key: &str| self.data.get(key).map(String::as_str).filter(|value| !value.is_empty());
+        AUTHORITIES.into_iter().find_map(value)
     }
 }

@@ -1,6 +1,6 @@
 //! PeerAuthentication and RequestAuthentication.
 
-use super::{Scope, Trust, has_only, items, part, plain};
+use super::{Refused, Scope, has_only, items, part, plain};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::security::{JwtRule, MutualTls, MutualTlsMode, PeerAuthentication, RequestAuthentication};
@@ -13,7 +13,8 @@ const STRICT: MutualTls = MutualTls { mode: MutualTlsMode::Strict };
 
 impl PeerAuthentication {
     /// The policy with what cannot be used closed: mutual TLS where the mode is not known.
-    pub(crate) fn closed(spec: &Node, trust: Trust) -> Option<Self> {
+    pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
+        let Refused { spec, trust, .. } = *refused;
         let known = trust.parts_if(has_only(spec, &["selector", "mtls", "portLevelMtls"]));
         let everything = Self { closed: true, ..Self::default() };
         let Some(scope) = Scope::of(spec).filter(|_| known) else { return Some(everything) };
@@ -48,7 +49,8 @@ fn ports(node: Option<&Node>) -> (BTreeMap<u32, MutualTls>, bool) {
 impl RequestAuthentication {
     /// The policy with what cannot be used closed: no token of a rule that is not known is good. Where it is not known
     /// where tokens are, no request is.
-    pub(crate) fn closed(spec: &Node, trust: Trust) -> Option<Self> {
+    pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
+        let Refused { spec, trust, .. } = *refused;
         let scope = Scope::of(spec);
         let fields = [&Scope::FIELDS[..], &["jwtRules"]].concat();
         let known = trust.parts_if(has_only(spec, &fields));

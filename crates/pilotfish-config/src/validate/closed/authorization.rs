@@ -1,6 +1,6 @@
 //! AuthorizationPolicy.
 
-use super::{Scope, Trust, has_only, items, part, plain};
+use super::{Refused, Scope, has_only, items, part, plain};
 use crate::security::{AuthorizationAction as Action, AuthorizationPolicy, AuthorizationProvider, Rule};
 use crate::validate::security::authorization::{condition, from, rule, to};
 use crate::yaml::Node;
@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 
 impl AuthorizationPolicy {
     /// The policy with what cannot be used closed.
-    pub(crate) fn closed(spec: &Node, trust: Trust) -> Option<Self> {
+    pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
+        let Refused { spec, trust, .. } = *refused;
         let scope = Scope::of(spec);
         let fields = [&Scope::FIELDS[..], &["rules", "action", "provider"]].concat();
         let known = trust.parts_if(has_only(spec, &fields));

@@ -1,6 +1,6 @@
 //! DestinationRule.
 
-use super::{Trust, has_only, items, part, plain};
+use super::{Refused, has_only, items, part, plain};
 use crate::networking::DestinationRule;
 use crate::validate::fields::names::wildcard_host;
 use crate::yaml::Node;
@@ -8,7 +8,8 @@ use crate::yaml::Node;
 impl DestinationRule {
     /// A rule by which nothing is sent to the host: what was to be encrypted, or sent to a proven server only, is not sent in
     /// another way. `None` for rules that clearly have no TLS settings, whose loss opens nothing.
-    pub(crate) fn closed(spec: &Node, _: Trust) -> Option<Self> {
+    pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
+        let spec = refused.spec;
         if is_without_tls(spec) {
             return None;
         }

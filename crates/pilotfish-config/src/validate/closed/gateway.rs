@@ -1,6 +1,6 @@
 //! Gateway of Istio.
 
-use super::{Trust, has_only, is_sound, items, part, plain};
+use super::{Refused, has_only, is_sound, items, part, plain};
 use crate::networking::{Gateway, Port, Server, ServerTlsSettings};
 use crate::path::Path;
 use crate::problem::Checker;
@@ -11,7 +11,8 @@ use pilotfish_model::Protocol;
 impl Gateway {
     /// The gateway with what cannot be used closed: its TLS servers refuse connections, so that these do not come to servers
     /// for more hosts. Others are not served.
-    pub(crate) fn closed(spec: &Node, trust: Trust) -> Option<Self> {
+    pub(crate) fn closed(refused: &Refused<'_>) -> Option<Self> {
+        let Refused { spec, trust, .. } = *refused;
         let selector = plain(spec.get("selector"));
         let known = trust.parts_if(has_only(spec, &["servers", "selector"])) && selector.is_some();
         let usable = |node| known.then(|| part(Some(node), server)).flatten();

@@ -41,6 +41,14 @@ impl Trust {
     }
 }
 
+/// An object that was refused.
+pub(crate) struct Refused<'a> {
+    pub(crate) spec: &'a Node,
+    pub(crate) trust: Trust,
+    /// The first thing that is wrong with it.
+    pub(crate) reason: String,
+}
+
 /// The closed form of an object that was refused; `None` where leaving it out opens nothing, or where not even its name and
 /// namespace can be read. `known_version` is whether its `apiVersion` is one that is read.
 pub(crate) fn closed_object(
@@ -48,6 +56,7 @@ pub(crate) fn closed_object(
     root: &Node,
     origin: &Arc<str>,
     known_version: bool,
+    problems: &[Problem],
 ) -> Option<Object> {
     let ReadMetadata { key, meta, .. } = read_metadata(kind, root, origin.clone());
     let trust = match &meta {
@@ -60,7 +69,9 @@ pub(crate) fn closed_object(
     };
     let null = Node::null(root.line);
     let spec = root.get("spec").unwrap_or(&null);
-    closed(kind, spec, trust, meta)
+    let reason =
+        problems.iter().find(|problem| problem.is_error()).map(Problem::to_string).unwrap_or_default();
+    closed(kind, &Refused { spec, trust, reason }, meta)
 }
 
 fn has_good_annotations(meta: &ObjectMeta) -> bool {

@@ -133,7 +133,7 @@ pub(super) fn hostnames(hosts: &[String], at: &Path<'_>, checker: &mut Checker) 
     each(hosts, at, checker, |host, at, checker| hostname(host, at, checker));
 }
 
-fn hostname(host: &str, at: &Path<'_>, checker: &mut Checker) {
+pub(super) fn hostname(host: &str, at: &Path<'_>, checker: &mut Checker) {
     if is_ip(host) {
         checker.error(at, format!("{} is an IP address, a host name is needed", quoted(host)));
     } else if !is_object_name(host.strip_prefix("*.").unwrap_or(host)) {
@@ -141,7 +141,7 @@ fn hostname(host: &str, at: &Path<'_>, checker: &mut Checker) {
     }
 }
 
-fn section_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
+pub(super) fn section_name(name: &str, at: &Path<'_>, checker: &mut Checker) {
     if name.is_empty() {
         checker.error(at, "must be set");
     } else if !is_object_name(name) {

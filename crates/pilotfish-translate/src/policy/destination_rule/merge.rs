@@ -1,8 +1,9 @@
 //! The rules of one namespace, those for the same host merged.
 
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, reference};
+use crate::routing::gateway_api::{MadeRule, MadeRulesIn};
 use pilotfish_config::networking::{DestinationRule, Subset, TrafficPolicy};
-use pilotfish_model::{ClusterId, ExportTo, Hostname, Namespace, ObjectMeta, Origin, Typed};
+use pilotfish_model::{ExportTo, Hostname, Namespace, Origin, Typed};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,11 +24,36 @@ pub(crate) struct MergedDestinationRule {
     pub export_to: ExportTo,
     /// Whether the TLS settings of an object cannot be used: nothing is sent to the host.
     pub closed: bool,
+    /// Whether the policy is of BackendTLSPolicies: connections without its TLS must not be made.
+    pub requires_tls: bool,
     pub provenance: Vec<Origin>,
 }
 
+/// An object that rules are made of.
+struct Source {
+    host: Hostname,
+    object: Typed<DestinationRule>,
+    requires_tls: bool,
+    provenance: Vec<Origin>,
+}
+
+impl Source {
+    /// `None` for a host that is none.
+    fn written(cx: &Cx<'_>, object: Typed<DestinationRule>) -> Option<Self> {
+        let host = Hostname::parse(&cx.domain().qualify(&object.host, object.namespace())).ok()?;
+        let provenance = vec![reference(&object)];
+        Some(Self { host, object, requires_tls: false, provenance })
+    }
+
+    fn made(made: &MadeRule) -> Self {
+        let MadeRule { host, rule, provenance } = made.clone();
+        Self { host, object: rule, requires_tls: true, provenance }
+    }
+}
+
 impl MergedDestinationRule {
-    fn new(object: &Typed<DestinationRule>) -> Self {
+    fn new(source: &Source) -> Self {
+        let object = &source.object;
         let meta = object.meta();
         let selector = object.workload_selector.as_ref().map(|selector| selector.match_labels.clone());
         let mut rule = Self {
@@ -42,20 +68,21 @@ impl MergedDestinationRule {
             },
             selector,
             closed: object.closed,
-            provenance: vec![reference(meta)],
+            requires_tls: source.requires_tls,
+            provenance: source.provenance.clone(),
         };
         rule.add_subsets(&object.subsets);
         rule
     }
 
     /// Takes up another object for the same host.
-    fn merge(&mut self, object: &Typed<DestinationRule>) {
-        self.add_subsets(&object.subsets);
+    fn merge(&mut self, source: &Source) {
+        self.add_subsets(&source.object.subsets);
         if self.policy.is_none() {
-            self.policy.clone_from(&object.traffic_policy);
+            self.policy.clone_from(&source.object.traffic_policy);
         }
-        self.closed |= object.closed;
-        self.provenance.push(reference(object.meta()));
+        self.closed |= source.object.closed;
+        self.provenance.extend(source.provenance.iter().cloned());
     }
 
     fn add_subsets(&mut self, subsets: &[Subset]) {
@@ -71,10 +98,6 @@ impl MergedDestinationRule {
     pub(crate) fn subset(&self, name: &str) -> Option<&Subset> {
         self.subsets.iter().find(|subset| subset.name == name)
     }
-}
-
-fn reference(meta: &ObjectMeta) -> Origin {
-    Origin::object(meta.key.clone(), ClusterId::default())
 }
 
 /// Rules by host.
@@ -123,18 +146,20 @@ impl Query for DestinationRulesIn {
         let mut objects = cx.objects_in::<DestinationRule>(&self.0);
         objects.sort_by(|a, b| a.meta().precedence().cmp(&b.meta().precedence()));
         let (mut local, mut exported, mut root_private) = <(Lists, Lists, Lists)>::default();
-        for object in &objects {
-            let rule = MergedDestinationRule::new(object);
-            let Ok(host) = Hostname::parse(&cx.domain().qualify(&object.host, &self.0)) else { continue };
+        // What is made of other kinds counts as older than what is written.
+        let made = cx.get(&MadeRulesIn(self.0.clone()));
+        let written = objects.into_iter().filter_map(|object| Source::written(cx, object));
+        for source in made.iter().map(Source::made).chain(written) {
+            let rule = MergedDestinationRule::new(&source);
             let private = match &rule.export_to {
                 ExportTo::Unset => default_private,
                 ExportTo::Namespaces(namespaces) => namespaces.len() == 1 && namespaces.contains(&self.0),
                 ExportTo::Public | ExportTo::Nobody => false,
             };
             if rule.export_to.visible_to(&self.0, &ExportTo::Public) {
-                add(&mut local, &host, &rule, object);
+                add(&mut local, &rule, &source);
             }
-            add(if private { &mut root_private } else { &mut exported }, &host, &rule, object);
+            add(if private { &mut root_private } else { &mut exported }, &rule, &source);
         }
         let (local, exported, root_private) = (shared(local), shared(exported), shared(root_private));
         NamespaceDestinationRules { local, exported, root_private }
@@ -145,13 +170,13 @@ impl Query for DestinationRulesIn {
 type Lists = BTreeMap<Hostname, Vec<MergedDestinationRule>>;
 
 /// Merges an object into the rule for the same host, clients and workloads, or appends it.
-fn add(lists: &mut Lists, host: &Hostname, rule: &MergedDestinationRule, object: &Typed<DestinationRule>) {
-    let list = lists.entry(host.clone()).or_default();
+fn add(lists: &mut Lists, rule: &MergedDestinationRule, source: &Source) {
+    let list = lists.entry(source.host.clone()).or_default();
     let same = |held: &&mut MergedDestinationRule| {
         held.export_to == rule.export_to && held.selector == rule.selector
     };
     match list.iter_mut().find(same) {
-        Some(held) => held.merge(object),
+        Some(held) => held.merge(source),
         None => list.push(rule.clone()),
     }
 }

@@ -5,12 +5,14 @@
 //!                                               │
 //! HTTPRoute, GRPCRoute ─▶ RouteParts(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
 //! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiRules
+//! BackendTLSPolicy ─▶ MadeRulesIn(namespace): DestinationRules
 //! ```
 //!
 //! Routes attach to listeners of Gateways, or to Services (then they are for sidecars). What several HTTPRoutes have for one host
 //! is one virtual service, in the order of precedence that the Gateway API lays down.
 
 mod attachment;
+mod backend_tls;
 mod backends;
 mod filters;
 mod gateways;
@@ -24,6 +26,7 @@ mod sort;
 mod status;
 mod stream_routes;
 
+pub(crate) use backend_tls::{MadeRule, MadeRulesIn, UNUSABLE};
 pub(crate) use gateways::ApiGateways;
 pub(crate) use rules::ApiVirtualServices;
 pub(crate) use status::{ApiStatus, KINDS, StatusView};

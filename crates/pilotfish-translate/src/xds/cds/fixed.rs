@@ -55,7 +55,11 @@ fn passthrough(mesh: &MeshConfig, name: &str) -> Draft {
 }
 
 /// The source address of connections to the proxy's own workload: by it they are not captured again.
-pub(super) fn own_source(families: IpFamilies) -> BindConfig {
+pub(super) fn own_source(facets: &ClusterFacets) -> BindConfig {
+    if facets.both_redirected { own_sources(facets.families) } else { first_source(facets.families) }
+}
+
+fn first_source(families: IpFamilies) -> BindConfig {
     let source = match families {
         IpFamilies::V4 | IpFamilies::Dual => V4_SOURCE,
         IpFamilies::V6 => V6_SOURCE,
@@ -67,7 +71,7 @@ pub(super) fn own_source(families: IpFamilies) -> BindConfig {
 fn own_sources(families: IpFamilies) -> BindConfig {
     let extra = ExtraSourceAddress { address: Some(address(V6_SOURCE)), ..ExtraSourceAddress::default() };
     let extra = (families == IpFamilies::Dual).then_some(extra);
-    BindConfig { extra_source_addresses: extra.into_iter().collect(), ..own_source(families) }
+    BindConfig { extra_source_addresses: extra.into_iter().collect(), ..first_source(families) }
 }
 
 fn address(ip: &str) -> SocketAddress {

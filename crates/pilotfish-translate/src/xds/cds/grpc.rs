@@ -57,6 +57,10 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<E
     }
     let policy =
         rule.as_deref().map_or_else(Policy::default, |rule| rule.policy_of(&parsed.subset, parsed.port));
+    if policy.tls.is_some() && rule.as_ref().is_some_and(|rule| rule.requires_tls) {
+        // gRPC takes no certificates from xDS, and a cluster without TLS would send what is to be protected in plaintext.
+        return Vec::new();
+    }
     let mut cluster = eds_cluster(name);
     if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
         cluster.transport_socket = Some(mutual_tls(&accounts(cx, &cx.mesh(), service, &key)));

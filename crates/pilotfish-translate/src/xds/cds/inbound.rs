@@ -149,7 +149,7 @@ impl Inbound<'_> {
         let local = localhost(self.view.facets.families);
         if !matches!(&self.destination, Destination::Address(address, _) if address == local) {
             // Traffic from this address is not captured again.
-            draft.cluster.upstream_bind_config = Some(own_source(self.view.facets.families));
+            draft.cluster.upstream_bind_config = Some(own_source(&self.view.facets));
         }
         self.describe(&mut draft, rule.as_deref(), &mesh.inbound_cluster_stat_name);
         let hosts: Vec<&str> = self.targets.iter().map(|target| target.service.hostname.as_str()).collect();

@@ -225,3 +225,51 @@ fn a_policy_that_ends_mutual_tls_is_among_the_origins_of_a_cluster() {
     assert_eq!(origins("DISABLE"), ["web", "p"]);
     assert_eq!(origins("STRICT"), ["web"]);
 }
+
+/// A policy by which TLS with a Service is required, whose authorities cannot be used.
+const CLOSED: &str = "
+{apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy, metadata: {name: web, namespace: shop},
+ spec: {targetRefs: [{kind: Service, name: web}], validation: {hostname: a.b, caCertificateRefs: [{kind: ConfigMap, name: none}]}}}
+";
+
+#[test]
+fn without_usable_authorities_nothing_is_sent_in_plaintext() {
+    use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+    use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
+    let web = service("web", "shop").with(|service| service.kubernetes = Some(Arc::default()));
+    let world = world(crate::testing::yaml(CLOSED).into_iter().chain([web.update()]));
+    for kind in [ProxyKind::Sidecar, ProxyKind::Router] {
+        let facets = view(&world, &Proxy { kind, ..sidecar("client-0", "shop") }).facets;
+        let batch = evaluate(&world, &ServiceClusters { facets, service: web.key() });
+        let [resource] = &*batch.resources else { panic!("{kind:?}: one port, one cluster") };
+        let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
+        let cluster = Cluster::decode(&*packed.value).unwrap();
+        assert!(cluster.transport_socket_matches.is_empty(), "{kind:?}");
+        let socket = cluster.transport_socket.expect("not plaintext");
+        let Some(ConfigType::TypedConfig(config)) = socket.config_type else {
+            panic!("{kind:?}: no settings")
+        };
+        let context = UpstreamTlsContext::decode(&*config.value).unwrap();
+        let text = format!("{context:?}");
+        assert!(text.contains("invalid://"), "{kind:?}: {text}");
+    }
+    let client = Proxy { kind: ProxyKind::Grpc, ..sidecar("client-0", "shop") };
+    let name = "outbound|80||web.shop.svc.cluster.local";
+    let found = evaluate(&world, &NamedCluster(client.clone(), name));
+    assert_eq!(*found, 0, "gRPC takes no authorities from xDS, so it gets no cluster");
+    let open = crate::testing::world([web.update()]);
+    assert_eq!(*evaluate(&open, &NamedCluster(client, name)), 1);
+}
+
+/// How many clusters a client gets under a name, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NamedCluster(Proxy, &'static str);
+
+impl Query for NamedCluster {
+    type Output = usize;
+
+    fn compute(&self, cx: &Cx<'_>) -> usize {
+        let view = ClusterView::of(cx, &self.0).unwrap();
+        view.generate(cx, &ResourceBatchKey::Named(self.1.into())).resources.len()
+    }
+}

@@ -8,6 +8,7 @@ use super::draft::Draft;
 use super::view::{Certificates, ClusterFacets};
 use crate::envoy::metadata;
 use crate::proxy::ProxyKind;
+use crate::routing::gateway_api::UNUSABLE;
 use pilotfish_config::mesh::{MeshConfig, TlsConfig};
 use pilotfish_config::networking::{ClientTlsMode, ClientTlsSettings, TlsProtocol};
 use pilotfish_proto::config_any;
@@ -151,7 +152,10 @@ fn origination(
 ) -> Option<UpstreamTlsContext> {
     let for_all_sidecars = facets.scope.kind != ProxyKind::Router && !peer.rule_selects;
     let by_credential = !settings.credential_name.is_empty();
-    if by_credential && for_all_sidecars && !settings.credential_name.starts_with(secrets::CONFIG_MAP) {
+    let credential = settings.credential_name.as_str();
+    // What is unusable was meant to be TLS: plaintext instead, as from istiod, would send what was to be protected.
+    let for_everybody = credential.starts_with(secrets::CONFIG_MAP) || credential == UNUSABLE;
+    if by_credential && for_all_sidecars && !for_everybody {
         // Else every sidecar would wait for a secret that most may not read.
         return None;
     }
@@ -175,7 +179,7 @@ fn origination(
         common_tls_context: Some(CommonTlsContext {
             tls_params: Some(parameters(mesh.tls_defaults.as_ref())),
             tls_certificate_sds_secret_configs: certificate.into_iter().collect(),
-            validation_context_type: validation(settings, peer),
+            validation_context_type: validation(facets, settings, peer),
             alpn_protocols,
             ..CommonTlsContext::default()
         }),
@@ -195,7 +199,11 @@ fn check_host(draft: &mut Draft, settings: &ClientTlsSettings) {
 }
 
 /// How the peer's certificate is checked.
-fn validation(settings: &ClientTlsSettings, peer: &Peer<'_>) -> Option<ValidationContextType> {
+fn validation(
+    facets: &ClusterFacets,
+    settings: &ClientTlsSettings,
+    peer: &Peer<'_>,
+) -> Option<ValidationContextType> {
     let skip = settings.insecure_skip_verify == Some(true);
     let by_credential = !settings.credential_name.is_empty();
     if skip {
@@ -213,6 +221,7 @@ fn validation(settings: &ClientTlsSettings, peer: &Peer<'_>) -> Option<Validatio
         ..CertificateValidationContext::default()
     };
     let secret = match (by_credential, settings.ca_certificates.as_str()) {
+        (true, _) if settings.credential_name == UNUSABLE => secrets::unusable(facets.scope.kind),
         (true, _) => secrets::of_credential(&format!("{}{CA_SUFFIX}", settings.credential_name)),
         (false, "") => secrets::of_file("file-root:system"),
         (false, path) => secrets::of_file(&format!("file-root:{path}")),
@@ -270,6 +279,8 @@ pub(super) fn raw_buffer(name: &str) -> TransportSocket {
 
 /// Where secrets come from.
 mod secrets {
+    use super::UNUSABLE;
+    use crate::proxy::ProxyKind;
     use pilotfish_proto::Duration;
     use pilotfish_proto::envoy::config::core::v3::api_config_source::ApiType;
     use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -281,6 +292,8 @@ mod secrets {
 
     /// What a credential that is a ConfigMap begins with.
     pub(super) const CONFIG_MAP: &str = "configmap://";
+    /// How long a sidecar that starts waits for what never comes; 15 s would be the default.
+    const UNUSABLE_WAIT: Duration = Duration { seconds: 0, nanos: 100_000_000 };
     /// Prefixes of credentials that already name their source.
     const PREFIXES: [&str; 4] = [CONFIG_MAP, "kubernetes://", "kubernetes-gateway://", "builtin://"];
 
@@ -299,12 +312,29 @@ mod secrets {
     pub(super) fn of_credential(credential: &str) -> SdsSecretConfig {
         let known = PREFIXES.iter().any(|prefix| credential.starts_with(prefix));
         let name = if known { credential.to_owned() } else { format!("kubernetes://{credential}") };
-        let source = ConfigSource {
+        SdsSecretConfig { name, sds_config: Some(ads()) }
+    }
+
+    /// A secret that nobody sends. istiod has sidecars do without TLS in its place.
+    pub(super) fn unusable(kind: ProxyKind) -> SdsSecretConfig {
+        let source = match kind {
+            // As from istiod.
+            ProxyKind::Router => ads(),
+            // An Envoy that starts waits for the secrets of its clusters, and a policy of one namespace is in the
+            // clusters of every sidecar.
+            ProxyKind::Sidecar | ProxyKind::Grpc => {
+                ConfigSource { initial_fetch_timeout: Some(UNUSABLE_WAIT), ..ads() }
+            }
+        };
+        SdsSecretConfig { name: UNUSABLE.to_owned(), sds_config: Some(source) }
+    }
+
+    fn ads() -> ConfigSource {
+        ConfigSource {
             resource_api_version: ApiVersion::V3 as i32,
             config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
             ..ConfigSource::default()
-        };
-        SdsSecretConfig { name, sds_config: Some(source) }
+        }
     }
 
     fn agent() -> ConfigSource {

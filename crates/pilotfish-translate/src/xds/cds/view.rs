@@ -33,6 +33,8 @@ pub(crate) struct ClusterFacets {
     pub scope: Scope,
     /// The IP families of its addresses.
     pub families: IpFamilies,
+    /// Whether redirected connections of both families reach it.
+    pub both_redirected: bool,
     /// Whether it has the filters of Istio's own Envoy build.
     pub istio_filters: bool,
     /// Whether an agent hands out workload certificates.
@@ -93,6 +95,7 @@ impl ClusterView {
                 ClientLocality::default()
             },
             families: if is_envoy { IpFamilies::of(proxy) } else { IpFamilies::V4 },
+            both_redirected: is_envoy && IpFamilies::both_redirected(proxy),
             istio_filters: proxy.istio_filters && is_envoy,
             agent: proxy.agent && is_envoy,
             labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),

@@ -1,9 +1,11 @@
 //! Addresses and names of listeners, and settings that all of them have.
 
+use super::view::ListenerBase;
 use crate::engine::Cx;
 use crate::envoy::duration;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{Address, Pipe, SocketAddress, address, socket_address};
+use pilotfish_proto::envoy::config::listener::v3::AdditionalAddress;
 use pilotfish_proto::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
 use pilotfish_proto::envoy::config::listener::v3::listener::connection_balance_config::{
     BalanceType, ExactBalance,
@@ -27,6 +29,13 @@ pub(crate) fn of(bind: &str, port: u32) -> Address {
         })
     };
     Address { address: Some(address) }
+}
+
+/// Where a listener for redirected traffic binds, besides the first of its addresses.
+pub(super) fn other_redirected(base: &ListenerBase, port: u32) -> Vec<AdditionalAddress> {
+    let others = if base.both_redirected { base.families.wildcards() } else { &[] };
+    let others = others.iter().skip(1);
+    others.map(|bind| AdditionalAddress { address: Some(of(bind, port)), ..Default::default() }).collect()
 }
 
 /// How long listener filters may wait for the client's first bytes.

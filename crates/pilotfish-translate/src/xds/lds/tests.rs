@@ -8,6 +8,7 @@ use pilotfish_config::mesh::MeshConfig;
 use pilotfish_model::{
     Endpoint, Hostname, Locality, Port, Protocol, Resolution, ShardKey, TargetPort, Update, World,
 };
+use pilotfish_proto::envoy::config::core::v3::{Address, address};
 use pilotfish_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -211,6 +212,30 @@ fn requests_of_all_services_share_a_listener_and_streams_have_their_own() {
     assert_eq!(names, ["0.0.0.0_80", "10.96.0.1_90", "10.96.0.2_90", "virtualInbound", "virtualOutbound"]);
     assert_eq!(chains_of(&services, "0.0.0.0_80"), ["http_connection_manager 2", "default tcp_proxy 0"],);
     assert_eq!(chains_of(&services, "10.96.0.1_90"), ["tcp_proxy 0"]);
+}
+
+#[test]
+fn redirected_connections_of_both_families_arrive_where_a_proxy_asks_for_it() {
+    let bound = |ips: &[&str], metadata: &[(&str, &str)]| {
+        let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        let metadata =
+            Arc::new(metadata.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());
+        let listeners = listeners(&world([]), &Proxy { ips, metadata, ..client() });
+        ["virtualInbound", "virtualOutbound"].map(|name| {
+            let listener = &listeners[name];
+            let more = listener.additional_addresses.iter().filter_map(|more| more.address.as_ref());
+            let show = |address: &Address| match &address.address {
+                Some(address::Address::SocketAddress(socket)) => socket.address.clone(),
+                _ => String::new(),
+            };
+            listener.address.iter().chain(more).map(show).collect::<Vec<_>>()
+        })
+    };
+    let (both, asks) = (["10.0.99.1", "fd00::1"], [("DUAL_STACK", "true")]);
+    assert_eq!(bound(&both, &asks), [["0.0.0.0", "::"], ["0.0.0.0", "::"]]);
+    assert_eq!(bound(&both, &[]), [["0.0.0.0"], ["0.0.0.0"]]);
+    assert_eq!(bound(&["10.0.99.1"], &asks), [["0.0.0.0"], ["0.0.0.0"]]);
+    assert_eq!(bound(&["fd00::1"], &asks), [["::"], ["::"]]);
 }
 
 /// A service of a ServiceEntry without an address: on the wildcard address for every protocol.

@@ -26,6 +26,8 @@ pub(crate) struct ListenerBase {
     /// Which services it sees.
     pub scope: Scope,
     pub families: IpFamilies,
+    /// Whether redirected connections of both families reach it.
+    pub both_redirected: bool,
     /// How traffic reaches it.
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
@@ -99,6 +101,7 @@ impl ListenerBase {
         Self {
             scope: Scope::of(cx, proxy),
             families: IpFamilies::of(proxy),
+            both_redirected: IpFamilies::both_redirected(proxy),
             interception: if is_router { InterceptionMode::default() } else { proxy.interception },
             istio_filters: proxy.istio_filters,
             agent: proxy.agent && !is_router,

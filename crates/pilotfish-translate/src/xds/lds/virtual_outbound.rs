@@ -28,6 +28,7 @@ pub(super) fn listener(cx: &Cx<'_>, view: &OutboundView) -> Option<EncodedResour
     let listener = Listener {
         name: NAME.to_owned(),
         address: Some(address::of(bind, port)),
+        additional_addresses: address::other_redirected(&view.base, port),
         transparent: (view.base.interception == InterceptionMode::Tproxy).then_some(true),
         use_original_dst: Some(true),
         filter_chains: vec![loop_guard(NAME, port, policies.tcp_metrics()), catch_all(cx, view, &policies)],

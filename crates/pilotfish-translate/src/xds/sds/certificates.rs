@@ -30,9 +30,7 @@ pub(super) fn find(cx: &Cx<'_>, resource: &str, wanted: &SecretRef) -> Option<Fo
         }
         SecretRef::ConfigMap { namespace, name } => {
             let map = cx.object::<ConfigMap>(namespace, name)?;
-            let value = |key: &str| map.data.get(key).map(String::as_bytes).filter(|value| !value.is_empty());
-            let ca = ["cacert", "ca.crt"].into_iter().find_map(value)?;
-            (Type::ValidationContext(validation(ca, None)), reference(&map))
+            (Type::ValidationContext(validation(map.authorities()?.as_bytes(), None)), reference(&map))
         }
     };
     let secret = Message { name: resource.to_owned(), r#type: Some(content) };

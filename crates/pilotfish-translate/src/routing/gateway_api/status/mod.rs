@@ -2,6 +2,7 @@
 
 mod addresses;
 mod gateway;
+mod policies;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -15,13 +16,14 @@ use pilotfish_model::{ClusterId, Kind, Namespace, ObjectKey};
 use std::sync::Arc;
 
 /// The kinds that have a status.
-pub(crate) const KINDS: [Kind; 6] = [
+pub(crate) const KINDS: [Kind; 7] = [
     Kind::GatewayClass,
     Kind::KubernetesGateway,
     Kind::HttpRoute,
     Kind::GrpcRoute,
     Kind::TcpRoute,
     Kind::TlsRoute,
+    Kind::BackendTlsPolicy,
 ];
 
 /// The status of one object; `None` when another controller writes it.
@@ -54,6 +56,7 @@ impl Query for ApiStatus {
         let status = match self.key.kind {
             Kind::GatewayClass => class(cx, &self.key.name, &self.of),
             Kind::KubernetesGateway => gateway::status(cx, &self.key, &self.of),
+            Kind::BackendTlsPolicy => policies::status(cx, &self.key, self.of.controllers),
             _ => routes::status(cx, &self.key, self.of.controllers),
         };
         status.map(Arc::new)

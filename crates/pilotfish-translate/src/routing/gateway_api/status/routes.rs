@@ -9,8 +9,8 @@ use pilotfish_config::gateway_api::{
     TlsRoute,
 };
 use pilotfish_config::status::{Condition, Controllers, ParentStatus, Status};
-use pilotfish_model::{Kind, KindSpec, ObjectKey};
-use std::collections::BTreeMap;
+use pilotfish_model::{Hostname, Kind, KindSpec, Namespace, ObjectKey};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The outcome of each parent of a route.
@@ -53,22 +53,68 @@ impl Query for AttachedRoutes {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut out = BTreeMap::new();
-        let keys = keys::<HttpRoute>(cx)
-            .into_iter()
-            .chain(keys::<GrpcRoute>(cx))
-            .chain(keys::<TcpRoute>(cx))
-            .chain(keys::<TlsRoute>(cx));
-        for key in keys {
+        for key in all_keys(cx) {
             let bindings = cx.get(&BindingsOf(key));
             let attached = bindings.iter().filter_map(|binding| binding.result.as_ref().ok()).flatten();
             // A route that names a listener twice is attached once.
-            let gateways: std::collections::BTreeSet<&Arc<str>> = attached.map(|to| &to.gateway).collect();
+            let gateways: BTreeSet<&Arc<str>> = attached.map(|to| &to.gateway).collect();
             for gateway in gateways {
                 *out.entry(gateway.clone()).or_insert(0) += 1;
             }
         }
         out
     }
+}
+
+/// A Gateway that routes are attached to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct AttachedGateway {
+    pub(super) namespace: Namespace,
+    pub(super) name: Arc<str>,
+    /// The controller of its class.
+    pub(super) controller: &'static str,
+}
+
+/// The Gateways whose routes lead to a host, by host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GatewaysByHost;
+
+impl Query for GatewaysByHost {
+    type Output = BTreeMap<Hostname, BTreeSet<AttachedGateway>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut out: Self::Output = BTreeMap::new();
+        for key in all_keys(cx) {
+            let bindings = cx.get(&BindingsOf(key.clone()));
+            let attached = bindings.iter().filter(|it| it.result.is_ok() && it.parent.group == GROUP);
+            let gateways: Vec<AttachedGateway> = attached
+                .map(|binding| AttachedGateway {
+                    namespace: binding
+                        .parent
+                        .namespace
+                        .as_deref()
+                        .map_or_else(|| key.namespace.clone(), Namespace::from),
+                    name: binding.parent.name.as_str().into(),
+                    controller: binding.controller,
+                })
+                .collect();
+            if gateways.is_empty() {
+                continue;
+            }
+            let referrer = Referrer { kind: key.kind, namespace: &key.namespace, needs_grant: true };
+            for backend in backends_of(cx, &key).unwrap_or_default() {
+                let Ok(destination) = backends::destination(cx, &backend, referrer) else { continue };
+                let Ok(host) = Hostname::parse(&destination.host) else { continue };
+                out.entry(host).or_default().extend(gateways.iter().cloned());
+            }
+        }
+        out
+    }
+}
+
+/// Every route.
+fn all_keys(cx: &Cx<'_>) -> Vec<ObjectKey> {
+    [keys::<HttpRoute>(cx), keys::<GrpcRoute>(cx), keys::<TcpRoute>(cx), keys::<TlsRoute>(cx)].concat()
 }
 
 fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
@@ -128,28 +174,25 @@ fn resolved(problem: Option<&Problem>) -> Condition {
 fn unresolved(cx: &Cx<'_>, key: &ObjectKey, needs_grant: bool) -> Option<Option<Problem>> {
     let ObjectKey { kind, namespace, name } = key;
     let referrer = Referrer { kind: *kind, namespace, needs_grant };
-    let (malformed, backends) = match kind {
+    let malformed = match kind {
         Kind::HttpRoute => {
             let route = cx.object::<HttpRoute>(namespace, name)?;
-            let parts = route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters));
-            (fault(http_routes::routes(cx, &route, referrer)), of_rules(parts))
+            fault(http_routes::routes(cx, &route, referrer))
         }
         Kind::GrpcRoute => {
             let route = cx.object::<GrpcRoute>(namespace, name)?;
-            let parts = route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters));
-            (fault(grpc_routes::routes(cx, &route, referrer)), of_rules(parts))
+            fault(grpc_routes::routes(cx, &route, referrer))
         }
         Kind::TcpRoute => {
             let route = cx.object::<TcpRoute>(namespace, name)?;
-            let rules = &route.spec.rules;
-            (fault(stream_routes::tcp(cx, rules, None, referrer)), of_streams(rules))
+            fault(stream_routes::tcp(cx, &route.spec.rules, None, referrer))
         }
         _ => {
             let route = cx.object::<TlsRoute>(namespace, name)?;
-            let rules = &route.spec.rules;
-            (fault(stream_routes::tls(cx, rules, &[], None, referrer)), of_streams(rules))
+            fault(stream_routes::tls(cx, &route.spec.rules, &[], None, referrer))
         }
     };
+    let backends = backends_of(cx, key)?;
     if malformed.is_some() {
         return Some(malformed);
     }
@@ -157,6 +200,23 @@ fn unresolved(cx: &Cx<'_>, key: &ObjectKey, needs_grant: bool) -> Option<Option<
         backends.iter().filter_map(|backend| backends::problem(cx, backend, referrer)).collect();
     problems.sort_by_key(|problem| problem.reason == "BackendNotFound");
     Some(problems.into_iter().next())
+}
+
+/// Everything that a route leads to, mirrors included; `None` when it is gone.
+fn backends_of(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<BackendView>> {
+    let ObjectKey { kind, namespace, name } = key;
+    Some(match kind {
+        Kind::HttpRoute => {
+            let route = cx.object::<HttpRoute>(namespace, name)?;
+            of_rules(route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters)))
+        }
+        Kind::GrpcRoute => {
+            let route = cx.object::<GrpcRoute>(namespace, name)?;
+            of_rules(route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters)))
+        }
+        Kind::TcpRoute => of_streams(&cx.object::<TcpRoute>(namespace, name)?.spec.rules),
+        _ => of_streams(&cx.object::<TlsRoute>(namespace, name)?.spec.rules),
+    })
 }
 
 fn fault<T>(routes: Result<T, Malformed>) -> Option<Problem> {

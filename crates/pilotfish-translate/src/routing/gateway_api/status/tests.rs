@@ -352,3 +352,115 @@ fn addresses_of_other_types_cannot_be_used() {
     let (conditions, _, _) = of_gateway(&with(&line(API, "Gateway", "shop", "gw", &spec)));
     assert_eq!(conditions, ["!Accepted:UnsupportedAddress", "!Programmed:UnsupportedAddress"]);
 }
+
+fn backend_policy(name: &str, targets: &str, validation: &str) -> String {
+    let spec = format!("{{targetRefs: [{targets}], validation: {validation}}}");
+    line(API, "BackendTLSPolicy", "shop", name, &spec)
+}
+
+/// The status of the policy `r` at each ancestor.
+fn of_policy(text: &str, controllers: Controllers) -> Vec<String> {
+    let web = service("web", "shop").with(|service| service.kubernetes = Some(Arc::default()));
+    let world = world(yaml(text).into_iter().chain([web.update()]));
+    let status = status_of(&world, Kind::BackendTlsPolicy, controllers);
+    let Some(Status::Policy { ancestors, .. }) = status.as_deref() else { panic!("no status: {status:?}") };
+    let words = |conditions: &[Condition]| conditions.iter().map(word).collect::<Vec<_>>().join(" ");
+    let place = |parent: &pilotfish_config::gateway_api::ParentReference| {
+        let section = parent.section_name.as_ref().map(|name| format!("#{name}")).unwrap_or_default();
+        format!("{} {}{section}", parent.kind, parent.name)
+    };
+    let line = |it: &pilotfish_config::status::ParentStatus| {
+        format!("{} by {}: {}", place(&it.parent), it.controller, words(&it.conditions))
+    };
+    ancestors.iter().map(line).collect()
+}
+
+#[test]
+fn a_policy_says_for_each_target_whether_it_is_in_force() {
+    const SYSTEM: &str = "{hostname: a.b, wellKnownCACertificates: System}";
+    let ours = |name: &str| format!("{{hostname: a.b, caCertificateRefs: [{{{name}}}]}}");
+    let (web, good) = ("{kind: Service, name: web}", "Accepted:Accepted ResolvedRefs:ResolvedRefs");
+    let older = backend_policy("a", web, SYSTEM);
+    for (others, targets, validation, expected) in [
+        ("", web, SYSTEM.to_owned(), vec![format!("Service web: {good}")]),
+        (
+            "",
+            "{kind: Service, name: web, sectionName: http}, {kind: Service, name: none}",
+            SYSTEM.to_owned(),
+            vec![
+                format!("Service web#http: {good}"),
+                "Service none: !Accepted:TargetNotFound ResolvedRefs:ResolvedRefs".to_owned(),
+            ],
+        ),
+        (
+            "",
+            "{kind: Service, name: web, sectionName: x}",
+            SYSTEM.to_owned(),
+            vec!["Service web#x: !Accepted:TargetNotFound ResolvedRefs:ResolvedRefs".to_owned()],
+        ),
+        (
+            &*older,
+            web,
+            SYSTEM.to_owned(),
+            vec!["Service web: !Accepted:Conflicted ResolvedRefs:ResolvedRefs".to_owned()],
+        ),
+        (
+            &*older,
+            "{kind: Service, name: web, sectionName: http}",
+            SYSTEM.to_owned(),
+            vec![format!("Service web#http: {good}")],
+        ),
+        (
+            "",
+            web,
+            ours("kind: ConfigMap, name: none"),
+            vec![
+                "Service web: !Accepted:NoValidCACertificate !ResolvedRefs:InvalidCACertificateRef"
+                    .to_owned(),
+            ],
+        ),
+        (
+            "",
+            web,
+            ours("kind: Secret, name: none"),
+            vec!["Service web: !Accepted:NoValidCACertificate !ResolvedRefs:InvalidKind".to_owned()],
+        ),
+        (
+            "",
+            web,
+            "{hostname: a.b, wellKnownCACertificates: example.com/x}".to_owned(),
+            vec!["Service web: !Accepted:Invalid ResolvedRefs:ResolvedRefs".to_owned()],
+        ),
+    ] {
+        let text = format!("{others}{}", backend_policy("r", targets, &validation));
+        let found: Vec<_> = of_policy(&text, Controllers::Both)
+            .into_iter()
+            .map(|line| line.replace(" by istio.io/mesh-controller", ""))
+            .collect();
+        assert_eq!(found, expected, "{targets} {validation}");
+    }
+}
+
+#[test]
+fn gateways_whose_routes_lead_to_a_target_are_ancestors() {
+    let validation = "{hostname: a.b, wellKnownCACertificates: System}";
+    let policy = backend_policy("r", "{kind: Service, name: web}", validation);
+    let route = route("HTTPRoute", "{name: gw}", "rules: [{backendRefs: [{name: web, port: 80}]}]");
+    let text = format!("{policy}{}{route}", gateway(LISTENERS));
+    let good = "Accepted:Accepted ResolvedRefs:ResolvedRefs";
+    assert_eq!(
+        of_policy(&text, Controllers::Both),
+        [
+            format!("Service web by istio.io/mesh-controller: {good}"),
+            format!("Gateway gw by istio.io/gateway-controller: {good}"),
+        ]
+    );
+    assert_eq!(
+        of_policy(&text, Controllers::Pilotfish),
+        [format!("Service web by pilotfish.io/gateway-controller: {good}")]
+    );
+    // A route that the Gateway does not take makes it no ancestor.
+    let text =
+        format!("{policy}{}{}", gateway(LISTENERS), route.replace("name: gw}", "name: gw, sectionName: x}"));
+    assert_eq!(of_policy(&text, Controllers::Both).len(), 1);
+}

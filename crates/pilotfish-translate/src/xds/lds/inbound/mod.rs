@@ -75,6 +75,7 @@ fn virtual_inbound(
     let mut listener = listener(builder, NAME, bind, port, chains);
     listener.listener_filters =
         inspectors::of(&listener.filter_chains, builder.view.base.interception, false);
+    listener.additional_addresses = address::other_redirected(&builder.view.base, port);
     listener.transparent = (builder.view.base.interception == InterceptionMode::Tproxy).then_some(true);
     Some(EncodedResource::new(NAME, &listener, from.cloned().collect()))
 }
