@@ -17,6 +17,7 @@ mod gateways;
 mod grants;
 mod grpc_routes;
 mod http_routes;
+mod listener_tls;
 mod listeners;
 mod parts;
 mod rules;
@@ -25,6 +26,7 @@ mod status;
 mod stream_routes;
 
 pub(crate) use gateways::ApiGateways;
+pub(crate) use grants::allows as grant_allows;
 pub(crate) use rules::ApiVirtualServices;
 pub(crate) use status::{ApiStatus, KINDS, StatusView};
 
