@@ -468,7 +468,7 @@ fn gateways_of_the_gateway_api_count_by_label_and_listener() {
         )
     };
     let tls = "{name: a, port: 15443, protocol: TLS, tls: {mode: Passthrough}}";
-    let option = "{name: b, port: 443, protocol: TLS, tls: {mode: Passthrough, options: {gateway.istio.io/listener: auto-passthrough}}}";
+    let option = "{name: b, port: 443, protocol: TLS, tls: {mode: Passthrough, options: {gateway.istio.io/listener-protocol: auto-passthrough}}}";
     let hbone = "{name: c, port: 15008, protocol: HBONE}";
     let plain = "{name: d, port: 80, protocol: HTTP}";
     let network = "{topology.istio.io/network: n}";
@@ -494,6 +494,12 @@ fn gateways_of_the_gateway_api_count_by_label_and_listener() {
     );
     let other = "{topology.istio.io/network: n, networking.istio.io/gatewayPort: '443'}";
     assert_eq!(run(false, &gateway("istio", other, tls)), [] as [&str; 0]);
+    let https = "{name: e, port: 443, protocol: TLS, tls: {mode: Passthrough}}";
+    assert_eq!(
+        run(false, &gateway("istio", other, &format!("{tls}, {https}"))),
+        ["1.1.1.1:443/0 ns/gw", "gw.example.com:443/0 ns/gw"]
+    );
+    assert_eq!(run(false, &gateway("istio", "{}", option)), [] as [&str; 0]);
     assert_eq!(run(false, &gateway("istio", "{}", tls)), [] as [&str; 0]);
     assert_eq!(run(false, &gateway("istio-remote", network, tls)), [] as [&str; 0]);
     assert_eq!(run(true, &gateway("istio-remote", network, tls))[0], "1.1.1.1:15443/0 ns/gw-istio-remote");

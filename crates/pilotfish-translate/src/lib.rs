@@ -11,6 +11,7 @@
 //! ```text
 //! engine        the memo, queries and how they read the world, encoded resources
 //! proxy         the node of a client, its workload, its place, the services that it is an endpoint of
+//! credentials   what Secrets and ConfigMaps hold for TLS, and whether it can be used
 //! services      shared queries about services: addresses, short names, aliases, networks
 //! envoy         pieces of Envoy's configuration that several rooms need: filters, metadata, names, durations
 //! routing       VirtualService, Gateway, Ingress and the Gateway API, read into one form
@@ -25,6 +26,7 @@
 //! Questions that several resources share ("which services does this scope see", "which DestinationRule applies") are
 //! queries, so that their answers are computed once and an unchanged answer stops the spread of a change.
 
+mod credentials;
 mod engine;
 mod envoy;
 mod envoy_filter;

@@ -211,3 +211,26 @@ pub(crate) fn pod(name: &str, namespace: &str, address: &str, pairs: &[(&str, &s
         provenance: origin(Kind::Pod, namespace, name),
     }
 }
+
+/// The type and the values of a Secret with a certificate and its key, as YAML.
+pub(crate) fn tls_secret() -> String {
+    let (chain, key) =
+        (include_str!("credentials/testdata/p256.crt"), include_str!("credentials/testdata/p256.key"));
+    format!("type: kubernetes.io/tls, stringData: {{tls.crt: {chain:?}, tls.key: {key:?}}}")
+}
+
+/// The Secrets and ConfigMaps of the recorded cases about listeners with TLS: good and bad ones, in the namespaces `edge`, `harbour`
+/// and `yard`. Those that cannot be read are left out.
+pub(crate) fn credentials() -> Vec<Update> {
+    let cases = [
+        include_str!("../../../oracle/cases/gwapi-certificate-refs/config.yaml"),
+        include_str!("../../../oracle/cases/gwapi-frontend-validation-invalid/config.yaml"),
+        include_str!("../../../oracle/cases/gwapi-frontend-validation-references/config.yaml"),
+    ];
+    let read = |text: &str| {
+        pilotfish_config::read("config.yaml", text.as_bytes(), &pilotfish_config::Limits::default())
+    };
+    let objects = cases.into_iter().flat_map(|text| read(text).objects).map(|read| read.object);
+    let credentials = objects.filter(|object| matches!(object.meta.key.kind, Kind::Secret | Kind::ConfigMap));
+    credentials.map(Update::Object).collect()
+}

@@ -105,6 +105,70 @@ fn gateways() {
 }
 
 #[test]
+fn tls_of_gateways() {
+    let of = |tls: &str| {
+        spec_of(API, "Gateway")(&format!(
+            "gatewayClassName: istio, listeners: [{{name: l, port: 443, protocol: HTTPS{tls}}}]"
+        ))
+    };
+    const GOOD: &str = ", tls: {certificateRefs: [{name: a}]}";
+    let option = |option: &str| {
+        format!(", tls: {{certificateRefs: [{{name: a}}], options: {{gateway.istio.io/{option}}}}}")
+    };
+    check(
+        of,
+        &[
+            ("", "warning: spec.listeners[0].tls: is not set, so the listener is not served", GOOD),
+            (
+                &option("tls-terminate-mode: VERY_MUTUAL"),
+                "warning: spec.listeners[0].tls.options[gateway.istio.io/tls-terminate-mode]: \"VERY_MUTUAL\" is none of SIMPLE, MUTUAL, OPTIONAL_MUTUAL, ISTIO_SIMPLE, ISTIO_MUTUAL, SIMPLE is taken",
+                &option("tls-terminate-mode: OPTIONAL_MUTUAL"),
+            ),
+            (
+                &option("tls-cipher-suites: 'AES128-SHA, ROT13'"),
+                "warning: spec.listeners[0].tls.options[gateway.istio.io/tls-cipher-suites]: \"ROT13\" is not a cipher that Envoy knows, it is ignored",
+                &option("tls-cipher-suites: 'AES128-SHA, AES256-SHA'"),
+            ),
+        ],
+    );
+    let of = |frontend: &str| {
+        spec_of(API, "Gateway")(&format!(
+            "gatewayClassName: istio, listeners: [{{name: l, port: 80, protocol: HTTP}}], tls: {{frontend: {{{frontend}}}}}"
+        ))
+    };
+    const REF: &str = "{group: '', kind: ConfigMap, name: a}";
+    let validation =
+        |refs: &str, mode: &str| format!("{{validation: {{caCertificateRefs: [{refs}]{mode}}}}}");
+    let (one, two) = (validation(REF, ""), validation(&format!("{REF}, {REF}"), ""));
+    let fallback = validation(REF, ", mode: AllowInsecureFallback");
+    check(
+        of,
+        &[
+            (
+                &format!("default: {two}"),
+                "warning: spec.tls.frontend.default.validation.caCertificateRefs: has 2 items, listeners are served with one",
+                &format!("default: {one}"),
+            ),
+            (
+                &format!("default: {one}, perPort: [{{port: 443, tls: {two}}}]"),
+                "warning: spec.tls.frontend.perPort[0].tls.validation.caCertificateRefs: has 2 items, listeners are served with one",
+                &format!("default: {one}, perPort: [{{port: 443, tls: {{}}}}]"),
+            ),
+            (
+                &format!("default: {fallback}"),
+                "warning: spec.tls.frontend.default.validation.mode: AllowInsecureFallback has no effect, clients without a valid certificate are rejected",
+                &format!("default: {one}"),
+            ),
+            (
+                &format!("default: {one}, perPort: [{{port: 443, tls: {one}}}, {{port: 443, tls: {{}}}}]"),
+                "spec.tls.frontend.perPort[1].port: is the same as that of item 0, must be unique",
+                &format!("default: {one}, perPort: [{{port: 443, tls: {one}}}, {{port: 444, tls: {{}}}}]"),
+            ),
+        ],
+    );
+}
+
+#[test]
 fn http_routes() {
     let of =
         |rule: &str| spec_of(API, "HTTPRoute")(&format!("parentRefs: [{{name: g}}], rules: [{{{rule}}}]"));

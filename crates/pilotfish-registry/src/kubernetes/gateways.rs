@@ -5,15 +5,13 @@ use super::service::NODE_SELECTOR;
 use crate::labels;
 use crate::links::Name;
 use crate::networks::Networks;
+use pilotfish_config::gateway_api::{DEFAULT_GATEWAY_PORT, GATEWAY_PORT, is_auto_passthrough};
 use pilotfish_config::{gateway_api, kubernetes};
 use pilotfish_model::{ClusterId, Kind, NetworkGateway, NetworkId, Service, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
-const DEFAULT_PORT: u32 = 15443;
 const HBONE_PORT: u32 = 15008;
-const LISTENER_MODE: &str = "gateway.istio.io/listener";
 const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
 const REMOTE_CLASS: &str = "istio-remote";
 
@@ -107,13 +105,6 @@ pub(super) fn of_gateway(
     let own_name =
         if is_remote { format!("{}-{REMOTE_CLASS}", object.name()) } else { object.name().to_owned() };
     let account = meta.annotations.get(SERVICE_ACCOUNT).unwrap_or(&own_name);
-    let port = meta.labels.get(GATEWAY_PORT).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_PORT);
-    let passes_on = |listener: &gateway_api::Listener| {
-        listener.tls.as_ref().is_some_and(|tls| {
-            tls.options.get(LISTENER_MODE).is_some_and(|mode| mode == "auto-passthrough")
-                || u32::from(listener.port) == port
-        })
-    };
     let addresses = spec.addresses.iter().filter(|address| {
         matches!(address.r#type.as_str(), "IPAddress" | "Hostname") && !address.value.is_empty()
     });
@@ -121,7 +112,7 @@ pub(super) fn of_gateway(
     for address in addresses {
         for listener in &spec.listeners {
             let hbone = listener.protocol == "HBONE";
-            if !hbone && !passes_on(listener) {
+            if !hbone && !is_auto_passthrough(&meta.labels, listener) {
                 continue;
             }
             let port = u32::from(listener.port);
@@ -144,11 +135,12 @@ fn behind(service: &Service, networks: &Networks) -> Vec<Ports> {
         let named = networks.gateways_of(service.hostname.as_str());
         return named.iter().map(|(network, port)| (network.clone(), *port, 0)).collect();
     };
-    let wanted = service.labels.get(GATEWAY_PORT).map_or(DEFAULT_PORT, |text| {
+    let default = u32::from(DEFAULT_GATEWAY_PORT);
+    let wanted = service.labels.get(GATEWAY_PORT).map_or(default, |text| {
         text.parse().unwrap_or_else(|error| {
             tracing::warn!(service = %service.hostname, label = GATEWAY_PORT, value = %text, %error,
-                "the label is no port number, {DEFAULT_PORT} is taken");
-            DEFAULT_PORT
+                "the label is no port number, {default} is taken");
+            default
         })
     });
     let existing = |number: u32| service.port(number).map_or(0, |port| port.number);

@@ -12,6 +12,7 @@ mod filters;
 mod gateway;
 mod grpc_route;
 mod http_route;
+mod options;
 mod reference;
 mod stream_routes;
 
@@ -20,5 +21,6 @@ pub use filters::*;
 pub use gateway::*;
 pub use grpc_route::*;
 pub use http_route::*;
+pub use options::*;
 pub use reference::*;
 pub use stream_routes::*;

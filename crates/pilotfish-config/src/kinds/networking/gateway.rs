@@ -88,3 +88,43 @@ pub enum TlsProtocol {
     TlsV1_3,
 }
 }
+
+/// The ciphers of a server that Istio hands on to Envoy, in OpenSSL's names.
+pub const CIPHER_SUITES: [&str; 22] = [
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-PSK-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-PSK-AES128-CBC-SHA",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-RSA-AES256-SHA",
+    "ECDHE-PSK-AES256-CBC-SHA",
+    "AES128-GCM-SHA256",
+    "AES256-GCM-SHA384",
+    "AES128-SHA",
+    "PSK-AES128-CBC-SHA",
+    "AES256-SHA",
+    "PSK-AES256-CBC-SHA",
+    "DES-CBC3-SHA",
+    "[ECDHE-ECDSA-AES128-GCM-SHA256|ECDHE-ECDSA-CHACHA20-POLY1305]",
+    "[ECDHE-RSA-AES128-GCM-SHA256|ECDHE-RSA-CHACHA20-POLY1305]",
+];
+
+impl ServerTlsSettings {
+    /// The ciphers of `cipherSuites` that Envoy knows, in their order and once each. Others would make it refuse the listener.
+    #[must_use]
+    pub fn known_cipher_suites(&self) -> Vec<String> {
+        let mut out: Vec<String> = Vec::new();
+        for suite in &self.cipher_suites {
+            if CIPHER_SUITES.contains(&suite.as_str()) && !out.contains(suite) {
+                out.push(suite.clone());
+            }
+        }
+        out
+    }
+}

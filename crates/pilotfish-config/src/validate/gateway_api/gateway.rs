@@ -1,8 +1,11 @@
 //! Gateways and references of the Gateway API.
 
 use crate::gateway_api::{
-    FromNamespaces, Gateway, GatewayClass, Listener, ListenerTls, ParentReference, ReferenceGrant, TlsMode,
+    CIPHER_SUITES_OPTION, FromNamespaces, FrontendTls, FrontendTlsSettings, FrontendTlsValidation,
+    FrontendValidationMode, Gateway, GatewayClass, Listener, ListenerTls, ParentReference, ReferenceGrant,
+    TERMINATE_MODE, TERMINATE_MODES, TlsMode,
 };
+use crate::networking::CIPHER_SUITES;
 use crate::path::{Path, printable};
 use crate::problem::Checker;
 use crate::read::metadata::{is_label_name, is_object_name};
@@ -42,6 +45,9 @@ pub(in crate::validate) fn gateway(gateway: &Gateway, at: &Path<'_>, _: &ObjectM
     unique(&spec.listeners, &listeners, "", checker, |listener| {
         Some((listener.port, &listener.protocol, listener.hostname.as_deref().unwrap_or_default()))
     });
+    if let Some(settings) = spec.tls.as_ref().and_then(|tls| tls.frontend.as_ref()) {
+        frontend(settings, &at.field("tls").field("frontend"), checker);
+    }
     each(&spec.addresses, &at.field("addresses"), checker, |address, at, checker| {
         let wrong = match address.r#type.as_str() {
             "IPAddress" => !address.value.is_empty() && !is_ip(&address.value),
@@ -74,6 +80,9 @@ fn listener(listener: &Listener, at: &Path<'_>, checker: &mut Checker) {
             checker.error(&tls.field("mode"), "must be Terminate for the protocol HTTPS");
         }
         (_, Some(settings)) => listener_tls(settings, &tls, checker),
+        ("HTTPS" | "TLS", None) => {
+            checker.warning(&tls, "is not set, so the listener is not served");
+        }
         _ => {}
     }
     let namespaces = &listener.allowed_routes.namespaces;
@@ -95,6 +104,48 @@ fn listener_tls(tls: &ListenerTls, at: &Path<'_>, checker: &mut Checker) {
             checker.error(&at.field("name"), "must be set");
         }
     });
+    if let Some(validation) = &tls.frontend_validation {
+        client_validation(validation, &at.field("frontendValidation"), checker);
+    }
+    let options = at.field("options");
+    if let Some(mode) =
+        tls.options.get(TERMINATE_MODE).filter(|mode| !TERMINATE_MODES.contains(&mode.as_str()))
+    {
+        let message = format!("{} is none of {}, SIMPLE is taken", quoted(mode), TERMINATE_MODES.join(", "));
+        checker.warning(&options.key(TERMINATE_MODE), message);
+    }
+    for suite in tls.cipher_suites().iter().filter(|suite| !CIPHER_SUITES.contains(&suite.as_str())) {
+        let message = format!("{} is not a cipher that Envoy knows, it is ignored", quoted(suite));
+        checker.warning(&options.key(CIPHER_SUITES_OPTION), message);
+    }
+}
+
+/// How clients' certificates are checked, for all ports and for single ones.
+fn frontend(frontend: &FrontendTls, at: &Path<'_>, checker: &mut Checker) {
+    let settings = |settings: Option<&FrontendTlsSettings>, at: &Path<'_>, checker: &mut Checker| {
+        if let Some(validation) = settings.and_then(|settings| settings.validation.as_ref()) {
+            client_validation(validation, &at.field("validation"), checker);
+        }
+    };
+    settings(frontend.default.as_ref(), &at.field("default"), checker);
+    let ports = at.field("perPort");
+    each(&frontend.per_port, &ports, checker, |port, at, checker| {
+        names::port(port.port, &at.field("port"), checker);
+        settings(port.tls.as_ref(), &at.field("tls"), checker);
+    });
+    unique(&frontend.per_port, &ports, "port", checker, |port| Some(port.port));
+}
+
+fn client_validation(validation: &FrontendTlsValidation, at: &Path<'_>, checker: &mut Checker) {
+    let refs = at.field("caCertificateRefs");
+    let count = validation.ca_certificate_refs.len();
+    if count != 1 {
+        checker.warning(&refs, format!("has {count} items, listeners are served with one"));
+    }
+    if validation.mode == FrontendValidationMode::AllowInsecureFallback {
+        let message = "AllowInsecureFallback has no effect, clients without a valid certificate are rejected";
+        checker.warning(&at.field("mode"), message);
+    }
 }
 
 /// The Gateways or Services that a route belongs to.

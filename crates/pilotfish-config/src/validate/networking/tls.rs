@@ -1,6 +1,8 @@
 //! TLS settings of clients and of servers.
 
-use crate::networking::{ClientTlsMode, ClientTlsSettings, ServerTlsMode, ServerTlsSettings, TlsProtocol};
+use crate::networking::{
+    CIPHER_SUITES, ClientTlsMode, ClientTlsSettings, ServerTlsMode, ServerTlsSettings, TlsProtocol,
+};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::validate::fields::names::{each, quoted};
@@ -158,7 +160,7 @@ fn versions_and_ciphers(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Ch
     }
     let mut seen = BTreeSet::new();
     each(&tls.cipher_suites, &at.field("cipherSuites"), checker, |suite, at, checker| {
-        if !CIPHERS.contains(&suite.as_str()) {
+        if !CIPHER_SUITES.contains(&suite.as_str()) {
             checker.warning(at, format!("{} is not a cipher that Envoy knows, it is ignored", quoted(suite)));
         }
     });
@@ -168,29 +170,3 @@ fn versions_and_ciphers(tls: &ServerTlsSettings, at: &Path<'_>, checker: &mut Ch
         }
     }
 }
-
-/// The ciphers that Istio hands on to Envoy.
-const CIPHERS: [&str; 22] = [
-    "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "ECDHE-RSA-AES128-GCM-SHA256",
-    "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "ECDHE-RSA-AES256-GCM-SHA384",
-    "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "ECDHE-RSA-CHACHA20-POLY1305",
-    "ECDHE-PSK-CHACHA20-POLY1305",
-    "ECDHE-ECDSA-AES128-SHA",
-    "ECDHE-RSA-AES128-SHA",
-    "ECDHE-PSK-AES128-CBC-SHA",
-    "ECDHE-ECDSA-AES256-SHA",
-    "ECDHE-RSA-AES256-SHA",
-    "ECDHE-PSK-AES256-CBC-SHA",
-    "AES128-GCM-SHA256",
-    "AES256-GCM-SHA384",
-    "AES128-SHA",
-    "PSK-AES128-CBC-SHA",
-    "AES256-SHA",
-    "PSK-AES256-CBC-SHA",
-    "DES-CBC3-SHA",
-    "[ECDHE-ECDSA-AES128-GCM-SHA256|ECDHE-ECDSA-CHACHA20-POLY1305]",
-    "[ECDHE-RSA-AES128-GCM-SHA256|ECDHE-RSA-CHACHA20-POLY1305]",
-];

@@ -28,7 +28,7 @@ impl Query for ApiGateways {
         for object in cx.objects::<KubernetesGateway>().filter(|object| is_ours(cx, object)) {
             let services = services(&object, cx.domain());
             for listener in &object.spec.listeners {
-                let Ok(server) = listeners::server(cx, &object, listener) else { continue };
+                let Some(server) = listeners::outcome(cx, &object, listener).server else { continue };
                 let id = GatewayId {
                     source: Kind::KubernetesGateway,
                     namespace: object.namespace().clone(),

@@ -5,7 +5,7 @@ use pilotfish_config::gateway_api::{GROUP, ReferenceGrant};
 use pilotfish_model::Namespace;
 
 /// Whether objects of a kind of the Gateway API in namespace `from` may refer to an object in namespace `to`.
-pub(super) fn allows(
+pub(crate) fn allows(
     cx: &Cx<'_>,
     (kind, from): (&str, &Namespace),
     (group, target, to, name): (&str, &str, &Namespace, &str),

@@ -1,27 +1,18 @@
 //! Listeners of a Gateway: the server that each becomes, and which routes may attach.
 
 use super::gateways::internal_name;
-use super::{ACCEPTED, REF_NOT_PERMITTED, RESOLVED_REFS, grants};
+use super::{ACCEPTED, RESOLVED_REFS, listener_tls};
 use crate::engine::Cx;
 use crate::routing::ir::ServerHost;
 use pilotfish_config::gateway_api::{
-    FromNamespaces, FrontendTlsValidation, FrontendValidationMode, GROUP, Gateway, GrpcRoute, HttpRoute,
-    Listener, ListenerTls, ObjectReference, SecretObjectReference, TcpRoute, TlsMode, TlsRoute,
+    FromNamespaces, GROUP, Gateway, GrpcRoute, HttpRoute, Listener, TcpRoute, TlsMode, TlsRoute,
 };
-use pilotfish_config::kubernetes::{Namespace as NamespaceObject, Secret};
-use pilotfish_config::networking::{Port, Server, ServerTlsMode, ServerTlsSettings};
+use pilotfish_config::kubernetes::Namespace as NamespaceObject;
+use pilotfish_config::networking::{Port, Server};
 use pilotfish_model::{Kind, KindSpec, LabelMap, Namespace, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The reason for a certificate that cannot be used.
-const BAD_CERTIFICATE: &str = "InvalidCertificateRef";
-/// The option with which a listener selects another mode than SIMPLE.
-const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
-/// The label of a Gateway with the network that it leads to.
-const NETWORK: &str = "topology.istio.io/network";
-/// The port of gateways between networks.
-const CROSS_NETWORK_PORT: u16 = 15443;
 /// The label that every namespace has with its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -43,7 +34,16 @@ pub(super) struct Parent {
     pub(super) is_served: bool,
 }
 
-/// Why a listener becomes no server: the condition that does not hold, the reason and a message.
+/// What becomes of a listener.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outcome {
+    /// `None` for a listener that is not served.
+    pub(super) server: Option<Server>,
+    /// Why not, or what is missing of it all the same.
+    pub(super) fault: Option<Fault>,
+}
+
+/// What is wrong with a listener: the condition that does not hold, the reason and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) condition: &'static str,
@@ -52,8 +52,14 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    fn reference(reason: &'static str, message: String) -> Self {
+    pub(super) fn reference(reason: &'static str, message: String) -> Self {
         Self { condition: RESOLVED_REFS, reason, message }
+    }
+}
+
+impl From<Fault> for Outcome {
+    fn from(fault: Fault) -> Self {
+        Self { server: None, fault: Some(fault) }
     }
 }
 
@@ -70,7 +76,7 @@ impl Parent {
             hostname: listener.hostname.clone().unwrap_or_default(),
             hosts: hosts.collect(),
             kinds: kinds(listener),
-            is_served: server(cx, object, listener).is_ok(),
+            is_served: outcome(cx, object, listener).server.is_some(),
         }
     }
 }
@@ -91,20 +97,23 @@ pub(super) fn kinds(listener: &Listener) -> Vec<Kind> {
     of_protocol.iter().copied().filter(is_asked).collect()
 }
 
-/// The server of a listener.
-///
-/// # Errors
-/// For a protocol or a certificate that cannot be served.
-pub(super) fn server(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Result<Server, Fault> {
-    if !matches!(listener.protocol.as_str(), "HTTP" | "HTTPS" | "TLS" | "TCP") {
-        let message = format!("protocol {:?} is none of HTTP, HTTPS, TLS and TCP", listener.protocol);
-        return Err(Fault { condition: ACCEPTED, reason: "UnsupportedProtocol", message });
-    }
-    let tls = match &listener.tls {
-        Some(settings) => Some(server_tls(cx, object, listener, settings)?),
-        None => None,
+/// What becomes of a listener: the server, or why there is none.
+pub(super) fn outcome(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Outcome {
+    let (tls, fault) = match (listener.protocol.as_str(), &listener.tls) {
+        ("HTTP" | "HTTPS" | "TLS" | "TCP", Some(settings)) => {
+            match listener_tls::settings(cx, object, listener, settings) {
+                Ok((tls, fault)) => (Some(tls), fault),
+                Err(fault) => return fault.into(),
+            }
+        }
+        ("HTTP" | "TCP", None) => (None, None),
+        ("HTTPS" | "TLS", None) => return listener_tls::absent(&listener.protocol).into(),
+        (strange, _) => {
+            let message = format!("protocol {strange:?} is none of HTTP, HTTPS, TLS and TCP");
+            return Fault { condition: ACCEPTED, reason: "UnsupportedProtocol", message }.into();
+        }
     };
-    Ok(Server {
+    let server = Server {
         port: Some(Port {
             number: listener.port.into(),
             protocol: listener.protocol.clone(),
@@ -114,7 +123,8 @@ pub(super) fn server(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) 
         hosts: hosts(cx, object.namespace(), listener),
         tls,
         ..Server::default()
-    })
+    };
+    Outcome { server: Some(server), fault }
 }
 
 /// The host of a listener for each namespace whose routes may attach.
@@ -163,116 +173,4 @@ fn labels_of_namespaces(cx: &Cx<'_>) -> BTreeMap<String, LabelMap> {
 
 fn names_of<'a, T: KindSpec>(cx: &'a Cx<'_>) -> impl Iterator<Item = Namespace> + 'a {
     cx.objects::<T>().map(|object| object.namespace().clone())
-}
-
-/// How the listener ends TLS, or passes it through.
-fn server_tls(
-    cx: &Cx<'_>,
-    object: &Typed<Gateway>,
-    listener: &Listener,
-    settings: &ListenerTls,
-) -> Result<ServerTlsSettings, Fault> {
-    let mut out = ServerTlsSettings::default();
-    if settings.mode == TlsMode::Passthrough {
-        let between_networks =
-            object.meta().labels.contains_key(NETWORK) && listener.port == CROSS_NETWORK_PORT;
-        out.mode = if between_networks { ServerTlsMode::AutoPassthrough } else { ServerTlsMode::Passthrough };
-        return Ok(out);
-    }
-    out.mode = match settings.options.get(TERMINATE_MODE).map(String::as_str) {
-        Some("MUTUAL") => ServerTlsMode::Mutual,
-        Some("ISTIO_MUTUAL") => ServerTlsMode::IstioMutual,
-        _ => ServerTlsMode::Simple,
-    };
-    if out.mode == ServerTlsMode::IstioMutual {
-        return Ok(out);
-    }
-    let credentials: Result<Vec<String>, Fault> =
-        settings.certificate_refs.iter().map(|secret| credential(cx, object, secret)).collect();
-    match credentials?.as_slice() {
-        [] => {
-            let message = "tls.certificateRefs names no certificate".to_owned();
-            return Err(Fault::reference(BAD_CERTIFICATE, message));
-        }
-        [only] => out.credential_name.clone_from(only),
-        several => out.credential_names = several.to_vec(),
-    }
-    if let Some(validation) = client_validation(object, listener, settings) {
-        out.mode = match validation.mode {
-            FrontendValidationMode::AllowValidOnly => ServerTlsMode::Mutual,
-            FrontendValidationMode::AllowInsecureFallback => ServerTlsMode::OptionalMutual,
-        };
-        let Some(first) = validation.ca_certificate_refs.first() else {
-            let message = "the validation of clients names no authority".to_owned();
-            return Err(Fault::reference("InvalidCACertificateRef", message));
-        };
-        out.ca_cert_credential_name = authority(cx, object, first)?;
-    }
-    Ok(out)
-}
-
-/// How clients' certificates are checked: by the listener, else by the Gateway for its port, else for all ports.
-fn client_validation<'a>(
-    object: &'a Typed<Gateway>,
-    listener: &Listener,
-    settings: &'a ListenerTls,
-) -> Option<&'a FrontendTlsValidation> {
-    let frontend = || object.spec.tls.as_ref()?.frontend.as_ref();
-    let of_port = || {
-        let found = frontend()?.per_port.iter().find(|port| port.port == listener.port)?;
-        found.tls.as_ref()?.validation.as_ref()
-    };
-    let default = || frontend()?.default.as_ref()?.validation.as_ref();
-    settings.frontend_validation.as_ref().or_else(of_port).or_else(default)
-}
-
-/// The name of a certificate's secret, if it is there and the Gateway may use it.
-fn credential(cx: &Cx<'_>, object: &Typed<Gateway>, secret: &SecretObjectReference) -> Result<String, Fault> {
-    let own = object.namespace();
-    let namespace = secret.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
-    let name = format!("{namespace}/{}", secret.name);
-    if secret.kind != "Secret" || !secret.group.is_empty() {
-        let message =
-            format!("a certificate is a Secret, {name} is a {:?} of group {:?}", secret.kind, secret.group);
-        return Err(Fault::reference(BAD_CERTIFICATE, message));
-    }
-    let target = ("", "Secret", &namespace, secret.name.as_str());
-    if !grants::allows(cx, ("Gateway", own), target) {
-        return Err(not_granted("Secret", &name));
-    }
-    let Some(found) = cx.object::<Secret>(&namespace, &secret.name) else {
-        return Err(Fault::reference(BAD_CERTIFICATE, format!("there is no Secret {name}")));
-    };
-    let has = |key: &str| found.value(key).is_some_and(|value| !value.is_empty());
-    if has("tls.crt") && has("tls.key") || has("cert") && has("key") {
-        return Ok(format!("kubernetes-gateway://{name}"));
-    }
-    Err(Fault::reference(
-        BAD_CERTIFICATE,
-        format!("Secret {name} has no tls.crt with tls.key, and no cert with key"),
-    ))
-}
-
-/// The name of the authorities' certificates, if the Gateway may use them.
-fn authority(cx: &Cx<'_>, object: &Typed<Gateway>, named: &ObjectReference) -> Result<String, Fault> {
-    let own = object.namespace();
-    let namespace = named.namespace.as_deref().map_or_else(|| own.clone(), Namespace::from);
-    let name = format!("{namespace}/{}", named.name);
-    let scheme = match named.kind.as_str() {
-        "ConfigMap" => "configmap",
-        "Secret" => "kubernetes-gateway",
-        kind => {
-            let message = format!("authorities are a ConfigMap or a Secret, {name} is a {kind:?}");
-            return Err(Fault::reference("InvalidCACertificateKind", message));
-        }
-    };
-    let target = ("", named.kind.as_str(), &namespace, named.name.as_str());
-    if !grants::allows(cx, ("Gateway", own), target) {
-        return Err(not_granted(&named.kind, &name));
-    }
-    Ok(format!("{scheme}://{name}"))
-}
-
-fn not_granted(kind: &str, name: &str) -> Fault {
-    Fault::reference(REF_NOT_PERMITTED, format!("no ReferenceGrant lets this Gateway use the {kind} {name}"))
 }

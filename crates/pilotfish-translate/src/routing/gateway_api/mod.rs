@@ -19,6 +19,7 @@ mod gateways;
 mod grants;
 mod grpc_routes;
 mod http_routes;
+mod listener_tls;
 mod listeners;
 mod parts;
 mod rules;
@@ -28,6 +29,7 @@ mod stream_routes;
 
 pub(crate) use backend_tls::{MadeRule, MadeRulesIn, UNUSABLE};
 pub(crate) use gateways::ApiGateways;
+pub(crate) use grants::allows as grant_allows;
 pub(crate) use rules::ApiVirtualServices;
 pub(crate) use status::{ApiStatus, KINDS, StatusView};
 

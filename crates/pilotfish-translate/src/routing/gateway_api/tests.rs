@@ -1,5 +1,5 @@
 use super::{ApiGateways, ApiVirtualServices};
-use crate::testing::{evaluate, world_of};
+use crate::testing::{evaluate, tls_secret, world_of};
 use pilotfish_config::{Limits, read};
 use pilotfish_model::World;
 use std::sync::Arc;
@@ -101,11 +101,11 @@ fn a_listener_without_its_certificate_is_left_out() {
         "{name: strange, port: 1, protocol: UDP}".to_owned(),
     ];
     let (version, kind, namespace, name, spec) = edge(&listeners.join(", "));
-    let secret = "type: kubernetes.io/tls, data: {tls.crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCllRPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=, tls.key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCllRPT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo=}";
+    let secret = tls_secret();
     let world = world(&[
         (version, kind, namespace, name, &spec),
-        ("v1", "Secret", "edge", "cert", secret),
-        ("v1", "Secret", "shop", "cert", secret),
+        ("v1", "Secret", "edge", "cert", &secret),
+        ("v1", "Secret", "shop", "cert", &secret),
     ]);
     let gateways = evaluate(&world, &ApiGateways);
     let servers: Vec<String> = gateways

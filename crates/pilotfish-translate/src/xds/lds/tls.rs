@@ -97,9 +97,19 @@ fn parameters(cx: &Cx<'_>) -> tls::TlsParameters {
     }
 }
 
-/// A secret that the agent beside the proxy hands out.
+/// A secret of the workload that the agent beside the proxy hands out. It is waited for without limit.
 pub(crate) fn from_agent(name: &str) -> tls::SdsSecretConfig {
-    let agent = grpc_service::EnvoyGrpc { cluster_name: "sds-grpc".to_owned(), ..Default::default() };
+    let source = ConfigSource { initial_fetch_timeout: Some(Duration::default()), ..sds_server("sds-grpc") };
+    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(source) }
+}
+
+/// Files of the proxy that an SDS server beside it reads: the agent, or one of the cluster `server`.
+pub(crate) fn from_files(name: &str, server: &str) -> tls::SdsSecretConfig {
+    tls::SdsSecretConfig { name: name.to_owned(), sds_config: Some(sds_server(server)) }
+}
+
+fn sds_server(cluster: &str) -> ConfigSource {
+    let agent = grpc_service::EnvoyGrpc { cluster_name: cluster.to_owned(), ..Default::default() };
     let source = ApiConfigSource {
         api_type: api_config_source::ApiType::Grpc.into(),
         transport_api_version: ApiVersion::V3.into(),
@@ -110,13 +120,9 @@ pub(crate) fn from_agent(name: &str) -> tls::SdsSecretConfig {
         set_node_on_first_message_only: true,
         ..Default::default()
     };
-    tls::SdsSecretConfig {
-        name: name.to_owned(),
-        sds_config: Some(ConfigSource {
-            initial_fetch_timeout: Some(Duration::default()),
-            resource_api_version: ApiVersion::V3.into(),
-            config_source_specifier: Some(config_source::ConfigSourceSpecifier::ApiConfigSource(source)),
-            ..Default::default()
-        }),
+    ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(config_source::ConfigSourceSpecifier::ApiConfigSource(source)),
+        ..Default::default()
     }
 }

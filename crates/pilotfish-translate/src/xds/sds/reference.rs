@@ -1,9 +1,7 @@
 //! Names of secrets, and where they lead.
 
+use crate::credentials::CA_SUFFIX;
 use pilotfish_model::Namespace;
-
-/// What the names of secrets end with that hold only a CA's certificate.
-const CA_SUFFIX: &str = "-cacert";
 
 /// Where the name of a secret leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,6 +23,17 @@ const OBJECTS: &str = "
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: roots, namespace: shop}, data: {ca.crt: a}}
 ---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: a-cacert, namespace: yard}, data: {cacert: a, ca.crt: c}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: crew, namespace: yard}, data: {cacert: YQ==}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: crew-cacert, namespace: yard}, data: {cacert: Yw==}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: closed, namespace: yard}, data: {cacert: YQ==}}
+---
+{apiVersion: gateway.networking.k8s.io/v1beta1, kind: ReferenceGrant, metadata: {name: open, namespace: yard},
+ spec: {from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: edge}], to: [{group: '', kind: Secret, name: crew}]}}
+---
 {apiVersion: gateway.networking.k8s.io/v1beta1, kind: ReferenceGrant, metadata: {name: open, namespace: shop},
  spec: {from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: edge}], to: [{group: '', kind: Secret, name: open}]}}
 ";
@@ -75,6 +86,19 @@ fn other_namespaces_need_a_grant() {
     assert_eq!(get(&edge, "kubernetes-gateway://shop/open").as_deref(), Some("c+k"));
     assert_eq!(get(&known("other"), "kubernetes-gateway://shop/open"), None);
     assert_eq!(get(&edge, "configmap://shop/roots-cacert").as_deref(), Some("ca a-"));
+}
+
+#[test]
+fn a_grant_for_one_secret_opens_its_authorities_and_no_other_secret() {
+    let edge = known("edge");
+    assert_eq!(get(&edge, "kubernetes-gateway://yard/crew-cacert").as_deref(), Some("ca a-"));
+    assert_eq!(get(&edge, "kubernetes-gateway://yard/crew"), None);
+    assert_eq!(get(&edge, "kubernetes-gateway://yard/closed-cacert"), None);
+    let yard = known("yard");
+    assert_eq!(get(&yard, "kubernetes-gateway://yard/crew-cacert").as_deref(), Some("ca c-"));
+    assert_eq!(get(&yard, "kubernetes-gateway://yard/closed-cacert").as_deref(), Some("ca a-"));
+    // Authorities of a ConfigMap whose own name ends so.
+    assert_eq!(get(&edge, "configmap://yard/a-cacert-cacert").as_deref(), Some("ca a-"));
 }
 
 #[test]

@@ -75,13 +75,14 @@ fn conditions(
     listener: &Listener,
     conflict: Option<Conflict>,
 ) -> Vec<Condition> {
-    let fault = listeners::server(cx, object, listener).err().or_else(|| strange_kinds(listener));
+    let outcome = listeners::outcome(cx, object, listener);
+    let fault = outcome.fault.or_else(|| strange_kinds(listener));
     let fault_of = |condition: &str| fault.as_ref().filter(|fault| fault.condition == condition);
     let of = |condition: &'static str, reason, message: &str| match fault_of(condition) {
         Some(fault) => Condition::bad(condition, fault.reason, fault.message.clone()),
         None => Condition::good(condition, reason, message),
     };
-    let is_served = fault.as_ref().is_none_or(|fault| fault.reason == BAD_KINDS) && conflict.is_none();
+    let is_served = outcome.server.is_some() && conflict.is_none();
     vec![
         of(ACCEPTED, "Accepted", "the listener can be served"),
         match conflict {
@@ -98,15 +99,13 @@ fn conditions(
     ]
 }
 
-/// The reason for kinds of routes that the listener's protocol does not have. The supported ones are served.
-const BAD_KINDS: &str = "InvalidRouteKinds";
-
+/// Kinds of routes that the listener's protocol does not have. The supported ones are served.
 fn strange_kinds(listener: &Listener) -> Option<Fault> {
     let known = kinds(listener);
     let strange = listener.allowed_routes.kinds.iter().find(|kind| !known.contains(kind))?;
     let message =
         format!("a listener of protocol {} has no routes of kind {:?}", listener.protocol, strange.kind);
-    Some(Fault { condition: RESOLVED_REFS, reason: BAD_KINDS, message })
+    Some(Fault { condition: RESOLVED_REFS, reason: "InvalidRouteKinds", message })
 }
 
 fn kinds(listener: &Listener) -> Vec<RouteGroupKind> {

@@ -1,7 +1,7 @@
 //! Statuses of objects, by tables.
 
 use super::{ApiStatus, StatusView};
-use crate::testing::{endpoint, evaluate, line, service, world, yaml};
+use crate::testing::{endpoint, evaluate, line, service, tls_secret, world, yaml};
 use pilotfish_config::status::{CONTROLLERS, Condition, Controllers, Status};
 use pilotfish_model::{
     ClusterAddresses, Kind, KubernetesAttributes, ObjectKey, Port, Protocol, ShardKey, Update, World,
@@ -230,6 +230,7 @@ fn listeners_have_conditions_for_their_problems() {
     let refs = |reason: &str| {
         format!("Accepted:Accepted !Conflicted:NoConflicts !Programmed:Invalid !ResolvedRefs:{reason}")
     };
+    let served = "Accepted:Accepted !Conflicted:NoConflicts Programmed:Programmed";
     let tls = |certificate: &str| {
         format!("{{name: l, port: 443, protocol: HTTPS, tls: {{certificateRefs: [{certificate}]}}}}")
     };
@@ -239,6 +240,7 @@ fn listeners_have_conditions_for_their_problems() {
         (tls("{name: none}"), refs("InvalidCertificateRef")),
         (tls("{name: cert, kind: Vault}"), refs("InvalidCertificateRef")),
         (tls("{name: cert, namespace: far}"), refs("RefNotPermitted")),
+        (tls("{name: cert}, {name: none}"), format!("{served} !ResolvedRefs:InvalidCertificateRef")),
         (
             "{name: l, port: 53, protocol: UDP}".to_owned(),
             "!Accepted:UnsupportedProtocol !Conflicted:NoConflicts !Programmed:Invalid ResolvedRefs:ResolvedRefs".to_owned(),
@@ -248,7 +250,10 @@ fn listeners_have_conditions_for_their_problems() {
             "Accepted:Accepted !Conflicted:NoConflicts Programmed:Programmed !ResolvedRefs:InvalidRouteKinds".to_owned(),
         ),
     ] {
-        let secret = "---\n{apiVersion: v1, kind: Secret, metadata: {name: cert, namespace: shop}, type: kubernetes.io/tls, data: {tls.crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCllRPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=, tls.key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCllRPT0KLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo=}}\n";
+        let secret = format!(
+            "---\n{{apiVersion: v1, kind: Secret, metadata: {{name: cert, namespace: shop}}, {}}}\n",
+            tls_secret()
+        );
         let (_, _, listeners) = of_gateway(&with(&format!("{}{secret}", gateway(&listener))));
         assert_eq!(listeners, [format!("l 0 {expected}")], "{listener}");
     }

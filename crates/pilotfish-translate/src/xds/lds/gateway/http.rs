@@ -24,7 +24,7 @@ pub(super) fn secure(builder: &Builder<'_>, bind: &str, port: u32, server: &Merg
     };
     Chain {
         server_names: server.sni_hosts(),
-        tls: tls::socket(builder.cx, server),
+        tls: tls::socket(builder, server),
         filters: filters(builder, prefix, &server.route, port, server.protocol()),
         ..Chain::default()
     }

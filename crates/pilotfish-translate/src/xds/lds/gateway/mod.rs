@@ -35,6 +35,8 @@ pub(crate) struct GatewayView {
     pub gateways: RouterGateways,
     /// Whether it may not bind ports below 1024 (`UNPRIVILEGED_POD`).
     pub unprivileged: bool,
+    /// The cluster of the SDS server that hands out its files.
+    pub files_from: &'static str,
 }
 
 impl GatewayView {
@@ -45,6 +47,7 @@ impl GatewayView {
             base: Arc::new(ListenerBase::of(cx, proxy)),
             gateways: RouterGateways::of(cx, proxy),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
+            files_from: if proxy.meta("file-credential") == "true" { "sds-files-grpc" } else { "sds-grpc" },
         }
     }
 

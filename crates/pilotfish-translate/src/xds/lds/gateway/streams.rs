@@ -61,7 +61,7 @@ fn by_port(builder: &Builder<'_>, server: &MergedServer) -> Option<Chain> {
             }
             return Some(Chain {
                 server_names: server.sni_hosts(),
-                tls: tls::socket(builder.cx, server),
+                tls: tls::socket(builder, server),
                 ..chain
             });
         }

@@ -4,9 +4,10 @@
     reason = "istiod writes the older field for names, and proxies of any version understand it"
 )]
 
-use crate::engine::Cx;
+use super::Builder;
+use crate::credentials::{BUILT_IN, CA_SUFFIX};
 use crate::routing::gateway::MergedServer;
-use crate::xds::lds::tls::from_agent;
+use crate::xds::lds::tls;
 use pilotfish_config::mesh::TlsConfig;
 use pilotfish_config::networking::{ServerTlsMode, ServerTlsSettings, TlsCertificate, TlsProtocol};
 use pilotfish_proto::config_any;
@@ -25,14 +26,11 @@ use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
 use pilotfish_proto::envoy::r#type::matcher::v3::StringMatcher;
 use pilotfish_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
-/// What the name of a credential's CA certificates ends with.
-const CA_SUFFIX: &str = "-cacert";
-
 /// How a server ends TLS; `None` where it does not.
-pub(super) fn socket(cx: &Cx<'_>, server: &MergedServer) -> Option<TransportSocket> {
+pub(super) fn socket(builder: &Builder<'_>, server: &MergedServer) -> Option<TransportSocket> {
     let settings = server.spec.tls.as_ref().filter(|_| server.is_tls() && !server.passes_through())?;
     let context = DownstreamTlsContext {
-        common_tls_context: Some(common(cx, settings, server.is_http())),
+        common_tls_context: Some(common(builder, settings, server.is_http())),
         require_client_certificate: Some(matches!(
             settings.mode,
             ServerTlsMode::Mutual | ServerTlsMode::IstioMutual
@@ -45,7 +43,7 @@ pub(super) fn socket(cx: &Cx<'_>, server: &MergedServer) -> Option<TransportSock
     })
 }
 
-fn common(cx: &Cx<'_>, settings: &ServerTlsSettings, http: bool) -> CommonTlsContext {
+fn common(builder: &Builder<'_>, settings: &ServerTlsSettings, http: bool) -> CommonTlsContext {
     let of_mesh = settings.mode == ServerTlsMode::IstioMutual;
     let alpn: &[&str] = match (of_mesh, http) {
         (true, false) => &["istio-peer-exchange", "h2", "http/1.1"],
@@ -56,15 +54,15 @@ fn common(cx: &Cx<'_>, settings: &ServerTlsSettings, http: bool) -> CommonTlsCon
         ..Default::default()
     };
     if of_mesh {
-        context.tls_certificate_sds_secret_configs = vec![from_agent("default")];
-        context.validation_context_type = Some(combined(by_names(settings), from_agent("ROOTCA")));
+        context.tls_certificate_sds_secret_configs = vec![tls::from_agent("default")];
+        context.validation_context_type = Some(combined(by_names(settings), tls::from_agent("ROOTCA")));
         return context;
     }
     match credentials(settings).as_slice() {
-        [] => from_files(settings, &mut context),
+        [] => from_files(settings, builder.view.files_from, &mut context),
         names => from_secrets(settings, names, &mut context),
     }
-    context.tls_params = parameters(cx.mesh().tls_defaults.as_ref(), settings);
+    context.tls_params = parameters(builder.cx.mesh().tls_defaults.as_ref(), settings);
     context
 }
 
@@ -106,11 +104,11 @@ fn from_secrets(settings: &ServerTlsSettings, names: &[&str], context: &mut Comm
     }
 }
 
-/// Certificates in files of the router, which its agent reads and hands out.
-fn from_files(settings: &ServerTlsSettings, context: &mut CommonTlsContext) {
+/// Certificates in files of the router, which the SDS server of the cluster `server` reads and hands out.
+fn from_files(settings: &ServerTlsSettings, server: &str, context: &mut CommonTlsContext) {
     let named = |certificate: &str, key: &str| match (certificate, key) {
-        ("", _) | (_, "") => from_agent("default"),
-        (certificate, key) => from_agent(&format!("file-cert:{certificate}~{key}")),
+        ("", _) | (_, "") => tls::from_agent("default"),
+        (certificate, key) => tls::from_files(&format!("file-cert:{certificate}~{key}"), server),
     };
     let several = |list: &[TlsCertificate]| -> Vec<SdsSecretConfig> {
         list.iter().map(|c| named(&c.server_certificate, &c.private_key)).collect()
@@ -120,12 +118,20 @@ fn from_files(settings: &ServerTlsSettings, context: &mut CommonTlsContext) {
         list => several(list),
     };
     if verifies_client(settings) {
-        let roots = match settings.ca_certificates.as_str() {
-            "" => from_agent("ROOTCA"),
-            path => from_agent(&format!("file-root:{path}")),
+        let roots = match ca_file(settings) {
+            "" => tls::from_agent("ROOTCA"),
+            path => tls::from_files(&format!("file-root:{path}"), server),
         };
         context.validation_context_type = Some(combined(by_names(settings), roots));
     }
+}
+
+/// The file with the authorities of clients: the server's, else that of the first certificate that has one. Envoy takes one for all
+/// certificates of a chain.
+fn ca_file(settings: &ServerTlsSettings) -> &str {
+    let of_certificates = settings.tls_certificates.iter().map(|files| &files.ca_certificates);
+    let mut files = std::iter::once(&settings.ca_certificates).chain(of_certificates);
+    files.find(|path| !path.is_empty()).map_or("", String::as_str)
 }
 
 /// Peers with one of these names, and with none of the revoked certificates.
@@ -159,8 +165,14 @@ fn combined(by_names: CertificateValidationContext, roots: SdsSecretConfig) -> V
     })
 }
 
-/// A secret that the control plane hands out. A name without a scheme is that of a Kubernetes Secret beside the router.
+/// A secret that the control plane hands out, or the workload's own from the agent. A name without a scheme is that of a
+/// Kubernetes Secret beside the router.
 fn from_control_plane(name: &str) -> SdsSecretConfig {
+    match name.strip_prefix(BUILT_IN) {
+        Some("") => return tls::from_agent("default"),
+        Some(CA_SUFFIX) => return tls::from_agent("ROOTCA"),
+        _ => {}
+    }
     let name = if name.contains("://") { name.to_owned() } else { format!("kubernetes://{name}") };
     SdsSecretConfig {
         name,
@@ -184,8 +196,9 @@ fn parameters(mesh: Option<&TlsConfig>, settings: &ServerTlsSettings) -> Option<
         out.tls_minimum_protocol_version = version(settings.min_protocol_version).into();
     }
     out.tls_maximum_protocol_version = version(settings.max_protocol_version).into();
-    if !settings.cipher_suites.is_empty() {
-        out.cipher_suites.clone_from(&settings.cipher_suites);
+    let ciphers = settings.known_cipher_suites();
+    if !ciphers.is_empty() {
+        out.cipher_suites = ciphers;
     }
     (out != TlsParameters::default()).then_some(out)
 }
@@ -199,3 +212,6 @@ fn version(version: TlsProtocol) -> Version {
         TlsProtocol::TlsV1_3 => Version::TlSv13,
     }
 }
+
+#[cfg(test)]
+mod tests;

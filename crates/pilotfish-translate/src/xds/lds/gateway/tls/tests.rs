@@ -1,0 +1,150 @@
+//! Where a router gets certificates and authorities from, by tables.
+
+use crate::engine::{Cx, Query};
+use crate::proxy::{Proxy, ProxyKind};
+use crate::testing::{evaluate, labels, line, sidecar, yaml_world};
+use crate::xds::lds::ListenerView;
+use pilotfish_proto::envoy::config::core::v3::ConfigSource;
+use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use pilotfish_proto::envoy::config::core::v3::grpc_service::TargetSpecifier;
+use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+use pilotfish_proto::envoy::config::listener::v3::Listener;
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
+use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+};
+use prost::Message;
+use std::sync::Arc;
+
+/// How the only server of a router ends TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TlsOf(Proxy);
+
+impl Query for TlsOf {
+    type Output = DownstreamTlsContext;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let view = ListenerView::of(cx, &self.0).unwrap();
+        let batch_keys = view.batch_keys(cx).unwrap();
+        let resource =
+            batch_keys.iter().flat_map(|key| view.generate(cx, key).resources.to_vec()).next().unwrap();
+        let packed = pilotfish_proto::Any::decode(resource.body).unwrap();
+        let listener = Listener::decode(&*packed.value).unwrap();
+        let socket = listener.filter_chains[0].transport_socket.clone().unwrap();
+        let Some(ConfigType::TypedConfig(packed)) = socket.config_type else { panic!("no configuration") };
+        DownstreamTlsContext::decode(&*packed.value).unwrap()
+    }
+}
+
+fn context(tls: &str, metadata: &[(&str, &str)]) -> CommonTlsContext {
+    let spec = format!(
+        "{{selector: {{istio: quay}}, servers: [{{port: {{number: 443, name: https, protocol: HTTPS}}, hosts: [a.com], tls: {tls}}}]}}"
+    );
+    let world = yaml_world(&line("networking.istio.io/v1", "Gateway", "edge", "g", &spec));
+    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let router = Proxy {
+        kind: ProxyKind::Router,
+        labels: labels(&[("istio", "quay")]),
+        metadata: Arc::new(metadata.collect()),
+        ..sidecar("quay-0", "edge")
+    };
+    evaluate(&world, &TlsOf(router)).common_tls_context.clone().unwrap()
+}
+
+/// The name of a secret, who hands it out, and whether it is waited for without limit.
+fn place(secret: &SdsSecretConfig) -> String {
+    let source: &ConfigSource = secret.sds_config.as_ref().unwrap();
+    let from = match source.config_source_specifier.as_ref().unwrap() {
+        ConfigSourceSpecifier::Ads(_) => "ads".to_owned(),
+        ConfigSourceSpecifier::ApiConfigSource(api) => {
+            let Some(TargetSpecifier::EnvoyGrpc(grpc)) = &api.grpc_services[0].target_specifier else {
+                panic!("no Envoy gRPC")
+            };
+            grpc.cluster_name.clone()
+        }
+        other => panic!("{other:?}"),
+    };
+    let waits = if source.initial_fetch_timeout.is_some() { "!" } else { "" };
+    format!("{} {from}{waits}", secret.name)
+}
+
+/// The certificates, and the authorities behind `|`.
+fn places(tls: &str, metadata: &[(&str, &str)]) -> String {
+    let context = context(tls, metadata);
+    let certificates: Vec<String> = context.tls_certificate_sds_secret_configs.iter().map(place).collect();
+    let authorities = match &context.validation_context_type {
+        None => String::new(),
+        Some(ValidationContextType::CombinedValidationContext(combined)) => {
+            place(combined.validation_context_sds_secret_config.as_ref().unwrap())
+        }
+        Some(other) => panic!("{other:?}"),
+    };
+    format!("{} | {authorities}", certificates.join(", ")).trim().to_owned()
+}
+
+#[test]
+fn files_come_from_the_agent_or_from_a_server_of_their_own() {
+    const PAIR: &str = "serverCertificate: /c, privateKey: /k";
+    for (tls, expected) in [
+        (format!("{{mode: SIMPLE, {PAIR}}}"), "file-cert:/c~/k FILES |"),
+        (format!("{{mode: MUTUAL, {PAIR}, caCertificates: /ca}}"), "file-cert:/c~/k FILES | file-root:/ca FILES"),
+        (format!("{{mode: OPTIONAL_MUTUAL, {PAIR}, caCertificates: /ca}}"), "file-cert:/c~/k FILES | file-root:/ca FILES"),
+        (
+            "{mode: SIMPLE, tlsCertificates: [{serverCertificate: /a, privateKey: /b}, {serverCertificate: /c, privateKey: /d}]}".to_owned(),
+            "file-cert:/a~/b FILES, file-cert:/c~/d FILES |",
+        ),
+        (
+            "{mode: MUTUAL, tlsCertificates: [{serverCertificate: /a, privateKey: /b}, {serverCertificate: /c, privateKey: /d, caCertificates: /ca}]}".to_owned(),
+            "file-cert:/a~/b FILES, file-cert:/c~/d FILES | file-root:/ca FILES",
+        ),
+        (
+            "{mode: MUTUAL, caCertificates: /first, tlsCertificates: [{serverCertificate: /a, privateKey: /b, caCertificates: /ca}]}".to_owned(),
+            "file-cert:/a~/b FILES | file-root:/first FILES",
+        ),
+        ("{mode: ISTIO_MUTUAL}".to_owned(), "default sds-grpc! | ROOTCA sds-grpc!"),
+        ("{mode: SIMPLE, credentialName: c}".to_owned(), "kubernetes://c ads |"),
+    ] {
+        for (metadata, server) in [
+            (&[][..], "sds-grpc"),
+            (&[("file-credential", "true")], "sds-files-grpc"),
+            (&[("file-credential", "false")], "sds-grpc"),
+            (&[("file-credential", "1")], "sds-grpc"),
+        ] {
+            assert_eq!(places(&tls, metadata), expected.replace("FILES", server), "{tls} {metadata:?}");
+        }
+    }
+}
+
+#[test]
+fn credentials_come_from_the_control_plane_and_the_workloads_own_from_the_agent() {
+    for (tls, expected) in [
+        ("{mode: MUTUAL, credentialName: c}", "kubernetes://c ads | kubernetes://c-cacert ads"),
+        ("{mode: OPTIONAL_MUTUAL, credentialName: c}", "kubernetes://c ads | kubernetes://c-cacert ads"),
+        (
+            "{mode: MUTUAL, credentialName: c, caCertCredentialName: d}",
+            "kubernetes://c ads | kubernetes://d ads",
+        ),
+        ("{mode: SIMPLE, credentialNames: [c, d]}", "kubernetes://c ads, kubernetes://d ads |"),
+        ("{mode: SIMPLE, credentialName: 'builtin://'}", "default sds-grpc! |"),
+        ("{mode: MUTUAL, credentialName: 'builtin://'}", "default sds-grpc! | ROOTCA sds-grpc!"),
+        (
+            "{mode: MUTUAL, credentialName: 'builtin://', caCertCredentialName: 'configmap://a/b-cacert'}",
+            "default sds-grpc! | configmap://a/b-cacert ads",
+        ),
+    ] {
+        assert_eq!(places(tls, &[]), expected, "{tls}");
+    }
+}
+
+#[test]
+fn ciphers_that_envoy_does_not_know_are_left_out() {
+    for (ciphers, expected) in [
+        ("AES128-SHA, ECDHE-RSA-AES128-GCM-SHA256", &["AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256"][..]),
+        ("AES128-SHA, NO-SUCH-CIPHER, AES128-SHA", &["AES128-SHA"]),
+        ("NO-SUCH-CIPHER", &[]),
+    ] {
+        let tls = format!("{{mode: SIMPLE, credentialName: c, cipherSuites: [{ciphers}]}}");
+        let found = context(&tls, &[]).tls_params.map(|parameters| parameters.cipher_suites);
+        assert_eq!(found.unwrap_or_default(), expected, "{ciphers}");
+    }
+}
