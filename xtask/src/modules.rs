@@ -39,7 +39,7 @@ const PUBLIC: Table = &[
     ("pilotfish-kube-writer", &["auto_registration", "lease", "service_exports", "status"]),
     ("pilotfish-model", &["topology"]),
     ("pilotfish-node", &["bootstrap", "interception"]),
-    ("pilotfish-proto", &["istio"]),
+    ("pilotfish-proto", &["istio", "rules"]),
     ("pilotfish-protogen", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-source", &[]),

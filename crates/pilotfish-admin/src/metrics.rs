@@ -55,6 +55,8 @@ pub struct Metrics {
     pub publish: Histogram,
     /// Objects refused by validation, now.
     pub rejected_configs: IntGauge,
+    /// Names of gateways between networks that cannot be resolved, now.
+    pub unresolved_gateways: IntGauge,
     /// The metrics of live clusters.
     pub kube: KubeMetrics,
     /// The metrics of xDS over TLS.
@@ -241,6 +243,11 @@ impl Metrics {
                 r,
                 "pilot_total_rejected_configs",
                 "Objects whose newest version is refused",
+            )?,
+            unresolved_gateways: gauge(
+                r,
+                "pilotfish_unresolved_gateways",
+                "Gateways between networks whose names cannot be resolved",
             )?,
             kube: KubeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,

@@ -19,8 +19,8 @@ pub use kinds::{
 pub use path::FieldPath;
 pub use problem::{ObjectCheck, Problem, Severity};
 pub use read::{
-    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, read, read_live,
+    Limits, MeshFile, ReadFile, ReadObject, Rejected, Served, is_object_name, read, read_checked, read_live,
     read_mesh_file, served,
 };
 pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
-pub use validate::is_regex;
+pub use validate::{is_regex, refused_by_re2};

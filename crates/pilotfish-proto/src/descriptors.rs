@@ -14,12 +14,14 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(PACKED).read_to_end(&mut bytes).expect("the committed set unpacks: tested");
     let mut pool = DescriptorPool::decode(&bytes[..]).expect("the committed set decodes: tested");
-    pool.add_file_descriptor_proto(typed_struct()).expect("its one import is in the set: tested");
+    for package in ["udpa.type.v1", "xds.type.v3"] {
+        pool.add_file_descriptor_proto(typed_struct(package)).expect("its one import is in the set: tested");
+    }
     pool
 });
 
-/// `udpa.type.v1.TypedStruct`, which Envoy still understands but no longer has among its own `.proto` files.
-fn typed_struct() -> FileDescriptorProto {
+/// `TypedStruct` of a package, which Envoy understands but does not have among its own `.proto` files.
+fn typed_struct(package: &str) -> FileDescriptorProto {
     let field = |name: &str, number: i32, kind: Type, type_name: Option<&str>| FieldDescriptorProto {
         name: Some(name.to_owned()),
         number: Some(number),
@@ -37,8 +39,8 @@ fn typed_struct() -> FileDescriptorProto {
         ..DescriptorProto::default()
     };
     FileDescriptorProto {
-        name: Some("udpa/type/v1/typed_struct.proto".to_owned()),
-        package: Some("udpa.type.v1".to_owned()),
+        name: Some(format!("{}/typed_struct.proto", package.replace('.', "/"))),
+        package: Some(package.to_owned()),
         dependency: vec!["google/protobuf/struct.proto".to_owned()],
         message_type: vec![message],
         syntax: Some("proto3".to_owned()),
@@ -180,6 +182,8 @@ mod tests {
         let json = to_json(&packed.type_url, &packed.value).unwrap();
         assert_eq!(json["type_url"], "x/some.Type");
         assert_eq!(json["value"]["a"], true);
+        let newer = packed.type_url.replace("udpa.type.v1", "xds.type.v3");
+        assert_eq!(to_json(&newer, &packed.value).unwrap()["value"]["a"], true);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod any;
 mod descriptors;
 pub mod istio;
 mod resource_type;
+pub mod rules;
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, rustdoc::all)]
 mod generated {

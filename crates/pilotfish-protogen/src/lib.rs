@@ -7,8 +7,9 @@
 use anyhow::{Context, Result};
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
-use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use prost_types::FileDescriptorProto;
 use protox::file::{File, FileResolver, GoogleFileResolver};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +20,7 @@ pub fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pilotfish-proto/descriptors/envoy.fds.gz")
 }
 
-/// The descriptor set of all of Envoy's v3 API, without comments, compressed.
+/// The descriptor set of all of Envoy's v3 API, with the options of fields and without comments, compressed.
 ///
 /// # Errors
 /// When the crate with the sources cannot be found or a file does not compile.
@@ -35,7 +36,7 @@ pub fn generate() -> Result<Vec<u8>> {
     files.sort();
     let set = compile(&files, &roots)?;
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(&set.encode_to_vec())?;
+    gzip.write_all(&set)?;
     Ok(gzip.finish()?)
 }
 
@@ -43,7 +44,7 @@ pub fn generate() -> Result<Vec<u8>> {
 ///
 /// A file that fails among all gets a compiler of its own: the compiler looks relative names up in every package that
 /// it has seen, so a file may fail because of a package that it does not import.
-fn compile(files: &[PathBuf], roots: &[PathBuf]) -> Result<FileDescriptorSet> {
+fn compile(files: &[PathBuf], roots: &[PathBuf]) -> Result<Vec<u8>> {
     let compiler = || {
         let mut compiler = protox::Compiler::with_file_resolver(Sources { roots: roots.to_vec() });
         compiler.include_imports(true);
@@ -57,19 +58,40 @@ fn compile(files: &[PathBuf], roots: &[PathBuf]) -> Result<FileDescriptorSet> {
             alone.push(name);
         }
     }
-    let mut found = together.file_descriptor_set().file;
+    let mut found = Found::default();
+    found.add(&together)?;
     for name in alone {
         let mut compiler = compiler();
         compiler.open_file(name).with_context(|| format!("compiling {name}"))?;
-        let set = compiler.file_descriptor_set();
-        let new = |file: &FileDescriptorProto| !found.iter().any(|known| known.name == file.name);
-        let new: Vec<_> = set.file.into_iter().filter(new).collect();
-        found.extend(new);
+        found.add(&compiler)?;
     }
-    for file in &mut found {
-        file.source_code_info = None;
+    Ok(found.set.encode_to_vec())
+}
+
+/// A `FileDescriptorSet` whose files stay encoded: `prost_types` would drop the options that are extensions, and the rules
+/// of what values a field may have are such (`validate.rules`).
+#[derive(Clone, PartialEq, Message)]
+struct EncodedSet {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    file: Vec<Vec<u8>>,
+}
+
+/// The files of several compilers, each once.
+#[derive(Default)]
+struct Found {
+    names: BTreeSet<String>,
+    set: EncodedSet,
+}
+
+impl Found {
+    fn add(&mut self, compiler: &protox::Compiler) -> Result<()> {
+        for file in EncodedSet::decode(&*compiler.encode_file_descriptor_set())?.file {
+            if self.names.insert(FileDescriptorProto::decode(&*file)?.name().to_owned()) {
+                self.set.file.push(file);
+            }
+        }
+        Ok(())
     }
-    Ok(FileDescriptorSet { file: found })
 }
 
 /// Reads files below the roots, and Google's own from the compiler.

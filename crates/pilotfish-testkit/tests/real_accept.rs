@@ -6,8 +6,10 @@ mod accept;
 
 use accept::table::Findings;
 use accept::{Play, Theatre, bad_input, needs};
+use pilotfish_proto::ResourceType;
 use pilotfish_testkit::cases::{Case, ProxyEntry};
 use pilotfish_translate::{Proxy, Translator};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,19 +92,52 @@ async fn what_validation_takes_envoy_takes() {
         let served = input.serve();
         let error = served.problems.iter().find(|problem| problem.is_error());
         let reported = error.map(|problem| problem.path.to_string());
+        let warned = served.problems.iter().filter(|problem| !problem.is_error());
+        let warned: Vec<String> = warned.map(|problem| problem.path.to_string()).collect();
         let refused =
             if reported.is_some() { None } else { refusal_of(&theatre, &input, served.translator).await };
         let as_listed = match (&refused, &input.refused) {
             (Some(words), Some(part)) => words.contains(part.as_str()),
             (words, part) => words.is_none() && part.is_none(),
         };
-        if reported != input.reported || !as_listed {
-            wrong.push(
-                serde_json::json!({"name": input.name, "reported": reported, "refused": refused}).to_string(),
-            );
+        let is_warned = input.warned.as_ref().is_none_or(|field| warned.contains(field));
+        if reported != input.reported || !as_listed || !is_warned {
+            let found = serde_json::json!({
+                "name": input.name, "reported": reported, "warned": warned, "refused": refused,
+            });
+            wrong.push(found.to_string());
         }
     }
     assert!(wrong.is_empty(), "not as listed in bad_input.yaml:\n{}", wrong.join("\n"));
+}
+
+/// What cannot be found before it is sent (a script that fails only when it runs, a log in a folder that the proxy lacks) costs the
+/// listener that has it: Envoy names no other one, and serves all others of the same response.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_listener_is_lost_alone() {
+    const BAD: &str = "0.0.0.0_80";
+    let Some(theatre) = Theatre::open().await else { return };
+    let listed = bad_input::inputs();
+    let input = listed
+        .iter()
+        .find(|input| input.name == "patch with Lua that compiles and fails at one port")
+        .unwrap();
+    let translator = Arc::new(input.serve().translator);
+    let entry = bad_input::proxies().into_iter().find(|entry| entry.name == "client").unwrap();
+    let mut node = entry.node();
+    node.extensions.clone_from(&theatre.extensions);
+    let play = Arc::new(Play::new(&translator, Proxy::from_node(&node).unwrap()).unwrap());
+    let sent = {
+        let snapshot = translator.snapshot();
+        snapshot.names(snapshot.view(&play.client, ResourceType::Listener).unwrap())
+    };
+    let refusals = theatre.show("one bad listener", &play, true).await;
+    let [refusal] = refusals.as_slice() else { panic!("{refusals:?}") };
+    assert!(refusal.error.contains(BAD), "{refusal:?}");
+    let others: BTreeSet<String> = sent.iter().map(ToString::to_string).filter(|name| name != BAD).collect();
+    assert!(others.len() > 2 && others.len() + 1 == sent.len(), "{sent:?}");
+    assert!(others.iter().all(|name| !refusal.error.contains(name)), "{refusal:?}");
+    theatre.serves(&others).await;
 }
 
 /// Envoy's first rejection of what some proxy is sent.

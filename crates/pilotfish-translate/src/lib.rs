@@ -41,7 +41,7 @@ mod testing;
 mod translator;
 mod xds;
 
-pub use engine::EncodedResource;
+pub use engine::{EncodedResource, RefusedPatch};
 pub use envoy_filter::check_object;
 pub use proxy::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};
 pub use status::{StatusTranslator, kinds};

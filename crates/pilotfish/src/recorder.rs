@@ -101,6 +101,10 @@ impl ControlObserver for PrometheusRecorder {
         self.0.kube.remote_timeouts.inc();
     }
 
+    fn unresolved_gateways(&self, count: usize) {
+        self.0.unresolved_gateways.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     fn remote_cluster_removed(&self, cluster: &str) {
         self.0.kube.forget_cluster(cluster);
     }

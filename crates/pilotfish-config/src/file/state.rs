@@ -4,7 +4,7 @@ use super::objects::Objects;
 use crate::path::FieldPath;
 use crate::problem::{ObjectCheck, Problem, Severity};
 use crate::source::{Effective, ProblemReport, SourceEvent, SourceProblems};
-use crate::{Limits, MeshFile, ReadFile, Rejected, read, read_mesh_file};
+use crate::{Limits, MeshFile, ReadFile, Rejected, read_checked, read_mesh_file};
 use pilotfish_model::{Object, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -125,14 +125,7 @@ impl FileState {
     #[must_use]
     pub fn read(&self, name: &str, role: FileRole, bytes: &[u8]) -> ReadFile {
         match role {
-            FileRole::Objects => {
-                let mut file = read(name, bytes, &self.limits);
-                for read in &mut file.objects {
-                    let found = self.checks.iter().flat_map(|check| check(&read.object));
-                    read.warnings.extend(found);
-                }
-                file
-            }
+            FileRole::Objects => read_checked(name, bytes, &self.limits, &self.checks),
             FileRole::Mesh(which) => read_mesh_file(which, name, bytes, &self.limits),
         }
     }

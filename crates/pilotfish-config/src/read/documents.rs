@@ -6,7 +6,7 @@ use super::limits::Limits;
 use super::metadata::{ReadMetadata, read_metadata};
 use crate::kinds::content::{read_object, versions};
 use crate::path::{FieldPath, printable};
-use crate::problem::{Problem, did_you_mean};
+use crate::problem::{ObjectCheck, Problem, did_you_mean};
 use crate::validate::closed_object;
 use crate::yaml::{Loaded, Node, load, shorten};
 use pilotfish_model::{Kind, Object, ObjectKey};
@@ -58,6 +58,13 @@ pub struct Rejected {
 /// Reads the objects of a YAML or JSON text. `file` is its name, for messages.
 #[must_use]
 pub fn read(file: &str, bytes: &[u8], limits: &Limits) -> ReadFile {
+    read_checked(file, bytes, limits, &[])
+}
+
+/// The same with more checks of each object that is taken.
+#[must_use]
+pub fn read_checked(file: &str, bytes: &[u8], limits: &Limits, checks: &[ObjectCheck]) -> ReadFile {
+    let context = Context { file, checks };
     let mut read = ReadFile::default();
     let text = match text_of(bytes) {
         Ok(text) => text,
@@ -67,7 +74,7 @@ pub fn read(file: &str, bytes: &[u8], limits: &Limits) -> ReadFile {
         }
     };
     load(text, limits, |loaded| match loaded {
-        Loaded::Document { number, root } => read.item(file, number, &root, None),
+        Loaded::Document { number, root } => read.item(&context, number, &root, None),
         Loaded::Broken { number, line, message } => {
             read.broken(number, line, Problem::error(FieldPath::default(), message).at_line(line));
         }
@@ -86,6 +93,12 @@ pub(crate) fn text_of(bytes: &[u8]) -> Result<&str, Problem> {
     })
 }
 
+/// What is the same for all objects of a file.
+struct Context<'a> {
+    file: &'a str,
+    checks: &'a [ObjectCheck],
+}
+
 /// `apiVersion` and `kind` of a list, which its items may leave out.
 type Inherited<'a> = Option<(&'a str, &'a str)>;
 
@@ -101,7 +114,7 @@ impl ReadFile {
     }
 
     /// Reads one object, or each item of a list.
-    fn item(&mut self, file: &str, document: u32, node: &Node, inherited: Inherited<'_>) {
+    fn item(&mut self, context: &Context<'_>, document: u32, node: &Node, inherited: Inherited<'_>) {
         let text = |name| node.get(name).and_then(Node::text).filter(|text| !text.is_empty());
         let (api_version, kind) = (text("apiVersion"), text("kind"));
         let Some((api_version, kind)) = api_version.zip(kind).or(inherited) else {
@@ -111,22 +124,22 @@ impl ReadFile {
         };
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         if let Some(known) = Kind::find(group, kind).filter(|_| !versions(group).is_empty()) {
-            return self.object(file, document, node, known, version);
+            return self.object(context, document, node, known, version);
         }
         match (kind.strip_suffix("List"), node.get("items")) {
             (Some(of), Some(items)) if inherited.is_none() => {
                 let inherited = (!of.is_empty()).then_some((api_version, of));
                 for item in items.items() {
-                    self.item(file, document, item, inherited);
+                    self.item(context, document, item, inherited);
                 }
             }
             _ => self.ignore(document, node, api_version, kind),
         }
     }
 
-    fn object(&mut self, file: &str, document: u32, node: &Node, kind: Kind, version: &str) {
+    fn object(&mut self, context: &Context<'_>, document: u32, node: &Node, kind: Kind, version: &str) {
         let line = node.line;
-        let origin: Arc<str> = format!("{file}:{line}").into();
+        let origin: Arc<str> = format!("{}:{line}", context.file).into();
         let ReadMetadata { key, meta, deleting, mut problems } = read_metadata(kind, node, origin.clone());
         let known = versions(kind.group());
         let is_known = known.contains(&version);
@@ -150,7 +163,14 @@ impl ReadFile {
         let decoded = read_object(kind, node, meta, deleting);
         problems.extend(decoded.problems);
         match decoded.value {
-            Some(object) => self.objects.push(ReadObject { object, document, line, warnings: problems }),
+            Some(object) => {
+                let found = context.checks.iter().flat_map(|check| check(&object));
+                problems.extend(found.map(|problem| {
+                    let line = node.line_of(&problem.path);
+                    problem.at_line(line)
+                }));
+                self.objects.push(ReadObject { object, document, line, warnings: problems });
+            }
             None => self.rejected.push(rejected(key, line, problems)),
         }
     }

@@ -24,6 +24,12 @@ use crate::yaml::{Mode, Node, decode};
 use pilotfish_model::{Kind, ObjectMeta};
 use serde::de::DeserializeOwned;
 
+/// Why RE2, which Envoy has, refuses a regular expression; `None` when it takes it.
+#[must_use]
+pub fn refused_by_re2(expression: &str) -> Option<String> {
+    fields::regex::refusal(expression)
+}
+
 /// Ties types to their checks, and to what is special about reading them.
 macro_rules! content {
     ($place:ident: $($type:ty => $($module:ident)::+ $(, $extra:ident)*;)*) => {$(

@@ -3,6 +3,7 @@
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::telemetry::{CustomTag, Metrics, MetricsOverrides, ProviderRef, TagOperation, Telemetry, Tracing};
+use crate::validate::fields::cel;
 use crate::validate::fields::names::each;
 use crate::validate::fields::selectors::{self, Targets};
 use crate::validate::fields::values::{at_most_one, duration, percent};
@@ -29,10 +30,18 @@ pub(in crate::validate) fn check(
     each(&telemetry.metrics, &at.field("metrics"), checker, metrics);
     each(&telemetry.access_logging, &at.field("accessLogging"), checker, |logging, at, checker| {
         providers(&logging.providers, &at.field("providers"), checker);
-        if logging.filter.as_ref().is_some_and(|filter| filter.expression.trim().is_empty()) {
-            checker.error(&at.field("filter").field("expression"), "must be set");
+        if let Some(filter) = &logging.filter {
+            condition(&filter.expression, &at.field("filter").field("expression"), checker);
         }
     });
+}
+
+fn condition(expression: &str, at: &Path<'_>, checker: &mut Checker) {
+    if expression.trim().is_empty() {
+        checker.error(at, "must be set");
+    } else if let Some(why) = cel::refusal(expression) {
+        checker.error(at, format!("is no condition in CEL that Envoy takes: {why}"));
+    }
 }
 
 fn providers(providers: &[ProviderRef], at: &Path<'_>, checker: &mut Checker) {

@@ -217,7 +217,7 @@ fn envoy_filters() {
             ),
             (
                 "applyTo: CLUSTER, patch: {operation: INSERT_FIRST, value: {}}",
-                "warning: spec.configPatches[0].patch.operation: has no effect here, only filters and routes have an order",
+                "warning: spec.configPatches[0].patch.operation: means ADD here, only filters and routes have an order",
                 "applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {}}",
             ),
             (

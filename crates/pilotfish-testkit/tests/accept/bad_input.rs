@@ -19,6 +19,8 @@ pub(crate) struct Input {
     pub(crate) name: String,
     /// The field that validation names; `None` when the object is taken.
     pub(crate) reported: Option<String>,
+    /// The field that a warning names: a part of the object is left out.
+    pub(crate) warned: Option<String>,
     /// Envoy's error where it refuses the translated resource all the same.
     pub(crate) refused: Option<String>,
     /// Mesh configuration beside the object.

@@ -1,7 +1,8 @@
 //! Envoy's process, with what surrounds it in a pod: an agent with certificates and a name server.
 
-use pilotfish_testkit::real::{Program, Tool, eventually, free_port};
+use pilotfish_testkit::real::{Program, Tool, eventually, fetch, free_port};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tokio::net::UdpSocket;
 use tokio::process::Command;
@@ -13,6 +14,7 @@ pub(super) struct Running {
     _agent: Program,
     dns: JoinHandle<()>,
     envoy: Program,
+    admin: u16,
 }
 
 impl Running {
@@ -21,6 +23,14 @@ impl Running {
         let printed = self.envoy.printed();
         let lines: Vec<&str> = printed.lines().collect();
         lines.get(lines.len().saturating_sub(40)..).unwrap_or_default().join("\n")
+    }
+
+    /// The names of the listeners that Envoy serves.
+    pub(super) async fn listeners(&self) -> Result<BTreeSet<String>, String> {
+        let page = fetch(&format!("http://127.0.0.1:{}/listeners?format=json", self.admin)).await?;
+        let page: Value = serde_json::from_str(&page).map_err(|error| error.to_string())?;
+        let all = page["listener_statuses"].as_array().cloned().unwrap_or_default();
+        Ok(all.iter().filter_map(|listener| listener["name"].as_str().map(ToOwned::to_owned)).collect())
     }
 }
 
@@ -37,13 +47,14 @@ pub(super) async fn start(xds: u16) -> Option<Running> {
     let (agent, sds) = start_agent(&python, folder.path()).await;
     let (dns, resolver) = start_dns().await;
     let bootstrap = folder.path().join("envoy.json");
-    let text = bootstrap_json(xds, sds, resolver, free_port()).to_string();
+    let admin = free_port();
+    let text = bootstrap_json(xds, sds, resolver, admin).to_string();
     std::fs::write(&bootstrap, text).expect("the folder can be written");
     let mut command = Command::new(envoy);
     command.arg("-c").arg(&bootstrap).args(["--use-dynamic-base-id", "--concurrency", "1"]);
     command.args(["--log-level", "error", "--drain-time-s", "0"]);
     let envoy = Program::start(&mut command, folder.path().join("envoy.log"));
-    Some(Running { _folder: folder, _agent: agent, dns, envoy })
+    Some(Running { _folder: folder, _agent: agent, dns, envoy, admin })
 }
 
 async fn start_agent(python: &Path, folder: &Path) -> (Program, u16) {

@@ -97,6 +97,15 @@ impl Theatre {
         self.journal.refusals()
     }
 
+    /// Waits until Envoy serves these listeners and no others.
+    pub(crate) async fn serves(&self, listeners: &BTreeSet<String>) {
+        eventually("Envoy serves its listeners", || async {
+            let active = self.envoy.listeners().await?;
+            if active == *listeners { Ok(()) } else { Err(format!("{active:?} in place of {listeners:?}")) }
+        })
+        .await;
+    }
+
     /// Whether Envoy has answered everything, and subscribed to all that it should. `Err` has what is open.
     fn settled(&self, revision: u64, wanted: &Wanted) -> Result<(), String> {
         // First this: the stream's status before it was updated is about the play before.

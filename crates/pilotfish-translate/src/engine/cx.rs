@@ -1,11 +1,12 @@
 //! The only way in which a query sees the world: each read is recorded as a dependency of the result.
 
 use crate::engine::memo::{Current, Frame, Memo, Query, Reading};
+use crate::engine::reference;
 use pilotfish_config::mesh::{MeshConfig, OBJECT_NAME};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{
-    Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Service, ServiceEndpoints,
-    ServiceKey, SpiffeId, Typed, Workload, WorkloadKey,
+    Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Origin, Service,
+    ServiceEndpoints, ServiceKey, SpiffeId, Typed, Workload, WorkloadKey,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -138,6 +139,12 @@ impl<'a> Cx<'a> {
     pub(crate) fn mesh(&self) -> Arc<MeshConfig> {
         self.get(&Mesh)
     }
+
+    /// The object of the mesh-wide settings, as provenance; `None` when none were given.
+    #[must_use]
+    pub(crate) fn mesh_origin(&self) -> Option<Origin> {
+        Option::clone(&self.get(&MeshOrigin))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -150,5 +157,17 @@ impl Query for Mesh {
         cx.object::<MeshConfig>(&Namespace::default(), OBJECT_NAME)
             .map(|mesh| MeshConfig::clone(&mesh))
             .unwrap_or_default()
+    }
+}
+
+/// Stays equal when the settings change, so that nothing is computed again for their name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct MeshOrigin;
+
+impl Query for MeshOrigin {
+    type Output = Option<Origin>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Option<Origin> {
+        cx.object::<MeshConfig>(&Namespace::default(), OBJECT_NAME).as_ref().map(reference)
     }
 }

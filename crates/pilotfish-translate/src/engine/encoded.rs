@@ -13,6 +13,17 @@ pub(crate) fn reference<T>(object: &Typed<T>) -> Origin {
     Origin::object(object.key().clone(), ClusterId::default())
 }
 
+/// A patch of an EnvoyFilter that is left out because Envoy would refuse what it makes of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RefusedPatch {
+    /// The EnvoyFilter.
+    pub object: Origin,
+    /// The position of the patch in `spec.configPatches`.
+    pub index: u32,
+    /// What Envoy would refuse: the field of the resource, and why.
+    pub fault: String,
+}
+
 /// One resource, encoded.
 #[derive(Clone, Debug)]
 pub struct EncodedResource {
@@ -26,6 +37,8 @@ pub struct EncodedResource {
     pub changed_at: u64,
     /// The objects that made it, sorted.
     pub provenance: Arc<[Origin]>,
+    /// The patches that are not in it because Envoy would refuse it with them.
+    pub refused: Arc<[RefusedPatch]>,
 }
 
 impl EncodedResource {
@@ -45,13 +58,32 @@ impl EncodedResource {
             body: body.into(),
             changed_at: 0,
             provenance: provenance.into(),
+            refused: Arc::default(),
         }
+    }
+
+    /// The same with the patches that were left out.
+    #[must_use]
+    pub(crate) fn without(self, refused: Vec<RefusedPatch>) -> Self {
+        Self { refused: refused.into(), ..self }
+    }
+
+    /// The same with one more object that made it.
+    #[must_use]
+    pub(crate) fn made_by(self, object: &Origin) -> Self {
+        let Err(place) = self.provenance.binary_search(object) else { return self };
+        let mut provenance = self.provenance.to_vec();
+        provenance.insert(place, object.clone());
+        Self { provenance: provenance.into(), ..self }
     }
 }
 
 impl PartialEq for EncodedResource {
     fn eq(&self, other: &Self) -> bool {
-        self.version == other.version && self.name == other.name && self.provenance == other.provenance
+        self.version == other.version
+            && self.name == other.name
+            && self.provenance == other.provenance
+            && self.refused == other.refused
     }
 }
 

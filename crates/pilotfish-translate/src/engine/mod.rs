@@ -6,6 +6,6 @@ mod encoded;
 pub(crate) mod memo;
 
 pub(crate) use cx::Cx;
-pub use encoded::EncodedResource;
+pub use encoded::{EncodedResource, RefusedPatch};
 pub(crate) use encoded::{ResourceBatch, ResourceBatchKey, reference};
 pub(crate) use memo::Query;

@@ -2,13 +2,14 @@
 
 use super::merge::{merge_any, merge_into};
 use super::parse::Patch;
-use super::{Patched, Patches, is_for};
+use super::{Patched, Patches, is_for, judge};
 use crate::engine::Cx;
 use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{ClusterMatch, PatchOperation};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::core::v3::TransportSocket;
 use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+use std::sync::Arc;
 
 /// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not contain them. `None` when a
 /// patch removes it.
@@ -17,16 +18,27 @@ pub(crate) fn patch_cluster(
     cx: &Cx<'_>,
     patches: &Patches,
     context: TrafficClass,
-    mut cluster: Cluster,
+    cluster: Cluster,
     hosts: &[&str],
     patched: &mut Patched,
 ) -> Option<Cluster> {
     if patches.is_empty() {
         return Some(cluster);
     }
-    let patches = patches.load(cx);
+    judge::apply(&patches.load(cx), cluster, patched, |patches, cluster, patched| {
+        apply(patches, context, cluster, hosts, patched)
+    })
+}
+
+fn apply(
+    patches: &[Arc<Patch>],
+    context: TrafficClass,
+    mut cluster: Cluster,
+    hosts: &[&str],
+    patched: &mut Patched,
+) -> Option<Cluster> {
     let mut removed = false;
-    for patch in &patches {
+    for patch in patches {
         let is_meant = is_for(patch.matches.context, context)
             && patch.matches.cluster.as_ref().is_none_or(|matches| is_match(matches, &cluster.name, hosts));
         match patch.operation {

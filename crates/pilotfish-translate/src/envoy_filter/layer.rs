@@ -36,6 +36,12 @@ impl Layer {
         Self { kind: proxy.kind, patches, ports }
     }
 
+    /// Whether nothing is patched.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.patches.is_empty()
+    }
+
     /// The batch of what patches add to a whole set of resources.
     pub(crate) fn batch_keys(&self) -> impl Iterator<Item = ResourceBatchKey> + use<> {
         (!self.patches.is_empty()).then_some(ResourceBatchKey::Added).into_iter()
@@ -77,9 +83,8 @@ impl Layer {
     pub(crate) fn routes(&self, cx: &Cx<'_>, batch: ResourceBatch) -> ResourceBatch {
         let context =
             if self.kind == ProxyKind::Router { TrafficClass::Gateway } else { TrafficClass::Outbound };
-        self.over(batch, |mut routes, patched| {
-            patch_routes(cx, &self.patches, context, &self.ports, &mut routes, patched);
-            Some(routes)
+        self.over(batch, |routes, patched| {
+            patch_routes(cx, &self.patches, context, &self.ports, routes, patched)
         })
     }
 
@@ -128,9 +133,10 @@ impl Layer {
             if patched.is_empty() {
                 return Some(resource);
             }
+            let refused = patched.take_refused();
             let mut provenance: Vec<Origin> = resource.provenance.to_vec();
             provenance.extend(patched.into_objects());
-            Some(EncodedResource::new(resource.name, &message, provenance))
+            Some(EncodedResource::new(resource.name, &message, provenance).without(refused))
         });
         resources.collect::<Vec<_>>().into()
     }

@@ -5,7 +5,7 @@ use super::filters::patch_network_filters;
 use super::insert::insert;
 use super::merge::merge_into;
 use super::parse::Patch;
-use super::{Patched, Patches, is_for, names};
+use super::{Patched, Patches, is_for, judge, names};
 use crate::engine::Cx;
 use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{ApplyTo, ListenerMatch, PatchContext, PatchOperation};
@@ -39,11 +39,15 @@ pub(crate) fn patch_listener(
     cx: &Cx<'_>,
     patches: &Patches,
     context: TrafficClass,
-    mut listener: Listener,
+    listener: Listener,
     patched: &mut Patched,
 ) -> Option<Listener> {
-    let patches = patches.load(cx);
-    let patching = Patching { patches: &patches, context };
+    judge::apply(&patches.load(cx), listener, patched, |patches, listener, patched| {
+        apply(&Patching { patches, context }, listener, patched)
+    })
+}
+
+fn apply(patching: &Patching<'_>, mut listener: Listener, patched: &mut Patched) -> Option<Listener> {
     for patch in patching.on(ApplyTo::Listener) {
         if !listener_matches(&listener, patch) {
             continue;
@@ -59,8 +63,8 @@ pub(crate) fn patch_listener(
             _ => {}
         }
     }
-    patch_listener_filters(&patching, &mut listener, patched);
-    patch_chains(&patching, &mut listener, patched);
+    patch_listener_filters(patching, &mut listener, patched);
+    patch_chains(patching, &mut listener, patched);
     Some(listener)
 }
 

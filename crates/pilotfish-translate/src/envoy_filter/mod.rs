@@ -6,14 +6,17 @@
 //! ```
 //!
 //! Structure (which listener, which filter, where to insert) is handled on Envoy's types. Values are merged by descriptors, so a patch
-//! may hold any message that Envoy knows. A patch that cannot be read costs that patch only.
+//! may hold any message that Envoy knows. A patch that cannot be read, or that makes something that Envoy refuses (`judge.rs`),
+//! costs that patch only.
 
 mod applied;
 mod clusters;
 mod filters;
 mod insert;
+mod judge;
 mod layer;
 mod listeners;
+mod lua;
 mod merge;
 mod names;
 mod parse;

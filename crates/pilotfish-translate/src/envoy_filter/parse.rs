@@ -1,12 +1,15 @@
 //! Patches as they are written in objects, with their values read.
 
+use super::listeners::filter_match;
 use super::value::parse;
+use super::{judge, names};
 use crate::engine::{Cx, Query, reference};
 use pilotfish_config::Problem;
 use pilotfish_config::networking::{
     ApplyTo, EnvoyConfigObjectMatch, EnvoyConfigObjectPatch, EnvoyFilter, PatchOperation,
 };
 use pilotfish_model::{Namespace, Object, Origin, Typed};
+use pilotfish_proto::rules::Extent;
 use prost::Message;
 use prost_reflect::DynamicMessage;
 use std::collections::BTreeMap;
@@ -21,6 +24,8 @@ pub(super) struct Patch {
     /// The value; none for removals.
     pub(super) value: Option<DynamicMessage>,
     pub(super) object: Origin,
+    /// The position in the object.
+    pub(super) index: u32,
 }
 
 impl std::fmt::Debug for Patch {
@@ -36,26 +41,49 @@ impl Patch {
         M::decode(&*super::value::encode(self.value.as_ref()?)).ok()
     }
 
-    /// `None` for a patch that does nothing: of no known kind, or whose value is malformed.
-    fn read(written: &EnvoyConfigObjectPatch, object: &Origin) -> Option<Self> {
-        let type_name = type_of(written.apply_to)?;
+    /// `None` for a patch that does nothing: of no known kind, or whose value is malformed or nothing that Envoy takes.
+    fn read(written: &EnvoyConfigObjectPatch, object: &Origin, index: u32) -> Option<Self> {
         let patch = written.patch.as_ref()?;
         let value = match (patch.operation, &patch.value) {
             (PatchOperation::Invalid, _) => return None,
             (PatchOperation::Remove, _) => None,
-            (_, value) => Some(parse(type_name, value.as_ref()?).ok()?),
+            (operation, value) => Some(read_value(written.apply_to, operation, value.as_ref()?)?.ok()?),
         };
         Some(Self {
             apply_to: written.apply_to,
-            operation: patch.operation,
+            operation: effective(patch.operation, written.apply_to),
             matches: written.r#match.clone().unwrap_or_default(),
             value,
             object: object.clone(),
+            index,
         })
     }
 }
 
-/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know, expressions that do not
+/// Reads the value of a patch; `None` for what is never patched, an error for what the patch is left out for.
+fn read_value(
+    apply_to: ApplyTo,
+    operation: PatchOperation,
+    value: &serde_json::Value,
+) -> Option<Result<DynamicMessage, String>> {
+    let type_name = type_of(apply_to)?;
+    let read = parse(type_name, value).map_err(|error| format!("is no {type_name}: {error}"));
+    let extent = if operation == PatchOperation::Merge { Extent::Part } else { Extent::Whole };
+    Some(read.and_then(|message| match judge::check(&message, extent) {
+        Ok(()) => Ok(message),
+        Err(fault) => Err(format!("is nothing that Envoy takes: {fault}")),
+    }))
+}
+
+/// An insertion into what has no order adds, as istiod has it.
+fn effective(operation: PatchOperation, apply_to: ApplyTo) -> PatchOperation {
+    match operation.is_insertion() && !apply_to.has_order() {
+        true => PatchOperation::Add,
+        false => operation,
+    }
+}
+
+/// What makes patches of an EnvoyFilter do nothing: values that Envoy does not know or refuses, expressions that do not
 /// compile. Each costs its patch alone, so these are warnings.
 #[must_use]
 pub fn check_object(object: &Object) -> Vec<Problem> {
@@ -66,13 +94,19 @@ pub fn check_object(object: &Object) -> Vec<Problem> {
 
 fn check_patch(path: &str, written: &EnvoyConfigObjectPatch) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let value = written.patch.as_ref().filter(|patch| patch.operation != PatchOperation::Remove);
-    let value = value.and_then(|patch| patch.value.as_ref());
-    if let (Some(type_name), Some(value)) = (type_of(written.apply_to), value)
-        && let Err(error) = parse(type_name, value)
-    {
-        let message = format!("is no {type_name}: {error}; the patch is left out");
-        problems.push(Problem::doubt(&format!("{path}.patch.value"), message));
+    let patch = written.patch.as_ref().filter(|patch| patch.operation != PatchOperation::Remove);
+    let read = patch.and_then(|patch| read_value(written.apply_to, patch.operation, patch.value.as_ref()?));
+    match read {
+        Some(Err(error)) => {
+            let message = format!("{error}; the patch is left out");
+            problems.push(Problem::doubt(&format!("{path}.patch.value"), message));
+        }
+        Some(Ok(value)) if goes_behind_router(written, &value) => {
+            let message =
+                "puts a filter behind the router, which must be the last one: Envoy refuses the listener";
+            problems.push(Problem::doubt(&format!("{path}.patch.operation"), message));
+        }
+        _ => {}
     }
     let version = written.r#match.as_ref().and_then(|matches| matches.proxy.as_ref());
     if let Some(Err(error)) = version.map(|proxy| regex::Regex::new(&proxy.proxy_version)) {
@@ -82,6 +116,26 @@ fn check_patch(path: &str, written: &EnvoyConfigObjectPatch) -> Vec<Problem> {
         problems.push(Problem::doubt(&format!("{path}.match.proxy.proxyVersion"), message));
     }
     problems
+}
+
+/// The filter that ends each list of HTTP filters.
+const ROUTER: &str = "envoy.filters.http.router";
+
+/// Whether an HTTP filter comes behind the last one.
+fn goes_behind_router(written: &EnvoyConfigObjectPatch, value: &DynamicMessage) -> bool {
+    let operation = written.patch.as_ref().map(|patch| patch.operation);
+    let listener = written.r#match.as_ref().and_then(|matches| matches.listener.as_ref());
+    let sub_filter = filter_match(listener).and_then(|filter| filter.sub_filter.as_ref());
+    let after = sub_filter.is_none_or(|filter| names::matches(&filter.name, ROUTER));
+    let is_last = match operation {
+        Some(PatchOperation::Add) => true,
+        Some(PatchOperation::InsertAfter) => after,
+        _ => false,
+    };
+    let own = value.get_field_by_name("name");
+    let is_router =
+        own.is_some_and(|name| name.as_str().is_some_and(|name| names::canonical(name) == ROUTER));
+    written.apply_to == ApplyTo::HttpFilter && is_last && !is_router
 }
 
 /// The message that values of patches on something are.
@@ -114,7 +168,7 @@ impl Query for PatchesIn {
         for object in &objects {
             let origin = reference(object);
             for (index, written) in (0..).zip(&object.config_patches) {
-                if let Some(patch) = Patch::read(written, &origin) {
+                if let Some(patch) = Patch::read(written, &origin, index) {
                     out.insert((object.key().name.clone(), index), Arc::new(patch));
                 }
             }

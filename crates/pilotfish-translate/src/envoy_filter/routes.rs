@@ -4,7 +4,7 @@ use super::insert::insert;
 use super::listeners::Patching;
 use super::merge::merge_into;
 use super::parse::Patch;
-use super::{Patched, Patches};
+use super::{Patched, Patches, judge};
 use crate::engine::Cx;
 use crate::envoy::TrafficClass;
 use pilotfish_config::networking::{
@@ -17,17 +17,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// of the former.
 pub(crate) type ServicePorts = BTreeMap<u32, BTreeSet<u32>>;
 
-/// Patches a route configuration that is sent by itself.
+/// Patches a route configuration that is sent by itself; no patch removes one.
 pub(crate) fn patch_routes(
     cx: &Cx<'_>,
     patches: &Patches,
     context: TrafficClass,
     ports: &ServicePorts,
-    routes: &mut RouteConfiguration,
+    routes: RouteConfiguration,
     patched: &mut Patched,
-) {
-    let patches = patches.load(cx);
-    patch_route_configuration(&Patching { patches: &patches, context }, Some(ports), routes, patched);
+) -> Option<RouteConfiguration> {
+    judge::apply(&patches.load(cx), routes, patched, |patches, mut routes, patched| {
+        patch_route_configuration(&Patching { patches, context }, Some(ports), &mut routes, patched);
+        Some(routes)
+    })
 }
 
 /// Patches a route configuration: merges first, then what is inside, then what is added.

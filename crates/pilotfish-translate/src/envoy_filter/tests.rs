@@ -4,7 +4,7 @@ use super::value::{encode, parse};
 use super::*;
 use crate::engine::{Cx, Query};
 use crate::proxy::Proxy;
-use pilotfish_config::{Limits, read};
+use pilotfish_config::{Limits, read, read_checked};
 use pilotfish_model::{Update, WorldWriter};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::core::v3::{Node, TransportSocket};
@@ -352,10 +352,13 @@ fn chain(patches: &str) -> (Vec<String>, String) {
     (names, chain.transport_socket.unwrap().name)
 }
 
+/// A configuration of an HTTP filter.
+const CORS: &str = "{'@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}";
+
 fn http_filter(sub_filter: &str, operation: &str) -> String {
     let filter = format!("{{name: envoy.filters.network.http_connection_manager, {sub_filter}}}");
     format!(
-        "{{applyTo: HTTP_FILTER, match: {{listener: {{filterChain: {{filter: {filter}}}}}}}, patch: {{operation: {operation}, value: {{name: x}}}}}}"
+        "{{applyTo: HTTP_FILTER, match: {{listener: {{filterChain: {{filter: {filter}}}}}}}, patch: {{operation: {operation}, value: {{name: x, typed_config: {CORS}}}}}}}"
     )
 }
 
@@ -387,7 +390,7 @@ fn virtual_hosts_are_removed_and_added_and_their_routes_patched() {
         {applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: gone}}}, patch: {operation: REMOVE}},
         {applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: new, domains: [x]}}},
         {applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {domainName: kept.example.com}}},
-         patch: {operation: ADD, value: {name: r, match: {prefix: /}}}},
+         patch: {operation: ADD, value: {name: r, match: {prefix: /}, direct_response: {status: 200}}}},
         {applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: r, action: REDIRECT}}}}, patch: {operation: REMOVE}},
         {applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {domains: 5}}}]}";
     let world = World::of(&[("shop", "a", spec)]);
@@ -420,9 +423,10 @@ fn patches_that_do_nothing_are_reported() {
         {applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 1s}}},
         {applyTo: HTTP_FILTER, patch: {operation: ADD, value: {name: x, typed_config: {'@type': type.googleapis.com/no.such.Filter}}}},
         {applyTo: CLUSTER, match: {proxy: {proxyVersion: '('}}, patch: {operation: REMOVE}}]}}";
-    let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
-    let problems = check_object(&file.objects.first().unwrap().object);
+    let file = read_checked("test.yaml", yaml.as_bytes(), &Limits::default(), &[check_object]);
+    let problems = &file.objects.first().unwrap().warnings;
     let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems.iter().map(|problem| problem.line).collect::<Vec<_>>(), [Some(3), Some(4)]);
     assert_eq!(text.len(), 2, "{text:?}");
     assert!(text[0].starts_with("spec.configPatches[1].patch.value: is no envoy."), "{text:?}");
     assert!(text[0].contains("no.such.Filter"), "{text:?}");
@@ -447,4 +451,204 @@ fn extension_configurations_are_found_by_name() {
         })
     });
     assert_eq!(names, [vec!["a".to_owned()], vec![]]);
+}
+
+/// The first problem with a patch.
+fn problem(patch: &str) -> String {
+    let yaml = format!(
+        "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: a, namespace: shop}}, spec: {{configPatches: [{patch}]}}}}"
+    );
+    let file = read("test.yaml", yaml.as_bytes(), &Limits::default());
+    let object = &file.objects.first().unwrap_or_else(|| panic!("{patch}: {:?}", file.rejected)).object;
+    check_object(object).first().map(ToString::to_string).unwrap_or_default()
+}
+
+#[test]
+fn values_that_envoy_refuses_are_reported() {
+    let lua = |code: &str| {
+        format!(
+            "{{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, inlineCode: '{code}'}}"
+        )
+    };
+    let tcp = "{'@type': type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: x, cluster: x}";
+    let structure = |kind: &str| {
+        format!(
+            "{{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/{kind}}}"
+        )
+    };
+    let filter = |config: &str| {
+        format!("{{applyTo: HTTP_FILTER, patch: {{operation: INSERT_FIRST, value: {{name: x{config}}}}}}}")
+    };
+    let typed = |config: &str| filter(&format!(", typed_config: {config}"));
+    let on = |kind: &str, operation: &str, value: &str| {
+        format!("{{applyTo: {kind}, patch: {{operation: {operation}, value: {value}}}}}")
+    };
+    let address = "address: {socket_address: {address: 127.0.0.1, port_value: 80}}";
+    for (patch, part) in [
+        (filter(""), "the filter \"x\" has no configuration"),
+        (filter(", is_optional: true"), ""),
+        (filter(", config_discovery: {config_source: {ads: {}}, type_urls: [x]}"), ""),
+        (typed(CORS), ""),
+        (typed(tcp), "no http filter"),
+        (typed(&structure("envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy")), "no http filter"),
+        (typed(&structure("example.Unknown")), ""),
+        (typed(&lua("function (")), "typed_config a script does not compile: line 1"),
+        (typed(&lua("function envoy_on_request(h) end")), ""),
+        (
+            on("NETWORK_FILTER", "INSERT_FIRST", &format!("{{name: x, typed_config: {CORS}}}")),
+            "no network filter",
+        ),
+        (on("NETWORK_FILTER", "INSERT_FIRST", &format!("{{name: x, typed_config: {tcp}}}")), ""),
+        (on("LISTENER_FILTER", "ADD", &format!("{{name: x, typed_config: {tcp}}}")), "no listener filter"),
+        (on("CLUSTER", "ADD", "{type: STATIC}"), "name must have at least 1 characters"),
+        (on("CLUSTER", "INSERT_FIRST", "{type: STATIC}"), "name must have at least 1 characters"),
+        (on("CLUSTER", "MERGE", "{type: STATIC}"), ""),
+        (on("CLUSTER", "MERGE", "{connect_timeout: -1s}"), "connect_timeout must not be below zero"),
+        (on("LISTENER", "ADD", "{name: x}"), "has no address"),
+        (on("LISTENER", "ADD", &format!("{{name: x, {address}}}")), "has no filter chains"),
+        (on("LISTENER", "ADD", &format!("{{name: x, {address}, filter_chains: [{{}}]}}")), ""),
+        (
+            on("LISTENER", "ADD", &format!("{{name: x, {address}, filter_chains: [{{}}, {{name: b}}]}}")),
+            "two filter chains for the same",
+        ),
+        (on("LISTENER", "MERGE", "{name: x}"), ""),
+        (on("VIRTUAL_HOST", "ADD", "{name: x}"), "domains must have at least 1 elements"),
+        (on("HTTP_ROUTE", "MERGE", "{match: {safe_regex: {regex: '('}}}"), "is no regular expression"),
+        (on("HTTP_FILTER", "ADD", &format!("{{name: x, typed_config: {CORS}}}")), "behind the router"),
+    ] {
+        let problem = problem(&patch);
+        assert!(problem.contains(part) && problem.is_empty() == part.is_empty(), "{patch}: {problem:?}");
+    }
+}
+
+#[test]
+fn a_filter_goes_behind_the_router_only_where_nothing_else_is_named() {
+    let insert = |sub_filter: &str, operation: &str, name: &str| {
+        let chain =
+            format!("{{filter: {{name: envoy.filters.network.http_connection_manager{sub_filter}}}}}");
+        problem(&format!(
+            "{{applyTo: HTTP_FILTER, match: {{listener: {{filterChain: {chain}}}}}, patch: {{operation: {operation}, value: {{name: {name}, typed_config: {CORS}}}}}}}"
+        ))
+    };
+    let router = ", subFilter: {name: envoy.filters.http.router}";
+    let cors = ", subFilter: {name: envoy.filters.http.cors}";
+    assert!(insert(router, "INSERT_AFTER", "x").contains("behind the router"));
+    assert!(insert("", "INSERT_AFTER", "x").contains("behind the router"));
+    for (sub_filter, operation, name) in [
+        (router, "INSERT_BEFORE", "x"),
+        (cors, "INSERT_AFTER", "x"),
+        ("", "INSERT_FIRST", "x"),
+        ("", "ADD", "envoy.filters.http.router"),
+    ] {
+        assert_eq!(insert(sub_filter, operation, name), "", "{sub_filter} {operation} {name}");
+    }
+}
+
+#[test]
+fn an_insertion_where_nothing_has_an_order_adds() {
+    use pilotfish_config::networking::PatchOperation::{Add, InsertAfter};
+    for (kind, subject, value, want) in [
+        ("CLUSTER", Subject::Cluster, "{name: x}", Add),
+        ("LISTENER", Subject::Listener, "{name: x, address: {pipe: {path: /x}}, filter_chains: [{}]}", Add),
+        ("FILTER_CHAIN", Subject::Listener, "{name: x}", Add),
+        ("VIRTUAL_HOST", Subject::Route, "{name: x, domains: [x]}", Add),
+        ("ROUTE_CONFIGURATION", Subject::Route, "{name: x}", Add),
+        (
+            "EXTENSION_CONFIG",
+            Subject::Extension,
+            "{name: x, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}",
+            Add,
+        ),
+        ("HTTP_ROUTE", Subject::Route, "{match: {prefix: /}, direct_response: {status: 200}}", InsertAfter),
+        (
+            "HTTP_FILTER",
+            Subject::Listener,
+            "{name: x, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}",
+            InsertAfter,
+        ),
+        (
+            "NETWORK_FILTER",
+            Subject::Listener,
+            "{name: x, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.sni_cluster.v3.SniCluster}}",
+            InsertAfter,
+        ),
+        (
+            "LISTENER_FILTER",
+            Subject::Listener,
+            "{name: x, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector}}",
+            InsertAfter,
+        ),
+    ] {
+        let spec = format!(
+            "{{configPatches: [{{applyTo: {kind}, patch: {{operation: INSERT_AFTER, value: {value}}}}}]}}"
+        );
+        let world = World::of(&[("shop", "a", &spec)]);
+        let load = match subject {
+            Subject::Cluster => {
+                |cx: &Cx<'_>, proxy: &Proxy| Loaded(Patches::of(cx, proxy, Subject::Cluster).load(cx))
+            }
+            Subject::Listener => {
+                |cx: &Cx<'_>, proxy: &Proxy| Loaded(Patches::of(cx, proxy, Subject::Listener).load(cx))
+            }
+            Subject::Route => {
+                |cx: &Cx<'_>, proxy: &Proxy| Loaded(Patches::of(cx, proxy, Subject::Route).load(cx))
+            }
+            Subject::Extension => {
+                |cx: &Cx<'_>, proxy: &Proxy| Loaded(Patches::of(cx, proxy, Subject::Extension).load(cx))
+            }
+        };
+        let operations: Vec<_> =
+            world.evaluate(&proxy("sidecar", &[], &[]), load).0.iter().map(|patch| patch.operation).collect();
+        assert_eq!(operations, [want], "{kind}");
+    }
+}
+
+/// What patches leave of the virtual hosts `a` and `b` (by their domains), and what is said about those left out.
+fn hosts(patches: &str) -> (Vec<String>, Vec<(u32, String)>) {
+    let world = World::of(&[("shop", "a", &format!("{{configPatches: [{patches}]}}"))]);
+    world.evaluate(&proxy("sidecar", &[], &[]), |cx, proxy| {
+        let host = |name: &str| VirtualHost {
+            name: name.to_owned(),
+            domains: vec![format!("{name}.example.com")],
+            ..VirtualHost::default()
+        };
+        let routes = RouteConfiguration { virtual_hosts: vec![host("a"), host("b")], ..Default::default() };
+        let (patches, mut patched) = (Patches::of(cx, proxy, Subject::Route), Patched::default());
+        let ports = ServicePorts::default();
+        let routes = super::patch_routes(cx, &patches, TrafficClass::Outbound, &ports, routes, &mut patched);
+        let domains = routes.unwrap().virtual_hosts.into_iter().flat_map(|host| host.domains).collect();
+        let refused = patched.take_refused().into_iter().map(|patch| (patch.index, patch.fault)).collect();
+        (domains, refused)
+    })
+}
+
+#[test]
+fn a_patch_whose_result_envoy_refuses_is_left_out_alone() {
+    let add = |domain: &str| {
+        format!(
+            "{{applyTo: VIRTUAL_HOST, patch: {{operation: ADD, value: {{name: x, domains: ['{domain}']}}}}}}"
+        )
+    };
+    let gone = "{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: a}}}, patch: {operation: REMOVE}}";
+    let (ab, fault) = (
+        ["a.example.com", "b.example.com"],
+        "the domain \"A.example.com\" of virtual host \"x\" is there twice",
+    );
+    let patches = format!("{}, {}, {}", add("c"), add("A.example.com"), add("d"));
+    let (domains, refused) = hosts(&patches);
+    assert_eq!(domains, [&ab[..], &["c", "d"]].concat());
+    assert_eq!(refused, [(1, fault.to_owned())]);
+    // Together they are good.
+    let (domains, refused) = hosts(&format!("{}, {gone}", add("A.example.com")));
+    assert_eq!((domains, refused.len()), (vec!["b.example.com".to_owned(), "A.example.com".to_owned()], 0));
+    let (domains, refused) = hosts(&add("c"));
+    assert_eq!((domains.len(), refused.len()), (3, 0));
+}
+
+#[test]
+fn what_is_bad_without_patches_is_patched_all_the_same() {
+    let spec = "{configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: {lrs_report_endpoint_metrics: [x]}}}]}";
+    let world = World::of(&[("shop", "a", spec)]);
+    // A cluster without a name.
+    assert_eq!(world.evaluate(&proxy("sidecar", &[], &[]), order), ["x"]);
 }

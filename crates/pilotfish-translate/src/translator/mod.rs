@@ -4,7 +4,7 @@ mod clients;
 pub(crate) mod view;
 
 use crate::engine::memo::{Current, Memo, Touched};
-use crate::engine::{EncodedResource, ResourceBatchKey};
+use crate::engine::{EncodedResource, RefusedPatch, ResourceBatchKey};
 use crate::proxy::Proxy;
 use crate::translator::clients::{Clients, Connected};
 use crate::translator::view::{Generate, Index, IndexOf, View, ViewsOf};
@@ -340,6 +340,23 @@ impl Snapshot<'_> {
             }
         }
         batch.find(name).cloned()
+    }
+
+    /// The patches of EnvoyFilters that are left out of what connected proxies have, because Envoy would refuse it.
+    #[must_use]
+    pub fn refused_patches(&self) -> BTreeSet<RefusedPatch> {
+        let patched: Vec<Generate> = {
+            let clients = self.translator.clients.lock();
+            let views = clients.views.values().filter(|viewed| viewed.view.is_patched());
+            let batches = views.flat_map(|viewed| viewed.rooted.iter().map(|key| (&viewed.view, key)));
+            batches.map(|(view, key)| Generate { view: view.clone(), batch_key: key.clone() }).collect()
+        };
+        let batches = patched.iter().map(|query| self.translator.memo.get(&self.current, query).0);
+        let refused = batches.flat_map(|batch| {
+            let all = batch.resources.iter().flat_map(|resource| resource.refused.iter().cloned());
+            all.collect::<Vec<_>>()
+        });
+        refused.collect()
     }
 
     fn names_of(&self, id: ViewId) -> Option<Arc<[Arc<str>]>> {

@@ -174,3 +174,64 @@ fn a_client_reads_its_old_view_until_it_has_switched() {
     assert!(!plane.has(old));
     assert!(plane.has(new));
 }
+
+/// What a client has of a type: its resources, the ones that are subscribed by name being these.
+fn resources(plane: &Plane, client: &Client, ty: ResourceType, named: &[&str]) -> Vec<EncodedResource> {
+    let snapshot = plane.translator.snapshot();
+    let view = snapshot.view(client, ty).unwrap();
+    let listed = snapshot.names(view);
+    let names = listed.iter().map(|name| &**name).chain(named.iter().copied());
+    names.filter_map(|name| snapshot.get(view, name)).collect()
+}
+
+#[test]
+fn the_mesh_wide_settings_are_among_the_origins_of_what_they_decide() {
+    use pilotfish_config::mesh::MeshConfig;
+    let types = [
+        (ResourceType::Cluster, &[][..]),
+        (ResourceType::Listener, &[]),
+        (ResourceType::Endpoint, &[WEB]),
+        (ResourceType::Route, &["80"]),
+    ];
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let is_mesh = |origin: &Origin| {
+        origin.as_object().is_some_and(|origin| origin.object.kind == pilotfish_model::Kind::MeshConfig)
+    };
+    let count = |plane: &Plane, ty, named| {
+        let all = resources(plane, &client, ty, named);
+        let from_mesh = all.iter().filter(|resource| resource.provenance.iter().any(is_mesh)).count();
+        assert!(all.iter().all(|resource| resource.provenance.is_sorted()));
+        (all.len(), from_mesh)
+    };
+    let before = types.map(|(ty, named)| count(&plane, ty, named));
+    assert!(before.iter().all(|(all, from_mesh)| *all > 0 && *from_mesh == 0), "{before:?}");
+    plane.apply([Update::Object(crate::testing::mesh(MeshConfig::default()))]);
+    for (ty, named) in types {
+        let (all, from_mesh) = count(&plane, ty, named);
+        assert!(all > 0 && all == from_mesh, "{ty:?}: {from_mesh} of {all}");
+    }
+}
+
+#[test]
+fn patches_that_are_left_out_of_what_clients_have_are_told() {
+    let filter = crate::testing::line(
+        "networking.istio.io/v1alpha3",
+        "EnvoyFilter",
+        "shop",
+        "hosts",
+        "{configPatches: [{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: x, domains: [x]}}}, \
+          {applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: y, domains: [web.shop.svc.cluster.local]}}}]}",
+    );
+    let mut plane = Plane::new();
+    plane.apply(crate::testing::yaml(&filter));
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let refused = |plane: &Plane| {
+        let all = plane.translator.snapshot().refused_patches();
+        all.into_iter().map(|patch| (patch.object.to_string(), patch.index, patch.fault)).collect::<Vec<_>>()
+    };
+    assert!(refused(&plane).is_empty(), "nobody has the route");
+    assert_eq!(resources(&plane, &client, ResourceType::Route, &["80"]).len(), 1);
+    let fault = "the domain \"web.shop.svc.cluster.local\" of virtual host \"y\" is there twice";
+    assert_eq!(refused(&plane), [("EnvoyFilter shop/hosts".to_owned(), 1, fault.to_owned())]);
+}

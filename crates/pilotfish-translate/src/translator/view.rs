@@ -83,6 +83,26 @@ impl View {
         }
     }
 
+    /// Whether the mesh-wide settings decide on its resources: timeouts, logs, retries, localities. What patches add, secrets
+    /// and names are as they were written.
+    fn follows_mesh(&self, batch_key: &ResourceBatchKey) -> bool {
+        match self {
+            Self::Cluster(_) | Self::Endpoint(_) | Self::Listener(..) | Self::Route(..) => {
+                *batch_key != ResourceBatchKey::Added
+            }
+            Self::Secret(_) | Self::Extension(..) | Self::NameTable(_) => false,
+        }
+    }
+
+    /// Whether EnvoyFilters patch its resources.
+    pub(crate) fn is_patched(&self) -> bool {
+        match self {
+            Self::Cluster(view) => !view.facets.patches.is_empty(),
+            Self::Listener(_, layer) | Self::Route(_, layer) | Self::Extension(_, layer) => !layer.is_empty(),
+            Self::Endpoint(_) | Self::Secret(_) | Self::NameTable(_) => false,
+        }
+    }
+
     fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
         match self {
             Self::Cluster(view) => view.generate(cx, batch_key),
@@ -120,7 +140,13 @@ impl Query for Generate {
     type Output = ResourceBatch;
 
     fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
-        self.view.generate(cx, &self.batch_key)
+        let mut batch = self.view.generate(cx, &self.batch_key);
+        let mesh = if self.view.follows_mesh(&self.batch_key) { cx.mesh_origin() } else { None };
+        if let Some(mesh) = mesh {
+            let resources = batch.resources.into_iter().map(|resource| resource.made_by(&mesh));
+            batch.resources = resources.collect();
+        }
+        batch
     }
 
     fn reconcile(old: Option<&ResourceBatch>, new: ResourceBatch, revision: u64) -> ResourceBatch {

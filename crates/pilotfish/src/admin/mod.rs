@@ -8,11 +8,11 @@ use crate::resources::Resources;
 use crate::serve::webhooks::WebhookView;
 use pilotfish_admin::ControlPlane;
 use pilotfish_api as api;
-use pilotfish_config::{ProblemReport, Severity};
+use pilotfish_config::{Effective, ProblemReport, Severity};
 use pilotfish_model::{Object, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{ResourceType, ValueKind};
-use pilotfish_translate::Translator;
+use pilotfish_translate::{RefusedPatch, Translator};
 use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +66,11 @@ impl ControlPlane for AdminState {
     }
 
     fn problems(&self) -> Vec<api::Problem> {
-        self.shared.problems().iter().map(problem).collect()
+        let mut problems: Vec<api::Problem> = self.shared.problems().iter().map(problem).collect();
+        let snapshot = self.translator.snapshot();
+        let refused = snapshot.refused_patches();
+        problems.extend(refused.iter().map(|patch| refused_patch(patch, snapshot.world())));
+        problems
     }
 
     fn injection_templates(&self) -> Option<BTreeMap<String, String>> {
@@ -106,6 +110,20 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
         message: report.message.clone(),
         hint: report.hint.clone().unwrap_or_default(),
         in_force: shared::effective(report.effective).to_owned(),
+    }
+}
+
+/// A patch that was left out of some resource.
+fn refused_patch(patch: &RefusedPatch, world: &World) -> api::Problem {
+    let object = patch.object.as_object().and_then(|reference| world.object(&reference.object));
+    api::Problem {
+        severity: "warning".into(),
+        place: object.map(|object| object.meta.origin.to_string()).unwrap_or_default(),
+        object: patch.object.to_string(),
+        path: format!("spec.configPatches[{}]", patch.index),
+        message: format!("makes what Envoy refuses, it is left out there: {}", patch.fault),
+        hint: String::new(),
+        in_force: shared::effective(Effective::Written).to_owned(),
     }
 }
 

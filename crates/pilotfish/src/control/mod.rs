@@ -10,6 +10,7 @@
 //! time; a simulation can bring both.
 
 pub(crate) mod debouncer;
+mod gateway_names;
 mod observer;
 pub(crate) mod remote;
 pub(crate) mod shared;
@@ -17,18 +18,21 @@ pub(crate) mod shared;
 mod tests;
 
 pub use debouncer::{Window, Windows};
+pub use gateway_names::LookupResult;
 pub use observer::{ControlObserver, Inbound, Trigger};
 pub use remote::RemoteRegistries;
 pub use shared::{Follower, Shared};
 
 use crate::control::debouncer::Debouncer;
+use crate::control::gateway_names::{Answered, GatewayNames};
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
 use pilotfish_config::{SourceBatch, SourceEvent};
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
-use pilotfish_model::{Kind, Update, WorldWriter};
+use pilotfish_model::{Kind, NetworkGateway, Update, WorldWriter};
 use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry};
+use pilotfish_source::Jitter;
 use pilotfish_translate::Translator;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
@@ -57,6 +61,13 @@ pub enum ControlMessage {
     },
     /// Readiness has waited long enough for the first list of a live registry.
     RegistryTimeout(ShardKey),
+    /// A lookup of [`Outputs::lookups`] has ended.
+    GatewayName {
+        /// The name of a gateway between networks.
+        name: Arc<str>,
+        /// Its addresses, or why there are none.
+        result: LookupResult,
+    },
 }
 
 /// The time of a step.
@@ -86,6 +97,9 @@ pub struct Outputs {
     pub fanout: Arc<Fanout<Resources>>,
     /// What the admin API reads, and followers of worlds.
     pub shared: Arc<Shared>,
+    /// Takes the names of gateways between networks that are to be looked up; each is to be answered with a
+    /// [`ControlMessage::GatewayName`]. Without it such gateways are left out.
+    pub lookups: Option<mpsc::UnboundedSender<Arc<str>>>,
 }
 
 /// The state of the loop.
@@ -95,6 +109,11 @@ pub struct Control {
     remote: RemoteRegistries,
     debouncer: Debouncer,
     writer: WorldWriter,
+    /// The gateways between networks as registries name them.
+    gateways: Arc<[NetworkGateway]>,
+    names: GatewayNames,
+    /// What was reported of them last.
+    unresolved: Vec<String>,
     outputs: Outputs,
     observer: Arc<dyn ControlObserver>,
     /// Whether sources have had any object but mesh-wide settings.
@@ -115,8 +134,19 @@ impl Control {
     ) -> Self {
         outputs.shared.set_registries(&controller);
         let (debouncer, writer) = (Debouncer::new(windows), WorldWriter::new());
-        let (has_objects, registries_changed) = (false, false);
-        Self { controller, remote, debouncer, writer, outputs, observer, has_objects, registries_changed }
+        Self {
+            controller,
+            remote,
+            debouncer,
+            writer,
+            gateways: Arc::default(),
+            names: GatewayNames::new(Jitter::default()),
+            unresolved: Vec::new(),
+            outputs,
+            observer,
+            has_objects: false,
+            registries_changed: false,
+        }
     }
 
     /// Runs until every source has ended.
@@ -146,12 +176,55 @@ impl Control {
         if let Some(message) = message {
             self.handle(message, now);
         }
+        self.look_up(now.instant);
         self.publish(now.instant);
         if std::mem::take(&mut self.registries_changed) {
             self.outputs.shared.set_registries(&self.controller);
         }
-        // Before the first complete lists nothing is due.
-        self.debouncer.next_due().filter(|_| self.outputs.resources.is_ready())
+        // Before the first complete lists no change is due.
+        let changes = self.debouncer.next_due().filter(|_| self.outputs.resources.is_ready());
+        changes.into_iter().chain(self.names.next()).min()
+    }
+
+    /// Asks for the names that are due.
+    fn look_up(&mut self, now: Instant) {
+        let Some(lookups) = &self.outputs.lookups else { return };
+        for name in self.names.take_due(now) {
+            // An error means that the resolver has ended, and with it the process.
+            let _ = lookups.send(name);
+        }
+    }
+
+    /// Notes which gateways between networks are named, and resolves what is known of their names.
+    fn resolve(&mut self, update: Update, now: Instant) -> Update {
+        match update {
+            Update::NetworkGateways(gateways) => {
+                if self.outputs.lookups.is_some() {
+                    self.names.want(&gateways, now);
+                    self.report_names();
+                }
+                self.gateways = gateways;
+                Update::NetworkGateways(self.names.resolve(&self.gateways))
+            }
+            other => other,
+        }
+    }
+
+    fn handle_name(&mut self, name: &Arc<str>, result: LookupResult, now: Instant) {
+        let answered = self.names.answer(name, result, now);
+        self.report_names();
+        if answered == Answered::Changed {
+            self.debouncer.push(vec![Update::NetworkGateways(self.names.resolve(&self.gateways))], now);
+        }
+    }
+
+    fn report_names(&mut self) {
+        let problems = self.names.problems();
+        if problems != self.unresolved {
+            self.observer.unresolved_gateways(problems.len());
+            self.outputs.shared.set_gateway_problems(problems.clone());
+            self.unresolved = problems;
+        }
     }
 
     fn handle(&mut self, message: ControlMessage, now: Now) {
@@ -172,8 +245,10 @@ impl Control {
                 }
                 self.registries_changed = true;
             }
+            ControlMessage::GatewayName { name, result } => self.handle_name(&name, result, now.instant),
         }
         let updates = self.controller.settle();
+        let updates = updates.into_iter().map(|update| self.resolve(update, now.instant)).collect();
         self.debouncer.push(updates, now.instant);
     }
 
@@ -268,9 +343,12 @@ impl Control {
     /// Publishes what is due; before the first lists are complete, nothing is.
     fn publish(&mut self, now: Instant) {
         if !self.outputs.resources.is_ready() {
-            if self.controller.synced().is_err() {
+            // Without the addresses of gateways, other networks would be away for a moment.
+            let is_settled = self.names.is_settled(now);
+            if self.controller.synced().is_err() || !is_settled {
                 return;
             }
+            self.names.stop_waiting();
             let updates = self.debouncer.take_all();
             self.apply(updates);
             self.outputs.resources.set_ready();

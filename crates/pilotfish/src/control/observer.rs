@@ -20,6 +20,8 @@ pub trait ControlObserver: Send + Sync {
     fn remote_clusters(&self, count: usize);
     /// Readiness goes on without a remote cluster.
     fn remote_cluster_timed_out(&self);
+    /// So many things are wrong with the names of gateways between networks now.
+    fn unresolved_gateways(&self, count: usize);
     /// A remote cluster left.
     fn remote_cluster_removed(&self, cluster: &str);
 }

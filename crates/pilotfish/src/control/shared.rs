@@ -21,6 +21,8 @@ pub struct Shared {
     waiting_for: ArcSwap<Vec<String>>,
     /// Services that are refused because two registries have them, at most as many as are listed of losers.
     refused: ArcSwap<Vec<String>>,
+    /// What is wrong with names of gateways between networks.
+    gateways: ArcSwap<Vec<String>>,
     problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
     draining: AtomicBool,
     followers: Mutex<Vec<Weak<Pending>>>,
@@ -135,11 +137,16 @@ impl Shared {
         self.refused.store(Arc::new(refused.collect()));
     }
 
-    /// What is wrong with registries, for `/ready`: those that cannot be read, those that readiness no longer waits for, and, where
-    /// services of two registries are refused, those.
+    pub(crate) fn set_gateway_problems(&self, problems: Vec<String>) {
+        self.gateways.store(Arc::new(problems));
+    }
+
+    /// What is wrong with registries, for `/ready`: those that cannot be read, those that readiness no longer waits for, where
+    /// services of two registries are refused, those, and gateways between networks whose names cannot be resolved.
     #[must_use]
     pub fn registry_problems(&self) -> Vec<String> {
         let mut problems = self.refused.load().to_vec();
+        problems.extend(self.gateways.load().iter().cloned());
         for registry in self.registries().iter() {
             let name = &registry.name;
             let since = registry.failing_since.as_deref().unwrap_or_default();

@@ -51,6 +51,10 @@ impl ControlObserver for Notes {
         self.note("timed out");
     }
 
+    fn unresolved_gateways(&self, count: usize) {
+        self.note(format!("{count} unresolved gateways"));
+    }
+
     fn remote_cluster_removed(&self, cluster: &str) {
         self.note(format!("removed {cluster}"));
     }
@@ -62,6 +66,8 @@ struct Case {
     shared: Arc<Shared>,
     resources: Arc<Resources>,
     notes: Arc<Notes>,
+    /// The names that are to be looked up.
+    asked: mpsc::UnboundedReceiver<Arc<str>>,
     now: Now,
 }
 
@@ -89,9 +95,17 @@ impl Case {
         let fanout = Fanout::new(resources.clone(), Arc::new(NoRecorder), StreamLimits::default());
         let (shared, notes) = (Arc::new(Shared::default()), Arc::new(Notes::default()));
         let remote = RemoteRegistries::new(FEED.into(), &RegistriesSettings::default()).unwrap();
-        let outputs = Outputs { translator, resources: resources.clone(), fanout, shared: shared.clone() };
+        let (lookups, asked) = mpsc::unbounded_channel();
+        let (resources_too, shared_too) = (resources.clone(), shared.clone());
+        let outputs = Outputs {
+            translator,
+            resources: resources_too,
+            fanout,
+            shared: shared_too,
+            lookups: Some(lookups),
+        };
         let control = Control::new(controller, remote, Windows::default(), outputs, notes.clone());
-        Self { control, shared, resources, notes, now: Now::read() }
+        Self { control, shared, resources, notes, asked, now: Now::read() }
     }
 
     fn after(&mut self, ms: u64) -> &mut Self {
@@ -114,6 +128,16 @@ impl Case {
     fn live(&self) -> pilotfish_api::Registry {
         let all = self.shared.registries();
         all.iter().find(|registry| registry.name == live().to_string()).unwrap().clone()
+    }
+
+    /// Answers the lookup of a name, which must have been asked for.
+    fn answer(&mut self, result: LookupResult) {
+        let name = self.asked.try_recv().expect("a name is asked for");
+        self.control.step(Some(ControlMessage::GatewayName { name, result }), self.now);
+    }
+
+    fn gateways(&self) -> Vec<String> {
+        self.shared.world().network_gateways().iter().map(|gateway| gateway.address.to_string()).collect()
     }
 
     fn wait(&mut self) -> Option<Duration> {
@@ -262,4 +286,93 @@ fn a_live_registry_that_fails_right_after_its_first_list_is_in_sync() {
     assert!(!case.live().given_up);
     case.after(1000).send_live(complete(&[]));
     assert_eq!((case.shared.world().service_count(), case.live().failure), (0, None));
+}
+
+/// What a live registry sends that has one gateway, at this address.
+fn gateway(address: &str) -> LiveInput {
+    let mut batch = RegistryBatch::complete();
+    batch.set_gateways([NetworkGateway {
+        network: "far".into(),
+        cluster: "c".into(),
+        address: address.into(),
+        port: 15443,
+        hbone_port: 0,
+        service_account: "".into(),
+    }]);
+    LiveInput { batch: Some(batch), synced: true, failure: None }
+}
+
+#[test]
+fn proxies_are_served_when_the_names_of_gateways_are_resolved() {
+    let mut case = Case::with(|controller| controller.add_live(live()));
+    case.send(vec![SourceEvent::Listed]);
+    case.send_live(gateway("gw.example.com"));
+    assert!(!case.resources.is_ready());
+    case.answer(Ok(vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]));
+    assert!(case.resources.is_ready());
+    assert_eq!(case.gateways(), ["192.0.2.1", "192.0.2.2"]);
+
+    // Half a minute later there is another address.
+    assert_eq!(case.wait(), Some(Duration::from_secs(30)));
+    assert!(case.asked.try_recv().is_err());
+    case.after(30_000).wait();
+    case.answer(Ok(vec![[192, 0, 2, 3].into()]));
+    assert_eq!(case.gateways(), ["192.0.2.3"]);
+
+    // A failure takes nothing away and shows.
+    case.notes.take();
+    case.after(30_000).wait();
+    case.answer(Err("no answer".into()));
+    assert_eq!(case.gateways(), ["192.0.2.3"]);
+    assert_eq!(case.shared.registry_problems().len(), 1, "{:?}", case.shared.registry_problems());
+    assert_eq!(case.notes.take(), ["1 unresolved gateways"]);
+
+    // Another name: the address of the one before is gone with it.
+    case.after(1_000).send_live(gateway("other.example.com"));
+    assert_eq!(case.gateways(), ["other.example.com"]);
+    assert!(case.shared.registry_problems().is_empty());
+    while case.asked.try_recv().is_ok_and(|name| &*name != "other.example.com") {}
+    case.after(1_000).send_live(gateway("192.0.2.9"));
+    assert_eq!(case.gateways(), ["192.0.2.9"]);
+}
+
+#[test]
+fn readiness_does_not_wait_for_ever_for_a_gateway() {
+    let mut case = Case::with(|controller| controller.add_live(live()));
+    case.send_live(gateway("gw.example.com"));
+    // Nothing is lost while the lists are not complete, and nobody spins.
+    assert_eq!(case.wait(), Some(Duration::from_secs(5)));
+    assert_eq!(case.after(5_000).wait(), None);
+    case.send(vec![SourceEvent::Listed]);
+    assert!(case.resources.is_ready());
+    assert_eq!(case.gateways(), ["gw.example.com"]);
+    case.answer(Ok(vec![[192, 0, 2, 1].into()]));
+    assert_eq!(case.gateways(), ["192.0.2.1"]);
+}
+
+#[test]
+fn names_of_load_balancers_and_of_mesh_networks_are_resolved() {
+    let service = "{apiVersion: v1, kind: Service, \
+        metadata: {name: gw, namespace: edge, labels: {topology.istio.io/network: far}}, \
+        spec: {type: LoadBalancer, clusterIP: 10.0.0.9, ports: [{name: tls, port: 15443}]}, \
+        status: {loadBalancer: {ingress: [{hostname: lb.example.com}]}}}";
+    let networks = "networks: {near: {endpoints: [{fromCidr: 10.9.0.0/16}], \
+        gateways: [{address: mesh.example.com, port: 15443}]}}";
+    let limits = pilotfish_config::Limits::default();
+    let file = pilotfish_config::read("gw.yaml", service.as_bytes(), &limits);
+    let which = pilotfish_config::MeshFile::Networks;
+    let mesh = pilotfish_config::read_mesh_file(which, "networks.yaml", networks.as_bytes(), &limits);
+    assert!(file.rejected.is_empty() && mesh.rejected.is_empty(), "{file:?} {mesh:?}");
+    let objects = file.objects.into_iter().chain(mesh.objects);
+    let events = objects.map(|read| SourceEvent::Apply(read.object)).chain([SourceEvent::Listed]);
+    let mut case = Case::new();
+    case.send(events.collect());
+    assert!(!case.resources.is_ready());
+    case.answer(Ok(vec![[192, 0, 2, 1].into()]));
+    assert!(!case.resources.is_ready(), "the other one is not answered yet");
+    case.answer(Ok(vec![[192, 0, 2, 2].into()]));
+    assert!(case.resources.is_ready());
+    let gateways = case.shared.world().network_gateways().clone();
+    let shown = gateways.iter().map(|gateway| format!("{} {}", gateway.network, gateway.address));
+    assert_eq!(shown.collect::<Vec<_>>(), ["far 192.0.2.1", "near 192.0.2.2"]);
 }

@@ -6,6 +6,7 @@ pub(crate) mod auto_registration;
 mod control_loop;
 mod elections;
 mod exports;
+mod lookups;
 mod registries;
 mod sources;
 mod status;
@@ -83,7 +84,9 @@ impl Bound {
         let limits =
             StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
+        let (lookups, names) = mpsc::unbounded_channel();
         let outputs = Outputs {
+            lookups: Some(lookups),
             translator: translator.clone(),
             resources: resources.clone(),
             fanout: fanout.clone(),
@@ -107,6 +110,7 @@ impl Bound {
         };
 
         subsystems.add(control_loop::subsystem(control, inbox));
+        subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(sources.subsystems(messages));

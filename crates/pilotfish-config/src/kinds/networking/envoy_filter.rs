@@ -178,3 +178,19 @@ pub enum RouteAction {
     DirectResponse,
 }
 }
+
+impl ApplyTo {
+    /// Whether what is patched stands in a list whose order matters. Elsewhere an insertion adds.
+    #[must_use]
+    pub fn has_order(self) -> bool {
+        matches!(self, Self::NetworkFilter | Self::HttpFilter | Self::HttpRoute | Self::ListenerFilter)
+    }
+}
+
+impl PatchOperation {
+    /// Whether it names a place among other elements.
+    #[must_use]
+    pub fn is_insertion(self) -> bool {
+        matches!(self, Self::InsertBefore | Self::InsertAfter | Self::InsertFirst)
+    }
+}

@@ -1,5 +1,6 @@
 //! Checks of single values that many kinds have.
 
+pub(super) mod cel;
 pub(super) mod format;
 pub(super) mod names;
 pub(super) mod regex;

@@ -52,16 +52,8 @@ fn operation(patch: &Patch, apply_to: ApplyTo, at: &Path<'_>, checker: &mut Chec
         (Some(content), _) if !content.is_object() => checker.error(&value, "must be an object with fields"),
         (Some(_), _) => {}
     }
-    let ordered = matches!(
-        patch.operation,
-        PatchOperation::InsertBefore | PatchOperation::InsertAfter | PatchOperation::InsertFirst
-    );
-    let in_order = matches!(
-        apply_to,
-        ApplyTo::NetworkFilter | ApplyTo::HttpFilter | ApplyTo::HttpRoute | ApplyTo::ListenerFilter
-    );
-    if ordered && !in_order && apply_to != ApplyTo::Invalid {
-        checker.warning(&field, "has no effect here, only filters and routes have an order");
+    if patch.operation.is_insertion() && !apply_to.has_order() && apply_to != ApplyTo::Invalid {
+        checker.warning(&field, "means ADD here, only filters and routes have an order");
     }
 }
 

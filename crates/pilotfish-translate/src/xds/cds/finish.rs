@@ -19,8 +19,9 @@ pub(super) fn finish(
 ) -> Option<EncodedResource> {
     let mut patched = Patched::default();
     let cluster = patch_cluster(cx, &facets.patches, context, cluster, hosts, &mut patched)?;
+    let refused = patched.take_refused();
     provenance.extend(patched.into_objects());
-    Some(EncodedResource::new(cluster.name.clone(), &cluster, provenance))
+    Some(EncodedResource::new(cluster.name.clone(), &cluster, provenance).without(refused))
 }
 
 /// The clusters that patches add.

@@ -1,0 +1,96 @@
+//! Lookups of the names of gateways between networks, with the resolver of the machine: it knows `/etc/hosts`, several servers
+//! and their timeouts.
+
+use super::subsystem::{StopOrder, Subsystem};
+use crate::control::{ControlMessage, LookupResult};
+use anyhow::Result;
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc};
+
+/// Lookups at once: each takes a thread until the resolver gives up.
+const MOST_LOOKUPS: usize = 8;
+
+/// Looks up what the control loop asks for and sends it the answers.
+pub(super) fn subsystem(
+    names: mpsc::UnboundedReceiver<Arc<str>>,
+    answers: mpsc::Sender<ControlMessage>,
+) -> Subsystem {
+    Subsystem::new("the resolver of gateways", StopOrder::Abort).task(|_| run(names, answers, system))
+}
+
+/// Each name is asked for again only when it was answered, so there are never more than there are names.
+async fn run(
+    mut names: mpsc::UnboundedReceiver<Arc<str>>,
+    answers: mpsc::Sender<ControlMessage>,
+    lookup: fn(&str) -> LookupResult,
+) -> Result<()> {
+    let free = Arc::new(Semaphore::new(MOST_LOOKUPS));
+    while let Some(name) = names.recv().await {
+        let permit = free.clone().acquire_owned().await?;
+        let answers = answers.clone();
+        // The resolver of the C library blocks. The permit goes along: it is free when the thread is.
+        tokio::task::spawn_blocking(move || {
+            let result = lookup(&name);
+            drop(permit);
+            // Without a control loop the process ends, and nobody needs the answer.
+            let _ = answers.blocking_send(ControlMessage::GatewayName { name, result });
+        });
+    }
+    Ok(())
+}
+
+/// Asks the machine's resolver.
+fn system(name: &str) -> LookupResult {
+    // A dot at the end keeps the search domains of the machine away from names that are whole.
+    let absolute =
+        if name.contains('.') && !name.ends_with('.') { format!("{name}.") } else { name.to_owned() };
+    let found = (absolute.as_str(), 0).to_socket_addrs().map_err(|error| error.to_string())?;
+    Ok(found.map(|address| address.ip()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    async fn answer(answers: &mut mpsc::Receiver<ControlMessage>) -> (String, LookupResult) {
+        match answers.recv().await {
+            Some(ControlMessage::GatewayName { name, result }) => (name.to_string(), result),
+            _ => panic!("no answer"),
+        }
+    }
+
+    #[tokio::test]
+    async fn every_name_is_answered_however_many_there_are() {
+        fn fake(name: &str) -> LookupResult {
+            let number: u8 = name.parse().map_err(|_| "no such host".to_owned())?;
+            Ok(vec![IpAddr::from([192, 0, 2, number])])
+        }
+        let (ask, names) = mpsc::unbounded_channel();
+        let (sender, mut answers) = mpsc::channel(1);
+        let task = tokio::spawn(run(names, sender, fake));
+        for number in 0..50 {
+            ask.send(number.to_string().into()).unwrap();
+        }
+        ask.send("x".into()).unwrap();
+        let mut got = std::collections::BTreeMap::new();
+        for _ in 0..51 {
+            let (name, result) = answer(&mut answers).await;
+            got.insert(name, result);
+        }
+        assert_eq!(got.len(), 51);
+        assert_eq!(got["7"], Ok(vec![IpAddr::from([192, 0, 2, 7])]));
+        assert_eq!(got["x"], Err("no such host".to_owned()));
+        drop(ask);
+        task.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_machines_resolver_knows_this_machine_and_no_invalid_name() {
+        let found = system("localhost").unwrap();
+        assert!(!found.is_empty() && found.iter().all(IpAddr::is_loopback), "{found:?}");
+        // RFC 6761: never anybody's name.
+        assert!(system("gateway.invalid").is_err());
+    }
+}
