@@ -41,6 +41,8 @@ mod xds;
 
 pub use engine::EncodedResource;
 pub use envoy_filter::check_object;
-pub use proxy::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};
+pub use proxy::{
+    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
+};
 pub use status::{StatusTranslator, kinds};
 pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};

@@ -32,7 +32,7 @@ use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry};
 use pilotfish_translate::Translator;
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
 /// What reaches the loop.
@@ -58,6 +58,9 @@ pub enum ControlMessage {
     /// Readiness has waited long enough for the first list of a live registry.
     RegistryTimeout(ShardKey),
 }
+
+/// How often what disconnected proxies left behind is dropped.
+const TIDY: Duration = Duration::from_secs(1);
 
 /// The time of a step.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +125,8 @@ impl Control {
     /// Runs until every source has ended.
     pub async fn run(mut self, mut messages: mpsc::Receiver<ControlMessage>) {
         let mut next = None;
+        let mut tidy = tokio::time::interval(TIDY);
+        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let due = async {
                 match next {
@@ -136,6 +141,10 @@ impl Control {
                     None => return,
                 },
                 () = due => None,
+                _ = tidy.tick() => {
+                    self.outputs.translator.tidy();
+                    continue;
+                }
             };
             next = self.step(message, Now::read());
         }
