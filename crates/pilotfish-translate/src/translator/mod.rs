@@ -6,6 +6,7 @@ pub(crate) mod view;
 use crate::engine::memo::{Current, Memo, Touched};
 use crate::engine::{EncodedResource, ResourceBatchKey};
 use crate::proxy::Proxy;
+use crate::routing::{RefusedDelegate, RefusedDelegates};
 use crate::translator::clients::{Clients, Connected};
 use crate::translator::view::{Generate, Index, IndexOf, View, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
@@ -153,6 +154,15 @@ impl Translator {
     /// what is needed and drop it, never across an await.
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot { translator: self, current: self.memo.read() }
+    }
+
+    /// The delegates that are refused in the newest world; the same `Arc` as long as they are the same.
+    pub fn refused_delegates(&self) -> Arc<Vec<RefusedDelegate>> {
+        let current = self.memo.read();
+        let (refused, node) = self.memo.get(&current, &RefusedDelegates);
+        // Keeps it when the rest is swept away.
+        self.memo.set_root(node);
+        refused
     }
 
     /// How many results were computed since the start.

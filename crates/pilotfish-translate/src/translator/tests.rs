@@ -153,6 +153,36 @@ fn large_nodes_go_with_their_connections_in_a_quiet_mesh() {
 }
 
 #[test]
+fn delegates_whose_routes_would_be_too_many_are_refused_and_named() {
+    use crate::testing::{line, yaml};
+    const API: &str = "networking.istio.io/v1";
+    let mut plane = Plane::new();
+    let routes = |count: usize, end: &str| {
+        let route = |n| format!("{{name: r{n}, match: [{{uri: {{prefix: /{n}}}}}], {end}}}");
+        (0..count).map(route).collect::<Vec<_>>().join(", ")
+    };
+    let root = |count| format!("{{hosts: [web], http: [{}]}}", routes(count, "delegate: {name: leaf}"));
+    let leaf = |count| {
+        let leaves = (0..count).map(|n| format!("{{name: l{n}, route: [{{destination: {{host: web}}}}]}}"));
+        format!("{{http: [{}]}}", leaves.collect::<Vec<_>>().join(", "))
+    };
+    let text = line(API, "VirtualService", "shop", "root", &root(200))
+        + &line(API, "VirtualService", "shop", "leaf", &leaf(200));
+    plane.apply(yaml(&text));
+    let refused = plane.translator.refused_delegates();
+    let names: Vec<_> = refused.iter().map(|it| format!("{} {}", it.root, it.delegate)).collect();
+    assert_eq!(names, ["VirtualService shop/root VirtualService shop/leaf"]);
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.translator.snapshot().view(&client, ResourceType::Route).unwrap();
+    let size = plane.translator.snapshot().get(view, "80").unwrap().body.len();
+    assert!(size < 16 << 20, "{size} bytes");
+    plane.apply([service("other", "shop").update()]);
+    assert!(Arc::ptr_eq(&refused, &plane.translator.refused_delegates()), "nothing was computed again");
+    plane.apply(yaml(&line(API, "VirtualService", "shop", "leaf", &leaf(80))));
+    assert!(plane.translator.refused_delegates().is_empty());
+}
+
+#[test]
 fn a_view_that_comes_back_before_it_is_forgotten_is_still_reported() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));

@@ -24,12 +24,13 @@ pub use shared::{Follower, Shared};
 use crate::control::debouncer::Debouncer;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
-use pilotfish_config::{SourceBatch, SourceEvent};
+use pilotfish_config::networking::MAX_CONDITIONS;
+use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{Kind, Update, WorldWriter};
 use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry};
-use pilotfish_translate::Translator;
+use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -100,6 +101,8 @@ pub struct Control {
     writer: WorldWriter,
     outputs: Outputs,
     observer: Arc<dyn ControlObserver>,
+    /// As it was reported.
+    refused: Arc<Vec<RefusedDelegate>>,
     /// Whether sources have had any object but mesh-wide settings.
     has_objects: bool,
     /// Whether the state of registries may differ from the published one by more than counts of objects.
@@ -119,7 +122,18 @@ impl Control {
         outputs.shared.set_registries(&controller);
         let (debouncer, writer) = (Debouncer::new(windows), WorldWriter::new());
         let (has_objects, registries_changed) = (false, false);
-        Self { controller, remote, debouncer, writer, outputs, observer, has_objects, registries_changed }
+        let refused = Arc::default();
+        Self {
+            controller,
+            remote,
+            debouncer,
+            writer,
+            outputs,
+            observer,
+            refused,
+            has_objects,
+            registries_changed,
+        }
     }
 
     /// Runs until every source has ended.
@@ -325,8 +339,22 @@ impl Control {
         let (resources, view_changed) = (changes.changes.len(), changes.view_changed.len());
         self.outputs.fanout.publish(&changes);
         self.observer.computed(started);
+        self.report_refused();
         self.drop_unwanted(revision);
         tracing::debug!(revision, resources, view_changed, took = ?started.elapsed(), "published");
+    }
+
+    /// Reports delegates that are refused because of what they would be together with others: no source sees that.
+    fn report_refused(&mut self) {
+        let refused = self.outputs.translator.refused_delegates();
+        if Arc::ptr_eq(&refused, &self.refused) || refused == self.refused {
+            return;
+        }
+        let reports = refused.iter().map(refused_delegate).collect();
+        let problems = SourceProblems { reports, ..SourceProblems::default() };
+        self.outputs.shared.set_problems(TRANSLATION, &Arc::new(problems));
+        self.observer.rejected_objects(self.outputs.shared.rejected());
+        self.refused = refused;
     }
 
     /// Now and then, drops resources without a subscription.
@@ -338,6 +366,26 @@ impl Control {
             };
             self.outputs.translator.retain_named(wanted);
         }
+    }
+}
+
+/// Where problems come from that no source sees.
+const TRANSLATION: &str = "translation";
+
+fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
+    let RefusedDelegate { root, delegate } = refused;
+    ProblemReport {
+        severity: Severity::Error,
+        file: TRANSLATION.into(),
+        document: 0,
+        line: 0,
+        object: Some(delegate.clone()),
+        path: "spec.http".to_owned(),
+        message: format!(
+            "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit virtual-service-conditions)"
+        ),
+        hint: Some("requests that belong to it there are answered with 503".to_owned()),
+        effective: Effective::Dropped,
     }
 }
 

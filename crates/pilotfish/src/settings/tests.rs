@@ -214,4 +214,6 @@ fn the_page_of_limits_says_the_defaults() {
         let row = format!("| `{}` | {} |", limit.as_str(), default(limit));
         assert!(page.contains(&row), "no row {row:?}");
     }
+    let conditions = pilotfish_config::networking::MAX_CONDITIONS;
+    assert!(page.contains(&format!("| `virtual-service-conditions` | {conditions} |")));
 }
