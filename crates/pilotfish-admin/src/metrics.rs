@@ -37,6 +37,8 @@ pub struct Metrics {
     pub expired_nonces: IntCounterVec,
     /// Streams that were refused or ended with an error, by gRPC status code.
     pub stream_errors: IntCounterVec,
+    /// Streams and calls that a limit refused or ended, by limit.
+    pub limits_exceeded: IntCounterVec,
     /// From a new world to the last response of a proxy.
     pub convergence: Histogram,
     /// From the mark to the moment in which the stream's task takes it.
@@ -214,6 +216,12 @@ impl Metrics {
                 "type",
             )?,
             stream_errors: stream_errors(r)?,
+            limits_exceeded: counters(
+                r,
+                "pilotfish_xds_limits_exceeded",
+                "Streams and calls refused or ended by a limit, by limit",
+                "limit",
+            )?,
             convergence: histogram(
                 r,
                 "pilot_proxy_convergence_time",

@@ -22,4 +22,5 @@ mod tls;
 pub use authentication::{Authenticated, Authentication, Authenticator, Call, Unauthenticated};
 pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;
+pub use log_limit::LogLimit;
 pub use tls::{Authorities, Pem, ServerCertificate, Tls, TlsError};

@@ -1,4 +1,4 @@
-//! A limit on log lines that a client can cause without proving who it is.
+//! A limit on log lines that clients can cause.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 const LINES: u32 = 10;
 const SPAN: Duration = Duration::from_secs(10);
 
-/// Allows [`LINES`] lines in each [`SPAN`] and counts the others.
+/// Allows ten lines in ten seconds and counts the others.
 #[derive(Debug, Default)]
-pub(crate) struct LogLimit(Mutex<State>);
+pub struct LogLimit(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -20,7 +20,7 @@ struct State {
 
 impl LogLimit {
     /// How many lines were left out since the last one, if a line may be written now.
-    pub(crate) fn allow(&self, now: Instant) -> Option<u64> {
+    pub fn allow(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         if state.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
             state.since = Some(now);

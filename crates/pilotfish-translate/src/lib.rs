@@ -43,6 +43,9 @@ mod xds;
 
 pub use engine::{EncodedResource, RefusedPatch};
 pub use envoy_filter::check_object;
-pub use proxy::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};
+pub use proxy::{
+    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
+};
+pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};
 pub use translator::{Change, Changes, Client, ClientId, Snapshot, Translator, ViewId};

@@ -2,8 +2,8 @@
 
 use crate::environment::{Clock, Environment};
 use crate::group::{GroupKey, NameHasher, SubscriptionKey};
+use crate::limits::{Limit, LimitExceeded, StreamLimits};
 use crate::mark::Mark;
-use crate::protocol::StreamLimits;
 use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
@@ -133,6 +133,22 @@ impl<S: ResourceSource> Fanout<S> {
         self.next_connection.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Checks what all streams together subscribe to, if one more comes to have the subscription `key` by these names. Somebody who
+    /// asks for much takes nothing from those who ask for little.
+    pub(crate) fn check_names(&self, key: &GroupKey, added: &[&str]) -> Result<(), LimitExceeded> {
+        let limits = &self.limits;
+        if added.is_empty() || key.subscription.count <= limits.few_subscriptions {
+            return Ok(());
+        }
+        let topology = self.topology.read();
+        let known = topology.name_count();
+        if known.saturating_add(added.len()) <= limits.all_subscriptions || topology.has_group(key) {
+            return Ok(());
+        }
+        let new = topology.count_new(key.ty, key.view, added);
+        Limit::AllSubscriptions.check(known.saturating_add(new), limits.all_subscriptions.max(known))
+    }
+
     /// Puts a stream into the group of that subscription and reads the group's resources if it is a new one.
     pub(crate) fn subscribe(
         &self,
@@ -154,13 +170,22 @@ impl<S: ResourceSource> Fanout<S> {
         added: &[&str],
         removed: &[&str],
     ) -> Membership {
-        let membership = self.topology.write().resubscribe(mark, old, subscription, added, removed);
+        let (membership, free) = self.topology.write().resubscribe(mark, old, subscription, added, removed);
+        self.let_go(&membership.key, &free);
         self.fill(&membership);
         membership
     }
 
     pub(crate) fn leave(&self, membership: &Membership) {
-        self.topology.write().leave(membership);
+        let free = self.topology.write().leave(membership);
+        self.let_go(&membership.key, &free);
+    }
+
+    /// Tells the source that nobody subscribes to these names any more.
+    fn let_go(&self, GroupKey { ty, view, .. }: &GroupKey, names: &[Arc<str>]) {
+        if !names.is_empty() && *view != ViewId::NONE {
+            self.source.unsubscribed(*view, names, &|name| self.is_subscribed(*view, *ty, name));
+        }
     }
 
     fn fill(&self, membership: &Membership) {

@@ -100,9 +100,31 @@ struct Pending {
     names: Vec<Arc<str>>,
 }
 
+/// Names that are read from one snapshot. Reading may compute, and the next state waits for it.
+const PART: usize = 256;
+
 impl Pending {
     fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()
+    }
+
+    /// What is read next.
+    fn part(&self) -> Self {
+        if self.wildcard {
+            return Self { wildcard: true, names: Vec::new() };
+        }
+        let start = self.names.len().saturating_sub(PART);
+        Self { wildcard: false, names: self.names.get(start..).unwrap_or_default().to_vec() }
+    }
+
+    /// Takes off what was read. Returns whether it was still the next.
+    fn finish(&mut self, part: &Self) -> bool {
+        let is_next = self.wildcard == part.wildcard && self.names.ends_with(&part.names);
+        if is_next {
+            self.wildcard = false;
+            self.names.truncate(self.names.len() - part.names.len());
+        }
+        is_next
     }
 }
 
@@ -184,7 +206,7 @@ impl Group {
         self.seq.store(state.seq, Ordering::Release);
     }
 
-    /// Reads what is still pending; `install` runs the given function while no publication is under way.
+    /// Reads what is still pending, part by part; `install` runs the given function while no publication is under way.
     pub(crate) fn fill<S: Snapshot<C>, C>(
         &self,
         view: ViewId,
@@ -196,29 +218,23 @@ impl Group {
         }
         let _one = self.filling.lock();
         loop {
-            let pending = self.state.lock().pending.clone();
-            if pending.is_empty() {
+            let part = self.state.lock().pending.part();
+            if part.is_empty() {
                 return;
             }
-            let (revision, found) = read_pending(&pending, view, &snapshot());
-            let mut done = false;
+            let (revision, found) = read_pending(&part, view, &snapshot());
             install(&mut || {
                 let mut state = self.state.lock();
-                // What was read lacks a publication that came in between: read again.
-                if revision >= state.min_revision {
+                // What was read lacks a publication that came in between: it is read again.
+                if revision >= state.min_revision && state.pending.finish(&part) {
                     let empty = state.entries.is_empty();
                     for resource in &found {
                         state.set(&resource.name, Some(resource));
                     }
-                    state.pending = Pending::default();
                     state.revision = if empty { revision } else { state.revision };
                     self.advance(&mut state);
-                    done = true;
                 }
             });
-            if done {
-                return;
-            }
         }
     }
 
@@ -287,7 +303,10 @@ impl GroupState {
         }
         for name in removed {
             self.names.remove(*name);
-            self.pending.names.retain(|pending| **pending != **name);
+        }
+        if !self.pending.names.is_empty() && !removed.is_empty() {
+            let names = &self.names;
+            self.pending.names.retain(|pending| names.contains(pending));
         }
         for name in added {
             self.names.insert(Arc::clone(name));

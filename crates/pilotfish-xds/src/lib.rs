@@ -21,8 +21,10 @@ mod entries;
 mod environment;
 mod fanout;
 mod group;
+mod limits;
 mod mark;
 mod nack;
+mod node;
 mod protocol;
 mod recorder;
 mod response;
@@ -35,9 +37,10 @@ mod wire;
 
 pub use environment::{Clock, Environment, SystemClock};
 pub use fanout::Fanout;
+pub use limits::{Limit, LimitExceeded, NodeLimits, StreamLimits};
 pub use mark::Mark;
 pub use nack::Nack;
-pub use protocol::{Protocol, StreamLimits};
+pub use protocol::Protocol;
 pub use recorder::{HandshakeResult, NoRecorder, Push, Recorder};
 pub use server::{ALPN, Bound, Server, ServerConfig, ServerError, TlsListenerConfig};
 pub use source::{

@@ -30,7 +30,7 @@ impl<'a> Nack<'a> {
         resources: &'a [Arc<str>],
         error: &'a str,
     ) -> Self {
-        Self { ty, connection: prefix(connection, MAX_NAME), resources, error }
+        Self { ty, connection: shown(connection), resources, error }
     }
 
     /// The names of the resources that the client's message names, comma-separated; all of the response's where it names
@@ -72,6 +72,11 @@ impl<'a> Nack<'a> {
 
 /// Stands where the middle of a long text was left out.
 pub(crate) const CUT: &str = " ... ";
+
+/// A connection's id as logs show it.
+pub(crate) fn shown(id: &str) -> &str {
+    prefix(id, MAX_NAME)
+}
 
 /// The longest prefix of at most that many bytes.
 fn prefix(text: &str, bytes: usize) -> &str {

@@ -1,5 +1,6 @@
 //! Events of streams and connections, for metrics and logs.
 
+use crate::limits::Limit;
 use crate::nack::Nack;
 use pilotfish_proto::ResourceType;
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub enum HandshakeResult {
     Failed,
     /// It took longer than [`ServerConfig::handshake_timeout`](crate::ServerConfig::handshake_timeout).
     TimedOut,
+    /// It had waited longest when there were more than
+    /// [`ServerConfig::max_handshakes`](crate::ServerConfig::max_handshakes).
+    GaveWay,
 }
 
 impl HandshakeResult {
@@ -36,6 +40,7 @@ impl HandshakeResult {
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::TimedOut => "timed_out",
+            Self::GaveWay => "gave_way",
         }
     }
 }
@@ -50,6 +55,8 @@ pub trait Recorder: Send + Sync + 'static {
     fn disconnected(&self) {}
     /// A stream was refused or ended with an error: the gRPC status code's name.
     fn stream_error(&self, code: &'static str) {}
+    /// A client was refused or ended because it asked for more than a limit allows.
+    fn limit_exceeded(&self, limit: Limit) {}
     /// A TLS handshake of the secure listener ended.
     fn handshake(&self, result: HandshakeResult) {}
     /// A client of the secure listener proved an identity, by a certificate or to the authenticator of that name. Those that do

@@ -1,5 +1,6 @@
 //! The contract between this crate and the source of its resources.
 
+use crate::limits::LimitExceeded;
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -61,6 +62,9 @@ pub enum ConnectError {
     /// Its identity does not allow its node: answered with `PERMISSION_DENIED`.
     #[error("{0}")]
     PermissionDenied(String),
+    /// Its node holds too much: answered with `RESOURCE_EXHAUSTED`.
+    #[error(transparent)]
+    LimitExceeded(#[from] LimitExceeded),
     /// An object that its node names does not exist yet: answered with `FAILED_PRECONDITION`.
     #[error("{0}")]
     FailedPrecondition(String),
@@ -78,7 +82,13 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// Whether everything has been synced. Until then streams are answered with `UNAVAILABLE`.
     fn ready(&self) -> bool;
 
-    /// Accepts or refuses a client by the node of its first request.
+    /// Whether [`Self::connect`] looks for that extension in a node. Of the others, a node has the first at most.
+    fn reads_extension(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Accepts or refuses a client by the node of its first request, without the fields `client_features`, `listening_addresses`,
+    /// `dynamic_parameters` and the user agent's version.
     ///
     /// # Errors
     /// When the node is refused; the text reaches the client.
@@ -89,6 +99,10 @@ pub trait ResourceSource: Send + Sync + 'static {
 
     /// A client reports the health of its workload: `Some` with the problem, `None` when it is healthy.
     fn reported_health(&self, _client: &Self::Client, _problem: Option<&str>) {}
+
+    /// No stream subscribes to these resources of a view by name any more: their changes need not be reported. A stream may have
+    /// subscribed to one since, which `is_subscribed` tells; it may have read it already. Nothing of this crate is locked.
+    fn unsubscribed(&self, _view: ViewId, _names: &[Arc<str>], _is_subscribed: &dyn Fn(&str) -> bool) {}
 
     /// The newest state. It may hold a lock of the source: it never lives across an await, and nothing of this crate is
     /// locked when it is taken.

@@ -56,13 +56,12 @@ impl Topic {
         }
     }
 
-    fn remove_name(&mut self, id: u64, name: &str) {
-        if let Some(groups) = self.names.get_mut(name) {
-            groups.remove(id);
-            if groups.0.is_empty() {
-                self.names.remove(name);
-            }
-        }
+    /// Returns the name when no group has it any more.
+    fn remove_name(&mut self, id: u64, name: &str) -> Option<Arc<str>> {
+        let groups = self.names.get_mut(name)?;
+        groups.remove(id);
+        let is_free = groups.0.is_empty();
+        is_free.then(|| self.names.remove_entry(name)).flatten().map(|(name, _)| name)
     }
 
     fn intern(&self, name: &str) -> Arc<str> {
@@ -109,6 +108,24 @@ impl Topology {
 
     pub(crate) fn is_subscribed(&self, view: ViewId, ty: ResourceType, name: &str) -> bool {
         self.topics.get(&(ty, view)).is_some_and(|topic| topic.names.contains_key(name))
+    }
+
+    /// Whether some streams have that subscription.
+    pub(crate) fn has_group(&self, key: &GroupKey) -> bool {
+        self.groups.contains_key(key)
+    }
+
+    /// The different names that are subscribed to, by type and view.
+    pub(crate) fn name_count(&self) -> usize {
+        self.topics.values().map(|topic| topic.names.len()).sum()
+    }
+
+    /// How many of these names nobody subscribes to yet.
+    pub(crate) fn count_new(&self, ty: ResourceType, view: ViewId, names: &[&str]) -> usize {
+        let topic = self.topics.get(&(ty, view));
+        topic.map_or(names.len(), |topic| {
+            names.iter().filter(|name| !topic.names.contains_key(**name)).count()
+        })
     }
 
     pub(crate) fn group_count(&self) -> usize {
@@ -186,6 +203,7 @@ impl Topology {
         group
     }
 
+    /// Returns the stream's new place, and the names that no stream subscribes to any more.
     pub(crate) fn resubscribe(
         &mut self,
         mark: &Arc<Mark>,
@@ -193,29 +211,35 @@ impl Topology {
         subscription: SubscriptionKey,
         added: &[&str],
         removed: &[&str],
-    ) -> Membership {
+    ) -> (Membership, Vec<Arc<str>>) {
         let key = GroupKey { subscription, ..old.key };
         if !self.groups.contains_key(&key) {
             let topic = self.topics.entry((key.ty, key.view)).or_default();
             let added: Vec<Arc<str>> = added.iter().map(|name| topic.intern(name)).collect();
             // Alone in its group, a stream takes the group along: the cost follows the change and not the subscription.
-            if old.group.member_count() == 1 && self.amend(old, key, &added, removed) {
-                return Membership { group: Arc::clone(&old.group), key, slot: old.slot };
+            if old.group.member_count() == 1
+                && let Some(free) = self.amend(old, key, &added, removed)
+            {
+                return (Membership { group: Arc::clone(&old.group), key, slot: old.slot }, free);
             }
             let group = old.group.derive(&added, removed, subscription.wildcard);
             self.insert(key, group);
         }
         let joined = self.subscribe(mark, key, std::iter::empty::<&str>());
-        self.leave(old);
-        joined
+        let free = self.leave(old);
+        (joined, free)
     }
 
-    fn amend(&mut self, old: &Membership, key: GroupKey, added: &[Arc<str>], removed: &[&str]) -> bool {
-        let Some((id, group)) = self.groups.remove(&old.key) else { return false };
+    fn amend(
+        &mut self,
+        old: &Membership,
+        key: GroupKey,
+        added: &[Arc<str>],
+        removed: &[&str],
+    ) -> Option<Vec<Arc<str>>> {
+        let (id, group) = self.groups.remove(&old.key)?;
         let topic = self.topics.entry((key.ty, key.view)).or_default();
-        for name in removed {
-            topic.remove_name(id, name);
-        }
+        let free = removed.iter().filter_map(|name| topic.remove_name(id, name)).collect();
         for name in added {
             topic.names.entry(Arc::clone(name)).or_default().insert(id, &group);
         }
@@ -226,24 +250,23 @@ impl Topology {
         }
         group.amend(added, removed, key.subscription.wildcard);
         self.groups.insert(key, (id, group));
-        true
+        Some(free)
     }
 
-    pub(crate) fn leave(&mut self, membership: &Membership) {
+    /// Returns the names that no stream subscribes to any more.
+    pub(crate) fn leave(&mut self, membership: &Membership) -> Vec<Arc<str>> {
         if !membership.group.leave(membership.slot) {
-            return;
+            return Vec::new();
         }
-        let Some((id, group)) = self.groups.remove(&membership.key) else { return };
+        let Some((id, group)) = self.groups.remove(&membership.key) else { return Vec::new() };
         let at = (membership.key.ty, membership.key.view);
-        if let Some(topic) = self.topics.get_mut(&at) {
-            topic.wildcard.remove(&id);
-            let names = group.lock().names.clone();
-            for name in &names {
-                topic.remove_name(id, name);
-            }
-            if topic.is_empty() {
-                self.topics.remove(&at);
-            }
+        let Some(topic) = self.topics.get_mut(&at) else { return Vec::new() };
+        topic.wildcard.remove(&id);
+        let names = group.lock().names.clone();
+        let free = names.iter().filter_map(|name| topic.remove_name(id, name)).collect();
+        if topic.is_empty() {
+            self.topics.remove(&at);
         }
+        free
     }
 }

@@ -5,6 +5,7 @@
 //! are encoded already.
 
 use crate::nack::CUT;
+use crate::protocol::Protocol;
 use crate::source::Resource;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
@@ -21,14 +22,14 @@ pub(crate) enum WireError {
 }
 
 /// One field of a message.
-enum Field<'a> {
+pub(crate) enum Field<'a> {
     Bytes(&'a [u8]),
     Number(u64),
 }
 
 /// Walks over the fields of an encoded message.
-struct Fields<'a> {
-    rest: &'a [u8],
+pub(crate) struct Fields<'a> {
+    pub(crate) rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
@@ -52,7 +53,7 @@ impl<'a> Fields<'a> {
         Ok(head)
     }
 
-    fn next(&mut self) -> Result<Option<(u64, Field<'a>)>, WireError> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, Field<'a>)>, WireError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -89,20 +90,44 @@ impl<'a> Strings<'a> {
         self.count == 0
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
     /// Differs when the field's content differs; keyed by nothing, so only for comparing with the same stream's last.
     pub(crate) fn fingerprint(&self) -> u64 {
         xxhash_rust::xxh3::xxh3_64(self.region)
     }
 
     pub(crate) fn read(&self) -> Result<Vec<&'a str>, WireError> {
+        self.each(text)
+    }
+
+    fn each<T>(&self, read: impl Fn(u64, &'a [u8]) -> Result<T, WireError>) -> Result<Vec<T>, WireError> {
         let mut all = Vec::with_capacity(self.count);
         let mut fields = Fields { rest: self.region };
         while let Some((number, field)) = fields.next()? {
             if let (true, Field::Bytes(bytes)) = (number == self.number, field) {
-                all.push(text(number, bytes)?);
+                all.push(read(number, bytes)?);
             }
         }
         Ok(all)
+    }
+}
+
+/// A map field of texts, read when it is needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pairs<'a>(Strings<'a>);
+
+impl<'a> Pairs<'a> {
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn read(&self) -> Result<Vec<(&'a str, &'a str)>, WireError> {
+        self.0.each(map_entry)
     }
 }
 
@@ -117,7 +142,7 @@ pub(crate) struct Request<'a> {
     /// Delta: `resource_names_unsubscribe`.
     pub(crate) unsubscribe: Strings<'a>,
     /// Delta: `initial_resource_versions`.
-    pub(crate) initial: Vec<(&'a str, &'a str)>,
+    pub(crate) initial: Pairs<'a>,
     /// `error_detail`: the client refused a response.
     pub(crate) error: Option<&'a [u8]>,
 }
@@ -151,6 +176,7 @@ impl<'a> Request<'a> {
         let mut request = Self::default();
         let mut names = Region::default();
         let mut unsubscribe = Region::default();
+        let mut initial = Region::default();
         let mut fields = Fields { rest: message };
         loop {
             let start = message.len() - fields.rest.len();
@@ -165,14 +191,24 @@ impl<'a> Request<'a> {
                 n if n == numbers.node => request.node = Some(bytes),
                 n if n == numbers.error => request.error = Some(bytes),
                 n if n == numbers.unsubscribe => unsubscribe.add(start, end),
-                n if n == numbers.initial => request.initial.push(map_entry(n, bytes)?),
+                n if n == numbers.initial => initial.add(start, end),
                 _ => {}
             }
         }
         request.names = names.strings(message, numbers.names);
         request.unsubscribe = unsubscribe.strings(message, numbers.unsubscribe);
+        request.initial = Pairs(initial.strings(message, numbers.initial));
         Ok(request)
     }
+}
+
+/// The node in the beginning of a request, if it is there as a whole.
+pub(crate) fn node_in(beginning: &[u8], protocol: Protocol) -> Option<&[u8]> {
+    let numbers = match protocol {
+        Protocol::Delta => &DELTA,
+        Protocol::Sotw => &SOTW,
+    };
+    sub_message(beginning, numbers.node)
 }
 
 /// The extent of a repeated field.
@@ -444,9 +480,21 @@ mod tests {
         let read = Request::delta(&request).unwrap();
         assert_eq!(read.names.read().unwrap(), ["a", "b"]);
         assert_eq!(read.unsubscribe.read().unwrap(), ["c"]);
-        assert_eq!(read.initial, [("a", "1")]);
+        assert_eq!(read.initial.read().unwrap(), [("a", "1")]);
         assert_eq!((read.type_url, read.nonce), ("url", "n"));
         assert_eq!(error_text(read.error.unwrap()), "no");
+    }
+
+    #[test]
+    fn the_node_is_found_in_the_beginning_of_a_request() {
+        let node =
+            Some(pilotfish_proto::envoy::config::core::v3::Node { id: "x".into(), ..Default::default() });
+        let names: Vec<_> = (0..100).map(|n| n.to_string()).collect();
+        let request = discovery::DiscoveryRequest { node, resource_names: names, ..Default::default() };
+        let message = request.encode_to_vec();
+        assert_eq!(node_in(&message[..4], Protocol::Sotw), None, "it is cut off");
+        let node = node_in(&message[..message.len() - 1], Protocol::Sotw);
+        assert_eq!(node, Some(&request.node.unwrap().encode_to_vec()[..]));
     }
 
     #[test]
@@ -488,7 +536,7 @@ mod tests {
         #[test]
         fn random_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
             for request in [Request::delta(&bytes), Request::sotw(&bytes)].into_iter().flatten() {
-                let _ = (request.names.read(), request.unsubscribe.read());
+                let _ = (request.names.read(), request.unsubscribe.read(), request.initial.read());
                 let _ = error_text(request.error.unwrap_or_default());
             }
             let _ = eds_name(&bytes);

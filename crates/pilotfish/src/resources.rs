@@ -5,9 +5,9 @@ use pilotfish_kube_writer::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_translate as translate;
-use pilotfish_translate::{Proxy, Translator};
+use pilotfish_translate::{NodeError, Proxy, Translator};
 use pilotfish_xds as xds;
-use pilotfish_xds::{ConnectError, PeerInfo};
+use pilotfish_xds::{ConnectError, Limit, LimitExceeded, PeerInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,9 +60,12 @@ impl xds::ResourceSource for Resources {
         self.is_ready()
     }
 
+    fn reads_extension(&self, name: &str) -> bool {
+        Proxy::reads_extension(name)
+    }
+
     fn connect(&self, node: &Node, peer: &PeerInfo) -> Result<Self::Client, ConnectError> {
-        let proxy =
-            Proxy::from_node(node).map_err(|error| ConnectError::InvalidArgument(error.to_string()))?;
+        let proxy = Proxy::from_node(node).map_err(refusal)?;
         let proxy = proxy.with_identities(peer.identities.iter().map(String::as_str));
         let mut proxy = proxy.map_err(|error| ConnectError::PermissionDenied(error.to_string()))?;
         if self.trust_nodes && peer.identities.is_empty() {
@@ -85,8 +88,22 @@ impl xds::ResourceSource for Resources {
         }
     }
 
+    fn unsubscribed(&self, view: xds::ViewId, names: &[Arc<str>], is_subscribed: &dyn Fn(&str) -> bool) {
+        self.translator.unsubscribed(translate::ViewId(view.0), names, is_subscribed);
+    }
+
     fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(self.translator.snapshot())
+    }
+}
+
+/// Why a node is refused.
+fn refusal(error: NodeError) -> ConnectError {
+    let limit = |limit: Limit, asked, allowed| LimitExceeded { limit, asked, allowed }.into();
+    match error {
+        NodeError::TooManyAddresses(asked) => limit(Limit::NodeAddresses, asked, translate::MAX_ADDRESSES),
+        NodeError::TooManyLabels(asked) => limit(Limit::NodeLabels, asked, translate::MAX_LABELS),
+        error => ConnectError::InvalidArgument(error.to_string()),
     }
 }
 

@@ -20,6 +20,20 @@ pub(super) fn check_specs(rules: &[Rule<'_>]) {
 }
 
 #[test]
+fn conditions_are_limited() {
+    let with = |count: usize| "{uri: {exact: /a}}, ".repeat(count);
+    let spec = |count: usize| {
+        format!("hosts: [a], http: [{{match: [{}], route: [{{destination: {{host: b}}}}]}}]", with(count))
+    };
+    let (many, few) = (spec(16_385), spec(1));
+    check_specs(&[(
+        &many,
+        "spec.http: too many conditions: 16385, and at most 16384 are allowed (limit virtual-service-conditions)",
+        &few,
+    )]);
+}
+
+#[test]
 fn hosts_and_gateways() {
     const HTTP: &str = "http: [{route: [{destination: {host: b}}]}]";
     let with = |fields: &str| format!("{fields}, {HTTP}");

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// A pure function of the world, identified by its arguments.
 pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
@@ -195,6 +195,8 @@ pub(crate) struct Memo {
     computed: AtomicU64,
     /// Nodes that were alive after the last sweep.
     swept: AtomicU64,
+    /// Bytes of large queries that are no roots any more since then.
+    let_go: AtomicUsize,
 }
 
 /// A root whose value may differ in the new world, with the value that it had.
@@ -233,6 +235,7 @@ impl Memo {
             next_id: AtomicU64::new(1),
             computed: AtomicU64::new(0),
             swept: AtomicU64::new(0),
+            let_go: AtomicUsize::new(0),
         }
     }
 
@@ -365,6 +368,12 @@ impl Memo {
         self.roots.lock().remove(&node.id);
     }
 
+    /// As [`Self::unroot`], for a query of so many bytes: a sweep is due after some of them, however few they are.
+    pub(crate) fn unroot_heavy<Q: Query>(&self, query: &Q, bytes: usize) {
+        self.unroot(query);
+        self.let_go.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn refresh(&self, current: &Current, node: &Arc<Node>, outer: Option<&Frame<'_>>) -> Value {
         let frame = Frame::enter(node, outer);
         let mut result = node.result.lock();
@@ -435,10 +444,12 @@ impl Memo {
         }
     }
 
-    /// Drops every result that no root depends on, once there are twice as many as after the last sweep.
+    /// Drops every result that no root depends on, once there are twice as many as after the last sweep, or large ones.
     pub(crate) fn sweep_if_due(&self) {
         const FEW: u64 = 10_000;
-        if self.len() as u64 > FEW.max(2 * self.swept.load(Ordering::Relaxed)) {
+        const HEAVY: usize = 16 << 20;
+        let many = self.len() as u64 > FEW.max(2 * self.swept.load(Ordering::Relaxed));
+        if many || self.let_go.load(Ordering::Relaxed) > HEAVY {
             self.sweep();
         }
     }
@@ -447,6 +458,7 @@ impl Memo {
     pub(crate) fn sweep(&self) {
         // The write side: nothing is computed meanwhile.
         let _current = self.current.write();
+        self.let_go.store(0, Ordering::Relaxed);
         let tables: Vec<_> = self.tables.read().values().cloned().collect();
         let mut live = HashSet::new();
         let mut kept = Vec::new();

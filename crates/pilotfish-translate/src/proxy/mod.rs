@@ -8,4 +8,6 @@ pub(crate) mod targets;
 pub(crate) mod workload;
 
 pub(crate) use ip_families::IpFamilies;
-pub use node::{Identity, InterceptionMode, NodeError, NotItsIdentity, Proxy, ProxyKind};
+pub use node::{
+    Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
+};

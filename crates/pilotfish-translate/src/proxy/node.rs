@@ -119,7 +119,18 @@ pub enum NodeError {
     /// Neither `INSTANCE_IPS` nor the id has a valid address.
     #[error("node id {0:?} has no valid IP address, and neither has INSTANCE_IPS")]
     NoAddress(String),
+    /// More addresses in `INSTANCE_IPS` than [`MAX_ADDRESSES`].
+    #[error("INSTANCE_IPS has {0} addresses, and at most {MAX_ADDRESSES} are allowed")]
+    TooManyAddresses(usize),
+    /// More `LABELS` and `STATIC_LABELS` than [`MAX_LABELS`].
+    #[error("the node has {0} labels, and at most {MAX_LABELS} are allowed")]
+    TooManyLabels(usize),
 }
+
+/// The addresses that a node may have: each is a fact that its views depend on.
+pub const MAX_ADDRESSES: usize = 64;
+/// The labels that a node may have: they are a part of its views.
+pub const MAX_LABELS: usize = 256;
 
 /// A connection proved another identity than its node claims.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,6 +174,10 @@ impl Proxy {
             ("router", _) => ProxyKind::Router,
             (other, _) => return Err(NodeError::Kind(other.to_owned())),
         };
+        let listed = text("INSTANCE_IPS").split(',').count();
+        if listed > MAX_ADDRESSES {
+            return Err(NodeError::TooManyAddresses(listed));
+        }
         let ips = addresses(text("INSTANCE_IPS"), ip).ok_or_else(|| NodeError::NoAddress(node.id.clone()))?;
         let (name, id_namespace) = id.rsplit_once('.').unwrap_or((id, ""));
         let namespace = match text("NAMESPACE") {
@@ -177,6 +192,9 @@ impl Proxy {
         let mut labels = strings(node.metadata.as_ref(), "LABELS");
         let static_labels = strings(node.metadata.as_ref(), "STATIC_LABELS");
         labels.extend(static_labels.clone());
+        if labels.len() > MAX_LABELS {
+            return Err(NodeError::TooManyLabels(labels.len()));
+        }
         Ok(Self {
             id: node.id.as_str().into(),
             kind,
@@ -259,6 +277,22 @@ impl Proxy {
     #[must_use]
     pub fn meta_flag(&self, key: &str) -> bool {
         matches!(self.meta(key), "true" | "1")
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn weight(&self) -> usize {
+        const ENTRY: usize = 64;
+        let entries = |all: &BTreeMap<String, String>| -> usize {
+            all.iter().map(|(key, value)| key.len() + value.len() + ENTRY).sum()
+        };
+        let labels = ENTRY * (self.labels.len() + self.static_labels.len() + self.ips.len());
+        size_of::<Self>() + entries(&self.metadata) + labels + self.id.len() + self.proxy_config.len()
+    }
+
+    /// Whether an extension of a node counts: the others need not be kept.
+    #[must_use]
+    pub fn reads_extension(name: &str) -> bool {
+        name == ISTIO_EXTENSION
     }
 
     /// Whether it has an IPv4 address.
@@ -399,5 +433,23 @@ mod tests {
         assert!(matches!(Proxy::from_node(&node("a~b")), Err(NodeError::Format(_))));
         assert!(matches!(Proxy::from_node(&node("ztunnel~10.0.0.1~a.b~c")), Err(NodeError::Kind(_))));
         assert!(matches!(Proxy::from_node(&node("sidecar~x~a.b~c")), Err(NodeError::NoAddress(_))));
+    }
+
+    #[test]
+    fn addresses_and_labels_are_limited() {
+        let text = |text: String| Value { kind: Some(ValueKind::StringValue(text)) };
+        let read = |addresses: usize, labels: usize| {
+            let ips: Vec<_> = (0..addresses).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
+            let labels = (0..labels).map(|n| (n.to_string(), text("x".into()))).collect();
+            let labels = Value { kind: Some(ValueKind::StructValue(Struct { fields: labels })) };
+            let fields =
+                [("INSTANCE_IPS".to_owned(), text(ips.join(","))), ("LABELS".to_owned(), labels)].into();
+            let metadata = Some(Struct { fields });
+            Proxy::from_node(&Node { metadata, ..node("sidecar~10.0.0.1~a.b~c") })
+                .map(|proxy| proxy.ips.len())
+        };
+        assert_eq!(read(MAX_ADDRESSES, MAX_LABELS), Ok(MAX_ADDRESSES));
+        assert_eq!(read(MAX_ADDRESSES + 1, 0), Err(NodeError::TooManyAddresses(MAX_ADDRESSES + 1)));
+        assert_eq!(read(1, MAX_LABELS + 1), Err(NodeError::TooManyLabels(MAX_LABELS + 1)));
     }
 }

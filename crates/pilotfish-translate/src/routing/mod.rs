@@ -22,3 +22,5 @@ pub(crate) use ir::{
     MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, destination_cluster,
 };
 pub(crate) use source::{Source, SourceLabelKeys};
+pub use virtual_service::RefusedDelegate;
+pub(crate) use virtual_service::RefusedDelegates;

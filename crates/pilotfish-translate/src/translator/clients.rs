@@ -16,8 +16,6 @@ pub(crate) struct Clients {
     pub(crate) ids: HashMap<Arc<View>, ViewId>,
     pub(crate) views: BTreeMap<ViewId, Viewed>,
     pub(crate) proxies: HashMap<Arc<Proxy>, Connected>,
-    /// Proxies that may be gone.
-    gone_proxies: Vec<Arc<Proxy>>,
     /// Views that perhaps no proxy has any more.
     gone_views: Vec<ViewId>,
     /// Views that proxies had until the last world. They are read until all streams of these proxies have switched: a
@@ -91,11 +89,12 @@ impl Clients {
         clients
     }
 
-    pub(crate) fn disconnect(&mut self, proxy: &Arc<Proxy>, id: ClientId) {
-        let Some(connected) = self.proxies.get_mut(proxy) else { return };
+    /// Returns whether it was the last connection of the proxy.
+    pub(crate) fn disconnect(&mut self, proxy: &Arc<Proxy>, id: ClientId) -> bool {
+        let Some(connected) = self.proxies.get_mut(proxy) else { return false };
         connected.clients.remove(&id);
         if !connected.clients.is_empty() {
-            return;
+            return false;
         }
         if let Some(connected) = self.proxies.remove(proxy) {
             for view in connected.views.into_values() {
@@ -104,7 +103,7 @@ impl Clients {
                 }
             }
         }
-        self.gone_proxies.push(proxy.clone());
+        true
     }
 
     /// All streams have switched to the views of the last world.
@@ -112,16 +111,9 @@ impl Clients {
         self.gone_views.append(&mut self.replaced_views);
     }
 
-    /// How much waits to be forgotten.
+    /// How many views wait to be forgotten.
     pub(crate) fn gone(&self) -> usize {
-        self.gone_proxies.len() + self.gone_views.len()
-    }
-
-    /// Proxies that left and did not come back.
-    pub(crate) fn take_gone_proxies(&mut self) -> Vec<Arc<Proxy>> {
-        let mut gone = std::mem::take(&mut self.gone_proxies);
-        gone.retain(|proxy| !self.proxies.contains_key(proxy));
-        gone
+        self.gone_views.len()
     }
 
     /// Takes out the views that no proxy has any more.

@@ -6,6 +6,7 @@ pub(crate) mod view;
 use crate::engine::memo::{Current, Memo, Touched};
 use crate::engine::{EncodedResource, RefusedPatch, ResourceBatchKey};
 use crate::proxy::Proxy;
+use crate::routing::{RefusedDelegate, RefusedDelegates};
 use crate::translator::clients::{Clients, Connected};
 use crate::translator::view::{Generate, Index, IndexOf, View, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
@@ -49,7 +50,7 @@ pub struct Changes {
 
 /// Translates for all connected proxies.
 pub struct Translator {
-    memo: Memo,
+    memo: Arc<Memo>,
     clients: Arc<Mutex<Clients>>,
 }
 
@@ -58,6 +59,7 @@ pub struct Client {
     id: ClientId,
     proxy: Arc<Proxy>,
     clients: Arc<Mutex<Clients>>,
+    memo: Arc<Memo>,
 }
 
 impl Client {
@@ -76,7 +78,13 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.clients.lock().disconnect(&self.proxy, self.id);
+        let mut clients = self.clients.lock();
+        if clients.disconnect(&self.proxy, self.id) {
+            // Nothing of a proxy outlives its connection by more than the next sweep, also when no world is published.
+            self.memo.unroot_heavy(&ViewsOf(self.proxy.clone()), self.proxy.weight());
+            drop(clients);
+            self.memo.sweep_if_due();
+        }
     }
 }
 
@@ -96,12 +104,15 @@ impl Translator {
     /// A translator of an empty world whose Kubernetes Services are below another domain.
     #[must_use]
     pub fn with_domain(domain: ClusterDomain) -> Self {
-        Self { memo: Memo::with_domain(domain), clients: Arc::default() }
+        Self { memo: Arc::new(Memo::with_domain(domain)), clients: Arc::default() }
     }
 
     /// Takes in a proxy: finds its views, which stay up to date until the client is dropped.
     pub fn connect(&self, proxy: Proxy) -> Client {
-        self.tidy();
+        const MANY: usize = 256;
+        if self.clients.lock().gone() >= MANY {
+            self.tidy();
+        }
         let proxy = Arc::new(proxy);
         let current = self.memo.read();
         let (views, node) = self.memo.get(&current, &ViewsOf(proxy.clone()));
@@ -117,7 +128,7 @@ impl Translator {
         if let Some(connected) = clients.proxies.get_mut(&proxy) {
             connected.clients.insert(id);
         }
-        Client { id, proxy, clients: self.clients.clone() }
+        Client { id, proxy, clients: self.clients.clone(), memo: self.memo.clone() }
     }
 
     /// Makes a world current and returns what it changes for connected proxies. One caller at a time.
@@ -145,6 +156,15 @@ impl Translator {
         Snapshot { translator: self, current: self.memo.read() }
     }
 
+    /// The delegates that are refused in the newest world; the same `Arc` as long as they are the same.
+    pub fn refused_delegates(&self) -> Arc<Vec<RefusedDelegate>> {
+        let current = self.memo.read();
+        let (refused, node) = self.memo.get(&current, &RefusedDelegates);
+        // Keeps it when the rest is swept away.
+        self.memo.set_root(node);
+        refused
+    }
+
     /// How many results were computed since the start.
     #[must_use]
     pub fn computed(&self) -> u64 {
@@ -157,7 +177,29 @@ impl Translator {
         self.memo.len()
     }
 
-    /// Drops named resources that no stream subscribes to any more: those for which `is_wanted` is false. To be called by the task that
+    /// Drops resources of a view that no stream subscribes to any more. A stream that subscribes meanwhile either is seen by `is_wanted`,
+    /// which is asked afterwards, or reads the resource afterwards: both keep it.
+    pub fn unsubscribed(&self, id: ViewId, names: &[Arc<str>], is_wanted: &dyn Fn(&str) -> bool) {
+        for name in names {
+            self.drop_named(id, name);
+            if is_wanted(name) {
+                // Reading it makes it a root again.
+                drop(self.snapshot().get(id, name));
+            }
+        }
+        self.memo.sweep_if_due();
+    }
+
+    fn drop_named(&self, id: ViewId, name: &Arc<str>) {
+        let batch_key = ResourceBatchKey::Named(name.clone());
+        let mut clients = self.clients.lock();
+        let Some(viewed) = clients.views.get_mut(&id) else { return };
+        if viewed.rooted.remove(&batch_key) {
+            self.memo.unroot(&Generate { view: viewed.view.clone(), batch_key });
+        }
+    }
+
+    /// Drops named resources that no stream subscribes to, for whatever reason they were read: those for which `is_wanted` is false. To be called by the task that
     /// publishes. A resource is dropped first and then checked again: a stream that subscribes meanwhile either is seen by the
     /// second check or reads the resource afterwards, and both keep it.
     pub fn retain_named(&self, is_wanted: impl Fn(ViewId, ResourceType, &str) -> bool) {
@@ -175,12 +217,7 @@ impl Translator {
             if is_wanted(id, view.resource_type(), &name) {
                 continue;
             }
-            let batch_key = ResourceBatchKey::Named(name.clone());
-            let mut clients = self.clients.lock();
-            if clients.views.get_mut(&id).is_some_and(|viewed| viewed.rooted.remove(&batch_key)) {
-                self.memo.unroot(&Generate { view: view.clone(), batch_key });
-            }
-            drop(clients);
+            self.drop_named(id, &name);
             if is_wanted(id, view.resource_type(), &name) {
                 // Reading it makes it a root again.
                 drop(self.snapshot().get(id, &name));
@@ -267,21 +304,15 @@ impl Translator {
         viewed.rooted = new;
     }
 
-    /// Between publications, drops what many disconnected proxies left behind.
-    fn tidy(&self) {
-        const MANY: usize = 256;
-        if self.clients.lock().gone() >= MANY {
-            self.forget_gone();
-            self.memo.sweep_if_due();
-        }
+    /// Drops what disconnected proxies left behind. To be called now and then: where no world changes, nothing else does it.
+    pub fn tidy(&self) {
+        self.forget_gone();
+        self.memo.sweep_if_due();
     }
 
-    /// Removes the views and proxies that are no longer connected from the roots.
+    /// Removes the views that no connected proxy has any more from the roots.
     fn forget_gone(&self) {
         let mut clients = self.clients.lock();
-        for proxy in clients.take_gone_proxies() {
-            self.memo.unroot(&ViewsOf(proxy));
-        }
         for viewed in clients.take_gone_views() {
             for batch_key in viewed.rooted {
                 self.memo.unroot(&Generate { view: viewed.view.clone(), batch_key });

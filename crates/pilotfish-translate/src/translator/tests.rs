@@ -112,6 +112,77 @@ fn resources_without_subscribers_are_dropped() {
 }
 
 #[test]
+fn names_that_nobody_subscribes_to_any_more_are_let_go_in_a_quiet_mesh() {
+    const NAMES: usize = 12_000;
+    let plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&client);
+    for round in 0..3 {
+        let names: Vec<Arc<str>> = (0..NAMES).map(|n| format!("{round}-{n}").into()).collect();
+        for name in &names {
+            drop(plane.translator.snapshot().get(view, name));
+        }
+        plane.translator.unsubscribed(view, &names, &|_| false);
+    }
+    assert!(plane.translator.results() < NAMES, "{} results are kept", plane.translator.results());
+}
+
+#[test]
+fn a_name_that_a_stream_subscribes_to_meanwhile_is_kept() {
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.view(&client);
+    assert!(plane.has(view));
+    plane.translator.unsubscribed(view, &[WEB.into()], &|name| name == WEB);
+    assert_eq!(plane.apply([endpoints(&["10.0.0.2"])]).changes.len(), 1);
+    plane.translator.unsubscribed(view, &[WEB.into()], &|_| false);
+    assert_eq!(plane.apply([endpoints(&["10.0.0.3"])]).changes.len(), 0);
+}
+
+#[test]
+fn large_nodes_go_with_their_connections_in_a_quiet_mesh() {
+    let plane = Plane::new();
+    let mut proxies = Vec::new();
+    for n in 0..400 {
+        let mut proxy = sidecar(&format!("a-{n}"), "shop");
+        proxy.metadata = Arc::new([("LARGE".to_owned(), "x".repeat(200 << 10))].into());
+        proxies.push(Arc::downgrade(plane.translator.connect(proxy).proxy()));
+    }
+    let kept = proxies.iter().filter(|proxy| proxy.strong_count() > 0).count();
+    assert!(kept < 100, "{kept} of 400 are kept: 16 MiB of nodes are a reason to sweep");
+}
+
+#[test]
+fn delegates_whose_routes_would_be_too_many_are_refused_and_named() {
+    use crate::testing::{line, yaml};
+    const API: &str = "networking.istio.io/v1";
+    let mut plane = Plane::new();
+    let routes = |count: usize, end: &str| {
+        let route = |n| format!("{{name: r{n}, match: [{{uri: {{prefix: /{n}}}}}], {end}}}");
+        (0..count).map(route).collect::<Vec<_>>().join(", ")
+    };
+    let root = |count| format!("{{hosts: [web], http: [{}]}}", routes(count, "delegate: {name: leaf}"));
+    let leaf = |count| {
+        let leaves = (0..count).map(|n| format!("{{name: l{n}, route: [{{destination: {{host: web}}}}]}}"));
+        format!("{{http: [{}]}}", leaves.collect::<Vec<_>>().join(", "))
+    };
+    let text = line(API, "VirtualService", "shop", "root", &root(200))
+        + &line(API, "VirtualService", "shop", "leaf", &leaf(200));
+    plane.apply(yaml(&text));
+    let refused = plane.translator.refused_delegates();
+    let names: Vec<_> = refused.iter().map(|it| format!("{} {}", it.root, it.delegate)).collect();
+    assert_eq!(names, ["VirtualService shop/root VirtualService shop/leaf"]);
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let view = plane.translator.snapshot().view(&client, ResourceType::Route).unwrap();
+    let size = plane.translator.snapshot().get(view, "80").unwrap().body.len();
+    assert!(size < 16 << 20, "{size} bytes");
+    plane.apply([service("other", "shop").update()]);
+    assert!(Arc::ptr_eq(&refused, &plane.translator.refused_delegates()), "nothing was computed again");
+    plane.apply(yaml(&line(API, "VirtualService", "shop", "leaf", &leaf(80))));
+    assert!(plane.translator.refused_delegates().is_empty());
+}
+
+#[test]
 fn a_view_that_comes_back_before_it_is_forgotten_is_still_reported() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));

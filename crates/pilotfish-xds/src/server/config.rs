@@ -17,14 +17,29 @@ pub struct ServerConfig {
     pub max_headers: u32,
     /// Bytes that may wait in a stream for a slow client; no further response is made for it until they are sent.
     pub send_buffer: usize,
+    /// Bytes of the first request before the client's node is there. What follows the node may be longer: a client that connects
+    /// again lists what it has.
+    pub first_bytes: usize,
+    /// Bytes of requests that are not complete yet, of one connection.
+    pub incomplete_bytes: usize,
+    /// The same, of all connections.
+    pub all_incomplete_bytes: usize,
+    /// Streams of one connection whose clients are being authenticated.
+    pub max_unidentified: usize,
+    /// Calls of health and reflection at a time on one connection.
+    pub max_calls: usize,
+    /// Bytes that one such call may send.
+    pub call_bytes: usize,
     /// The time for a TLS handshake, and then again for HTTP/2's preface.
     pub handshake_timeout: Duration,
-    /// TLS handshakes that are computed at a time; more wait, within `handshake_timeout`.
+    /// Handshakes that are under way at a time; beyond it, the one that has waited longest is ended.
     pub max_handshakes: usize,
     /// The time for all authenticators together to identify a client.
     pub authentication_timeout: Duration,
     /// The time until a stream's first request.
     pub first_request_timeout: Duration,
+    /// The time from the first byte of a request to its last, and for all that a call of health or reflection sends.
+    pub request_timeout: Duration,
     /// How long a connection may stay without streams.
     pub idle_timeout: Duration,
     /// The time between two keepalive pings of a connection.
@@ -43,10 +58,17 @@ impl Default for ServerConfig {
             max_message: 4 << 20,
             max_headers: 32 << 10,
             send_buffer: 1 << 20,
-            handshake_timeout: Duration::from_secs(10),
-            max_handshakes: 256,
+            first_bytes: 1 << 20,
+            incomplete_bytes: 8 << 20,
+            all_incomplete_bytes: 256 << 20,
+            max_unidentified: 32,
+            max_calls: 16,
+            call_bytes: 64 << 10,
+            handshake_timeout: Duration::from_secs(5),
+            max_handshakes: 1_024,
             authentication_timeout: Duration::from_secs(10),
-            first_request_timeout: Duration::from_secs(30),
+            first_request_timeout: Duration::from_secs(15),
+            request_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(300),
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),

@@ -1,10 +1,11 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
-use super::Shared;
 use super::grpc::{self, Decoder};
-use super::services::{self, ADS};
+use super::services::{self, ADS, CallLimits};
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
+use super::{ServerConfig, Shared, WINDOW};
+use crate::limits::{Budget, Limit};
 use crate::mark::Mark;
 use crate::protocol::Protocol;
 use crate::source::{PeerInfo, ResourceSource};
@@ -57,6 +58,10 @@ struct AdsStream<S: ResourceSource> {
     last: ResourceType,
     deadline: Option<Instant>,
     started: bool,
+    /// Since when a request has begun that is not complete.
+    incomplete_since: Option<Instant>,
+    /// Requests since the client's window is full.
+    while_blocked: usize,
 }
 
 /// A client's request for an ADS stream.
@@ -76,6 +81,8 @@ pub(super) struct Connection<S: ResourceSource, I> {
     /// Streams whose clients are being authenticated.
     pending_auth: JoinSet<(StreamRequest, Result<Vec<String>, StreamError>)>,
     streams: Slab<AdsStream<S>>,
+    /// For requests that are not complete.
+    incomplete: Arc<Budget>,
     /// Calls of the services beside ADS.
     calls: JoinSet<()>,
     ping: Option<PingPong>,
@@ -101,7 +108,9 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     ) -> Self {
         let now = Instant::now();
         let next_ping = now + shared.config.keepalive_interval;
+        let allowed = shared.config.incomplete_bytes;
         Self {
+            incomplete: shared.incomplete.share(Limit::IncompleteBytes, allowed),
             ping: h2.ping_pong(),
             shared,
             h2,
@@ -210,6 +219,10 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 self.admit(opened, identities, cx, now);
             }
             Some(TlsClient { certificate: Err(reason), authentication }) => {
+                let waiting = self.pending_auth.len() + 1;
+                if let Err(error) = Limit::Unidentified.check(waiting, self.shared.config.max_unidentified) {
+                    return self.refuse(&error.into(), opened.respond);
+                }
                 let (reason, authentication) = (reason.clone(), authentication.clone());
                 let recorder = self.shared.fanout.recorder.clone();
                 let call = Call::new(self.peer.address.clone(), metadata(&opened.request));
@@ -226,7 +239,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     }
 
     fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
-        self.shared.fanout.recorder.stream_error(refusal.code_name());
+        self.shared.count(refusal);
         // It fails when the client is gone, and then nothing waits for it.
         let _ = respond.send_response(grpc::refusal(refusal), true);
     }
@@ -248,6 +261,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     fn admit(&mut self, opened: StreamRequest, identities: Vec<String>, cx: &Context<'_>, now: Instant) {
         let StreamRequest { protocol, request, mut respond } = opened;
         let Ok(mut responses) = respond.send_response(grpc::head(), false) else { return };
+        // Its client is identified, or need not be: from now on it may send more at a time.
+        self.h2.set_target_window_size(WINDOW);
         // One byte of capacity is always reserved, so that no capacity means that the client's window is full.
         responses.reserve_capacity(1);
         let mut metadata = metadata(&request);
@@ -261,7 +276,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         self.streams.insert(AdsStream {
             requests: request.into_body(),
             responses,
-            decoder: Decoder::default(),
+            decoder: Decoder::new(Arc::clone(&self.incomplete)),
             stream,
             mark,
             opened: now,
@@ -270,6 +285,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             last: ResourceType::Cluster,
             deadline: None,
             started: false,
+            incomplete_since: None,
+            while_blocked: 0,
         });
     }
 
@@ -290,8 +307,14 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     fn open_other(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         while self.calls.try_join_next().is_some() {}
+        let config = &self.shared.config;
+        if let Err(error) = Limit::Calls.check(self.calls.len() + 1, config.max_calls) {
+            return self.refuse(&error.into(), respond);
+        }
+        let recorder = self.shared.fanout.recorder.clone();
+        let limits = CallLimits { bytes: config.call_bytes, time: config.request_timeout, recorder };
         let path = request.uri().path().to_owned();
-        let Some(answer) = self.shared.services.answer(request) else {
+        let Some(answer) = self.shared.services.answer(request, limits) else {
             let unknown = StreamError::Unimplemented(format!("no such method: {path}"));
             let _ = respond.send_response(grpc::refusal(&unknown), true);
             return;
@@ -342,11 +365,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         if idle.is_some_and(|until| now >= until) {
             return Err(ConnectionError::Idle);
         }
-        let first = config.first_request_timeout;
-        let streams = self
-            .streams
-            .iter()
-            .flat_map(|(_, stream)| [stream.deadline, (!stream.started).then(|| stream.opened + first)]);
+        let streams =
+            self.streams.iter().flat_map(|(_, stream)| [stream.deadline, stream.request_until(config)]);
         let next = streams.chain([Some(self.next_ping), self.ping_until, idle]).flatten().min();
         let next = next.unwrap_or(self.next_ping).max(now);
         // The timer is set only when it would be late or has fired: most changes of a deadline make it later.
@@ -440,24 +460,51 @@ impl<S: ResourceSource> AdsStream<S> {
     /// Handles the requests that have arrived. Data arrives only while the connection is polled, which happens in the same
     /// task, so no waker is needed.
     fn receive(&mut self, shared: &Shared<S>, now: Instant) -> Result<(), End> {
-        while let Poll::Ready(data) = self.requests.poll_data(&mut Context::from_waker(Waker::noop())) {
+        let (config, limits) = (&shared.config, &shared.fanout.limits);
+        if self.blocked.is_none() {
+            self.while_blocked = 0;
+        }
+        // A client that takes no responses is not read any further than that: what it asks for would only pile up.
+        while self.while_blocked <= limits.blocked_requests
+            && let Poll::Ready(data) = self.requests.poll_data(&mut Context::from_waker(Waker::noop()))
+        {
             let data = data.ok_or(End::Client)?.map_err(|_| End::Gone)?;
             self.requests.flow_control().release_capacity(data.len()).map_err(|_| End::Gone)?;
             let mut stream = self.stream.lock();
-            let mut pending = false;
+            let (mut pending, mut count) = (false, 0);
             let mut each = |message: &[u8]| {
+                count += 1;
                 pending |= stream.on_message(message, now)?;
                 Ok(())
             };
-            self.decoder.push(data, shared.config.max_message, &mut each)?;
+            self.decoder.push(data, config.max_message, &mut each)?;
+            match self.decoder.incomplete() {
+                None => self.incomplete_since = None,
+                Some(beginning) => {
+                    stream.on_beginning(beginning, config.first_bytes)?;
+                    if count > 0 || self.incomplete_since.is_none() {
+                        self.incomplete_since = Some(now);
+                    }
+                }
+            }
+            self.while_blocked += if self.blocked.is_some() { count } else { 0 };
             self.started |= stream.id().is_some();
             self.requested |= pending;
             self.deadline = stream.deadline();
         }
-        if !self.started && now >= self.opened + shared.config.first_request_timeout {
+        if self.request_until(config).is_some_and(|until| now >= until) {
             return Err(StreamError::DeadlineExceeded("no request came in time".into()).into());
         }
         Ok(())
+    }
+
+    /// When a request has to be there that is not.
+    fn request_until(&self, config: &ServerConfig) -> Option<Instant> {
+        let first = (!self.started).then(|| self.opened + config.first_request_timeout);
+        // Of a client that is not read, nothing is known.
+        let is_read = self.blocked.is_none();
+        let next = self.incomplete_since.filter(|_| is_read).map(|since| since + config.request_timeout);
+        [first, next].into_iter().flatten().min()
     }
 
     fn end(&mut self, shared: &Shared<S>, end: End) {
@@ -465,9 +512,12 @@ impl<S: ResourceSource> AdsStream<S> {
             End::Gone => return,
             End::Client => grpc::status(Code::Ok, ""),
             End::Status(error) => {
-                shared.fanout.recorder.stream_error(error.code_name());
-                let stream = self.stream.lock();
-                tracing::info!(connection = stream.id(), code = error.code_name(), %error, "stream ended");
+                shared.count(&error);
+                if let Some(left_out) = shared.log.allow(Instant::now()) {
+                    let stream = self.stream.lock();
+                    let (connection, code) = (stream.shown_id(), error.code_name());
+                    tracing::info!(connection, code, %error, left_out, "stream ended");
+                }
                 grpc::status(error.code(), &error.to_string())
             }
         };

@@ -1,24 +1,33 @@
 //! gRPC over HTTP/2: message frames in, statuses out.
 
+use crate::limits::{Budget, Limit, LimitExceeded};
 use crate::stream::StreamError;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use std::sync::Arc;
 use tonic::Code;
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// Cuts a request body into messages.
-#[derive(Debug, Default)]
+/// Cuts a request body into messages. What it keeps of a message that is not complete is taken from a budget.
+#[derive(Debug)]
 pub(super) struct Decoder {
     partial: BytesMut,
+    budget: Arc<Budget>,
+    /// What was taken.
+    held: usize,
 }
 
 impl Decoder {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self { partial: BytesMut::new(), budget, held: 0 }
+    }
+
     /// Adds a chunk of the body and calls `each` with every message that is complete now.
     ///
     /// # Errors
-    /// When a message is longer than `limit` or compressed, or when `each` fails.
+    /// When a message is longer than `limit` or compressed, when the budget is spent, or when `each` fails.
     pub(super) fn push(
         &mut self,
         mut chunk: Bytes,
@@ -31,10 +40,9 @@ impl Decoder {
                 each(chunk.get(PREFIX..PREFIX + len).unwrap_or_default())?;
                 chunk.advance(PREFIX + len);
             }
-            self.partial.extend_from_slice(&chunk);
-            return Ok(());
+            return self.keep(&chunk);
         }
-        self.partial.extend_from_slice(&chunk);
+        self.keep(&chunk)?;
         while let Some(len) = complete(&self.partial, limit)? {
             each(self.partial.get(PREFIX..PREFIX + len).unwrap_or_default())?;
             self.partial.advance(PREFIX + len);
@@ -43,7 +51,34 @@ impl Decoder {
             // A long message's buffer does not stay for the life of the stream.
             self.partial = BytesMut::new();
         }
+        self.give_back();
         Ok(())
+    }
+
+    /// What is there of a message that is not complete; `None` between messages.
+    pub(super) fn incomplete(&self) -> Option<&[u8]> {
+        (!self.partial.is_empty()).then(|| self.partial.get(PREFIX..).unwrap_or_default())
+    }
+
+    fn keep(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        self.budget.take(chunk.len())?;
+        self.held += chunk.len();
+        self.partial.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn give_back(&mut self) {
+        self.budget.give(self.held - self.partial.len());
+        self.held = self.partial.len();
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        self.budget.give(self.held);
     }
 }
 
@@ -57,9 +92,7 @@ fn complete(bytes: &[u8], limit: usize) -> Result<Option<usize>, StreamError> {
     }
     let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     if len > limit {
-        return Err(StreamError::ResourceExhausted(format!(
-            "a request of {len} bytes is too long: at most {limit} are allowed"
-        )));
+        return Err(LimitExceeded { limit: Limit::RequestBytes, asked: len, allowed: limit }.into());
     }
     Ok((rest.len() >= len).then_some(len))
 }
@@ -118,11 +151,15 @@ mod tests {
         bytes
     }
 
+    fn decoder(allowed: usize) -> Decoder {
+        Decoder::new(Budget::new(Limit::IncompleteBytes, allowed))
+    }
+
     #[test]
     fn messages_come_out_whole_however_they_are_cut() {
         let all = [framed(b"one"), framed(b""), framed(&[7; 1000])].concat();
         for size in [1, 2, 4, 5, 6, 7, 100, all.len()] {
-            let mut decoder = Decoder::default();
+            let mut decoder = decoder(1_005);
             let mut messages = Vec::new();
             for chunk in all.chunks(size) {
                 let mut each = |message: &[u8]| {
@@ -132,16 +169,31 @@ mod tests {
                 decoder.push(Bytes::copy_from_slice(chunk), 1000, &mut each).unwrap();
             }
             assert_eq!(messages, [b"one".to_vec(), vec![], vec![7; 1000]], "in chunks of {size}");
-            assert!(decoder.partial.is_empty());
+            assert!(decoder.incomplete().is_none());
+            decoder.budget.take(1_005).expect("nothing is held");
         }
+    }
+
+    #[test]
+    fn incomplete_messages_of_several_streams_share_a_budget() {
+        let mut never = |_: &[u8]| -> Result<(), StreamError> { panic!("no message is complete") };
+        let budget = Budget::new(Limit::IncompleteBytes, 100);
+        let (mut a, mut b) = (Decoder::new(Arc::clone(&budget)), Decoder::new(Arc::clone(&budget)));
+        let begin = Bytes::copy_from_slice(&framed(&[0; 1_000])[..60]);
+        a.push(begin.clone(), 1_000, &mut never).unwrap();
+        let refused = b.push(begin.clone(), 1_000, &mut never);
+        let spent = LimitExceeded { limit: Limit::IncompleteBytes, asked: 120, allowed: 100 };
+        assert_eq!(refused, Err(spent.into()));
+        drop(a);
+        b.push(begin, 1_000, &mut never).unwrap();
     }
 
     #[test]
     fn too_long_and_compressed_messages_are_refused_at_their_header() {
         let mut never = |_: &[u8]| -> Result<(), StreamError> { panic!("no message is complete") };
-        let long = Decoder::default().push(Bytes::from_static(&[0, 0, 0, 0, 11]), 10, &mut never);
+        let long = decoder(10).push(Bytes::from_static(&[0, 0, 0, 0, 11]), 10, &mut never);
         assert!(matches!(long, Err(StreamError::ResourceExhausted(_))));
-        let compressed = Decoder::default().push(Bytes::from_static(&[1, 0, 0, 0, 1]), 10, &mut never);
+        let compressed = decoder(10).push(Bytes::from_static(&[1, 0, 0, 0, 1]), 10, &mut never);
         assert!(matches!(compressed, Err(StreamError::Unimplemented(_))));
     }
 

@@ -9,16 +9,20 @@
 mod config;
 mod connection;
 mod grpc;
+mod half_open;
 mod services;
 mod tls_listener;
 mod waker;
 
 use crate::fanout::Fanout;
+use crate::limits::{Budget, Limit};
 use crate::source::{PeerInfo, ResourceSource};
+use crate::stream::StreamError;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;
+use half_open::{HalfOpen, Handshake};
 use parking_lot::Mutex;
-use pilotfish_identity::TlsContext;
+use pilotfish_identity::{LogLimit, TlsContext};
 use services::Services;
 use slab::Slab;
 use std::future::Future;
@@ -27,12 +31,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 pub use tls_listener::{ALPN, TlsListenerConfig};
 use tls_listener::{TlsClient, TlsListener};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
+
+/// Bytes that a connection may send before they are read.
+pub(crate) const WINDOW: u32 = 1 << 20;
+/// The same, before it has a stream whose client is identified.
+const FIRST_WINDOW: u32 = 65_535;
 
 /// A server that is not bound yet.
 pub struct Server<S: ResourceSource> {
@@ -46,6 +55,11 @@ pub(crate) struct Shared<S: ResourceSource> {
     pub(crate) fanout: Arc<Fanout<S>>,
     pub(crate) config: ServerConfig,
     services: Services,
+    /// For requests that are not complete, of all connections.
+    incomplete: Arc<Budget>,
+    half_open: Arc<HalfOpen>,
+    /// Of streams that end with an error.
+    log: LogLimit,
     draining: AtomicBool,
     /// The wakers of the connections' tasks, for when a shutdown begins.
     tasks: Mutex<Slab<Waker>>,
@@ -74,6 +88,9 @@ impl<S: ResourceSource> Server<S> {
             fanout: self.fanout,
             config: self.config,
             services: Services::new(),
+            incomplete: Budget::new(Limit::AllIncompleteBytes, self.config.all_incomplete_bytes),
+            half_open: HalfOpen::new(self.config.max_handshakes),
+            log: LogLimit::default(),
             draining: AtomicBool::new(false),
             tasks: Mutex::default(),
         };
@@ -125,14 +142,14 @@ impl<S: ResourceSource> Bound<S> {
                     tracing::error!(%error, "a connection's task ended early");
                 },
                 accepted = listener.accept() => match accepted {
-                    Ok((io, peer)) => if let Some(peer) = shared.admit(&io, peer, connections.len()) {
-                        connections.spawn(Arc::clone(&shared).serve(io, peer, None));
+                    Ok((io, peer)) => if let Some((peer, handshake)) = shared.admit(&io, peer, connections.len()) {
+                        connections.spawn(Arc::clone(&shared).serve(io, peer, handshake, None));
                     },
                     Err(error) => cannot_accept(&error).await,
                 },
                 Some((tls, accepted)) = accept_secure(secure.as_ref()) => match accepted {
-                    Ok((io, peer)) => if let Some(peer) = shared.admit(&io, peer, connections.len()) {
-                        connections.spawn(Arc::clone(&shared).serve_tls(io, peer, Arc::clone(tls)));
+                    Ok((io, peer)) => if let Some((peer, handshake)) = shared.admit(&io, peer, connections.len()) {
+                        connections.spawn(Arc::clone(&shared).serve_tls(io, peer, handshake, Arc::clone(tls)));
                     },
                     Err(error) => cannot_accept(&error).await,
                 },
@@ -160,9 +177,12 @@ async fn cannot_accept(error: &io::Error) {
 
 impl<S: ResourceSource> Shared<S> {
     /// Prepares a connection; `None` when it has to be closed, because `open` others are too many.
-    fn admit(&self, io: &TcpStream, peer: SocketAddr, open: usize) -> Option<PeerInfo> {
+    fn admit(&self, io: &TcpStream, peer: SocketAddr, open: usize) -> Option<(PeerInfo, Handshake)> {
         if open >= self.config.max_connections {
-            tracing::warn!(%peer, limit = self.config.max_connections, "too many connections: closed");
+            if let Some(left_out) = self.log.allow(Instant::now()) {
+                let limit = self.config.max_connections;
+                tracing::warn!(%peer, limit, left_out, "too many connections: closed");
+            }
             return None;
         }
         // Without it, a stream's first exchanges wait 40 ms for a delayed TCP ACK.
@@ -170,7 +190,8 @@ impl<S: ResourceSource> Shared<S> {
             tracing::debug!(%peer, %error, "connection is gone already");
             return None;
         }
-        Some(PeerInfo { address: peer.to_string(), ..PeerInfo::default() })
+        let handshake = self.half_open.begin(peer.ip());
+        Some((PeerInfo { address: peer.to_string(), ..PeerInfo::default() }, handshake))
     }
 
     /// Serves one connection until it ends; `client` is `None` on the plaintext listener.
@@ -178,18 +199,28 @@ impl<S: ResourceSource> Shared<S> {
         self: Arc<Self>,
         io: I,
         peer: PeerInfo,
+        handshake: Handshake,
         client: Option<TlsClient>,
     ) {
         let config = self.config;
-        let handshake = h2::server::Builder::new()
-            .initial_window_size(1 << 20)
-            .initial_connection_window_size(1 << 20)
+        let preface = h2::server::Builder::new()
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(FIRST_WINDOW)
             .max_concurrent_streams(config.max_streams)
             .max_header_list_size(config.max_headers)
             .max_send_buffer_size(config.send_buffer)
             .handshake(io);
         let address = peer.address.clone();
-        let h2 = match tokio::time::timeout(config.handshake_timeout, handshake).await {
+        let preface = tokio::time::timeout(config.handshake_timeout, preface);
+        let done = tokio::select! {
+            done = preface => done,
+            () = handshake.gave_way() => {
+                tracing::debug!(peer = address, "a connection without HTTP/2 preface gave way to others");
+                return;
+            }
+        };
+        drop(handshake);
+        let h2 = match done {
             Ok(Ok(h2)) => h2,
             Ok(Err(error)) => {
                 tracing::debug!(peer = address, %error, "not an HTTP/2 connection");
@@ -202,6 +233,14 @@ impl<S: ResourceSource> Shared<S> {
         };
         if let Err(error) = Connection::new(self, h2, peer, client).await {
             tracing::debug!(peer = address, %error, "connection ended");
+        }
+    }
+
+    /// Counts a stream that is refused or ends with that error.
+    pub(crate) fn count(&self, error: &StreamError) {
+        self.fanout.recorder.stream_error(error.code_name());
+        if let StreamError::ResourceExhausted(error) = error {
+            self.fanout.recorder.limit_exceeded(error.limit);
         }
     }
 

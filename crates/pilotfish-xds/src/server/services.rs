@@ -1,5 +1,7 @@
 //! gRPC health and reflection, beside ADS on the same port: tonic's services behind a small bridge.
 
+use crate::limits::Limit;
+use crate::recorder::Recorder;
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::{Request, Response};
@@ -10,8 +12,11 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Sleep;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
@@ -58,18 +63,19 @@ impl Services {
         }
     }
 
-    /// The answer to a request; `None` when the path belongs to no service.
-    pub(super) fn answer(&self, request: Request<RecvStream>) -> Option<Answer> {
+    /// The answer to a request; `None` when the path belongs to no service. `limits` says what the client may send.
+    pub(super) fn answer(&self, request: Request<RecvStream>, limits: CallLimits) -> Option<Answer> {
         let path = request.uri().path();
+        let incoming = |body| Body::new(Incoming::new(body, limits));
         if path.starts_with(&self.health.0) {
-            return Some((self.health.1)(request.map(|body| Body::new(Incoming { body }))));
+            return Some((self.health.1)(request.map(incoming)));
         }
         if !path.starts_with("/grpc.reflection.") {
             return None;
         }
         let reflection = self.reflection.get_or_init(reflection);
         let (_, handler) = reflection.iter().find(|(prefix, _)| path.starts_with(prefix.as_str()))?;
-        Some(handler(request.map(|body| Body::new(Incoming { body }))))
+        Some(handler(request.map(incoming)))
     }
 }
 
@@ -98,28 +104,63 @@ fn ads_descriptors() -> FileDescriptorSet {
     FileDescriptorSet { file: files.into_values().collect() }
 }
 
+/// What the client of one call may send. Nobody has asked who it is.
+pub(super) struct CallLimits {
+    pub(super) bytes: usize,
+    /// For all of it.
+    pub(super) time: Duration,
+    pub(super) recorder: Arc<dyn Recorder>,
+}
+
 /// A request body of h2, as tonic's services take it.
 struct Incoming {
     body: RecvStream,
+    limits: CallLimits,
+    received: usize,
+    until: Pin<Box<Sleep>>,
+}
+
+impl Incoming {
+    fn new(body: RecvStream, limits: CallLimits) -> Self {
+        let until = Box::pin(tokio::time::sleep(limits.time));
+        Self { body, limits, received: 0, until }
+    }
+
+    fn count(&mut self, more: usize) -> Result<(), Status> {
+        self.received = self.received.saturating_add(more);
+        Limit::CallBytes.check(self.received, self.limits.bytes).map_err(|error| {
+            self.limits.recorder.limit_exceeded(error.limit);
+            Status::resource_exhausted(error.to_string())
+        })
+    }
+}
+
+fn broken(error: h2::Error) -> Status {
+    Status::from_error(error.into())
 }
 
 impl http_body::Body for Incoming {
     type Data = Bytes;
-    type Error = h2::Error;
+    type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.until.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err(Status::deadline_exceeded("the request did not end in time"))));
+        }
         if let Some(data) = ready!(self.body.poll_data(cx)) {
-            return Poll::Ready(Some(data.and_then(|data| {
-                self.body.flow_control().release_capacity(data.len())?;
+            let counted = data.map_err(broken).and_then(|data| {
+                self.count(data.len())?;
+                self.body.flow_control().release_capacity(data.len()).map_err(broken)?;
                 Ok(Frame::data(data))
-            })));
+            });
+            return Poll::Ready(Some(counted));
         }
         match ready!(self.body.poll_trailers(cx)) {
             Ok(trailers) => Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
-            Err(error) => Poll::Ready(Some(Err(error))),
+            Err(error) => Poll::Ready(Some(Err(broken(error)))),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Until its handshake is complete, a connection costs a task and its socket; the accept loop waits for none.
 
+use super::half_open::Handshake;
 use super::{ServerConfig, ServerError, Shared, listen};
 use crate::recorder::HandshakeResult;
 use crate::source::{PeerInfo, ResourceSource};
@@ -45,17 +46,30 @@ impl TlsListener {
         let (listener, local) =
             listen(address).map_err(|source| ServerError::BindSecure { address, source })?;
         let authentication = Authentication::new("xDS", authenticators, config.authentication_timeout);
-        let tls = TlsContext::new(tls, authentication, config.max_handshakes);
+        let tls = TlsContext::new(tls, authentication);
         Ok(Self { listener, local, tls: Arc::new(tls) })
     }
 }
 
 impl<S: ResourceSource> Shared<S> {
     /// Serves one connection of the secure listener until it ends.
-    pub(super) async fn serve_tls(self: Arc<Self>, io: TcpStream, peer: PeerInfo, tls: Arc<TlsContext>) {
+    pub(super) async fn serve_tls(
+        self: Arc<Self>,
+        io: TcpStream,
+        peer: PeerInfo,
+        handshake: Handshake,
+        tls: Arc<TlsContext>,
+    ) {
         let recorder = self.fanout.recorder.clone();
-        let limit = self.config.handshake_timeout;
-        let stream = match tokio::time::timeout(limit, tls.handshake(io)).await {
+        let limited = tokio::time::timeout(self.config.handshake_timeout, tls.handshake(io));
+        let done = tokio::select! {
+            done = limited => done,
+            () = handshake.gave_way() => {
+                tracing::debug!(peer = peer.address, "a TLS handshake gave way to others");
+                return recorder.handshake(HandshakeResult::GaveWay);
+            }
+        };
+        let stream = match done {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 // Probes of load balancers connect and leave.
@@ -74,6 +88,6 @@ impl<S: ResourceSource> Shared<S> {
         recorder.handshake(HandshakeResult::Completed);
         let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
         let client = TlsClient { authentication: tls.authentication().clone(), certificate };
-        self.serve(stream, peer, Some(client)).await;
+        self.serve(stream, peer, handshake, Some(client)).await;
     }
 }

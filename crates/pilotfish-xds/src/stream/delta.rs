@@ -1,13 +1,14 @@
 //! Delta requests.
 
-use super::watch::{Requested, Watch};
+use super::watch::{Known, Requested, Watch};
 use super::{Stream, StreamError};
-use crate::entries::Entries;
 use crate::group::{GroupKey, SubscriptionKey};
+use crate::limits::Limit;
 use crate::source::{Resource, ResourceSource};
 use crate::wire::{Request, unhex};
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,25 +31,22 @@ impl<S: ResourceSource> Stream<S> {
     }
 
     fn first_delta(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
-        let subscribe = request.names.read()?;
-        let unsubscribe = request.unsubscribe.read()?;
-        let star = |names: &[&str]| names.contains(&"*");
-        let wildcard = if subscribe.is_empty() { ty.is_wildcard() } else { star(&subscribe) };
-        let mut names: Vec<_> =
-            subscribe.into_iter().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut subscription = SubscriptionKey::new(wildcard && !star(&unsubscribe));
+        let Lists { subscribe, unsubscribe } = self.lists(request)?;
+        let known = request.initial.read()?;
+        let wildcard = if subscribe.is_empty() { ty.is_wildcard() } else { subscribe.contains(&"*") };
+        let names = Lists::requested(&subscribe, &unsubscribe);
+        let mut subscription = SubscriptionKey::new(wildcard && !unsubscribe.contains("*"));
         names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
-        self.check_limits(ty, subscription.count, subscription.bytes)?;
+        self.check_limits(ty, subscription, Known::of(&known))?;
         let key = GroupKey { ty, view: self.view(ty), subscription };
+        self.fanout.check_names(&key, &names)?;
         let membership = self.fanout.subscribe(&self.mark, key, names.iter());
         let mut watch = Watch::new(membership);
         if ty == ResourceType::Cluster {
-            self.order.resumed = !request.initial.is_empty();
+            self.order.resumed = !known.is_empty();
         }
         if self.trusts_initial(ty) {
-            watch.resume(request);
+            watch.resume(&known);
         }
         if ty == ResourceType::Endpoint {
             for name in std::mem::take(&mut self.order.reannounced) {
@@ -62,6 +60,17 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
+    /// The lists of a request, unless one is longer than a stream may subscribe to: reading costs more than sending.
+    fn lists<'a>(&self, request: &Request<'a>) -> Result<Lists<'a>, StreamError> {
+        // A name more for the wildcard.
+        let allowed = self.fanout.limits.subscriptions.saturating_add(1);
+        for count in [request.names.len(), request.unsubscribe.len(), request.initial.len()] {
+            Limit::Subscriptions.check(count, allowed)?;
+        }
+        let unsubscribe = request.unsubscribe.read()?.into_iter().collect();
+        Ok(Lists { subscribe: request.names.read()?, unsubscribe })
+    }
+
     /// Whether resources may be left out because the request lists them as known.
     ///
     /// A cluster that Envoy is just replacing waits for endpoints that Envoy has already, and it does not ask for them. It
@@ -72,27 +81,21 @@ impl<S: ResourceSource> Stream<S> {
     }
 
     fn change_delta(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
-        let subscribe = request.names.read()?;
-        let unsubscribe = request.unsubscribe.read()?;
+        let Lists { subscribe, unsubscribe } = self.lists(request)?;
         let Some(watch) = &self.watches[ty] else { return Ok(()) };
         let mut subscription = watch.membership.key.subscription;
-        let state = watch.membership.group.lock();
-        let mut requested: Vec<&str> =
-            subscribe.iter().copied().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
-        requested.sort_unstable();
-        requested.dedup();
-        let added: Vec<&str> =
-            requested.iter().copied().filter(|name| !state.names.contains(*name)).collect();
-        let mut removed: Vec<&str> =
-            unsubscribe.iter().copied().filter(|name| state.names.contains(*name)).collect();
-        removed.sort_unstable();
-        removed.dedup();
-        drop(state);
+        let requested = Lists::requested(&subscribe, &unsubscribe);
+        // A copy shares everything, so publications do not wait while it is searched. It is dropped before the group changes.
+        let old = watch.membership.group.lock().names.clone();
+        let added: Vec<&str> = requested.iter().copied().filter(|name| !old.contains(*name)).collect();
+        let removed: Vec<&str> = unsubscribe.iter().copied().filter(|name| old.contains(*name)).collect();
+        drop(old);
         added.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
         removed.iter().for_each(|name| subscription.remove(self.fanout.hasher, name));
         let was_wildcard = subscription.wildcard;
-        subscription.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains(&"*");
-        self.check_limits(ty, subscription.count, subscription.bytes)?;
+        subscription.wildcard = (was_wildcard || subscribe.contains(&"*")) && !unsubscribe.contains("*");
+        self.check_limits(ty, subscription, watch.known)?;
+        self.fanout.check_names(&GroupKey { subscription, ..watch.membership.key }, &added)?;
         self.dirty.add(ty);
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         if subscription != watch.membership.key.subscription {
@@ -107,28 +110,48 @@ impl<S: ResourceSource> Stream<S> {
                 watch.sent.remove(*name);
             }
             watch.in_step = None;
-            watch.requested.add(requested.iter().map(|name| Arc::from(*name)));
+            watch.requested.add(requested.iter().copied());
         }
         Ok(())
     }
 }
 
+/// What a request subscribes to and what it unsubscribes from.
+struct Lists<'a> {
+    subscribe: Vec<&'a str>,
+    unsubscribe: BTreeSet<&'a str>,
+}
+
+impl<'a> Lists<'a> {
+    /// The names of `subscribe` in order, each once, without the wildcard and what is unsubscribed from at once.
+    fn requested(subscribe: &[&'a str], unsubscribe: &BTreeSet<&'a str>) -> Vec<&'a str> {
+        let mut names: Vec<_> =
+            subscribe.iter().copied().filter(|name| *name != "*" && !unsubscribe.contains(name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
 impl Watch {
-    /// Counts the resources as sent that the request lists as known.
-    fn resume(&mut self, request: &Request<'_>) {
-        let state = self.membership.group.lock();
+    /// Counts the resources as sent that the client lists as known.
+    fn resume(&mut self, known: &[(&str, &str)]) {
+        // Copies share everything: publications do not wait while the client's list is compared.
+        let (entries, names, wildcard, seq) = {
+            let state = self.membership.group.lock();
+            (state.entries.clone(), state.names.clone(), state.wildcard, self.membership.group.seq())
+        };
         let version = |text: &str| unhex(text).unwrap_or(0);
         let same = |(name, text): &(&str, &str)| {
-            state.entries.get(*name).is_some_and(|resource| resource.version == version(text))
+            entries.get(*name).is_some_and(|resource| resource.version == version(text))
         };
-        if request.initial.len() == state.entries.len() && request.initial.iter().all(same) {
-            self.sent = state.entries.clone();
-            drop(state);
-            self.in_step = Some(self.membership.group.seq());
+        if known.len() == entries.len() && known.iter().all(same) {
+            self.sent = entries;
+            self.in_step = Some(seq);
             return;
         }
-        let relevant = |name: &str| state.wildcard || state.names.contains(name);
-        let known = request.initial.iter().filter(|(name, _)| relevant(name)).map(|(name, text)| {
+        let relevant = |name: &str| wildcard || names.contains(name);
+        let listed = known.iter().filter(|(name, _)| relevant(name)).map(|(name, text)| {
             let name: Arc<str> = Arc::from(*name);
             let resource = Resource {
                 name: Arc::clone(&name),
@@ -138,20 +161,22 @@ impl Watch {
             };
             (name, Arc::new(resource))
         });
-        let known: Entries = known.collect();
-        drop(state);
-        self.sent = known;
+        self.sent = listed.collect();
+        self.known = Known::of(known);
         self.requested = Requested::All;
     }
 
     /// Forgets resources that the client unsubscribed from.
     fn forget(&mut self, removed: &[&str], wildcard_ended: bool) {
-        let state = self.membership.group.lock();
+        self.requested.remove(removed);
+        let (names, wildcard) = {
+            let state = self.membership.group.lock();
+            (state.names.clone(), state.wildcard)
+        };
         if wildcard_ended {
-            let gone: Vec<_> =
-                self.sent.keys().filter(|name| !state.names.contains(*name)).cloned().collect();
+            let gone: Vec<_> = self.sent.keys().filter(|name| !names.contains(*name)).cloned().collect();
             gone.iter().for_each(|name| drop(self.sent.remove(name)));
-        } else if !state.wildcard {
+        } else if !wildcard {
             removed.iter().for_each(|name| drop(self.sent.remove(*name)));
         }
     }

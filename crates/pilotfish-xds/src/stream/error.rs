@@ -1,5 +1,6 @@
 //! Why a stream ends, with its gRPC status.
 
+use crate::limits::LimitExceeded;
 use crate::source::ConnectError;
 use crate::wire::WireError;
 use pilotfish_identity::Unauthenticated;
@@ -21,8 +22,8 @@ pub enum StreamError {
     #[error("{0}")]
     FailedPrecondition(String),
     /// The client exceeds a limit.
-    #[error("{0}")]
-    ResourceExhausted(String),
+    #[error(transparent)]
+    ResourceExhausted(LimitExceeded),
     /// The server is not ready or shutting down: a retry helps.
     #[error("{0}")]
     Unavailable(String),
@@ -66,6 +67,12 @@ impl StreamError {
     }
 }
 
+impl From<LimitExceeded> for StreamError {
+    fn from(error: LimitExceeded) -> Self {
+        Self::ResourceExhausted(error)
+    }
+}
+
 impl From<WireError> for StreamError {
     fn from(error: WireError) -> Self {
         Self::InvalidArgument(format!("malformed request: {error}"))
@@ -83,6 +90,7 @@ impl From<ConnectError> for StreamError {
         match error {
             ConnectError::InvalidArgument(text) => Self::InvalidArgument(text),
             ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
+            ConnectError::LimitExceeded(error) => Self::ResourceExhausted(error),
             ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
         }
     }

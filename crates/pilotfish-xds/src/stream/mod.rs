@@ -11,12 +11,14 @@ mod sotw;
 mod watch;
 
 use crate::fanout::Fanout;
+use crate::group::{GroupKey, SubscriptionKey};
+use crate::limits::{Limit, LimitExceeded};
 use crate::mark::{Mark, Types};
-use crate::nack::Nack;
+use crate::nack::{Nack, shown};
 use crate::protocol::Protocol;
 use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Rejection, ReportStatus};
-use crate::wire::{Request, error_text};
+use crate::wire::{Request, error_text, node_in};
 use bytes::Bytes;
 use enum_map::EnumMap;
 pub use error::StreamError;
@@ -24,10 +26,9 @@ use order::Order;
 use parking_lot::Mutex;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
-use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use watch::{Acknowledged, Watch};
+use watch::{Acknowledged, Known, Watch};
 
 /// The type of requests by which Istio's agent reports the health of its workload.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
@@ -109,6 +110,11 @@ impl<S: ResourceSource> Stream<S> {
         self.connected.as_ref().map(|connected| connected.id.as_str())
     }
 
+    /// As much of the connection's id as logs show.
+    pub(crate) fn shown_id(&self) -> Option<&str> {
+        self.id().map(shown)
+    }
+
     /// Handles one request. Returns whether there may be something to send now; after most ACKs there is not.
     ///
     /// # Errors
@@ -125,7 +131,7 @@ impl<S: ResourceSource> Stream<S> {
             if ty.is_none() && request.node.is_none() {
                 return Ok(false);
             }
-            self.connect(&request)?;
+            self.connect(request.node)?;
         }
         let Some(ty) = ty else {
             if request.type_url == HEALTH {
@@ -133,7 +139,7 @@ impl<S: ResourceSource> Stream<S> {
                 return Ok(false);
             }
             self.fanout.recorder.unknown_type(request.type_url);
-            tracing::debug!(connection = self.id(), type_url = request.type_url, "type is not served");
+            tracing::debug!(connection = self.shown_id(), type_url = request.type_url, "type is not served");
             return Ok(false);
         };
         match self.protocol {
@@ -155,21 +161,35 @@ impl<S: ResourceSource> Stream<S> {
         self.mark.is_set() || !self.dirty.is_empty()
     }
 
-    fn connect(&mut self, request: &Request<'_>) -> Result<(), StreamError> {
+    /// Takes in the client by its node, before the whole of its first request is there.
+    ///
+    /// # Errors
+    /// When the node is refused, or is not within the `beginning` of the request.
+    pub(crate) fn on_beginning(&mut self, beginning: &[u8], allowed: usize) -> Result<(), StreamError> {
+        if self.connected.is_some() || beginning.len() <= allowed {
+            return Ok(());
+        }
+        match node_in(beginning, self.protocol) {
+            Some(node) => self.connect(Some(node)),
+            None => Ok(Limit::FirstBytes.check(beginning.len(), allowed)?),
+        }
+    }
+
+    fn connect(&mut self, node: Option<&[u8]>) -> Result<(), StreamError> {
         if !self.fanout.source.ready() {
             return Err(StreamError::Unavailable("not ready: registries are still being synced".into()));
         }
         let invalid = |text: &str| StreamError::InvalidArgument(text.into());
-        let node = request.node.ok_or_else(|| invalid("the first request has no node"))?;
-        let node = Node::decode(node)
-            .map_err(|error| StreamError::InvalidArgument(format!("malformed node: {error}")))?;
+        let node = node.ok_or_else(|| invalid("the first request has no node"))?;
+        let reads = |name: &str| self.fanout.source.reads_extension(name);
+        let node = crate::node::read(node, &self.fanout.limits.node, reads)?;
         if node.id.is_empty() {
             return Err(invalid("the node has no id"));
         }
         let client = self.fanout.source.connect(&node, &self.peer)?;
         let number = self.fanout.source.client_id(&client);
         let id = format!("{}-{}", node.id, self.fanout.connection_number());
-        tracing::info!(connection = id, peer = self.peer.address, protocol = ?self.protocol, "connected");
+        tracing::info!(connection = shown(&id), peer = self.peer.address, protocol = ?self.protocol, "connected");
         let grpc = is_grpc(&node);
         // Before the first view is looked up: a view change that is published in between must not be missed.
         self.fanout.register(number, &self.mark);
@@ -204,7 +224,7 @@ impl<S: ResourceSource> Stream<S> {
                 continue;
             }
             let names = old.group.lock().names.clone();
-            let key = crate::group::GroupKey { view, ..old.key };
+            let key = GroupKey { view, ..old.key };
             let joined = self.fanout.subscribe(&self.mark, key, names.iter());
             self.fanout.leave(old);
             watch.membership = joined;
@@ -237,29 +257,26 @@ impl<S: ResourceSource> Stream<S> {
         outcome
     }
 
-    /// Checks what the stream would subscribe to if that type's part became `count` names of `bytes`.
-    fn check_limits(&self, ty: ResourceType, count: usize, bytes: usize) -> Result<(), StreamError> {
+    /// Checks what the stream would keep if this became its subscription to the type, of which it says that it has `known`.
+    fn check_limits(
+        &self,
+        ty: ResourceType,
+        subscription: SubscriptionKey,
+        known: Known,
+    ) -> Result<(), LimitExceeded> {
+        let larger = |subscription: &SubscriptionKey, known: Known| {
+            (subscription.count.max(known.count), subscription.bytes.max(known.bytes))
+        };
+        let (mut count, mut bytes) = larger(&subscription, known);
+        for (_, watch) in self.watches.iter().filter(|(other, _)| *other != ty) {
+            let Some(watch) = watch else { continue };
+            let (more, more_bytes) = larger(&watch.membership.key.subscription, watch.known);
+            count += more;
+            bytes += more_bytes;
+        }
         let limits = &self.fanout.limits;
-        let others =
-            self.watches.iter().filter(|(other, _)| *other != ty).filter_map(|(_, watch)| watch.as_ref());
-        let (mut all, mut all_bytes) = (count, bytes);
-        for watch in others {
-            all += watch.membership.key.subscription.count;
-            all_bytes += watch.membership.key.subscription.bytes;
-        }
-        if all > limits.subscriptions {
-            let limit = limits.subscriptions;
-            return Err(StreamError::ResourceExhausted(format!(
-                "too many subscriptions: {all} names, and at most {limit} are allowed for one stream"
-            )));
-        }
-        if all_bytes > limits.subscription_bytes {
-            let limit = limits.subscription_bytes;
-            return Err(StreamError::ResourceExhausted(format!(
-                "subscriptions too long: {all_bytes} bytes of names, and at most {limit} are allowed for one stream"
-            )));
-        }
-        Ok(())
+        Limit::Subscriptions.check(count, limits.subscriptions)?;
+        Limit::SubscriptionBytes.check(bytes, limits.subscription_bytes)
     }
 
     /// When [`Stream::poll_response`] has to be called even if nothing happens until then.
@@ -299,7 +316,7 @@ impl<S: ResourceSource> Drop for Stream<S> {
         if let Some(connected) = &self.connected {
             self.fanout.unregister(connected.number, &self.mark);
             self.fanout.recorder.disconnected();
-            tracing::info!(connection = connected.id, "disconnected");
+            tracing::info!(connection = shown(&connected.id), "disconnected");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Choosing what a stream sends next.
 
 use super::order::{Breaking, Probe, Warming};
-use super::watch::Requested;
+use super::watch::{Known, Requested};
 use super::{Response, Stream};
 use crate::entries::{Entries, set_version};
 use crate::group::{Baseline, GroupState};
@@ -103,6 +103,7 @@ impl<S: ResourceSource> Stream<S> {
             std::mem::replace(&mut watch.sent, after)
         } else {
             watch.in_step = Some(group.seq());
+            watch.known = Known::default();
             self.dirty.remove(ty);
             std::mem::replace(&mut watch.sent, state.entries.clone())
         };

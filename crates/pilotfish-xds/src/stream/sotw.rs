@@ -1,8 +1,9 @@
 //! State-of-the-world requests.
 
-use super::watch::{Acknowledged, Requested, Watch};
+use super::watch::{Acknowledged, Known, Requested, Watch};
 use super::{Stream, StreamError};
-use crate::group::{GroupKey, NameHasher, SubscriptionKey};
+use crate::group::{GroupKey, SubscriptionKey};
+use crate::limits::Limit;
 use crate::source::ResourceSource;
 use crate::wire::Request;
 use pilotfish_proto::ResourceType;
@@ -39,12 +40,12 @@ impl<S: ResourceSource> Stream<S> {
 
     fn first_sotw(&mut self, ty: ResourceType, request: &Request<'_>) -> Result<(), StreamError> {
         let named = self.watches[ty].as_ref().is_some_and(|watch| watch.named);
-        let (subscription, names) = sotw_subscription(ty, request, named, self.fanout.hasher)?;
-        self.check_limits(ty, subscription.count, subscription.bytes)?;
+        let (subscription, names) = self.sotw_subscription(ty, request, named)?;
         if let Some(old) = self.watches[ty].take() {
             self.fanout.leave(&old.membership);
         }
         let key = GroupKey { ty, view: self.view(ty), subscription };
+        self.fanout.check_names(&key, &names)?;
         let mut watch = Watch::new(self.fanout.subscribe(&self.mark, key, names.iter()));
         watch.fingerprint = request.names.fingerprint();
         watch.named = named || !names.is_empty();
@@ -69,8 +70,8 @@ impl<S: ResourceSource> Stream<S> {
         if fingerprint == watch.fingerprint {
             return Ok(());
         }
-        let (subscription, names) = sotw_subscription(ty, request, watch.named, self.fanout.hasher)?;
-        self.check_limits(ty, subscription.count, subscription.bytes)?;
+        let named = watch.named;
+        let (subscription, names) = self.sotw_subscription(ty, request, named)?;
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.fingerprint = fingerprint;
         watch.named |= !names.is_empty();
@@ -83,35 +84,42 @@ impl<S: ResourceSource> Stream<S> {
         let removed: Vec<Arc<str>> =
             old.iter().filter(|name| names.binary_search(&&***name).is_err()).cloned().collect();
         let removed: Vec<&str> = removed.iter().map(|name| &**name).collect();
+        drop(old);
+        self.fanout.check_names(&GroupKey { subscription, ..watch.membership.key }, &added)?;
         watch.membership =
             self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
         watch.in_step = None;
         if !subscription.wildcard {
             removed.iter().for_each(|name| drop(watch.sent.remove(*name)));
         }
+        watch.requested.remove(&removed);
         // What a response of all resources lacks is gone, so for such types every change is answered.
         if !added.is_empty() || ty.is_wildcard() {
-            watch.requested.add(added.iter().map(|name| Arc::from(*name)));
+            watch.requested.add(added.iter().copied());
         }
         Ok(())
     }
-}
 
-/// The subscription of a request, and its names in order.
-fn sotw_subscription<'a>(
-    ty: ResourceType,
-    request: &Request<'a>,
-    named: bool,
-    hasher: NameHasher,
-) -> Result<(SubscriptionKey, Vec<&'a str>), StreamError> {
-    let mut names = request.names.read()?;
-    names.sort_unstable();
-    names.dedup();
-    let star = names.contains(&"*");
-    names.retain(|name| *name != "*");
-    // No names at all mean everything, unless the client once gave some.
-    let wildcard = star || (names.is_empty() && ty.is_wildcard() && !named);
-    let mut subscription = SubscriptionKey::new(wildcard);
-    names.iter().for_each(|name| subscription.add(hasher, name));
-    Ok((subscription, names))
+    /// The subscription of a request, within the limits, and its names in order.
+    fn sotw_subscription<'a>(
+        &self,
+        ty: ResourceType,
+        request: &Request<'a>,
+        named: bool,
+    ) -> Result<(SubscriptionKey, Vec<&'a str>), StreamError> {
+        // Reading costs more than sending. A name more for the wildcard.
+        Limit::Subscriptions
+            .check(request.names.len(), self.fanout.limits.subscriptions.saturating_add(1))?;
+        let mut names = request.names.read()?;
+        names.sort_unstable();
+        names.dedup();
+        let star = names.contains(&"*");
+        names.retain(|name| *name != "*");
+        // No names at all mean everything, unless the client once gave some.
+        let wildcard = star || (names.is_empty() && ty.is_wildcard() && !named);
+        let mut subscription = SubscriptionKey::new(wildcard);
+        names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
+        self.check_limits(ty, subscription, Known::default())?;
+        Ok((subscription, names))
+    }
 }

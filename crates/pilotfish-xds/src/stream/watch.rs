@@ -6,7 +6,7 @@ use crate::status::{Names, Rejection, TypeStatus};
 use crate::topology::Membership;
 use crate::wire::{hex, unhex};
 use pilotfish_proto::ResourceType;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -20,8 +20,8 @@ pub(super) enum Requested {
     /// No answer is due.
     #[default]
     Nothing,
-    /// Those names.
-    Names(Vec<Arc<str>>),
+    /// Those names, all of them subscribed to.
+    Names(BTreeSet<Arc<str>>),
     /// The whole subscription.
     All,
 }
@@ -31,12 +31,42 @@ impl Requested {
         *self != Self::Nothing
     }
 
-    pub(super) fn add(&mut self, names: impl IntoIterator<Item = Arc<str>>) {
-        match self {
-            Self::All => {}
-            Self::Names(all) => all.extend(names),
-            Self::Nothing => *self = Self::Names(names.into_iter().collect()),
+    /// Adds names that are subscribed to. A client that asks again before it is answered adds nothing.
+    pub(super) fn add<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        if *self == Self::Nothing {
+            *self = Self::Names(BTreeSet::new());
         }
+        let Self::Names(all) = self else { return };
+        for name in names {
+            if !all.contains(name) {
+                all.insert(Arc::from(name));
+            }
+        }
+    }
+
+    /// Takes out names that are no longer subscribed to.
+    pub(super) fn remove(&mut self, names: &[&str]) {
+        let Self::Names(all) = self else { return };
+        for name in names {
+            all.remove(*name);
+        }
+        if all.is_empty() {
+            *self = Self::Nothing;
+        }
+    }
+}
+
+/// Resources that a client says it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) count: usize,
+    /// Of their names.
+    pub(super) bytes: usize,
+}
+
+impl Known {
+    pub(super) fn of(listed: &[(&str, &str)]) -> Self {
+        Self { count: listed.len(), bytes: listed.iter().map(|(name, _)| name.len()).sum() }
     }
 }
 
@@ -85,6 +115,8 @@ pub(super) struct Watch {
     pub(super) membership: Membership,
     /// Resources that were sent and not removed since. They stay after a refusal: the same content is not sent again.
     pub(super) sent: Entries,
+    /// How much of `sent` is what the client says it has, until the first response.
+    pub(super) known: Known,
     /// The state of the group that `sent` is equal to.
     pub(super) in_step: Option<u64>,
     pub(super) requested: Requested,
@@ -108,6 +140,7 @@ impl Watch {
         Self {
             membership,
             sent: Entries::new(),
+            known: Known::default(),
             in_step: None,
             requested: Requested::All,
             always_respond: false,

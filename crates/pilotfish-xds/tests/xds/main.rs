@@ -4,6 +4,7 @@
 
 mod delta;
 mod environment;
+mod limits;
 mod order;
 mod properties;
 mod secure;

@@ -245,3 +245,53 @@ async fn what_is_no_tls_or_no_http2_is_ended() {
         let _ = soon(io.read_to_end(&mut rest)).await;
     }
 }
+
+/// The first message of a TLS handshake.
+fn client_hello() -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut hello = Vec::new();
+    rustls::ClientConnection::new(Arc::new(config), name).unwrap().write_tls(&mut hello).unwrap();
+    hello
+}
+
+#[tokio::test]
+async fn handshakes_that_stop_in_the_middle_give_way_to_others() {
+    let server = start(ServerConfig {
+        max_handshakes: 4,
+        handshake_timeout: Duration::from_secs(600),
+        ..ServerConfig::default()
+    });
+    let mut halves = Vec::new();
+    for _ in 0..20 {
+        let mut io = TcpStream::connect(server.secure).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut io, &client_hello()).await.unwrap();
+        halves.push(io);
+    }
+    let client = server.client(Some(WEB)).await;
+    assert_eq!(status(&ask(&client, None).await).0, "");
+    let mut rest = Vec::new();
+    // Closed or reset: both are an end.
+    let _ = soon(halves[0].read_to_end(&mut rest)).await;
+}
+
+#[tokio::test]
+async fn streams_that_wait_for_authentication_are_limited() {
+    let server = start(ServerConfig { max_unidentified: 1, ..ServerConfig::default() });
+    let mut client = server.client(None).await;
+    let mut begin = || {
+        let request = http::Request::post(format!("https://xds{DELTA}"))
+            .header("content-type", "application/grpc")
+            .header("authorization", "never");
+        client.send_request(request.body(()).unwrap(), false).unwrap()
+    };
+    let (_first, (second, _out)) = (begin(), begin());
+    let refused = soon(second).await.unwrap();
+    assert_eq!(status(refused.headers()).0, "8");
+    assert!(status(refused.headers()).1.ends_with("(limit unidentified-streams)"));
+}

@@ -5,15 +5,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
+use parking_lot::Mutex;
 use pilotfish_proto::ResourceType::{self, Cluster, Endpoint};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use pilotfish_xds::{Fanout, Protocol, Server, ServerConfig};
+use pilotfish_xds::{Fanout, Limit, NoRecorder, Protocol, Recorder, Server, ServerConfig, StreamLimits};
 use prost::Message;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
@@ -30,7 +31,11 @@ struct Running {
 }
 
 fn start(config: ServerConfig) -> Running {
-    let fanout = crate::support::fanout();
+    start_with(config, Arc::new(NoRecorder))
+}
+
+fn start_with(config: ServerConfig, recorder: Arc<dyn Recorder>) -> Running {
+    let fanout = crate::support::fanout_with(recorder, StreamLimits::default());
     let server = Server::new(Arc::clone(&fanout), config);
     let bound = server.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = bound.local_addr();
@@ -173,7 +178,7 @@ async fn a_bad_message_ends_its_stream_and_no_other() {
     long.out.send_data(Bytes::from_static(&[0, 0, 0, 4, 0]), false).unwrap();
     let (code, message) = long.status().await;
     assert_eq!(code, "8");
-    assert!(message.contains("1024 bytes is too long"), "{message}");
+    assert!(message.contains("too many bytes in a request: 1024, and at most 1000"), "{message}");
     let mut compressed = call(&client, DELTA).await;
     compressed.out.send_data(Bytes::from_static(&[1, 0, 0, 0, 0]), false).unwrap();
     assert_eq!(compressed.status().await.0, "12");
@@ -336,4 +341,144 @@ async fn a_gone_client_is_forgotten() {
     })
     .await;
     assert_eq!(server.fanout.group_count(), 0);
+}
+
+/// Counts what reaches streams, and remembers limits that were exceeded.
+#[derive(Default)]
+struct Seen {
+    requests: AtomicUsize,
+    limits: Mutex<Vec<Limit>>,
+}
+
+impl Recorder for Seen {
+    fn received(&self, _: usize) {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn limit_exceeded(&self, limit: Limit) {
+        self.limits.lock().push(limit);
+    }
+}
+
+/// The first bytes of a message of 100,000 bytes.
+fn begun(bytes: &[u8]) -> Bytes {
+    [&[0, 0, 1, 0x86, 0xa0], bytes].concat().into()
+}
+
+#[tokio::test]
+async fn requests_that_never_end_share_a_budget_and_a_deadline() {
+    let seen = Arc::new(Seen::default());
+    let config = ServerConfig { incomplete_bytes: 1_000, ..ServerConfig::default() };
+    let server = start_with(config, Arc::clone(&seen) as Arc<dyn Recorder>);
+    let client = connect(server.address, 65_535).await;
+    let (mut one, mut two) = (call(&client, DELTA).await, call(&client, DELTA).await);
+    one.out.send_data(begun(&[0; 600]), false).unwrap();
+    two.out.send_data(begun(&[0; 600]), false).unwrap();
+    let (code, message) = two.status().await;
+    assert_eq!(code, "8");
+    assert!(message.ends_with("1210, and at most 1000 are allowed (limit incomplete-bytes)"), "{message}");
+    assert_eq!(*seen.limits.lock(), [Limit::IncompleteBytes]);
+
+    let request_timeout = Duration::from_millis(20);
+    let server = start(ServerConfig { request_timeout, ..ServerConfig::default() });
+    let client = connect(server.address, 65_535).await;
+    let mut stream = call(&client, DELTA).await;
+    stream.ask(Cluster, &[]);
+    stream.got().await;
+    stream.out.send_data(begun(&[]), false).unwrap();
+    assert_eq!(stream.status().await.0, "4", "also after the first request");
+}
+
+#[tokio::test]
+async fn a_long_first_request_begins_with_the_node() {
+    let server = start(ServerConfig { first_bytes: 1_000, ..ServerConfig::default() });
+    let client = connect(server.address, 65_535).await;
+    let mut stream = call(&client, DELTA).await;
+    let node = Some(Node { id: "a".into(), ..Node::default() });
+    let resource_names_subscribe = (0..1_000).map(|n| n.to_string()).collect();
+    let type_url = Endpoint.type_url().to_owned();
+    let request = DeltaDiscoveryRequest {
+        node,
+        type_url,
+        resource_names_subscribe,
+        ..DeltaDiscoveryRequest::default()
+    };
+    let frame = framed(&request.encode_to_vec());
+    stream.out.send_data(frame.slice(..1_100), false).unwrap();
+    soon(async {
+        while server.fanout.connections().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    stream.out.send_data(frame.slice(1_100..), false).unwrap();
+    assert_eq!(stream.got().await.resources.len(), 1_000);
+
+    let mut nameless = call(&client, DELTA).await;
+    // A field that nobody knows, and that does not end.
+    nameless.out.send_data(begun(&[&[0x7a, 0x90, 0x8d, 6][..], &[0; 1_000]].concat()), false).unwrap();
+    let (code, message) = nameless.status().await;
+    assert_eq!(code, "8");
+    assert!(message.ends_with("(limit first-bytes)"), "{message}");
+}
+
+#[tokio::test]
+async fn calls_that_need_no_identity_are_limited() {
+    const CHECK: &str = "/grpc.health.v1.Health/Check";
+    fn begin(client: &mut SendRequest<Bytes>) -> (h2::client::ResponseFuture, SendStream<Bytes>) {
+        let request = http::Request::post(format!("http://xds{CHECK}"));
+        let request = request.header("content-type", "application/grpc").body(()).unwrap();
+        client.send_request(request, false).unwrap()
+    }
+    let status = |response: http::Response<RecvStream>| response.headers()["grpc-status"].clone();
+    let seen = Arc::new(Seen::default());
+    let config = ServerConfig { max_calls: 2, call_bytes: 100, ..ServerConfig::default() };
+    let server = start_with(config, Arc::clone(&seen) as Arc<dyn Recorder>);
+    let mut client = connect(server.address, 65_535).await;
+    let _silent = begin(&mut client);
+    let ((long, mut out), (third, _third)) = (begin(&mut client), begin(&mut client));
+    assert_eq!(status(soon(third).await.unwrap()), "8");
+    out.send_data(begun(&[0; 200]), false).unwrap();
+    assert_eq!(status(soon(long).await.unwrap()), "8");
+    assert_eq!(*seen.limits.lock(), [Limit::Calls, Limit::CallBytes]);
+
+    let request_timeout = Duration::from_millis(20);
+    let server = start(ServerConfig { request_timeout, ..ServerConfig::default() });
+    let (silent, _out) = begin(&mut connect(server.address, 65_535).await);
+    assert_eq!(status(soon(silent).await.unwrap()), "4");
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_responses_is_not_read_without_end() {
+    let seen = Arc::new(Seen::default());
+    let config = ServerConfig { send_buffer: 1_000, ..ServerConfig::default() };
+    let server = start_with(config, Arc::clone(&seen) as Arc<dyn Recorder>);
+    server.fanout.source().set(0, Endpoint, "x", &"x".repeat(5_000));
+    let client = connect(server.address, 1_000).await;
+    let (mut slow, mut quick) = (call(&client, DELTA).await, call(&client, DELTA).await);
+    slow.ask(Endpoint, &["x"]);
+    let first = soon(slow.body.data()).await.unwrap().unwrap();
+    slow.ask(Endpoint, &["y"]);
+    // Frames of one connection are read in order.
+    quick.ask(Endpoint, &["q"]);
+    quick.got().await;
+    let before = seen.requests.load(Ordering::SeqCst);
+    assert_eq!(before, 3);
+    for n in 0..700 {
+        slow.ask(Endpoint, &[&n.to_string()]);
+    }
+    // Frames of two streams are sent in turns, so by then all of the slow one's are there.
+    for n in 0..700 {
+        quick.ask(Endpoint, &[&format!("q{n}")]);
+        quick.got().await;
+    }
+    let read = seen.requests.load(Ordering::SeqCst) - before - 700;
+    assert!((200..300).contains(&read), "{read} of 700 requests were read");
+    slow.body.flow_control().release_capacity(first.len()).unwrap();
+    slow.buffer.extend_from_slice(&first);
+    assert_eq!(slow.got().await.names(), ["x"]);
+    let mut names = 0;
+    while names < 701 {
+        names += slow.got().await.resources.len();
+    }
 }

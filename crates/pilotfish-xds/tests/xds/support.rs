@@ -35,6 +35,8 @@ pub(crate) struct Memory {
     /// Health that clients reported.
     pub(crate) reported: Mutex<Vec<Option<String>>>,
     pub(crate) gone: Arc<Mutex<Vec<ClientId>>>,
+    /// Names that nobody subscribed to any more.
+    pub(crate) free: Mutex<Vec<String>>,
 }
 
 pub(crate) struct Client {
@@ -195,6 +197,11 @@ impl ResourceSource for Memory {
 
     fn reported_health(&self, _: &Client, problem: Option<&str>) {
         self.reported.lock().push(problem.map(str::to_owned));
+    }
+
+    fn unsubscribed(&self, _: ViewId, names: &[Arc<str>], is_subscribed: &dyn Fn(&str) -> bool) {
+        let free = names.iter().filter(|name| !is_subscribed(name));
+        self.free.lock().extend(free.map(ToString::to_string));
     }
 
     fn snapshot(&self) -> Seen {

@@ -27,16 +27,17 @@ use crate::control::debouncer::Debouncer;
 use crate::control::gateway_names::{Answered, GatewayNames};
 use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
-use pilotfish_config::{SourceBatch, SourceEvent};
+use pilotfish_config::networking::MAX_CONDITIONS;
+use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{Kind, NetworkGateway, Update, WorldWriter};
 use pilotfish_registry::{AggregateController, LiveInput, NoLiveRegistry};
 use pilotfish_source::Jitter;
-use pilotfish_translate::Translator;
+use pilotfish_translate::{RefusedDelegate, Translator};
 use pilotfish_xds::Fanout;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
 /// What reaches the loop.
@@ -69,6 +70,9 @@ pub enum ControlMessage {
         result: LookupResult,
     },
 }
+
+/// How often what disconnected proxies left behind is dropped.
+const TIDY: Duration = Duration::from_secs(1);
 
 /// The time of a step.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +120,8 @@ pub struct Control {
     unresolved: Vec<String>,
     outputs: Outputs,
     observer: Arc<dyn ControlObserver>,
+    /// As it was reported.
+    refused: Arc<Vec<RefusedDelegate>>,
     /// Whether sources have had any object but mesh-wide settings.
     has_objects: bool,
     /// Whether the state of registries may differ from the published one by more than counts of objects.
@@ -144,6 +150,7 @@ impl Control {
             unresolved: Vec::new(),
             outputs,
             observer,
+            refused: Arc::default(),
             has_objects: false,
             registries_changed: false,
         }
@@ -152,6 +159,8 @@ impl Control {
     /// Runs until every source has ended.
     pub async fn run(mut self, mut messages: mpsc::Receiver<ControlMessage>) {
         let mut next = None;
+        let mut tidy = tokio::time::interval(TIDY);
+        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let due = async {
                 match next {
@@ -166,6 +175,10 @@ impl Control {
                     None => return,
                 },
                 () = due => None,
+                _ = tidy.tick() => {
+                    self.outputs.translator.tidy();
+                    continue;
+                }
             };
             next = self.step(message, Now::read());
         }
@@ -394,8 +407,22 @@ impl Control {
         let (resources, view_changed) = (changes.changes.len(), changes.view_changed.len());
         self.outputs.fanout.publish(&changes);
         self.observer.computed(started);
+        self.report_refused();
         self.drop_unwanted(revision);
         tracing::debug!(revision, resources, view_changed, took = ?started.elapsed(), "published");
+    }
+
+    /// Reports delegates that are refused because of what they would be together with others: no source sees that.
+    fn report_refused(&mut self) {
+        let refused = self.outputs.translator.refused_delegates();
+        if Arc::ptr_eq(&refused, &self.refused) || refused == self.refused {
+            return;
+        }
+        let reports = refused.iter().map(refused_delegate).collect();
+        let problems = SourceProblems { reports, ..SourceProblems::default() };
+        self.outputs.shared.set_problems(TRANSLATION, &Arc::new(problems));
+        self.observer.rejected_objects(self.outputs.shared.rejected());
+        self.refused = refused;
     }
 
     /// Now and then, drops resources without a subscription.
@@ -407,6 +434,26 @@ impl Control {
             };
             self.outputs.translator.retain_named(wanted);
         }
+    }
+}
+
+/// Where problems come from that no source sees.
+const TRANSLATION: &str = "translation";
+
+fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
+    let RefusedDelegate { root, delegate } = refused;
+    ProblemReport {
+        severity: Severity::Error,
+        file: TRANSLATION.into(),
+        document: 0,
+        line: 0,
+        object: Some(delegate.clone()),
+        path: "spec.http".to_owned(),
+        message: format!(
+            "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit virtual-service-conditions)"
+        ),
+        hint: Some("requests that belong to it there are answered with 503".to_owned()),
+        effective: Effective::Dropped,
     }
 }
 

@@ -376,3 +376,27 @@ fn names_of_load_balancers_and_of_mesh_networks_are_resolved() {
     let shown = gateways.iter().map(|gateway| format!("{} {}", gateway.network, gateway.address));
     assert_eq!(shown.collect::<Vec<_>>(), ["far 192.0.2.1", "near 192.0.2.2"]);
 }
+
+#[test]
+fn a_delegate_that_is_too_much_under_another_object_is_a_problem() {
+    use pilotfish_config::networking::{Delegate, HttpRoute, MAX_CONDITIONS, VirtualService};
+    let apply = |name: &str, spec: VirtualService| {
+        let key = ObjectKey::new(Kind::VirtualService, "shop", name);
+        SourceEvent::Apply(Object::new(ObjectMeta::of(key), spec))
+    };
+    let leaves =
+        |count| VirtualService { http: vec![HttpRoute::default(); count], ..VirtualService::default() };
+    let delegate = Some(Delegate { name: "leaf".into(), namespace: String::new() });
+    let http = vec![HttpRoute { delegate, ..HttpRoute::default() }; 2];
+    let root = VirtualService { hosts: vec!["web".into()], http, ..VirtualService::default() };
+    let mut case = Case::new();
+    case.send(vec![apply("root", root), apply("leaf", leaves(MAX_CONDITIONS / 2 + 1)), SourceEvent::Listed]);
+    let problems: Vec<_> = case.shared.problems().iter().map(ToString::to_string).collect();
+    assert_eq!(problems.len(), 1);
+    let (names, root) = ("translation: VirtualService shop/leaf: spec.http: ", "VirtualService shop/root");
+    assert!(problems[0].starts_with(names) && problems[0].contains(root), "{problems:?}");
+    assert_eq!(case.shared.rejected(), 1);
+    case.after(1_000).send(vec![apply("leaf", leaves(2))]);
+    case.after(1_000).wait();
+    assert!(case.shared.problems().is_empty());
+}

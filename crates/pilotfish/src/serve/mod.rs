@@ -70,7 +70,7 @@ impl Bound {
         let admin = pilotfish_admin::Bound::bind(settings.admin.address).await;
         let admin = admin.map_err(|error| with_flag(error, "--admin-address"))?;
         let metrics = Arc::new(Metrics::new(VERSION)?);
-        let recorder = Arc::new(PrometheusRecorder(metrics.clone()));
+        let recorder = Arc::new(PrometheusRecorder::new(metrics.clone()));
         let shared = Arc::new(Shared::default());
         let mut subsystems = Subsystems::default();
 

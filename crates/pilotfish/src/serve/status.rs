@@ -65,7 +65,7 @@ impl StatusWork {
             },
             addresses: self.settings.address_ranges,
             observer: Arc::new(NoopObserver),
-            written: Arc::new(PrometheusRecorder(self.metrics.clone())),
+            written: Arc::new(PrometheusRecorder::new(self.metrics.clone())),
         }
     }
 

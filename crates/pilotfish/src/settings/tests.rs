@@ -182,3 +182,38 @@ fn help_has_every_setting_under_a_heading() {
         assert!(argument.get_help_heading().is_some(), "{}", argument.get_id());
     }
 }
+
+#[test]
+fn the_page_of_limits_says_the_defaults() {
+    use pilotfish_xds::{Limit, NodeLimits, ServerConfig, StreamLimits};
+    let (server, stream, node) = (ServerConfig::default(), StreamLimits::default(), NodeLimits::default());
+    let bytes = |count: usize| match (count >> 20, count >> 10) {
+        (0, kib) => format!("{kib} KiB"),
+        (mib, _) => format!("{mib} MiB"),
+    };
+    let default = |limit| match limit {
+        Limit::RequestBytes => bytes(server.max_message),
+        Limit::Subscriptions => stream.subscriptions.to_string(),
+        Limit::SubscriptionBytes => bytes(stream.subscription_bytes),
+        Limit::AllSubscriptions => stream.all_subscriptions.to_string(),
+        Limit::NodeBytes => bytes(node.bytes),
+        Limit::NodeIdBytes => bytes(node.id_bytes),
+        Limit::NodeValues => node.values.to_string(),
+        Limit::NodeDepth => node.depth.to_string(),
+        Limit::NodeAddresses => pilotfish_translate::MAX_ADDRESSES.to_string(),
+        Limit::NodeLabels => pilotfish_translate::MAX_LABELS.to_string(),
+        Limit::IncompleteBytes => bytes(server.incomplete_bytes),
+        Limit::AllIncompleteBytes => bytes(server.all_incomplete_bytes),
+        Limit::FirstBytes => bytes(server.first_bytes),
+        Limit::Unidentified => server.max_unidentified.to_string(),
+        Limit::Calls => server.max_calls.to_string(),
+        Limit::CallBytes => bytes(server.call_bytes),
+    };
+    let page = include_str!("../../../../docs/limits.md");
+    for limit in Limit::ALL {
+        let row = format!("| `{}` | {} |", limit.as_str(), default(limit));
+        assert!(page.contains(&row), "no row {row:?}");
+    }
+    let conditions = pilotfish_config::networking::MAX_CONDITIONS;
+    assert!(page.contains(&format!("| `virtual-service-conditions` | {conditions} |")));
+}

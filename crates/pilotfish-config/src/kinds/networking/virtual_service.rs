@@ -6,6 +6,26 @@ use std::collections::BTreeMap;
 
 kind!(VirtualService = VirtualService;);
 
+/// The most conditions of HTTP routes that a VirtualService may have, those of its delegates included. A route without conditions
+/// counts as one.
+pub const MAX_CONDITIONS: usize = 16_384;
+
+impl VirtualService {
+    /// The conditions of its own HTTP routes.
+    #[must_use]
+    pub fn conditions(&self) -> usize {
+        self.http.iter().map(HttpRoute::conditions).sum()
+    }
+}
+
+impl HttpRoute {
+    /// Its conditions; one for a route that takes every request.
+    #[must_use]
+    pub fn conditions(&self) -> usize {
+        self.r#match.len().max(1)
+    }
+}
+
 message! {
 /// Routes of some hosts.
 pub struct VirtualService {

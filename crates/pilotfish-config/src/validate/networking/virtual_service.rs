@@ -1,7 +1,7 @@
 //! VirtualService: hosts and gateways, and which routes there may be.
 
 use super::{http_route, shadowed, stream_route};
-use crate::networking::{Destination, VirtualService};
+use crate::networking::{Destination, MAX_CONDITIONS, VirtualService};
 use crate::path::Path;
 use crate::problem::Checker;
 use crate::validate::fields::names::{self, HostSet, each, is_dns_label, is_ip, quoted, wildcard_problem};
@@ -17,6 +17,14 @@ pub(in crate::validate) fn check(
     meta: &ObjectMeta,
     checker: &mut Checker,
 ) {
+    let conditions = service.conditions();
+    if conditions > MAX_CONDITIONS {
+        let message = format!(
+            "too many conditions: {conditions}, and at most {MAX_CONDITIONS} are allowed (limit virtual-service-conditions)"
+        );
+        checker.error(&at.field("http"), message);
+        return;
+    }
     let is_delegate = service.hosts.is_empty();
     if is_delegate {
         delegate(service, at, checker);

@@ -67,6 +67,7 @@ fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(VirtualServiceHeader, V
         tcp: Vec::new(),
         tls: Vec::new(),
         provenance,
+        refused: Vec::new(),
     };
     for part in parts {
         rule.http.extend(part.http);

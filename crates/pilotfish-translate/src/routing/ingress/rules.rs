@@ -86,6 +86,7 @@ fn empty(
         tls: Vec::new(),
         tcp: Vec::new(),
         provenance: Vec::new(),
+        refused: Vec::new(),
     };
     (header, rule)
 }

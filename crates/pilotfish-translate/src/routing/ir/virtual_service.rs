@@ -82,6 +82,8 @@ pub(crate) struct VirtualServiceIr {
     pub tcp: Vec<TcpRoute>,
     /// All objects that made it, delegates too.
     pub provenance: Vec<Origin>,
+    /// Delegates whose routes would be too many.
+    pub refused: Vec<ObjectKey>,
 }
 
 impl VirtualServiceIr {

@@ -4,15 +4,58 @@
 //! the delegate leaves open comes from the root.
 
 use pilotfish_config::StringMatch;
-use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
+use pilotfish_config::networking::{
+    HttpBody, HttpDirectResponse, HttpMatchRequest, HttpRoute, MAX_CONDITIONS,
+};
 use std::collections::BTreeMap;
 
-/// The routes of a delegate under a route of the root, without those that contradict it.
-pub(super) fn merge_routes<'a>(
-    root: &'a HttpRoute,
-    leaves: impl Iterator<Item = HttpRoute> + 'a,
-) -> impl Iterator<Item = HttpRoute> + 'a {
-    leaves.filter_map(|leaf| merge_route(root, leaf))
+/// How many conditions a virtual service may get from its delegates, and what it may cost to find out.
+pub(super) struct Allowance {
+    conditions: usize,
+    comparisons: usize,
+}
+
+impl Allowance {
+    pub(super) fn new() -> Self {
+        Self { conditions: MAX_CONDITIONS, comparisons: 64 * MAX_CONDITIONS }
+    }
+
+    /// A route of the root itself, which validation has limited.
+    pub(super) fn count_own(&mut self, route: &HttpRoute) {
+        self.conditions = self.conditions.saturating_sub(route.conditions());
+    }
+
+    /// The routes of a delegate under a route of the root, without those that contradict it. `None` when they would be too many: then
+    /// none of them counts.
+    pub(super) fn merge(
+        &mut self,
+        root: &HttpRoute,
+        leaves: impl Iterator<Item = HttpRoute>,
+    ) -> Option<Vec<HttpRoute>> {
+        let (mut left, mut merged) = (self.conditions, Vec::new());
+        for leaf in leaves {
+            self.comparisons =
+                self.comparisons.checked_sub(root.conditions().saturating_mul(leaf.conditions()))?;
+            let Some(route) = merge_route(root, leaf) else { continue };
+            left = left.checked_sub(route.conditions())?;
+            merged.push(route);
+        }
+        self.conditions = left;
+        Some(merged)
+    }
+
+    /// What answers the requests of a route whose delegate is refused: nothing else may.
+    pub(super) fn refusal(&mut self, root: &HttpRoute) -> HttpRoute {
+        self.count_own(root);
+        let text = "the routes of a delegate are too many (limit virtual-service-conditions)";
+        let body = Some(HttpBody { string: Some(text.to_owned()), ..HttpBody::default() });
+        HttpRoute {
+            name: root.name.clone(),
+            r#match: root.r#match.clone(),
+            direct_response: Some(HttpDirectResponse { status: 503, body }),
+            ..HttpRoute::default()
+        }
+    }
 }
 
 fn merge_route(root: &HttpRoute, leaf: HttpRoute) -> Option<HttpRoute> {
@@ -135,5 +178,49 @@ fn texts_conflict(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> boo
             !leaf.starts_with(root.as_str())
         }
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(name: &str, paths: &[String]) -> HttpRoute {
+        let condition = |path: &String| HttpMatchRequest {
+            uri: Some(StringMatch::Prefix(path.clone())),
+            ..HttpMatchRequest::default()
+        };
+        let r#match = paths.iter().map(condition).collect();
+        HttpRoute { name: name.to_owned(), r#match, ..HttpRoute::default() }
+    }
+
+    fn routes(count: usize) -> impl Iterator<Item = HttpRoute> {
+        (0..count).map(|n| route(&format!("{n}"), &[]))
+    }
+
+    #[test]
+    fn a_delegate_is_refused_as_a_whole_and_what_fits_later_is_taken() {
+        let mut allowance = Allowance::new();
+        let root = route("root", &["/a".to_owned(), "/b".to_owned()]);
+        let taken = allowance.merge(&root, routes(5_000)).map(|all| all.len());
+        assert_eq!(taken, Some(5_000), "of two conditions each");
+        assert!(allowance.merge(&root, routes(5_000)).is_none());
+        let refusal = allowance.refusal(&root);
+        assert_eq!(
+            (refusal.r#match.len(), refusal.direct_response.map(|response| response.status)),
+            (2, Some(503))
+        );
+        assert_eq!(allowance.merge(&root, routes(3_191)).map(|all| all.len()), Some(3_191));
+        assert!(allowance.merge(&root, routes(1)).is_none());
+    }
+
+    #[test]
+    fn finding_out_that_conditions_contradict_is_limited_too() {
+        let paths = |letter: &str| (0..2_000).map(|n| format!("/{letter}{n}")).collect::<Vec<_>>();
+        let mut allowance = Allowance::new();
+        assert!(
+            allowance.merge(&route("root", &paths("a")), std::iter::once(route("", &paths("b")))).is_none()
+        );
+        assert!(allowance.merge(&route("root", &[]), routes(1)).is_some(), "nothing was spent");
     }
 }

@@ -4,4 +4,5 @@ mod delegate;
 mod names;
 mod read;
 
-pub(crate) use read::{header, read};
+pub use read::RefusedDelegate;
+pub(crate) use read::{RefusedDelegates, header, read};

@@ -1,12 +1,13 @@
 //! One VirtualService, read into the common form.
 
-use super::delegate::merge_routes;
+use super::delegate::Allowance;
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
-use crate::engine::{Cx, reference};
+use crate::engine::{Cx, Query, reference};
 use crate::routing::ir::{MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use pilotfish_config::networking::{Delegate, VirtualService};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
+use std::collections::BTreeSet;
 
 /// The header of a VirtualService; one without hosts is a delegate and no virtual service.
 pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> Option<VirtualServiceHeader> {
@@ -36,20 +37,30 @@ pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> 
     })
 }
 
-/// Reads a VirtualService; routes to a delegate that is missing, hidden or contradicts are left out.
+/// Reads a VirtualService; routes to a delegate that is missing, hidden or contradicts are left out. Where the routes of a delegate
+/// would be too many, requests are answered with 503.
 pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServiceIr {
     let (namespace, domain) = (object.namespace(), cx.domain());
     let mut provenance = vec![reference(object)];
     let mut http = Vec::with_capacity(object.http.len());
+    let mut refused = BTreeSet::new();
+    let mut allowance = Allowance::new();
     for route in object.http.iter().map(|route| complete_route(route, namespace, domain)) {
         let Some(delegate) = &route.delegate else {
+            allowance.count_own(&route);
             http.push(route);
             continue;
         };
         let Some(found) = delegate_of(cx, delegate, namespace) else { continue };
         provenance.push(reference(&found));
         let routes = found.http.iter().map(|leaf| complete_route(leaf, found.namespace(), domain));
-        http.extend(merge_routes(&route, routes));
+        match allowance.merge(&route, routes) {
+            Some(routes) => http.extend(routes),
+            None => {
+                http.push(allowance.refusal(&route));
+                refused.insert(found.key().clone());
+            }
+        }
     }
     VirtualServiceIr {
         id: VirtualServiceId {
@@ -62,7 +73,52 @@ pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServic
         tls: object.tls.iter().map(|route| complete_tls(route, namespace, domain)).collect(),
         tcp: object.tcp.iter().map(|route| complete_tcp(route, namespace, domain)).collect(),
         provenance,
+        refused: refused.into_iter().collect(),
     }
+}
+
+/// The delegates that are refused because their routes would be too many, with the VirtualServices that hand over to them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RefusedDelegates;
+
+impl Query for RefusedDelegates {
+    type Output = Vec<RefusedDelegate>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let roots = cx.objects::<VirtualService>();
+        let roots = roots.filter(|object| object.http.iter().any(|route| route.delegate.is_some()));
+        let of_root = |object: Typed<VirtualService>| {
+            let refused = cx.get(&RefusedBy(object.key().clone()));
+            let of = |delegate: &ObjectKey| RefusedDelegate {
+                root: object.key().clone(),
+                delegate: delegate.clone(),
+            };
+            refused.iter().map(of).collect::<Vec<_>>()
+        };
+        roots.flat_map(of_root).collect()
+    }
+}
+
+/// The refused delegates of one VirtualService: its routes are not kept for that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RefusedBy(ObjectKey);
+
+impl Query for RefusedBy {
+    type Output = Vec<ObjectKey>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let object = cx.object::<VirtualService>(&self.0.namespace, &self.0.name);
+        object.map_or_else(Vec::new, |object| read(cx, &object).refused)
+    }
+}
+
+/// A delegate whose routes would be too many under those of a VirtualService.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedDelegate {
+    /// The VirtualService with hosts.
+    pub root: ObjectKey,
+    /// The delegate.
+    pub delegate: ObjectKey,
 }
 
 fn delegate_key(delegate: &Delegate, root: &Namespace) -> ObjectKey {

@@ -3,6 +3,7 @@
 //! Each host that a server and a virtual service have in common becomes a virtual host with the routes of all virtual services that have it.
 //! Virtual hosts with the very same routes become one.
 
+use super::budget::{RouteBudget, refusal};
 use super::finish;
 use super::matches::takes_everything;
 use super::routes::RoutesOf;
@@ -148,20 +149,15 @@ impl Building<'_, '_> {
                 None => kept.push((draft, vec![domain])),
             }
         }
-        kept.into_iter().map(|(draft, domains)| self.virtual_host(draft, domains)).collect()
+        let mut budget = RouteBudget::new();
+        kept.into_iter().map(|(draft, domains)| self.virtual_host(draft, domains, &mut budget)).collect()
     }
 
-    fn virtual_host(&self, draft: Draft, domains: Vec<String>) -> VirtualHost {
-        let rules = draft.sources.iter().filter_map(|source| self.rules.get(source));
-        let routes: Vec<&Route> = rules.flat_map(|rules| &rules.routes).collect();
-        // What takes every request comes last, so that it hides no other virtual service's routes.
-        let takes_all = |route: &Route| route.r#match.as_ref().is_some_and(takes_everything);
-        let (last, first): (Vec<&Route>, Vec<&Route>) =
-            routes.into_iter().partition(|route| takes_all(route));
+    fn virtual_host(&self, draft: Draft, domains: Vec<String>, budget: &mut RouteBudget) -> VirtualHost {
         let mut host = VirtualHost {
-            name: draft.name,
             domains,
-            routes: first.into_iter().chain(last).cloned().collect(),
+            routes: self.routes(&draft, budget),
+            name: draft.name,
             include_request_attempt_count: self.view.attempt_count,
             ..Default::default()
         };
@@ -169,5 +165,20 @@ impl Building<'_, '_> {
             host.set_require_tls(TlsRequirementType::All);
         }
         host
+    }
+
+    fn routes(&self, draft: &Draft, budget: &mut RouteBudget) -> Vec<Route> {
+        let rules = || draft.sources.iter().filter_map(|source| self.rules.get(source));
+        if let (false, Some((_, rule))) =
+            (budget.take(rules().map(|rules| rules.routes.len()).sum()), draft.sources.first())
+        {
+            return vec![refusal(rule)];
+        }
+        let routes: Vec<&Route> = rules().flat_map(|rules| &rules.routes).collect();
+        // What takes every request comes last, so that it hides no other virtual service's routes.
+        let takes_all = |route: &Route| route.r#match.as_ref().is_some_and(takes_everything);
+        let (last, first): (Vec<&Route>, Vec<&Route>) =
+            routes.into_iter().partition(|route| takes_all(route));
+        first.into_iter().chain(last).cloned().collect()
     }
 }

@@ -12,6 +12,7 @@
 )]
 
 mod action;
+mod budget;
 mod catch_all;
 mod convert;
 mod cors;

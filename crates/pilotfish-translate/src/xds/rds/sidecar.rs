@@ -1,5 +1,6 @@
 //! Route configurations of sidecars: one for each port, one for each sniffed port of a service, one for the explicit proxy.
 
+use super::budget::{RouteBudget, refusal};
 use super::domains::Domains;
 use super::plan::{Plan, PlanOf, Planned};
 use super::routes::{DefaultRetries, HashingOf, RoutesOf, default_route, is_grpc};
@@ -7,6 +8,7 @@ use super::services::{is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
 use crate::engine::{Cx, EncodedResource};
+use crate::routing::VirtualServiceId;
 use crate::services::alias;
 use pilotfish_model::{Origin, Service};
 use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
@@ -126,6 +128,14 @@ pub(super) struct Rules {
     pub(super) provenance: Vec<Origin>,
 }
 
+/// The routes of a virtual host.
+enum Routes<'r> {
+    /// Those that a virtual service makes.
+    Of(&'r VirtualServiceId, &'r Rules),
+    /// The one route of a service without a virtual service.
+    Default(Box<Route>),
+}
+
 struct Building<'a, 'c> {
     view: &'a RouteView,
     cx: &'a Cx<'c>,
@@ -134,6 +144,7 @@ struct Building<'a, 'c> {
     retries: Arc<Option<RetryPolicy>>,
     domains: Domains<'a>,
     names: BTreeSet<String>,
+    budget: RouteBudget,
     hosts: Vec<(u32, VirtualHost)>,
     provenance: Vec<Origin>,
 }
@@ -147,6 +158,7 @@ impl<'a, 'c> Building<'a, 'c> {
             retries: cx.get(&DefaultRetries),
             domains: Domains::new(view, port != 0 && !is_grpc(&view.facets)),
             names: BTreeSet::new(),
+            budget: RouteBudget::new(),
             hosts: Vec::new(),
             provenance: Vec::new(),
         }
@@ -168,11 +180,11 @@ impl<'a, 'c> Building<'a, 'c> {
         let mut used = false;
         for host in &planned.other_hosts {
             let domains = self.domains.of_host(host, planned.port);
-            used |= self.add(host.as_str(), planned.port, domains, rules.routes.clone());
+            used |= self.add(host.as_str(), planned.port, domains, Routes::Of(&planned.rule, rules));
         }
         for service in &planned.services {
             let domains = self.domains_of(service, planned.port);
-            if self.add(service.hostname.as_str(), planned.port, domains, rules.routes.clone()) {
+            if self.add(service.hostname.as_str(), planned.port, domains, Routes::Of(&planned.rule, rules)) {
                 self.provenance.push(service.provenance.clone());
                 used = true;
             }
@@ -190,7 +202,7 @@ impl<'a, 'c> Building<'a, 'c> {
             port,
         });
         let route = default_route(&service.hostname, port, &hashing, self.retries.as_ref().as_ref());
-        if self.add(service.hostname.as_str(), port, domains, vec![route]) {
+        if self.add(service.hostname.as_str(), port, domains, Routes::Default(Box::new(route))) {
             self.provenance.push(service.provenance.clone());
             self.provenance.extend(hashing.provenance.iter().cloned());
         }
@@ -202,7 +214,7 @@ impl<'a, 'c> Building<'a, 'c> {
     }
 
     /// Adds a virtual host, unless another has its name or all its domains. Returns whether it was added.
-    fn add(&mut self, host: &str, port: u32, domains: Vec<String>, routes: Vec<Route>) -> bool {
+    fn add(&mut self, host: &str, port: u32, domains: Vec<String>, routes: Routes<'_>) -> bool {
         let name = host_port(host, port);
         if self.names.contains(&name) {
             return false;
@@ -212,6 +224,11 @@ impl<'a, 'c> Building<'a, 'c> {
         if domains.is_empty() {
             return false;
         }
+        let routes = match routes {
+            Routes::Of(_, rules) if self.budget.take(rules.routes.len()) => rules.routes.clone(),
+            Routes::Of(rule, _) => vec![refusal(rule)],
+            Routes::Default(route) => vec![*route],
+        };
         let host = VirtualHost {
             name,
             domains,

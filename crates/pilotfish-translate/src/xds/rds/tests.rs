@@ -158,3 +158,30 @@ fn a_short_form_never_hides_the_full_name_of_another() {
     assert_eq!(domains("web.shop:80"), ["web.shop", "web.shop."]);
     assert!(!domains("web.shop.svc.cluster.local:80").contains(&"web.shop".to_owned()));
 }
+
+#[test]
+fn hosts_beyond_the_limit_of_routes_are_refused_one_by_one() {
+    let hosts: Vec<_> = (0..41).map(|n| format!("h{n:02}.example")).collect();
+    let conditions = "{uri: {prefix: /a}}, ".repeat(2_499);
+    let spec = format!(
+        "{{hosts: [{}], http: [{{match: [{conditions}], route: [{{destination: {{host: web}}}}]}}, {{route: [{{destination: {{host: web}}}}]}}]}}",
+        hosts.join(", ")
+    );
+    let world = world([service("web", "shop").update(), Update::Object(rule("a", &spec))]);
+    let config = decode(&evaluate(&world, &RouteOf(view(&world, &sidecar("client-0", "shop")), "80".into())));
+    let routes: Vec<_> = config
+        .virtual_hosts
+        .iter()
+        .filter(|host| host.name.starts_with('h'))
+        .map(|host| host.routes.len())
+        .collect();
+    assert_eq!(routes[..40], [2_500; 40]);
+    assert_eq!(routes[40..], [1], "100,000 are there already");
+    let refused = config.virtual_hosts.iter().find(|host| host.name == "h40.example:80").unwrap();
+    let text = format!("{:?}", refused.routes[0].action);
+    assert!(text.contains("status: 503") && text.contains("VirtualService shop/a"), "{text}");
+    assert!(
+        config.virtual_hosts.iter().any(|host| host.name.starts_with("web.shop")),
+        "the rest is as it was"
+    );
+}

@@ -1,0 +1,264 @@
+//! What a client may make the server keep or do. Each limit is checked before the work that it limits, and an error names it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A limit by its name, in errors and as the label `limit` of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Bytes of one request ([`ServerConfig::max_message`](crate::ServerConfig::max_message)).
+    RequestBytes,
+    /// Names of one stream ([`StreamLimits::subscriptions`]), and of each list of a request.
+    Subscriptions,
+    /// Bytes of these names ([`StreamLimits::subscription_bytes`]).
+    SubscriptionBytes,
+    /// Names of all streams together ([`StreamLimits::all_subscriptions`]).
+    AllSubscriptions,
+    /// Bytes of a node ([`NodeLimits::bytes`]).
+    NodeBytes,
+    /// Bytes of a node's id ([`NodeLimits::id_bytes`]).
+    NodeIdBytes,
+    /// Values in a node's metadata ([`NodeLimits::values`]).
+    NodeValues,
+    /// How deep a node's metadata is nested ([`NodeLimits::depth`]).
+    NodeDepth,
+    /// Addresses in a node's metadata; the source of the resources limits them.
+    NodeAddresses,
+    /// Labels in a node's metadata; the source of the resources limits them.
+    NodeLabels,
+    /// Bytes of incomplete requests of one connection ([`ServerConfig::incomplete_bytes`](crate::ServerConfig::incomplete_bytes)).
+    IncompleteBytes,
+    /// Bytes of incomplete requests of all connections ([`ServerConfig::all_incomplete_bytes`](crate::ServerConfig::all_incomplete_bytes)).
+    AllIncompleteBytes,
+    /// Bytes before a client's node ([`ServerConfig::first_bytes`](crate::ServerConfig::first_bytes)).
+    FirstBytes,
+    /// Streams of a connection whose clients are not identified ([`ServerConfig::max_unidentified`](crate::ServerConfig::max_unidentified)).
+    Unidentified,
+    /// Calls of health and reflection on a connection ([`ServerConfig::max_calls`](crate::ServerConfig::max_calls)).
+    Calls,
+    /// Bytes that such a call sends ([`ServerConfig::call_bytes`](crate::ServerConfig::call_bytes)).
+    CallBytes,
+}
+
+impl Limit {
+    /// All limits.
+    pub const ALL: [Self; 16] = [
+        Self::RequestBytes,
+        Self::Subscriptions,
+        Self::SubscriptionBytes,
+        Self::AllSubscriptions,
+        Self::NodeBytes,
+        Self::NodeIdBytes,
+        Self::NodeValues,
+        Self::NodeDepth,
+        Self::NodeAddresses,
+        Self::NodeLabels,
+        Self::IncompleteBytes,
+        Self::AllIncompleteBytes,
+        Self::FirstBytes,
+        Self::Unidentified,
+        Self::Calls,
+        Self::CallBytes,
+    ];
+
+    /// Its name: `subscriptions`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RequestBytes => "request-bytes",
+            Self::Subscriptions => "subscriptions",
+            Self::SubscriptionBytes => "subscription-bytes",
+            Self::AllSubscriptions => "all-subscriptions",
+            Self::NodeBytes => "node-bytes",
+            Self::NodeIdBytes => "node-id-bytes",
+            Self::NodeValues => "node-values",
+            Self::NodeDepth => "node-depth",
+            Self::NodeAddresses => "node-addresses",
+            Self::NodeLabels => "node-labels",
+            Self::IncompleteBytes => "incomplete-bytes",
+            Self::AllIncompleteBytes => "all-incomplete-bytes",
+            Self::FirstBytes => "first-bytes",
+            Self::Unidentified => "unidentified-streams",
+            Self::Calls => "calls",
+            Self::CallBytes => "call-bytes",
+        }
+    }
+
+    /// What is counted, for messages.
+    fn unit(self) -> &'static str {
+        match self {
+            Self::RequestBytes => "bytes in a request",
+            Self::Subscriptions => "resource names for one stream",
+            Self::SubscriptionBytes => "bytes of resource names for one stream",
+            Self::AllSubscriptions => "different resource names for all streams together",
+            Self::NodeBytes => "bytes in a node",
+            Self::NodeIdBytes => "bytes in a node's id, cluster or locality",
+            Self::NodeValues => "values in a node's metadata",
+            Self::NodeDepth => "levels in a node's metadata",
+            Self::NodeAddresses => "addresses in a node",
+            Self::NodeLabels => "labels in a node",
+            Self::IncompleteBytes => "bytes of incomplete requests on one connection",
+            Self::AllIncompleteBytes => "bytes of incomplete requests on all connections",
+            Self::FirstBytes => "bytes before the node in the first request",
+            Self::Unidentified => "streams of a connection whose clients are not identified yet",
+            Self::Calls => "calls of health and reflection on a connection",
+            Self::CallBytes => "bytes of requests in a call",
+        }
+    }
+
+    /// Whether `asked` is within `allowed`.
+    ///
+    /// # Errors
+    /// When it is more.
+    pub fn check(self, asked: usize, allowed: usize) -> Result<(), LimitExceeded> {
+        if asked <= allowed { Ok(()) } else { Err(LimitExceeded { limit: self, asked, allowed }) }
+    }
+}
+
+/// A client asks for more than a limit allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct LimitExceeded {
+    /// The limit.
+    pub limit: Limit,
+    /// What the client asks for.
+    pub asked: usize,
+    /// What it may ask for.
+    pub allowed: usize,
+}
+
+impl fmt::Display for LimitExceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, asked, allowed } = self;
+        write!(f, "too many {}: {asked}, and at most {allowed} are allowed", limit.unit())?;
+        write!(f, " (limit {})", limit.as_str())
+    }
+}
+
+/// How much one stream may subscribe to, and how long it waits for its client's ACKs.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    /// Names that one stream subscribes to or says it has, all types together.
+    pub subscriptions: usize,
+    /// Bytes of those names.
+    pub subscription_bytes: usize,
+    /// Different names that all streams together subscribe to, by type and view. Beyond it, only streams with at most
+    /// [`Self::few_subscriptions`] may subscribe to more.
+    pub all_subscriptions: usize,
+    /// Names that a stream may always have.
+    pub few_subscriptions: usize,
+    /// Requests that are read of a client that takes no responses; more wait until it does.
+    pub blocked_requests: usize,
+    /// What a node may hold.
+    pub node: NodeLimits,
+    /// How long listeners and routes wait for new clusters to be acknowledged and to have their endpoints.
+    pub warming: Duration,
+    /// How long removed clusters are kept for listeners and routes to be acknowledged.
+    pub draining: Duration,
+    /// How long a client that resumed may take to acknowledge its clusters before its endpoints are sent once more: Envoy
+    /// holds that ACK back while a cluster waits for endpoints.
+    pub resume_probe: Duration,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self {
+            subscriptions: 100_000,
+            subscription_bytes: 16 << 20,
+            all_subscriptions: 2_000_000,
+            few_subscriptions: 1_000,
+            blocked_requests: 256,
+            node: NodeLimits::default(),
+            warming: Duration::from_secs(5),
+            draining: Duration::from_secs(5),
+            resume_probe: Duration::from_secs(2),
+        }
+    }
+}
+
+/// How much a node may hold. Checked on its encoded form, before anything of it is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeLimits {
+    /// Bytes of the encoded node.
+    pub bytes: usize,
+    /// Bytes of its id, its cluster, and each part of its locality.
+    pub id_bytes: usize,
+    /// Values in its metadata, at all levels together.
+    pub values: usize,
+    /// How deep its metadata is nested.
+    pub depth: usize,
+}
+
+impl Default for NodeLimits {
+    fn default() -> Self {
+        Self { bytes: 512 << 10, id_bytes: 1_024, values: 4_096, depth: 16 }
+    }
+}
+
+/// What several clients share of something limited.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: Limit,
+    allowed: usize,
+    used: AtomicUsize,
+    /// What is taken of this one is taken of that one too.
+    whole: Option<Arc<Self>>,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: Limit, allowed: usize) -> Arc<Self> {
+        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: None })
+    }
+
+    /// A share of this one with a limit of its own.
+    pub(crate) fn share(self: &Arc<Self>, limit: Limit, allowed: usize) -> Arc<Self> {
+        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
+    }
+
+    /// Takes so much.
+    ///
+    /// # Errors
+    /// When too little is left: then nothing is taken.
+    pub(crate) fn take(&self, amount: usize) -> Result<(), LimitExceeded> {
+        let asked = self.used.fetch_add(amount, Ordering::AcqRel) + amount;
+        let taken = self.limit.check(asked, self.allowed);
+        let taken = taken.and_then(|()| self.whole.as_ref().map_or(Ok(()), |whole| whole.take(amount)));
+        if taken.is_err() {
+            self.used.fetch_sub(amount, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    /// Gives back what was taken.
+    pub(crate) fn give(&self, amount: usize) {
+        self.used.fetch_sub(amount, Ordering::AcqRel);
+        if let Some(whole) = &self.whole {
+            whole.give(amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_limits_are_different() {
+        let names: std::collections::BTreeSet<_> = Limit::ALL.iter().map(|limit| limit.as_str()).collect();
+        assert_eq!(names.len(), Limit::ALL.len());
+    }
+
+    #[test]
+    fn a_share_is_limited_by_itself_and_by_the_whole() {
+        let whole = Budget::new(Limit::AllIncompleteBytes, 10);
+        let (a, b) = (whole.share(Limit::IncompleteBytes, 8), whole.share(Limit::IncompleteBytes, 8));
+        assert_eq!(a.take(9).map_err(|error| error.limit), Err(Limit::IncompleteBytes));
+        a.take(8).unwrap();
+        assert_eq!(b.take(3).map_err(|error| error.limit), Err(Limit::AllIncompleteBytes));
+        b.take(2).unwrap();
+        a.give(8);
+        b.take(6).unwrap();
+        assert_eq!(whole.used.load(Ordering::Relaxed), 8);
+    }
+}

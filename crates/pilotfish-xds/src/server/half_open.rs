@@ -1,0 +1,116 @@
+//! Connections whose handshakes (TLS, then HTTP/2's preface) are under way.
+//!
+//! They are limited apart from those that are established. A client that is silent in the middle of its handshake looks like one
+//! that is slow, so none is refused: beyond the limit, the one that has waited longest gives way. An address that has a large part of
+//! all of them gives way to itself.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// An address with more than this part of all gives way to itself.
+const PART: usize = 4;
+
+/// The handshakes that are under way, by age.
+#[derive(Debug)]
+pub(super) struct HalfOpen {
+    allowed: usize,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    by_age: BTreeMap<u64, (IpAddr, Arc<Notify>)>,
+}
+
+/// One handshake; over when it is dropped.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    all: Arc<HalfOpen>,
+    age: u64,
+    over: Arc<Notify>,
+}
+
+impl HalfOpen {
+    pub(super) fn new(allowed: usize) -> Arc<Self> {
+        Arc::new(Self { allowed, open: Mutex::default() })
+    }
+
+    /// A handshake with that address begins; another one may have to end for it.
+    pub(super) fn begin(self: &Arc<Self>, address: IpAddr) -> Handshake {
+        let mut open = self.open.lock();
+        if open.by_age.len() >= self.allowed {
+            let oldest = open.oldest_to_end(address, self.allowed / PART);
+            if let Some((_, over)) = oldest.and_then(|age| open.by_age.remove(&age)) {
+                over.notify_one();
+            }
+        }
+        let age = open.next;
+        open.next += 1;
+        let over = Arc::new(Notify::new());
+        open.by_age.insert(age, (address, Arc::clone(&over)));
+        Handshake { all: Arc::clone(self), age, over }
+    }
+}
+
+impl Open {
+    fn oldest_to_end(&self, address: IpAddr, part: usize) -> Option<u64> {
+        let own = || self.by_age.iter().filter(|(_, (other, _))| *other == address);
+        let oldest = if own().count() > part { own().next() } else { self.by_age.iter().next() };
+        oldest.map(|(age, _)| *age)
+    }
+}
+
+impl Handshake {
+    /// Waits until the handshake has to end for another one.
+    pub(super) async fn gave_way(&self) {
+        self.over.notified().await;
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.all.open.lock().by_age.remove(&self.age);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::task::{Context, Waker};
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn gave_way(handshake: &Handshake) -> bool {
+        std::pin::pin!(handshake.gave_way()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn the_oldest_gives_way_and_what_is_over_makes_room() {
+        let all = HalfOpen::new(3);
+        let (a, b, c) = (all.begin(address(1)), all.begin(address(2)), all.begin(address(3)));
+        assert!(!gave_way(&a));
+        let d = all.begin(address(4));
+        assert!(gave_way(&a) && !gave_way(&b) && !gave_way(&c));
+        drop(b);
+        let _e = all.begin(address(5));
+        assert!(!gave_way(&c) && !gave_way(&d), "there was room");
+    }
+
+    #[test]
+    fn an_address_with_a_large_part_gives_way_to_itself() {
+        let all = HalfOpen::new(8);
+        let other = all.begin(address(1));
+        let many: Vec<_> = (0..7).map(|_| all.begin(address(2))).collect();
+        let _more = all.begin(address(2));
+        assert!(gave_way(&many[0]) && !gave_way(&other));
+        let _new = all.begin(address(3));
+        assert!(gave_way(&other), "one that has little takes the place of the oldest");
+    }
+}

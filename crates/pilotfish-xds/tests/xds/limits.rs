@@ -1,0 +1,185 @@
+//! What a client may make the server keep or do, rule by rule.
+
+use crate::support::{Memory, Peer, fanout, fanout_with};
+use parking_lot::Mutex;
+use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Listener};
+use pilotfish_proto::envoy::config::core::v3::Extension;
+use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use pilotfish_proto::google::rpc::Status;
+use pilotfish_xds::{
+    Fanout, Limit, LimitExceeded, Nack, NoRecorder, NodeLimits, Recorder, StreamError, StreamLimits,
+};
+use std::sync::Arc;
+
+fn limited(change: impl FnOnce(&mut StreamLimits)) -> Arc<Fanout<Memory>> {
+    let mut limits = StreamLimits::default();
+    change(&mut limits);
+    fanout_with(Arc::new(NoRecorder), limits)
+}
+
+fn request(ty: ResourceType, subscribe: Vec<String>, unsubscribe: Vec<String>) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: ty.type_url().into(),
+        resource_names_subscribe: subscribe,
+        resource_names_unsubscribe: unsubscribe,
+        ..Default::default()
+    }
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{prefix}{n}")).collect()
+}
+
+fn exceeded(result: Result<(), StreamError>) -> Option<LimitExceeded> {
+    match result {
+        Ok(()) => None,
+        Err(StreamError::ResourceExhausted(error)) => Some(error),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_request_with_more_names_than_a_stream_may_have_is_refused_unread() {
+    let fanout = fanout();
+    let exceed = |asked| Some(LimitExceeded { limit: Limit::Subscriptions, asked, allowed: 100_001 });
+    for wildcard_first in [false, true] {
+        for (subscribe, unsubscribe, expected) in [
+            (vec!["a".to_owned(); 650_000], vec![String::new(); 1_000_000], exceed(650_000)),
+            (Vec::new(), vec![String::new(); 1_000_000], exceed(1_000_000)),
+        ] {
+            let mut peer = Peer::delta(&fanout);
+            if wildcard_first {
+                peer.ask(Cluster, &[]);
+            }
+            let got = peer.send_delta(request(Cluster, subscribe, unsubscribe));
+            assert_eq!(exceeded(got), expected);
+        }
+    }
+}
+
+/// With lists searched for each name, this takes minutes.
+#[test]
+fn many_names_are_unsubscribed_from_in_one_pass() {
+    let fanout = fanout();
+    let mut peer = Peer::delta(&fanout);
+    let all = names("n", 99_000);
+    peer.send_delta(request(Endpoint, all.clone(), names("x", 99_000))).unwrap();
+    assert_eq!(peer.next().unwrap().resources.len(), 99_000);
+    peer.send_delta(request(Endpoint, names("m", 500), all)).unwrap();
+    assert_eq!(peer.next().unwrap().resources.len(), 500);
+}
+
+#[test]
+fn what_a_client_says_it_has_counts_until_it_is_answered() {
+    let fanout = limited(|limits| limits.subscriptions = 10);
+    let known = |ty, count| {
+        let have = names("n", count).into_iter().map(|name| (name, "1".to_owned())).collect();
+        DeltaDiscoveryRequest { initial_resource_versions: have, ..request(ty, Vec::new(), Vec::new()) }
+    };
+    let mut peer = Peer::delta(&fanout);
+    let many = exceeded(peer.send_delta(known(Cluster, 20)));
+    assert_eq!(many.map(|error| (error.limit, error.asked)), Some((Limit::Subscriptions, 20)));
+    let mut peer = Peer::delta(&fanout);
+    peer.send_delta(known(Cluster, 8)).unwrap();
+    let more = exceeded(peer.send_delta(known(Listener, 8)));
+    assert_eq!(more.map(|error| error.asked), Some(16), "all types together");
+    let mut peer = Peer::delta(&fanout);
+    peer.send_delta(known(Cluster, 8)).unwrap();
+    assert_eq!(peer.settle()[0].removed.len(), 8);
+    peer.send_delta(known(Listener, 8)).unwrap();
+}
+
+#[test]
+fn one_stream_cannot_take_all_names_from_those_that_ask_for_few() {
+    let fanout = limited(|limits| (limits.all_subscriptions, limits.few_subscriptions) = (10, 3));
+    let ask = |names: Vec<String>| {
+        let mut peer = Peer::delta(&fanout);
+        let got = exceeded(peer.send_delta(request(Endpoint, names, Vec::new())));
+        (peer, got.map(|error| (error.limit, error.asked)))
+    };
+    let (large, refused) = ask(names("a", 8));
+    assert_eq!(refused, None);
+    let (_, refused) = ask(names("b", 4));
+    assert_eq!(refused, Some((Limit::AllSubscriptions, 12)));
+    let (_same, refused) = ask(names("a", 6));
+    assert_eq!(refused, None, "names that are there cost nothing");
+    let (few, refused) = ask(names("c", 3));
+    assert_eq!(refused, None);
+    drop((large, few));
+    let (_, refused) = ask(names("b", 4));
+    assert_eq!(refused, None, "what nobody has does not count");
+}
+
+#[test]
+fn the_source_hears_of_names_that_nobody_has_any_more() {
+    let fanout = fanout();
+    let (mut one, mut two) = (Peer::delta(&fanout), Peer::delta(&fanout));
+    one.ask(Endpoint, &["a", "b"]);
+    two.ask(Endpoint, &["b", "c"]);
+    let free = || std::mem::take(&mut *fanout.source().free.lock());
+    one.unsubscribe(Endpoint, &["b"]);
+    assert!(free().is_empty(), "another stream has it");
+    two.unsubscribe(Endpoint, &["b", "c"]);
+    assert_eq!(free(), ["b", "c"]);
+    drop(one);
+    assert_eq!(free(), ["a"]);
+    let mut state_of_the_world = Peer::sotw(&fanout);
+    state_of_the_world.ask(Endpoint, &["d", "e"]);
+    let nonce = state_of_the_world.next().unwrap().nonce;
+    state_of_the_world.answer(Endpoint, &["e"], &nonce);
+    assert_eq!(free(), ["d"]);
+}
+
+#[test]
+fn names_that_are_asked_for_again_and_again_are_answered_once() {
+    let fanout = fanout();
+    fanout.source().set(0, Cluster, "a", "1");
+    fanout.publish(&fanout.source().commit());
+    let mut peer = Peer::delta(&fanout);
+    peer.ask(Cluster, &["a", "b"]);
+    peer.next().unwrap();
+    for _ in 0..100 {
+        peer.ask(Cluster, &["a", "b", "c"]);
+    }
+    peer.unsubscribe(Cluster, &["c"]);
+    let got = peer.next().unwrap();
+    assert_eq!((got.names(), &got.removed[..]), (vec!["a"], &["b".to_owned()][..]));
+    assert!(peer.next().is_none());
+}
+
+#[test]
+fn a_node_that_holds_too_much_is_refused() {
+    let fanout = limited(|limits| limits.node = NodeLimits { id_bytes: 10, ..NodeLimits::default() });
+    let mut peer = Peer::delta(&fanout);
+    peer.node.id = "x".repeat(11);
+    let refused = exceeded(peer.send_delta(request(Cluster, Vec::new(), Vec::new())));
+    assert_eq!(refused.map(|error| error.limit), Some(Limit::NodeIdBytes));
+    let mut peer = Peer::delta(&fanout);
+    peer.node.id = "x".into();
+    peer.node.extensions = vec![Extension::default(); 2_000];
+    peer.send_delta(request(Cluster, Vec::new(), Vec::new())).unwrap();
+    assert_eq!(fanout.connections()[0].node.extensions.len(), 1, "nobody reads the others");
+}
+
+/// Remembers how long the ids of connections in refusals are.
+#[derive(Default)]
+struct Refusals(Mutex<Vec<(usize, usize)>>);
+
+impl Recorder for Refusals {
+    fn rejected(&self, nack: &Nack<'_>) {
+        self.0.lock().push((nack.connection.len(), nack.reason().len()));
+    }
+}
+
+#[test]
+fn a_refusal_of_nothing_costs_a_short_line() {
+    let refusals = Arc::new(Refusals::default());
+    let fanout = fanout_with(Arc::clone(&refusals) as Arc<dyn Recorder>, StreamLimits::default());
+    let mut peer = Peer::delta(&fanout);
+    peer.node.id = "x".repeat(1_000);
+    peer.ask(Cluster, &[]);
+    let error_detail = Some(Status { message: "y".repeat(100_000), ..Default::default() });
+    peer.send_delta(DeltaDiscoveryRequest { error_detail, ..request(Cluster, Vec::new(), Vec::new()) })
+        .unwrap();
+    assert_eq!(*refusals.0.lock(), [(256, 605)]);
+}
