@@ -216,12 +216,7 @@ impl Metrics {
                 "type",
             )?,
             stream_errors: stream_errors(r)?,
-            limits_exceeded: counters(
-                r,
-                "pilotfish_xds_limits_exceeded",
-                "Streams and calls refused or ended by a limit, by limit",
-                "limit",
-            )?,
+            limits_exceeded: limits_exceeded(r)?,
             convergence: histogram(
                 r,
                 "pilot_proxy_convergence_time",
@@ -358,6 +353,11 @@ fn counters(
     label: &str,
 ) -> Result<IntCounterVec, prometheus::Error> {
     counters_by(registry, name, help, &[label])
+}
+
+fn limits_exceeded(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+    const HELP: &str = "Streams and calls refused or ended by a limit, by limit";
+    counters(registry, "pilotfish_xds_limits_exceeded", HELP, "limit")
 }
 
 fn stream_errors(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {

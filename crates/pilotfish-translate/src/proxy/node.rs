@@ -174,11 +174,8 @@ impl Proxy {
             ("router", _) => ProxyKind::Router,
             (other, _) => return Err(NodeError::Kind(other.to_owned())),
         };
-        let listed = text("INSTANCE_IPS").split(',').count();
-        if listed > MAX_ADDRESSES {
-            return Err(NodeError::TooManyAddresses(listed));
-        }
-        let ips = addresses(text("INSTANCE_IPS"), ip).ok_or_else(|| NodeError::NoAddress(node.id.clone()))?;
+        let ips =
+            addresses(text("INSTANCE_IPS"), ip)?.ok_or_else(|| NodeError::NoAddress(node.id.clone()))?;
         let (name, id_namespace) = id.rsplit_once('.').unwrap_or((id, ""));
         let namespace = match text("NAMESPACE") {
             "" if id_namespace.is_empty() => domain.split('.').next().unwrap_or(""),
@@ -189,12 +186,7 @@ impl Proxy {
             "" => "Kubernetes",
             id => id,
         };
-        let mut labels = strings(node.metadata.as_ref(), "LABELS");
-        let static_labels = strings(node.metadata.as_ref(), "STATIC_LABELS");
-        labels.extend(static_labels.clone());
-        if labels.len() > MAX_LABELS {
-            return Err(NodeError::TooManyLabels(labels.len()));
-        }
+        let (labels, static_labels) = labels(node.metadata.as_ref())?;
         Ok(Self {
             id: node.id.as_str().into(),
             kind,
@@ -309,13 +301,30 @@ impl Proxy {
 }
 
 /// All of `INSTANCE_IPS` if every entry is valid, else the id's address.
-fn addresses(instance_ips: &str, id_ip: &str) -> Option<Vec<IpAddr>> {
+fn addresses(instance_ips: &str, id_ip: &str) -> Result<Option<Vec<IpAddr>>, NodeError> {
+    let count = instance_ips.split(',').count();
+    if count > MAX_ADDRESSES {
+        return Err(NodeError::TooManyAddresses(count));
+    }
     let listed: Result<Vec<IpAddr>, _> =
         instance_ips.split(',').filter(|ip| !ip.is_empty()).map(|ip| ip.trim().parse()).collect();
-    match listed {
+    Ok(match listed {
         Ok(ips) if !ips.is_empty() => Some(ips),
         _ => id_ip.parse().ok().map(|ip| vec![ip]),
+    })
+}
+
+type Texts = BTreeMap<String, String>;
+
+/// `LABELS` with `STATIC_LABELS`, and `STATIC_LABELS` alone.
+fn labels(metadata: Option<&Struct>) -> Result<(Texts, Texts), NodeError> {
+    let mut labels = strings(metadata, "LABELS");
+    let static_labels = strings(metadata, "STATIC_LABELS");
+    labels.extend(static_labels.clone());
+    if labels.len() > MAX_LABELS {
+        return Err(NodeError::TooManyLabels(labels.len()));
     }
+    Ok((labels, static_labels))
 }
 
 fn locality(node: &Node) -> Locality {

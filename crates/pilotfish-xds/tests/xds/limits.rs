@@ -44,8 +44,8 @@ fn a_request_with_more_names_than_a_stream_may_have_is_refused_unread() {
     let exceed = |asked| Some(LimitExceeded { limit: Limit::Subscriptions, asked, allowed: 100_001 });
     for wildcard_first in [false, true] {
         for (subscribe, unsubscribe, expected) in [
-            (vec!["a".to_owned(); 650_000], vec![String::new(); 1_000_000], exceed(650_000)),
-            (Vec::new(), vec![String::new(); 1_000_000], exceed(1_000_000)),
+            (vec!["a".to_owned(); 150_000], vec![String::new(); 150_000], exceed(150_000)),
+            (Vec::new(), vec![String::new(); 150_000], exceed(150_000)),
         ] {
             let mut peer = Peer::delta(&fanout);
             if wildcard_first {
@@ -62,9 +62,9 @@ fn a_request_with_more_names_than_a_stream_may_have_is_refused_unread() {
 fn many_names_are_unsubscribed_from_in_one_pass() {
     let fanout = fanout();
     let mut peer = Peer::delta(&fanout);
-    let all = names("n", 99_000);
-    peer.send_delta(request(Endpoint, all.clone(), names("x", 99_000))).unwrap();
-    assert_eq!(peer.next().unwrap().resources.len(), 99_000);
+    let all = names("n", 50_000);
+    peer.send_delta(request(Endpoint, all.clone(), names("x", 50_000))).unwrap();
+    assert_eq!(peer.next().unwrap().resources.len(), 50_000);
     peer.send_delta(request(Endpoint, names("m", 500), all)).unwrap();
     assert_eq!(peer.next().unwrap().resources.len(), 500);
 }
