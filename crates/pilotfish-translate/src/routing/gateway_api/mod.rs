@@ -4,7 +4,7 @@
 //! Gateway ─▶ one gateway for each listener ─▶ ParentsOf(gateway): what routes may attach to
 //!                                               │
 //! HTTPRoute, GRPCRoute ─▶ RouteParts(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
-//! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiRules
+//! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiVirtualServices
 //! ```
 //!
 //! Routes attach to listeners of Gateways, or to Services (then they are for sidecars). What several HTTPRoutes have for one host
@@ -19,6 +19,7 @@ mod grpc_routes;
 mod http_routes;
 mod listeners;
 mod parts;
+mod request_rules;
 mod rules;
 mod sort;
 mod status;

@@ -3,10 +3,10 @@
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::attachment::{self, Binding};
 use crate::routing::gateway_api::backends::{self, BackendView, Malformed, Problem, Referrer};
-use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS, grpc_routes, http_routes, stream_routes};
+use crate::routing::gateway_api::request_rules::{self, RequestRoute, RequestRule, RuleParts};
+use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS, stream_routes};
 use pilotfish_config::gateway_api::{
-    GROUP, GrpcRoute, HttpBackendRef, HttpRoute, ParentReference, RouteFilter, StreamRouteRule, TcpRoute,
-    TlsRoute,
+    GROUP, GrpcRoute, HttpRoute, ParentReference, StreamRouteRule, TcpRoute, TlsRoute,
 };
 use pilotfish_config::status::{Condition, Controllers, ParentStatus, Status};
 use pilotfish_model::{Kind, KindSpec, ObjectKey};
@@ -28,10 +28,10 @@ impl Query for BindingsOf {
         let found = match kind {
             Kind::HttpRoute => cx
                 .object::<HttpRoute>(namespace, name)
-                .map(|route| bindings(&route.spec.parent_refs, &route.spec.hostnames)),
+                .map(|route| bindings(route.parents(), route.hostnames())),
             Kind::GrpcRoute => cx
                 .object::<GrpcRoute>(namespace, name)
-                .map(|route| bindings(&route.spec.parent_refs, &route.spec.hostnames)),
+                .map(|route| bindings(route.parents(), route.hostnames())),
             Kind::TcpRoute => {
                 cx.object::<TcpRoute>(namespace, name).map(|route| bindings(&route.spec.parent_refs, &[]))
             }
@@ -129,16 +129,8 @@ fn unresolved(cx: &Cx<'_>, key: &ObjectKey, needs_grant: bool) -> Option<Option<
     let ObjectKey { kind, namespace, name } = key;
     let referrer = Referrer { kind: *kind, namespace, needs_grant };
     let (malformed, backends) = match kind {
-        Kind::HttpRoute => {
-            let route = cx.object::<HttpRoute>(namespace, name)?;
-            let parts = route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters));
-            (fault(http_routes::routes(cx, &route, referrer)), of_rules(parts))
-        }
-        Kind::GrpcRoute => {
-            let route = cx.object::<GrpcRoute>(namespace, name)?;
-            let parts = route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters));
-            (fault(grpc_routes::routes(cx, &route, referrer)), of_rules(parts))
-        }
+        Kind::HttpRoute => of_requests::<HttpRoute>(cx, key, referrer)?,
+        Kind::GrpcRoute => of_requests::<GrpcRoute>(cx, key, referrer)?,
         Kind::TcpRoute => {
             let route = cx.object::<TcpRoute>(namespace, name)?;
             let rules = &route.spec.rules;
@@ -163,17 +155,20 @@ fn fault<T>(routes: Result<T, Malformed>) -> Option<Problem> {
     routes.err().map(|Malformed(problem)| problem)
 }
 
-/// Everything that rules lead to, mirrors included.
-fn of_rules<'a>(
-    rules: impl Iterator<Item = (&'a Vec<HttpBackendRef>, &'a Vec<RouteFilter>)>,
-) -> Vec<BackendView> {
-    let mut out = Vec::new();
-    for (backends, filters) in rules {
-        out.extend(backends.iter().map(BackendView::from));
+/// What costs a route of requests as a whole, and everything that it leads to, mirrors included.
+fn of_requests<T: RequestRoute>(
+    cx: &Cx<'_>,
+    key: &ObjectKey,
+    referrer: Referrer<'_>,
+) -> Option<(Option<Problem>, Vec<BackendView>)> {
+    let route = cx.object::<T>(&key.namespace, &key.name)?;
+    let mut backends = Vec::new();
+    for RuleParts { backends: own, filters, .. } in route.rules().iter().map(RequestRule::parts) {
+        backends.extend(own.iter().map(BackendView::from));
         let mirrors = filters.iter().filter_map(|filter| filter.request_mirror.as_ref());
-        out.extend(mirrors.map(|mirror| BackendView::from(&mirror.backend_ref)));
+        backends.extend(mirrors.map(|mirror| BackendView::from(&mirror.backend_ref)));
     }
-    out
+    Some((fault(request_rules::routes(cx, &route, referrer)), backends))
 }
 
 fn of_streams(rules: &[StreamRouteRule]) -> Vec<BackendView> {
