@@ -17,6 +17,8 @@ pub(crate) struct Target {
     pub name: Arc<str>,
     /// Whether the service is known as `NAME.NAMESPACE` too.
     pub has_short_name: bool,
+    /// Whether the service lies outside the mesh.
+    pub mesh_external: bool,
     /// Creation time of the service: where two targets disagree, the older one decides.
     pub created: i64,
     pub port: Port,
@@ -32,6 +34,7 @@ impl Target {
             service: ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() },
             name: service.name.clone(),
             has_short_name: service.has_short_name,
+            mesh_external: service.mesh_external,
             created: service.created,
             port: port.clone(),
             target_port,

@@ -198,11 +198,11 @@ impl Inbound<'_> {
             };
             draft.cluster.alt_stat_name = stat_name(&crate::envoy::stat_name::of(template, "", &names));
         }
-        let services = self.services();
-        if services.is_empty() {
+        // What the first service is decides on the whole port: one outside the mesh, and there is nothing to tell telemetry.
+        if self.targets.first().is_none_or(|first| first.mesh_external) {
             return;
         }
-        draft.set_istio("services", list(services));
+        draft.set_istio("services", list(self.services()));
         if let Some(rule) = rule.filter(|rule| rule.policy.is_some()) {
             let key = ObjectKey::new(Kind::DestinationRule, rule.namespace.clone(), rule.name.clone());
             draft.set_istio("config", text(&config_path(&key)));
