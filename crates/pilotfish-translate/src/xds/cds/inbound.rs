@@ -189,7 +189,7 @@ impl Inbound<'_> {
     fn describe(&self, draft: &mut Draft, rule: Option<&MergedDestinationRule>, template: &str) {
         if let (Some(first), false) = (self.targets.first(), template.is_empty()) {
             let names = Names {
-                host: first.service.hostname.as_str(),
+                host: &first.written_host,
                 service: Some((&first.name, &first.service.namespace, first.has_short_name)),
                 subset: "",
                 port: self.port.number,
@@ -217,7 +217,7 @@ impl Inbound<'_> {
         let fresh = same_port.filter(|target| seen.insert(&target.service.hostname));
         let described = fresh.map(|target| {
             let key = &target.service;
-            draft::service_metadata(key.hostname.as_str(), &target.name, key.namespace.as_str())
+            draft::service_metadata(&target.written_host, &target.name, key.namespace.as_str())
         });
         described.collect()
     }
