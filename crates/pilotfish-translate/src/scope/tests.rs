@@ -185,6 +185,7 @@ fn hidden(host: &str, namespace: &str, to: ExportTo) -> TestService {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn routes_lead_to_services_that_their_own_namespace_hides_from_itself() {
     let elsewhere = || ExportTo::Namespaces(["else".into()].into());
     let services = || {

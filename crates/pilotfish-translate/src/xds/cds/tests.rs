@@ -256,20 +256,22 @@ impl Query for InboundOf {
     }
 }
 
+/// A service of a ServiceEntry with an endpoint at the Pod.
+fn entry(host: &str, created: i64, mesh_external: bool) -> Vec<Update> {
+    let service = service("any", "shop").with(|service| {
+        service.hostname = pilotfish_model::Hostname::parse(host).unwrap();
+        service.name = host.into();
+        of_service_entry(service);
+        service.mesh_external = mesh_external;
+        service.created = created;
+    });
+    let shard = ShardKey::new(crate::testing::EXTERNAL, "Kubernetes");
+    let at = Arc::new(endpoint("10.0.99.1", 80, "http"));
+    vec![service.update(), Update::Endpoints(service.key(), shard, Arc::from([at]))]
+}
+
 #[test]
 fn the_first_service_of_a_port_decides_whether_an_inbound_cluster_has_metadata() {
-    let entry = |host: &str, created: i64, mesh_external: bool| {
-        let service = service("any", "shop").with(|service| {
-            service.hostname = pilotfish_model::Hostname::parse(host).unwrap();
-            service.name = host.into();
-            of_service_entry(service);
-            service.mesh_external = mesh_external;
-            service.created = created;
-        });
-        let shard = ShardKey::new(crate::testing::EXTERNAL, "Kubernetes");
-        let at = Arc::new(endpoint("10.0.99.1", 80, "http"));
-        vec![service.update(), Update::Endpoints(service.key(), shard, Arc::from([at]))]
-    };
     let kubernetes = |name: &str, created: i64| {
         let service = service(name, "shop").with(|service| {
             service.selector = labels(&[("app", "web")]);

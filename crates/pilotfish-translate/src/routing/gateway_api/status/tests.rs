@@ -112,6 +112,7 @@ fn parents_have_an_accepted_condition() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn references_are_resolved_or_have_a_reason() {
     let grant = line(
         GRANT,
