@@ -5,11 +5,16 @@ use crate::Namespace;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+/// The domain of hosts that stand for Services of all clusters.
+pub const CLUSTER_SET: &str = "clusterset.local";
+
 /// The domain below which the mesh's Kubernetes Services are. One for the whole mesh, and for as long as the process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterDomain {
     /// For example `svc.cluster.local`.
     services: Arc<str>,
+    /// The same for what ServiceImports stand for.
+    imports: Arc<str>,
 }
 
 impl Default for ClusterDomain {
@@ -22,7 +27,21 @@ impl ClusterDomain {
     /// Takes the domain of the cluster, such as `cluster.local`.
     #[must_use]
     pub fn new(domain: &str) -> Self {
-        Self { services: format!("svc.{domain}").into() }
+        let services: Arc<str> = format!("svc.{domain}").into();
+        Self { imports: services.clone(), services }
+    }
+
+    /// The same, where Services of all clusters have hosts of their own below [`CLUSTER_SET`] (`ENABLE_MCS_HOST`).
+    #[must_use]
+    pub fn with_cluster_set(self) -> Self {
+        Self { imports: format!("svc.{CLUSTER_SET}").into(), ..self }
+    }
+
+    /// The host name that a ServiceImport stands for: of the Services in all clusters where they have one, else of the Service of
+    /// that name.
+    #[must_use]
+    pub fn import(&self, name: &str, namespace: &Namespace) -> String {
+        format!("{name}.{namespace}.{}", self.imports)
     }
 
     /// The host name of a Kubernetes Service.
@@ -74,6 +93,18 @@ mod tests {
             assert_eq!(ClusterDomain::new(domain).qualify(host, &shop), want);
         }
         assert_eq!(ClusterDomain::default().qualify("catalog", &"".into()), "catalog");
+    }
+
+    #[test]
+    fn an_import_is_the_service_unless_the_cluster_set_has_hosts() {
+        let domain = ClusterDomain::new("example.org");
+        let import = |domain: &ClusterDomain| domain.import("catalog", &"shop".into());
+        assert_eq!(import(&domain), "catalog.shop.svc.example.org");
+        assert_eq!(import(&domain.clone().with_cluster_set()), "catalog.shop.svc.clusterset.local");
+        assert_eq!(
+            domain.with_cluster_set().service("catalog", &"shop".into()),
+            "catalog.shop.svc.example.org"
+        );
     }
 
     #[test]

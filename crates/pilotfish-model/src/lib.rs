@@ -22,7 +22,7 @@ pub mod topology;
 mod workload;
 mod world;
 
-pub use cluster_domain::ClusterDomain;
+pub use cluster_domain::{CLUSTER_SET, ClusterDomain};
 pub use endpoint::{Endpoint, EndpointAttributes, HealthStatus, TlsMode};
 pub use labels::{LabelMap, Labels, label_subset};
 pub use names::{ClusterId, Hostname, HostnameError, Locality, Namespace, NetworkId};

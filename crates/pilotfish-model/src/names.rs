@@ -178,6 +178,12 @@ impl Hostname {
         &self.0
     }
 
+    /// The shared text, lent.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<str> {
+        &self.0
+    }
+
     /// The shared text.
     #[must_use]
     pub fn text(&self) -> Arc<str> {

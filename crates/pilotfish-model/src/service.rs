@@ -176,7 +176,8 @@ pub struct Service {
     pub hostname: Hostname,
     /// The namespace that it belongs to.
     pub namespace: Namespace,
-    /// The short name: of the Kubernetes Service; of a ServiceEntry, the host itself as Istio has it.
+    /// The short name: of the Kubernetes Service; of a ServiceEntry, the host itself as Istio has it, with the capitals that it was
+    /// written with.
     pub name: Arc<str>,
     /// The object's name: differs from `name` for ServiceEntries.
     pub object_name: Arc<str>,
@@ -268,6 +269,14 @@ impl Service {
 
     /// The text that stands for "no address of its own".
     pub const UNSPECIFIED: &'static str = "0.0.0.0";
+
+    /// The host as it was written, which is what its clusters are called by, as in Istio: hosts of ServiceEntries may have capitals.
+    /// Whoever names a cluster takes this text of the one service that the client sees; everything else compares hosts in small letters.
+    #[must_use]
+    pub fn written_host(&self) -> &Arc<str> {
+        let is_host = self.name.eq_ignore_ascii_case(self.hostname.as_str());
+        if is_host { &self.name } else { self.hostname.shared() }
+    }
 
     /// The port of that number.
     #[must_use]

@@ -10,6 +10,39 @@ use support::{endpoints, endpoints_of, identity, se, se_with, service, services,
 const PORTS: &str =
     "ports: [{number: 80, name: http, protocol: HTTP}, {number: 8080, name: http2, protocol: HTTP2}]";
 
+#[test]
+fn hosts_keep_the_capitals_that_they_were_written_with_but_are_the_same_in_small_letters() {
+    let spec = format!(
+        "{{hosts: [North.Lights.EXAMPLE., SOUTH.lights.example, south.lights.example, plain.lights.example], {PORTS}, resolution: DNS}}"
+    );
+    let world = world(&se("e", &spec));
+    for (host, written) in [
+        ("north.lights.example", "North.Lights.EXAMPLE"),
+        // The first of an entry's hosts counts.
+        ("south.lights.example", "SOUTH.lights.example"),
+        ("plain.lights.example", "plain.lights.example"),
+    ] {
+        let found = services(&world, host);
+        let names: Vec<&str> = found.iter().map(|service| &**service.written_host()).collect();
+        assert_eq!(names, [written]);
+        assert_eq!(endpoints(&world, host), [format!("http {written}:80"), format!("http2 {written}:8080")]);
+    }
+}
+
+#[test]
+fn a_wildcard_that_cannot_be_looked_up_costs_no_other_host() {
+    let spec = format!("{{hosts: [bell.shoals.example, '*.shoals.example'], {PORTS}, resolution: DNS}}");
+    for host in ["bell.shoals.example", "*.shoals.example"] {
+        check(
+            &spec,
+            host,
+            Resolution::DNSLB,
+            &["0.0.0.0"],
+            &[&format!("http {host}:80"), &format!("http2 {host}:8080")],
+        );
+    }
+}
+
 /// What a ServiceEntry of some spec gives: resolution, addresses of the host's services, endpoints.
 fn check(spec: &str, host: &str, resolution: Resolution, addresses: &[&str], want: &[&str]) {
     let world = world(&se("e", spec));

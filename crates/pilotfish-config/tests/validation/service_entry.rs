@@ -88,8 +88,8 @@ fn service_entries() {
                 "hosts: [a.b], resolution: STATIC, endpoints: [{address: \"::1\"}]",
             ),
             (
-                "hosts: [\"*.b\"], resolution: DNS",
-                "spec.hosts[0]: \"*.b\" cannot be looked up, set endpoints",
+                "hosts: [a.b, \"*.b\"], resolution: DNS",
+                "warning: spec.hosts[1]: \"*.b\" cannot be looked up: nothing is reached unless endpoints are set",
                 "hosts: [\"*.b\"], resolution: DNS, endpoints: [{address: a.b}]",
             ),
             (
@@ -116,6 +116,11 @@ fn service_entries() {
                 "hosts: [\"*.b\"], resolution: DYNAMIC_DNS, ports: [{number: 443, name: x, protocol: TCP}]",
                 "spec.ports[0].protocol: must be HTTP, HTTP2, GRPC or TLS for resolution DYNAMIC_DNS",
                 "hosts: [\"*.b\"], resolution: DYNAMIC_DNS, ports: [{number: 443, name: x, protocol: GRPC}]",
+            ),
+            (
+                "hosts: [\"*.b\"], resolution: DNS_ROUND_ROBIN",
+                "warning: spec.hosts[0]: \"*.b\" cannot be looked up: nothing is reached unless endpoints are set",
+                "hosts: [\"*.b\"], resolution: STATIC",
             ),
             (
                 "hosts: [a.b, b.c], resolution: STATIC, ports: [{number: 1, name: x, protocol: TCP}]",

@@ -4,13 +4,10 @@ use crate::links::Name;
 use crate::registry::Import;
 use crate::settings::{MultiClusterServices, RegistrySettings};
 use pilotfish_config::kubernetes::ServiceImport;
-use pilotfish_model::{ClusterId, Hostname, HostnameError, Origin, ServiceKey, Typed};
+use pilotfish_model::{CLUSTER_SET, ClusterId, Hostname, HostnameError, Origin, ServiceKey, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// The domain of hosts that stand for a Service in all clusters.
-const CLUSTERSET: &str = "clusterset.local";
 
 /// The ServiceExports and ServiceImports of a cluster.
 #[derive(Default)]
@@ -58,7 +55,7 @@ impl Exports {
         object: Option<&Typed<ServiceImport>>,
         settings: &RegistrySettings,
     ) {
-        let keys = key(name, CLUSTERSET).and_then(|host| Ok((host, key(name, &settings.domain)?)));
+        let keys = key(name, CLUSTER_SET).and_then(|host| Ok((host, key(name, &settings.domain)?)));
         let (host, service) = match keys {
             Ok(keys) => keys,
             Err(error) => {

@@ -66,13 +66,20 @@ pub(super) fn services(object: &Typed<ServiceEntry>, context: &Context<'_>) -> H
         if hosts.iter().any(|(known, _)| *known == hostname) {
             continue;
         }
+        let name = written(host, &hostname);
         let services = addresses
             .iter()
-            .map(|address| Arc::new(service(object, context, &hostname, address.clone())))
+            .map(|address| Arc::new(service(object, context, (&hostname, &name), address.clone())))
             .collect();
         hosts.push((hostname, services));
     }
     hosts
+}
+
+/// A host with the capitals that it was written with.
+fn written(text: &str, hostname: &Hostname) -> Arc<str> {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    if text == hostname.as_str() { hostname.text() } else { text.into() }
 }
 
 /// How many endpoints an entry makes of those that it lists: each host has them for each address and port.
@@ -85,7 +92,7 @@ fn endpoint_count(entry: &ServiceEntry) -> usize {
 fn service(
     object: &Typed<ServiceEntry>,
     context: &Context<'_>,
-    hostname: &Hostname,
+    (hostname, name): (&Hostname, &Arc<str>),
     address: Arc<str>,
 ) -> Service {
     let meta = object.meta();
@@ -95,7 +102,7 @@ fn service(
     Service {
         hostname: hostname.clone(),
         namespace: object.namespace().clone(),
-        name: hostname.text(),
+        name: name.clone(),
         object_name: meta.key.name.clone(),
         provider: context.provider,
         inbound: InboundBy::Address,
@@ -188,7 +195,10 @@ pub(super) fn endpoints(
 ) -> Vec<Arc<Endpoint>> {
     let provenance = Origin::object(object.key().clone(), context.settings.cluster.clone());
     if object.endpoints.is_empty() && object.workload_selector.is_none() && resolves_names(object) {
-        let host = WorkloadEntry { address: hostname.as_str().to_owned(), ..WorkloadEntry::default() };
+        let is_it = |host: &&String| Hostname::parse(host).is_ok_and(|host| host == *hostname);
+        let address =
+            object.hosts.iter().find(is_it).map_or_else(|| hostname.text(), |host| written(host, hostname));
+        let host = WorkloadEntry { address: address.as_ref().to_owned(), ..WorkloadEntry::default() };
         return of_inline(object, &host, &provenance, context);
     }
     object.endpoints.iter().flat_map(|inline| of_inline(object, inline, &provenance, context)).collect()

@@ -76,8 +76,8 @@ fn is_match(matches: &ClusterMatch, name: &str, hosts: &[&str]) -> bool {
     }
     let (subset, host, port) = parts(name).unwrap_or(("", "", 0));
     let of_service = match hosts {
-        [] => matches.service == host,
-        hosts => hosts.contains(&&*matches.service),
+        [] => matches.service.eq_ignore_ascii_case(host),
+        hosts => hosts.iter().any(|host| matches.service.eq_ignore_ascii_case(host)),
     };
     (matches.subset.is_empty() || matches.subset == subset)
         && (matches.service.is_empty() || of_service)

@@ -26,14 +26,15 @@ pub(crate) fn provider_service(cx: &Cx<'_>, service: &str, port: u32) -> Option<
         None => (None, service),
     };
     let hostname = Hostname::parse(host).ok()?;
-    match namespace {
-        Some(namespace) => {
-            cx.services_of(&ServiceKey { hostname: hostname.clone(), namespace })?;
-        }
-        None if cx.namespaces_of(&hostname).len() != 1 => return None,
-        None => {}
-    }
-    let host = hostname.to_string();
+    let namespace = match namespace {
+        Some(namespace) => namespace,
+        None => match cx.namespaces_of(&hostname).as_slice() {
+            [only] => only.clone(),
+            _ => return None,
+        },
+    };
+    let services = cx.services_of(&ServiceKey { hostname, namespace })?;
+    let host = services.first()?.written_host().to_string();
     Some(ProviderService { cluster: outbound_name(port, "", &host), host })
 }
 

@@ -15,8 +15,12 @@ pub(crate) struct Target {
     pub service: ServiceKey,
     /// The service's short name.
     pub name: Arc<str>,
+    /// Its host as it was written.
+    pub written_host: Arc<str>,
     /// Whether the service is known as `NAME.NAMESPACE` too.
     pub has_short_name: bool,
+    /// Whether the service lies outside the mesh.
+    pub mesh_external: bool,
     /// Creation time of the service: where two targets disagree, the older one decides.
     pub created: i64,
     pub port: Port,
@@ -31,7 +35,9 @@ impl Target {
         Self {
             service: ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() },
             name: service.name.clone(),
+            written_host: service.written_host().clone(),
             has_short_name: service.has_short_name,
+            mesh_external: service.mesh_external,
             created: service.created,
             port: port.clone(),
             target_port,

@@ -1,6 +1,8 @@
-//! Services that a scope sees only because a route leads to them: destinations of the VirtualServices that it imports.
+//! Services that a scope sees only because a route leads to them: destinations of the VirtualServices that it imports. A service of the
+//! scope's own namespace is seen so even where it is not exported there.
 
-use super::services::{only_port, precedence};
+use super::services::only_port;
+use super::visible::HiddenAtHome;
 use super::{EgressOf, MeshVirtualServicesOf, Scope, VisibleTo};
 use crate::engine::{Cx, Query};
 use crate::routing::{VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
@@ -20,13 +22,19 @@ impl Query for DestinationServicesOf {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let Self(scope, index) = self;
         let listeners = cx.get(&EgressOf(scope.clone()));
-        // Where some listener imports everything, routes add nothing.
-        if listeners.iter().any(|egress| egress.port.is_none() && egress.imports.is_everything()) {
+        let Some(listener) = listeners.get(*index) else { return Vec::new() };
+        let own = &scope.namespace;
+        let hidden = cx.get(&HiddenAtHome(own.clone()));
+        let sees_all = listeners.iter().any(|egress| egress.port.is_none() && egress.imports.is_everything());
+        // Where some listener imports everything, routes add only what the namespace hides from itself.
+        if sees_all && hidden.is_empty() {
             return Vec::new();
         }
-        let Some(listener) = listeners.get(*index) else { return Vec::new() };
-        let used = ports_by_host(cx, scope, *index);
-        let best = best_visible(cx, &scope.namespace, &used);
+        let mut used = ports_by_host(cx, scope, *index);
+        if sees_all {
+            used.retain(|host, _| hidden.iter().any(|service| service.hostname == *host));
+        }
+        let best = best_services(cx, own, &hidden, &used);
         best.into_iter()
             .filter_map(|(host, service)| match (listener.matched_port(), used.get(&host)?) {
                 (Some(port), _) => only_port(&service, port),
@@ -68,22 +76,28 @@ fn ports_by_host(cx: &Cx<'_>, scope: &Scope, listener: usize) -> BTreeMap<Hostna
     out
 }
 
-/// The best service of each host, of those that the namespace may see.
-fn best_visible(
+/// The best service of each host: of the namespace itself, exported or not, else of those that it may see.
+fn best_services(
     cx: &Cx<'_>,
     own: &Namespace,
+    hidden: &[Arc<Service>],
     wanted: &BTreeMap<Hostname, Ports>,
 ) -> BTreeMap<Hostname, Arc<Service>> {
     let mut best: BTreeMap<Hostname, Arc<Service>> = BTreeMap::new();
     if wanted.is_empty() {
         return best;
     }
-    for service in cx.get(&VisibleTo(own.clone())).iter() {
+    // Of the namespace's own services of a host, that of the first registry wins, then the oldest.
+    let rank = |service: &Arc<Service>| {
+        let is_own = service.namespace == *own;
+        let age = if is_own { service.created } else { 0 };
+        (!is_own, service.provider, age)
+    };
+    for service in hidden.iter().chain(cx.get(&VisibleTo(own.clone())).iter()) {
         if !wanted.contains_key(&service.hostname) {
             continue;
         }
-        let held = best.get(&service.hostname);
-        if held.is_none_or(|held| precedence(service, own) < precedence(held, own)) {
+        if best.get(&service.hostname).is_none_or(|held| rank(service) < rank(held)) {
             best.insert(service.hostname.clone(), service.clone());
         }
     }

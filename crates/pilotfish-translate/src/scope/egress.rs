@@ -1,7 +1,8 @@
 //! The egress listeners of a scope: what each imports, and what happens to traffic for unknown hosts.
 
-use super::Scope;
+use super::{Scope, cluster_host};
 use crate::engine::{Cx, Query};
+use crate::envoy::outbound_name;
 use crate::proxy::ProxyKind;
 use pilotfish_config::networking::{
     CaptureMode, IstioEgressListener, OutboundTrafficPolicyMode, Port as ListenerPort,
@@ -192,6 +193,14 @@ pub(crate) struct EgressProxy {
     /// The subset; empty for none.
     pub subset: Arc<str>,
     pub port: u32,
+}
+
+impl EgressProxy {
+    /// Its cluster, for clients of a scope.
+    #[must_use]
+    pub(crate) fn cluster(&self, cx: &Cx<'_>, scope: &Scope) -> String {
+        outbound_name(self.port, &self.subset, &cluster_host(cx, scope, &self.host))
+    }
 }
 
 /// The policy of a scope for traffic to unknown hosts: of its Sidecar, else of the mesh.

@@ -14,7 +14,7 @@ mod virtual_services;
 mod visible;
 
 pub(crate) use egress::{Egress, EgressOf, EgressPolicy, OutboundPolicyOf};
-pub(crate) use services::{ListenerServicesOf, ServiceIn, ServicesOf};
+pub(crate) use services::{ListenerServicesOf, ServiceIn, ServicesOf, cluster_host};
 pub(crate) use virtual_services::{MeshVirtualServices, MeshVirtualServicesOf, StreamVirtualServicesFor};
 pub(crate) use visible::{DefaultServiceExport, VisibleTo};
 

@@ -106,10 +106,10 @@ fn one_namespace_per_host(mut services: Vec<Arc<Service>>, own: &Namespace) -> V
 }
 
 /// How good a service is among those of its host: whether it is of another namespace, then its registry. Smaller is better.
-pub(super) type Precedence = (bool, Option<Provider>);
+type Precedence = (bool, Option<Provider>);
 
 /// How good a service is for clients of a namespace, where the registry does not count among services of that namespace.
-pub(super) fn precedence(service: &Service, own: &Namespace) -> Precedence {
+fn precedence(service: &Service, own: &Namespace) -> Precedence {
     let other = service.namespace != *own;
     (other, other.then_some(service.provider))
 }
@@ -136,6 +136,16 @@ impl Query for ServicesOf {
             destinations.iter().for_each(|service| services.add(service));
         }
         services
+    }
+}
+
+/// A host as the clusters of its service are called in a scope: with the capitals of the one service that the scope sees, else as it
+/// is given. Routes and listeners name clusters by it, so that they always name one that is there.
+pub(crate) fn cluster_host(cx: &Cx<'_>, scope: &Scope, host: &str) -> Arc<str> {
+    let seen = Hostname::parse(host).ok().map(|hostname| cx.get(&ServiceIn(scope.clone(), hostname)));
+    match seen.as_deref() {
+        Some(Some(service)) => service.written_host().clone(),
+        _ => host.into(),
     }
 }
 

@@ -178,3 +178,145 @@ fn destinations_of_imported_routes_are_seen_with_the_ports_that_are_used() {
     // They have clusters, but no listeners and no routes of their own.
     assert_eq!(of_listener(&world, &shop(Some("s")), 0), ["front.com/pay:80,81"]);
 }
+
+/// A service that is exported to the namespace `else` alone, or to nobody.
+fn hidden(host: &str, namespace: &str, to: ExportTo) -> TestService {
+    external(host, namespace, &[80, 81]).with(|service| service.export_to = to)
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
+fn routes_lead_to_services_that_their_own_namespace_hides_from_itself() {
+    let elsewhere = || ExportTo::Namespaces(["else".into()].into());
+    let services = || {
+        let mut list = vec![external("front.com", "shop", &[80]).update()];
+        list.extend(
+            ["a.com", "b.com", "c.com", "d.com", "e.com"]
+                .map(|host| hidden(host, "shop", elsewhere()).update()),
+        );
+        list.push(hidden("nobody.com", "shop", ExportTo::Nobody).update());
+        list.push(hidden("far.com", "pay", elsewhere()).update());
+        list
+    };
+    let to = |host: &str, port: &str| format!("{{destination: {{host: {host}{port}}}}}");
+    for (spec, expected) in [
+        (
+            format!("hosts: [x.com], http: [{{route: [{}]}}]", to("a.com", ", port: {number: 81}")),
+            vec!["a.com/shop:81"],
+        ),
+        (
+            format!("hosts: [x.com], http: [{{route: [{}]}}]", to("nobody.com", "")),
+            vec!["nobody.com/shop:80,81"],
+        ),
+        (format!("hosts: [x.com], http: [{{route: [{}]}}]", to("far.com", "")), vec![]),
+        (format!("hosts: [x.com], http: [{{route: [{}]}}]", to("a.com", ", port: {number: 99}")), vec![]),
+        (
+            format!(
+                "hosts: [x.com], http: [{{route: [{}], mirror: {{host: b.com}}, mirrors: [{}]}}]",
+                to("front.com", ""),
+                to("c.com", ", subset: v1")
+            ),
+            vec!["b.com/shop:80,81", "c.com/shop:80,81"],
+        ),
+        (
+            format!(
+                "hosts: [x.com], tls: [{{match: [{{sniHosts: [x.com]}}], route: [{}]}}], tcp: [{{route: [{}]}}]",
+                to("d.com", ", port: {number: 80}"),
+                to("e.com", ", port: {number: 81}")
+            ),
+            vec!["d.com/shop:80", "e.com/shop:81"],
+        ),
+        (
+            format!(
+                "hosts: [x.com], http: [{{match: [{{sourceNamespace: pay}}], route: [{}]}}]",
+                to("a.com", "")
+            ),
+            vec![],
+        ),
+        (format!("hosts: [x.com], gateways: [shop/gw], http: [{{route: [{}]}}]", to("a.com", "")), vec![]),
+        (
+            format!(
+                "hosts: [x.com], http: [{{route: [{}]}}, {{route: [{}]}}]",
+                to("a.com", ", port: {number: 80}"),
+                to("a.com", ", port: {number: 81}")
+            ),
+            vec!["a.com/shop:80,81"],
+        ),
+    ] {
+        let rule = virtual_service("shop", "x", &format!("{{{spec}}}"));
+        let world = world(services().into_iter().chain(rule));
+        let mut found = of_scope(&world, &shop(None));
+        found.sort();
+        let mut all = vec!["front.com/shop:80"];
+        all.extend(&expected);
+        all.sort_unstable();
+        assert_eq!(found, all, "{spec}");
+        // They have clusters, but no listeners and no virtual hosts.
+        assert_eq!(of_listener(&world, &shop(None), 0), ["front.com/shop:80"], "{spec}");
+        // Gateways do not see them, and clients of another namespace only what is hidden in theirs.
+        let router = Scope { kind: ProxyKind::Router, ..shop(None) };
+        let pay = Scope { namespace: "pay".into(), ..shop(None) };
+        let in_pay = if spec.contains("far.com") {
+            vec!["front.com/shop:80", "far.com/pay:80,81"]
+        } else {
+            vec!["front.com/shop:80"]
+        };
+        assert_eq!(of_scope(&world, &router), ["front.com/shop:80"], "{spec}");
+        assert_eq!(of_scope(&world, &pay), in_pay, "{spec}");
+    }
+}
+
+#[test]
+fn delegates_lead_to_hidden_services_too() {
+    let mut updates =
+        virtual_service("shop", "x", "{hosts: [x.com], http: [{delegate: {name: leaf, namespace: shop}}]}");
+    let leaf =
+        "{http: [{match: [{uri: {prefix: /a}}], route: [{destination: {host: a.com, port: {number: 80}}}]}]}";
+    updates.extend(virtual_service("shop", "leaf", leaf));
+    updates.push(hidden("a.com", "shop", ExportTo::Nobody).update());
+    assert_eq!(of_scope(&world(updates), &shop(None)), ["a.com/shop:80"]);
+}
+
+#[test]
+fn a_sidecar_sees_hidden_services_of_the_routes_that_it_imports() {
+    let mut updates = sidecar_object("shop", "s", "{egress: [{hosts: [./x.com, ./front.com]}]}");
+    updates.extend(sidecar_object(
+        "shop",
+        "by-port",
+        "{egress: [{port: {number: 81, protocol: HTTP, name: h}, hosts: [./x.com]}, {hosts: [./front.com]}]}",
+    ));
+    for (host, to) in [("x.com", "a.com"), ("y.com", "b.com")] {
+        let spec = format!("{{hosts: [{host}], http: [{{route: [{{destination: {{host: {to}}}}}]}}]}}");
+        updates.extend(virtual_service("shop", host, &spec));
+    }
+    updates.push(external("front.com", "shop", &[80]).update());
+    updates.extend(["a.com", "b.com"].map(|host| hidden(host, "shop", ExportTo::Nobody).update()));
+    let world = world(updates);
+    assert_eq!(of_scope(&world, &shop(Some("s"))), ["front.com/shop:80", "a.com/shop:80,81"]);
+    assert_eq!(of_scope(&world, &shop(Some("by-port"))), ["a.com/shop:81", "front.com/shop:80"]);
+}
+
+#[test]
+fn of_several_services_of_a_host_a_hidden_one_gives_way_as_any_other_does() {
+    let route = "{hosts: [x.com], http: [{route: [{destination: {host: a.com}}]}]}";
+    let with = |services: Vec<TestService>| {
+        let world = world(
+            virtual_service("shop", "x", route).into_iter().chain(services.iter().map(TestService::update)),
+        );
+        of_scope(&world, &shop(None))
+    };
+    let own = || hidden("a.com", "shop", ExportTo::Nobody);
+    // What is imported already stays.
+    assert_eq!(with(vec![own(), external("a.com", "pay", &[90])]), ["a.com/pay:90"]);
+    // Nothing is seen of what another namespace hides.
+    assert_eq!(with(vec![hidden("a.com", "pay", ExportTo::Nobody), own()]), ["a.com/shop:80,81"]);
+    let narrow = "{egress: [{hosts: [./x.com]}]}";
+    let imported = world(
+        virtual_service("shop", "x", route)
+            .into_iter()
+            .chain(sidecar_object("shop", "s", narrow))
+            .chain([own().update(), external("a.com", "pay", &[90]).update()]),
+    );
+    // Among destinations, the own namespace comes first.
+    assert_eq!(of_scope(&imported, &shop(Some("s"))), ["a.com/shop:80,81"]);
+}

@@ -2,7 +2,7 @@
 
 use crate::engine::{Cx, Query};
 use pilotfish_model::{ExportTo, Namespace, Service};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The mesh-wide default for services without `exportTo`.
@@ -26,6 +26,8 @@ struct ByVisibility;
 struct Visibility {
     public: Arc<[Arc<Service>]>,
     exported: BTreeMap<Namespace, Arc<[Arc<Service>]>>,
+    /// By the namespace that they belong to, and may not be seen from.
+    hidden_at_home: BTreeMap<Namespace, Arc<[Arc<Service>]>>,
 }
 
 impl Query for ByVisibility {
@@ -38,23 +40,36 @@ impl Query for ByVisibility {
         all.sort_by(|a, b| a.precedence().cmp(&b.precedence()));
         let mut public = Vec::new();
         let mut exported: BTreeMap<Namespace, Vec<Arc<Service>>> = BTreeMap::new();
+        let mut hidden_at_home: BTreeMap<Namespace, Vec<Arc<Service>>> = BTreeMap::new();
         for service in all {
+            let home = &service.namespace;
             let export_to = if service.export_to == ExportTo::Unset { &*default } else { &service.export_to };
             match export_to {
                 ExportTo::Unset | ExportTo::Public => public.push(service.clone()),
-                ExportTo::Nobody => {}
+                ExportTo::Nobody => hidden_at_home.entry(home.clone()).or_default().push(service.clone()),
                 ExportTo::Namespaces(namespaces) => {
-                    for namespace in namespaces {
-                        // `.` of the mesh-wide default stands for each service's own namespace.
-                        let own = namespace.as_str() == ".";
-                        let to = if own { &service.namespace } else { namespace };
-                        exported.entry(to.clone()).or_default().push(service.clone());
+                    // `.` of the mesh-wide default stands for each service's own namespace.
+                    let to = |namespace: &Namespace| {
+                        if namespace.as_str() == "." { home.clone() } else { namespace.clone() }
+                    };
+                    let to: BTreeSet<Namespace> = namespaces.iter().map(to).collect();
+                    if !to.contains(home) {
+                        hidden_at_home.entry(home.clone()).or_default().push(service.clone());
+                    }
+                    for namespace in to {
+                        exported.entry(namespace).or_default().push(service.clone());
                     }
                 }
             }
         }
-        let exported = exported.into_iter().map(|(namespace, list)| (namespace, list.into())).collect();
-        Visibility { public: public.into(), exported }
+        let shared = |lists: BTreeMap<Namespace, Vec<Arc<Service>>>| {
+            lists.into_iter().map(|(namespace, list)| (namespace, list.into())).collect()
+        };
+        Visibility {
+            public: public.into(),
+            exported: shared(exported),
+            hidden_at_home: shared(hidden_at_home),
+        }
     }
 }
 
@@ -83,5 +98,17 @@ impl Query for VisibleTo {
         let all = cx.get(&ByVisibility);
         let exported = all.exported.get(&self.0).cloned().unwrap_or_default();
         VisibleServices { exported, public: all.public.clone() }
+    }
+}
+
+/// The services of a namespace that it may not see itself, in order of precedence: exported to others only, or to nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HiddenAtHome(pub(super) Namespace);
+
+impl Query for HiddenAtHome {
+    type Output = Arc<[Arc<Service>]>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.get(&ByVisibility).hidden_at_home.get(&self.0).cloned().unwrap_or_default()
     }
 }

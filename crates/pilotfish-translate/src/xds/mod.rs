@@ -8,3 +8,6 @@ pub(crate) mod lds;
 pub(crate) mod nds;
 pub(crate) mod rds;
 pub(crate) mod sds;
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,7 @@ use anyhow::Result;
 use auto_registration::AutoRegistration;
 use pilotfish_admin::Metrics;
 use pilotfish_model::ClusterDomain;
+use pilotfish_registry::MultiClusterServices;
 use pilotfish_translate::Translator;
 use pilotfish_xds::{Fanout, StreamLimits};
 use registries::Registries;
@@ -160,5 +161,11 @@ fn admin_server(bound: pilotfish_admin::Bound, state: Arc<AdminState>, metrics: 
 
 /// The domain of Kubernetes Services' host names.
 fn domain(settings: &Settings) -> ClusterDomain {
-    ClusterDomain::new(&settings.registries.settings.domain)
+    let settings = &settings.registries.settings;
+    let domain = ClusterDomain::new(&settings.domain);
+    if settings.multi_cluster_services >= MultiClusterServices::Hosts {
+        domain.with_cluster_set()
+    } else {
+        domain
+    }
 }

@@ -111,7 +111,11 @@ fn dns(entry: &ServiceEntry, at: &Path<'_>, checker: &mut Checker) {
         let full = |host: &String| fqdn_problem(host).is_none();
         each(&entry.hosts, &at.field("hosts"), checker, |host, at, checker| {
             if !full(host) && host != "*" {
-                checker.error(at, format!("{} cannot be looked up, set endpoints", quoted(host)));
+                let message = format!(
+                    "{} cannot be looked up: nothing is reached unless endpoints are set",
+                    quoted(host)
+                );
+                checker.warning(at, message);
             }
         });
     }

@@ -6,6 +6,9 @@ use pilotfish_config::gateway_api::{Backend, BackendRef};
 use pilotfish_config::networking::{Destination, PortSelector, RouteDestination};
 use pilotfish_model::{Hostname, Kind, Namespace, ServiceKey};
 
+/// The group of ServiceImports.
+const MULTI_CLUSTER: &str = "multicluster.x-k8s.io";
+
 /// What makes the whole route useless: a Service without a port, a host name where a name belongs, a filter that there is not.
 #[derive(Debug)]
 pub(super) struct Malformed(pub(super) Problem);
@@ -87,11 +90,19 @@ pub(super) fn destination(
 
 /// What is wrong with a backend, also when it is only that nothing is there.
 pub(super) fn problem(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Option<Problem> {
-    let host = match resolve(cx, backend, referrer) {
-        Ok(destination) => destination.host,
-        Err(Unusable::Alone(problem) | Unusable::Route(problem)) => return Some(problem),
-    };
-    let hostname = Hostname::parse(&host).ok();
+    present(cx, backend, referrer).err()
+}
+
+/// The destination of a backend that may be referred to and is there.
+pub(super) fn present(
+    cx: &Cx<'_>,
+    backend: &BackendView,
+    referrer: Referrer<'_>,
+) -> Result<Destination, Problem> {
+    let destination = resolve(cx, backend, referrer).map_err(|unusable| match unusable {
+        Unusable::Alone(problem) | Unusable::Route(problem) => problem,
+    })?;
+    let hostname = Hostname::parse(&destination.host).ok();
     let is_there = hostname.is_some_and(|hostname| match backend.kind.as_str() {
         // Of any namespace.
         "Hostname" => !cx.namespaces_of(&hostname).is_empty(),
@@ -100,7 +111,10 @@ pub(super) fn problem(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>
             cx.services_of(&ServiceKey { hostname, namespace }).is_some()
         }
     });
-    (!is_there).then(|| Problem::new("BackendNotFound", format!("there is no service {host}")))
+    if is_there {
+        return Ok(destination);
+    }
+    Err(Problem::new("BackendNotFound", format!("there is no service {}", destination.host)))
 }
 
 fn resolve(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Result<Destination, Unusable> {
@@ -113,15 +127,15 @@ fn resolve(cx: &Cx<'_>, backend: &BackendView, referrer: Referrer<'_>) -> Result
     }
     let invalid = |message: String| Err(Unusable::Route(Problem::new("InvalidDestination", message)));
     let host = match (group, kind) {
-        ("" | "core", "Service") if name.contains('.') => {
-            return invalid(format!("{name:?} is no name of a Service, which has no dots"));
+        ("" | "core", "Service") | (MULTI_CLUSTER, "ServiceImport") if name.contains('.') => {
+            return invalid(format!("{name:?} is no name of a {kind}, which has no dots"));
         }
         ("" | "core", "Service") => cx.domain().service(name, namespace),
         ("networking.istio.io", "Hostname") if backend.namespace.is_some() => {
             return invalid(format!("the Hostname {name:?} has a namespace, which hosts do not have"));
         }
         ("networking.istio.io", "Hostname") => name.clone(),
-        ("multicluster.x-k8s.io", "ServiceImport") => format!("{name}.{namespace}.svc.clusterset.local"),
+        (MULTI_CLUSTER, "ServiceImport") => cx.domain().import(name, namespace),
         _ => {
             let message = format!("backends of kind {kind:?} of group {group:?} are not known");
             return Err(Unusable::Alone(Problem::new("InvalidKind", message)));

@@ -1,6 +1,6 @@
 //! Filters of HTTPRoute and GRPCRoute.
 
-use super::backends::{BackendView, Malformed, Problem, Referrer, destination};
+use super::backends::{self, BackendView, Malformed, Problem, Referrer};
 use crate::engine::Cx;
 use crate::routing::ir::REPLACE_PREFIX;
 use pilotfish_config::gateway_api::{
@@ -9,10 +9,14 @@ use pilotfish_config::gateway_api::{
 };
 use pilotfish_config::networking::{
     CorsPolicy, HeaderOperations, Headers, HttpMirrorPolicy, HttpRedirect, HttpRewrite, HttpRoute, Percent,
-    RedirectPortSelection, RegexRewrite,
+    RedirectPortSelection, RegexRewrite, UnmatchedPreflights,
 };
 use pilotfish_config::{Duration, StringMatch};
+use pilotfish_model::Kind;
 use std::collections::BTreeMap;
+
+/// What the origin `*` of a CORS filter stands for: a scheme, and anything that is no path behind it.
+const ANY_ORIGIN: &str = r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s?#]+$";
 
 /// Applies the filters of a rule to its route.
 pub(super) fn apply(
@@ -21,12 +25,14 @@ pub(super) fn apply(
     referrer: Referrer<'_>,
     route: &mut HttpRoute,
 ) -> Result<(), Malformed> {
+    // A GRPCRoute has only filters of headers and mirrors.
+    let for_requests = referrer.kind != Kind::GrpcRoute;
     for filter in filters {
         if apply_headers(filter, &mut route.headers) {
             continue;
         }
         match filter.r#type {
-            RouteFilterType::RequestRedirect => {
+            RouteFilterType::RequestRedirect if for_requests => {
                 route.redirect = filter.request_redirect.as_ref().map(redirect);
             }
             RouteFilterType::RequestMirror => {
@@ -34,10 +40,13 @@ pub(super) fn apply(
                     route.mirrors.extend(mirror(cx, mirrored, referrer)?);
                 }
             }
-            RouteFilterType::UrlRewrite => route.rewrite = filter.url_rewrite.as_ref().and_then(rewrite),
-            RouteFilterType::Cors => route.cors_policy = filter.cors.as_ref().map(cors),
+            RouteFilterType::UrlRewrite if for_requests => {
+                route.rewrite = filter.url_rewrite.as_ref().and_then(rewrite);
+            }
+            RouteFilterType::Cors if for_requests => route.cors_policy = filter.cors.as_ref().map(cors),
             other => {
-                return Err(Malformed(Problem::filter(format!("filters of type {other:?} are not served"))));
+                let message = format!("filters of type {other:?} are not served for {}s", referrer.kind);
+                return Err(Malformed(Problem::filter(message)));
             }
         }
     }
@@ -122,12 +131,18 @@ fn rewrite(filter: &UrlRewriteFilter) -> Option<HttpRewrite> {
     (out != HttpRewrite::default()).then_some(out)
 }
 
-/// `None` for a share of nothing.
+/// `None` for a share of nothing, and in an HTTPRoute for a backend that cannot be used or is not there: the route is served
+/// without this mirror, and its status says why. A GRPCRoute with such a mirror is not served.
 fn mirror(
     cx: &Cx<'_>,
     filter: &RequestMirrorFilter,
     referrer: Referrer<'_>,
 ) -> Result<Option<HttpMirrorPolicy>, Malformed> {
+    let to = match backends::present(cx, &BackendView::from(&filter.backend_ref), referrer) {
+        Ok(to) => to,
+        Err(problem) if referrer.kind == Kind::GrpcRoute => return Err(Malformed(problem)),
+        Err(_) => return Ok(None),
+    };
     let fraction = filter.fraction.filter(|fraction| fraction.denominator > 0);
     let share = match (fraction, filter.percent) {
         (Some(fraction), _) => Some(100.0 * f64::from(fraction.numerator) / f64::from(fraction.denominator)),
@@ -136,7 +151,6 @@ fn mirror(
     if share.is_some_and(|share| share <= 0.0) {
         return Ok(None);
     }
-    let to = destination(cx, &BackendView::from(&filter.backend_ref), referrer)?;
     Ok(Some(HttpMirrorPolicy { destination: Some(to), percentage: share.map(|value| Percent { value }) }))
 }
 
@@ -144,12 +158,80 @@ fn cors(filter: &CorsFilter) -> CorsPolicy {
     let origins = filter.allow_origins.iter().filter(|origin| !origin.is_empty());
     let age = u64::try_from(filter.max_age).ok().filter(|age| *age > 0);
     CorsPolicy {
-        allow_origins: origins.map(|origin| StringMatch::Exact(origin.clone())).collect(),
+        allow_origins: origins.map(|origin| allowed(origin)).collect(),
         allow_methods: filter.allow_methods.clone(),
         allow_headers: filter.allow_headers.clone(),
         expose_headers: filter.expose_headers.clone(),
         max_age: age.map(Duration::from_secs),
         allow_credentials: filter.allow_credentials.filter(|allowed| *allowed),
+        unmatched_preflights: UnmatchedPreflights::Ignore,
         ..CorsPolicy::default()
+    }
+}
+
+/// Which origins one entry of a CORS filter allows. A `*` stands for any text.
+fn allowed(origin: &str) -> StringMatch {
+    match origin.split_once('*') {
+        None => StringMatch::Exact(origin.to_owned()),
+        Some(("", "")) => StringMatch::Regex(ANY_ORIGIN.to_owned()),
+        Some((prefix, "")) => StringMatch::Prefix(prefix.to_owned()),
+        Some(_) => {
+            let parts: Vec<String> = origin.split('*').map(quoted).collect();
+            StringMatch::Regex(format!("^{}$", parts.join(".*")))
+        }
+    }
+}
+
+/// The text as an expression that matches it alone.
+fn quoted(text: &str) -> String {
+    let special = |c: char| r"\.+*?()|[]{}^$".contains(c);
+    text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_with_stars_become_prefixes_or_expressions() {
+        let (exact, prefix, regex) = (StringMatch::Exact, StringMatch::Prefix, StringMatch::Regex);
+        for (origin, expected) in [
+            ("https://app.example:8443", exact("https://app.example:8443".into())),
+            ("*", regex(ANY_ORIGIN.into())),
+            ("http://*", prefix("http://".into())),
+            ("https://app.example:*", prefix("https://app.example:".into())),
+            ("*.example", regex(r"^.*\.example$".into())),
+            ("https://*.a-b.example", regex(r"^https://.*\.a-b\.example$".into())),
+            ("https://*.example:*", regex(r"^https://.*\.example:.*$".into())),
+            ("**", regex("^.*.*$".into())),
+            ("https://a+b.*(c)", regex(r"^https://a\+b\..*\(c\)$".into())),
+        ] {
+            assert_eq!(allowed(origin), expected, "{origin}");
+            if let StringMatch::Regex(text) = allowed(origin) {
+                assert!(regex::Regex::new(&text).is_ok(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_origin_has_a_scheme_and_no_path() {
+        let any = regex::Regex::new(ANY_ORIGIN).unwrap();
+        for (origin, fits) in [
+            ("https://a.example", true),
+            ("app+x://a:1", true),
+            ("null", false),
+            ("https://", false),
+            ("https://a/b", false),
+        ] {
+            assert_eq!(any.is_match(origin), fits, "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_cors_filter_answers_preflights_of_other_origins_itself() {
+        let filter = CorsFilter { allow_origins: vec![String::new(), "a".into()], ..CorsFilter::default() };
+        let policy = cors(&filter);
+        assert_eq!(policy.allow_origins, [StringMatch::Exact("a".into())]);
+        assert_eq!(policy.unmatched_preflights, UnmatchedPreflights::Ignore);
     }
 }

@@ -1,53 +1,19 @@
-//! GRPCRoute: its rules as routes of a VirtualService, one for each match.
+//! GRPCRoute: what its rules have of their own.
 
-use super::backends::{Malformed, Problem, Referrer};
-use super::filters;
-use super::http_routes::{one_per_match, route_name, set_backends, values};
-use crate::engine::Cx;
+use super::backends::{Malformed, Problem};
+use super::request_rules::{RequestRule, RuleParts, values};
 use pilotfish_config::StringMatch;
-use pilotfish_config::gateway_api::{
-    GrpcMethodMatch, GrpcRoute as Route, GrpcRouteMatch, GrpcRouteRule, MatchType, RouteFilterType,
-};
-use pilotfish_config::networking::{HttpMatchRequest, HttpRoute};
-use pilotfish_model::Typed;
+use pilotfish_config::gateway_api::{GrpcMethodMatch, GrpcRouteMatch, GrpcRouteRule, MatchType};
+use pilotfish_config::networking::HttpMatchRequest;
 
-/// The routes of a GRPCRoute. One rule that cannot be read costs the whole GRPCRoute.
-pub(super) fn routes(
-    cx: &Cx<'_>,
-    object: &Typed<Route>,
-    referrer: Referrer<'_>,
-) -> Result<Vec<HttpRoute>, Malformed> {
-    let mut out = Vec::new();
-    for (position, rule) in object.spec.rules.iter().enumerate() {
-        let route = route(cx, object, rule, position, referrer)?;
-        let matches: Vec<HttpMatchRequest> = rule.matches.iter().map(request).collect::<Result<_, _>>()?;
-        out.extend(one_per_match(&route, matches.into_iter()));
+impl RequestRule for GrpcRouteRule {
+    fn parts(&self) -> RuleParts<'_> {
+        RuleParts { name: self.name.as_ref(), filters: &self.filters, backends: &self.backend_refs }
     }
-    Ok(out)
-}
 
-/// The route of a rule, without its matches.
-fn route(
-    cx: &Cx<'_>,
-    object: &Typed<Route>,
-    rule: &GrpcRouteRule,
-    position: usize,
-    referrer: Referrer<'_>,
-) -> Result<HttpRoute, Malformed> {
-    let name = route_name(object, rule.name.as_ref(), position);
-    let mut route = HttpRoute { name, ..HttpRoute::default() };
-    let known = [
-        RouteFilterType::RequestHeaderModifier,
-        RouteFilterType::ResponseHeaderModifier,
-        RouteFilterType::RequestMirror,
-    ];
-    if let Some(filter) = rule.filters.iter().find(|filter| !known.contains(&filter.r#type)) {
-        let message = format!("filters of type {:?} are not served for a GRPCRoute", filter.r#type);
-        return Err(Malformed(Problem::filter(message)));
+    fn requests(&self) -> Result<Vec<HttpMatchRequest>, Malformed> {
+        self.matches.iter().map(request).collect()
     }
-    filters::apply(cx, &rule.filters, referrer, &mut route)?;
-    set_backends(cx, &rule.backend_refs, referrer, &mut route)?;
-    Ok(route)
 }
 
 fn request(condition: &GrpcRouteMatch) -> Result<HttpMatchRequest, Malformed> {

@@ -4,7 +4,7 @@
 //! Gateway ─▶ one gateway for each listener ─▶ ParentsOf(gateway): what routes may attach to
 //!                                               │
 //! HTTPRoute, GRPCRoute ─▶ RouteParts(route): routes by listener and host ─▶ ApiVirtualServices: one for each listener and host
-//! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiRules
+//! TCPRoute, TLSRoute   ─▶ RouteParts(route)  ─────────────────────────────▶ ApiVirtualServices
 //! BackendTLSPolicy ─▶ MadeRulesIn(namespace): DestinationRules
 //! ```
 //!
@@ -22,6 +22,7 @@ mod http_routes;
 mod listener_tls;
 mod listeners;
 mod parts;
+mod request_rules;
 mod rules;
 mod sort;
 mod status;

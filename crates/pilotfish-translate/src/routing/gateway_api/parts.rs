@@ -2,21 +2,23 @@
 
 use super::attachment::{self, Attached, Attachment};
 use super::backends::{Malformed, Referrer};
-use super::{MADE, grpc_routes, http_routes, stream_routes};
+use super::request_rules::{self, RequestRoute};
+use super::{MADE, stream_routes};
 use crate::engine::{Cx, Query, reference};
-use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, ParentReference, TcpRoute, TlsRoute};
+use pilotfish_config::gateway_api::{GrpcRoute, HttpRoute, TcpRoute, TlsRoute};
 use pilotfish_config::networking::{HttpMatchRequest, HttpRoute as Http, TcpRoute as Tcp, TlsRoute as Tls};
-use pilotfish_model::{ExportTo, Kind, KindSpec, Namespace, ObjectKey, Origin, Typed};
+use pilotfish_model::{ExportTo, Kind, Namespace, ObjectKey, Origin};
 use std::sync::Arc;
 
-/// The routes of one route object for one host behind one gateway.
+/// Routes of one route object behind one gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
     /// The name of the virtual service that it belongs to. Parts of several HTTPRoutes and GRPCRoutes may have one.
     pub(super) name: Arc<str>,
     /// The namespace of the route.
     pub(super) namespace: Namespace,
-    pub(super) host: String,
+    /// One for requests; streams have all hosts of their route in one part, because they are one filter chain.
+    pub(super) hosts: Vec<String>,
     /// The gateway as `namespace/name`, or `mesh`.
     pub(super) gateway: Arc<str>,
     /// Who sees it.
@@ -37,8 +39,8 @@ impl Query for RouteParts {
 
     fn compute(&self, cx: &Cx<'_>) -> Vec<Part> {
         let parts = match self.0.kind {
-            Kind::HttpRoute => requests(cx, &self.0, http_names, http_routes::routes),
-            Kind::GrpcRoute => requests(cx, &self.0, grpc_names, grpc_routes::routes),
+            Kind::HttpRoute => requests::<HttpRoute>(cx, &self.0),
+            Kind::GrpcRoute => requests::<GrpcRoute>(cx, &self.0),
             Kind::TcpRoute => tcp(cx, &self.0),
             Kind::TlsRoute => tls(cx, &self.0),
             _ => None,
@@ -47,26 +49,13 @@ impl Query for RouteParts {
     }
 }
 
-fn http_names(route: &HttpRoute) -> (&[ParentReference], &[String]) {
-    (&route.spec.parent_refs, &route.spec.hostnames)
-}
-
-fn grpc_names(route: &GrpcRoute) -> (&[ParentReference], &[String]) {
-    (&route.spec.parent_refs, &route.spec.hostnames)
-}
-
-/// The parts of a route of requests; `names` are its parents and its host names.
-fn requests<T: KindSpec>(
-    cx: &Cx<'_>,
-    key: &ObjectKey,
-    names: fn(&T) -> (&[ParentReference], &[String]),
-    routes: impl Fn(&Cx<'_>, &Typed<T>, Referrer<'_>) -> Result<Vec<Http>, Malformed>,
-) -> Option<Vec<Part>> {
+/// The parts of a route of requests.
+fn requests<T: RequestRoute>(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> {
     let object = cx.object::<T>(&key.namespace, &key.name)?;
-    let (parents, hostnames) = names(&object);
-    let attachments = attachment::of(cx, key.kind, &key.namespace, parents, hostnames);
+    let hostnames = object.hostnames();
+    let attachments = attachment::of(cx, key.kind, &key.namespace, object.parents(), hostnames);
     let base = part(key, object.meta().created, reference(&object));
-    let routes = |referrer: Referrer<'_>| routes(cx, &object, referrer);
+    let routes = |referrer: Referrer<'_>| request_rules::routes(cx, &object, referrer);
     Some(request_parts(&base, &attachments, hostnames, key.kind, routes))
 }
 
@@ -80,10 +69,8 @@ fn tcp(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> {
         let port = service.and_then(|service| service.port);
         let referrer = referrer(key.kind, &key.namespace, service);
         let Ok(routes) = stream_routes::tcp(cx, &object.spec.rules, port, referrer) else { continue };
-        for host in hosts(service, &[]) {
-            let name = format!("{}-tcp-{}-{MADE}", key.name, out.len());
-            out.push(Part { tcp: routes.clone(), ..bound(&base, attachment, host, name) });
-        }
+        let name = format!("{}~tcp~{}~{MADE}", key.name, out.len());
+        out.push(Part { tcp: routes, ..bound(&base, attachment, hosts(service, &[]), name) });
     }
     Some(out)
 }
@@ -98,17 +85,13 @@ fn tls(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<Part>> {
         let service = attachment.service.as_ref();
         let port = service.and_then(|service| service.port);
         let referrer = referrer(key.kind, &key.namespace, service);
-        for host in hosts(service, hostnames) {
-            if service.is_none() && !attachment.serves(&host) {
-                continue;
-            }
-            let names = std::slice::from_ref(&host);
-            let Ok(routes) = stream_routes::tls(cx, &object.spec.rules, names, port, referrer) else {
-                continue;
-            };
-            let name = format!("{}-tls-{}-{MADE}", key.name, out.len());
-            out.push(Part { tls: routes, ..bound(&base, attachment, host, name) });
+        let hosts = served(attachment, hostnames);
+        if hosts.is_empty() {
+            continue;
         }
+        let Ok(routes) = stream_routes::tls(cx, &object.spec.rules, &hosts, port, referrer) else { continue };
+        let name = format!("{}~tls~{}~{MADE}", key.name, out.len());
+        out.push(Part { tls: routes, ..bound(&base, attachment, hosts, name) });
     }
     Some(out)
 }
@@ -129,16 +112,16 @@ fn request_parts(
         if let Some(port) = port {
             only_port(&mut http, port);
         }
-        for host in hosts(service, hostnames) {
-            if service.is_none() && !attachment.serves(&host) {
-                continue;
-            }
+        for host in served(attachment, hostnames) {
             let key = match (service, port) {
                 (None, _) => format!("{}/{host}", attachment.gateway),
                 (Some(_), None) => format!("{}/{host}", base.namespace),
                 (Some(_), Some(port)) => format!("{}/{port}/{host}", base.namespace),
             };
-            out.push(Part { http: http.clone(), ..bound(base, attachment, host, key.replace('/', "~")) });
+            out.push(Part {
+                http: http.clone(),
+                ..bound(base, attachment, vec![host], key.replace('/', "~"))
+            });
         }
     }
     out
@@ -147,6 +130,14 @@ fn request_parts(
 /// Routes of sidecars may lead to any namespace.
 fn referrer<'a>(kind: Kind, namespace: &'a Namespace, service: Option<&Attached>) -> Referrer<'a> {
     Referrer { kind, namespace, needs_grant: service.is_none() }
+}
+
+/// The hosts of a route that are served at an attachment.
+fn served(attachment: &Attachment, hostnames: &[String]) -> Vec<String> {
+    let service = attachment.service.as_ref();
+    let mut hosts = hosts(service, hostnames);
+    hosts.retain(|host| service.is_some() || attachment.serves(host));
+    hosts
 }
 
 /// The hosts of a Service, else of the route, else all.
@@ -174,7 +165,7 @@ fn part(key: &ObjectKey, created: i64, provenance: Origin) -> Part {
     Part {
         name: key.name.clone(),
         namespace: key.namespace.clone(),
-        host: String::new(),
+        hosts: Vec::new(),
         gateway: "".into(),
         export_to: ExportTo::Unset,
         created,
@@ -185,12 +176,12 @@ fn part(key: &ObjectKey, created: i64, provenance: Origin) -> Part {
     }
 }
 
-/// The part for one host of an attachment. A route for the Service of another namespace is for its own namespace alone.
-fn bound(base: &Part, attachment: &Attachment, host: String, name: String) -> Part {
+/// The part for some hosts of an attachment. A route for the Service of another namespace is for its own namespace alone.
+fn bound(base: &Part, attachment: &Attachment, hosts: Vec<String>, name: String) -> Part {
     let foreign = attachment.service.as_ref().is_some_and(|service| service.namespace != base.namespace);
     Part {
         name: name.into(),
-        host,
+        hosts,
         gateway: attachment.gateway.clone(),
         export_to: if foreign { ExportTo::parse(["."], &base.namespace) } else { ExportTo::Unset },
         ..base.clone()

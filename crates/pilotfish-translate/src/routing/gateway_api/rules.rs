@@ -48,10 +48,14 @@ fn keys<T: KindSpec>(cx: &Cx<'_>) -> Vec<ObjectKey> {
 fn merged(source: Kind, mut parts: Vec<Part>) -> Option<(VirtualServiceHeader, VirtualServiceIr)> {
     parts.sort_by_key(|part| part.created);
     let first = parts.first()?;
+    let hosts: Vec<Hostname> = first.hosts.iter().filter_map(|host| Hostname::parse(host).ok()).collect();
+    if hosts.is_empty() {
+        return None;
+    }
     let id = VirtualServiceId { source, namespace: first.namespace.clone(), name: first.name.clone() };
     let header = VirtualServiceHeader {
         id: id.clone(),
-        hosts: vec![Hostname::parse(&first.host).ok()?],
+        hosts,
         gateways: vec![first.gateway.clone()],
         export_to: first.export_to.clone(),
         delegates: false,

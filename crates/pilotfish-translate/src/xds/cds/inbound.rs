@@ -189,7 +189,7 @@ impl Inbound<'_> {
     fn describe(&self, draft: &mut Draft, rule: Option<&MergedDestinationRule>, template: &str) {
         if let (Some(first), false) = (self.targets.first(), template.is_empty()) {
             let names = Names {
-                host: first.service.hostname.as_str(),
+                host: &first.written_host,
                 service: Some((&first.name, &first.service.namespace, first.has_short_name)),
                 subset: "",
                 port: self.port.number,
@@ -198,11 +198,11 @@ impl Inbound<'_> {
             };
             draft.cluster.alt_stat_name = stat_name(&crate::envoy::stat_name::of(template, "", &names));
         }
-        let services = self.services();
-        if services.is_empty() {
+        // What the first service is decides on the whole port: one outside the mesh, and there is nothing to tell telemetry.
+        if self.targets.first().is_none_or(|first| first.mesh_external) {
             return;
         }
-        draft.set_istio("services", list(services));
+        draft.set_istio("services", list(self.services()));
         if let Some(rule) = rule.filter(|rule| rule.policy.is_some()) {
             let key = ObjectKey::new(Kind::DestinationRule, rule.namespace.clone(), rule.name.clone());
             draft.set_istio("config", text(&config_path(&key)));
@@ -217,7 +217,7 @@ impl Inbound<'_> {
         let fresh = same_port.filter(|target| seen.insert(&target.service.hostname));
         let described = fresh.map(|target| {
             let key = &target.service;
-            draft::service_metadata(key.hostname.as_str(), &target.name, key.namespace.as_str())
+            draft::service_metadata(&target.written_host, &target.name, key.namespace.as_str())
         });
         described.collect()
     }

@@ -129,11 +129,12 @@ impl<'a> ServiceClusterBuilder<'a> {
     }
 
     fn cluster(&self, variant: &ClusterVariant<'_>) -> Option<(Cluster, Vec<Origin>)> {
+        let (port, subset) = (variant.port.number, variant.subset_name());
         let name = match variant.mode {
-            Mode::Plain => outbound_name,
-            Mode::BySni => sni_name,
+            Mode::Plain => outbound_name(port, subset, self.service.written_host()),
+            // Envoy has the SNI of a connection in small letters.
+            Mode::BySni => sni_name(port, subset, self.key.hostname.as_str()),
         };
-        let name = name(variant.port.number, variant.subset_name(), self.key.hostname.as_str());
         let mut draft = Draft::new(name, self.kind(variant)?);
         let mut provenance = self.provenance();
         provenance.extend(self.discover(&mut draft, variant)?);
@@ -237,7 +238,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         if !template.is_empty() {
             let service = &self.service;
             let names = Names {
-                host: self.key.hostname.as_str(),
+                host: self.service.written_host(),
                 service: Some((&service.name, &service.namespace, service.has_short_name)),
                 subset: variant.subset_name(),
                 port: variant.port.number,
@@ -259,7 +260,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         }
         let peer = Peer {
             accounts: &self.accounts,
-            sni: sni_name(port.number, variant.subset_name(), self.key.hostname.as_str()),
+            sni: sni_name(port.number, variant.subset_name(), self.service.written_host()),
             auto_mtls: self.auto_mtls(variant),
             accounts_for_tls: self.service.names_for_tls,
             rule_selects: self.rule.as_ref().is_some_and(|rule| rule.selector.is_some()),
@@ -297,7 +298,7 @@ impl<'a> ServiceClusterBuilder<'a> {
     fn describe(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) {
         let service = &self.service;
         let described =
-            draft::service_metadata(service.hostname.as_str(), &service.name, service.namespace.as_str());
+            draft::service_metadata(service.written_host(), &service.name, service.namespace.as_str());
         draft.set_istio("services", list(vec![described]));
         if let Some(rule) = &self.rule {
             let key = ObjectKey::new(Kind::DestinationRule, rule.namespace.clone(), rule.name.clone());

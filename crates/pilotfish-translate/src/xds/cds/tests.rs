@@ -4,7 +4,9 @@ use super::*;
 use crate::engine::Query;
 use crate::engine::memo::Memo;
 use crate::proxy::Proxy;
-use crate::testing::{TestService, endpoint, evaluate, labels, object, service, sidecar, world};
+use crate::testing::{
+    TestService, endpoint, evaluate, labels, object, of_service_entry, pod, service, sidecar, world,
+};
 use pilotfish_config::WorkloadSelector;
 use pilotfish_config::networking::{
     ClientTlsMode, ClientTlsSettings, DestinationRule, Subset, TrafficPolicy,
@@ -271,5 +273,100 @@ impl Query for NamedCluster {
     fn compute(&self, cx: &Cx<'_>) -> usize {
         let view = ClusterView::of(cx, &self.0).unwrap();
         view.generate(cx, &ResourceBatchKey::Named(self.1.into())).resources.len()
+    }
+}
+
+/// The hosts that the inbound clusters of a Pod name in their metadata, and whether they name a rule; `None` without metadata.
+fn inbound(world: &Arc<World>) -> Vec<Option<(Vec<String>, bool)>> {
+    let proxy = Proxy { cluster: "Kubernetes".into(), ..sidecar("web-0", "shop") };
+    let batch = evaluate(world, &InboundOf(proxy));
+    let of = |resource: &crate::engine::EncodedResource| {
+        let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
+        let metadata = Cluster::decode(&*packed.value).unwrap().metadata?;
+        let istio = metadata.filter_metadata.get("istio")?.clone();
+        let text = format!("{:?}", istio.fields.get("services"));
+        let hosts = ["web.shop.svc", "old.shop.svc", "inside.com", "outside.com"];
+        let named = hosts.into_iter().filter(|host| text.contains(&format!("\"{host}")));
+        Some((named.map(str::to_owned).collect(), istio.fields.contains_key("config")))
+    };
+    batch.resources.iter().map(of).collect()
+}
+
+/// The inbound clusters of a proxy, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct InboundOf(Proxy);
+
+impl Query for InboundOf {
+    type Output = ResourceBatch;
+
+    fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
+        ClusterView::of(cx, &self.0).unwrap().generate(cx, &ResourceBatchKey::Inbound)
+    }
+}
+
+/// A service of a ServiceEntry with an endpoint at the Pod.
+fn entry(host: &str, created: i64, mesh_external: bool) -> Vec<Update> {
+    let service = service("any", "shop").with(|service| {
+        service.hostname = pilotfish_model::Hostname::parse(host).unwrap();
+        service.name = host.into();
+        of_service_entry(service);
+        service.mesh_external = mesh_external;
+        service.created = created;
+    });
+    let shard = ShardKey::new(crate::testing::EXTERNAL, "Kubernetes");
+    let at = Arc::new(endpoint("10.0.99.1", 80, "http"));
+    vec![service.update(), Update::Endpoints(service.key(), shard, Arc::from([at]))]
+}
+
+#[test]
+fn the_first_service_of_a_port_decides_whether_an_inbound_cluster_has_metadata() {
+    let kubernetes = |name: &str, created: i64| {
+        let service = service(name, "shop").with(|service| {
+            service.selector = labels(&[("app", "web")]);
+            service.created = created;
+        });
+        vec![service.update()]
+    };
+    let rule = |host: &str| {
+        let policy = TrafficPolicy::default();
+        let rule = DestinationRule {
+            host: host.to_owned(),
+            traffic_policy: Some(policy),
+            ..DestinationRule::default()
+        };
+        vec![Update::Object(object("shop", "rule", rule))]
+    };
+    let named = |hosts: &[&str], rule: bool| {
+        vec![Some((hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>(), rule))]
+    };
+    for (name, updates, expected) in [
+        ("outside", vec![entry("outside.com", 1, true)], vec![None]),
+        ("outside with a rule", vec![entry("outside.com", 1, true), rule("outside.com")], vec![None]),
+        ("inside", vec![entry("inside.com", 1, false)], named(&["inside.com"], false)),
+        (
+            "inside with a rule",
+            vec![entry("inside.com", 1, false), rule("inside.com")],
+            named(&["inside.com"], true),
+        ),
+        (
+            "the older one is outside",
+            vec![entry("outside.com", 1, true), entry("inside.com", 2, false)],
+            vec![None],
+        ),
+        (
+            "the older one is inside",
+            vec![entry("outside.com", 2, true), entry("inside.com", 1, false)],
+            named(&["inside.com", "outside.com"], false),
+        ),
+        (
+            "a Service that is older",
+            vec![kubernetes("web", 1), entry("outside.com", 2, true)],
+            named(&["web.shop.svc", "outside.com"], false),
+        ),
+        ("a Service that is younger", vec![kubernetes("web", 3), entry("outside.com", 2, true)], vec![None]),
+    ] {
+        let pod = Update::Workload(Arc::new(pod("web-0", "shop", "10.0.99.1", &[("app", "web")])));
+        let world = world(updates.into_iter().flatten().chain([pod]));
+        assert_eq!(inbound(&world), expected, "{name}");
     }
 }

@@ -6,8 +6,8 @@ use crate::engine::Cx;
 use crate::envoy::stat_name::{self, Names};
 use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::routing::{VirtualServiceIr, destination_cluster};
-use crate::scope::ServiceIn;
-use pilotfish_config::networking::RouteDestination;
+use crate::scope::{ServiceIn, cluster_host};
+use pilotfish_config::networking::{Destination, RouteDestination};
 use pilotfish_model::{Hostname, Origin, Port, Service, ServiceKey};
 use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
@@ -67,7 +67,7 @@ impl StreamRoutes<'_> {
 
     fn single(&self, route: &RouteDestination, service: Option<&Service>) -> (TcpDestination, String) {
         let destination = route.destination.clone().unwrap_or_default();
-        let cluster = destination_cluster(&destination, service, self.port.number);
+        let cluster = self.cluster(&destination, service);
         let Some(service) = service else { return (TcpDestination::Cluster(cluster.clone()), cluster) };
         let names = Names {
             host: &destination.host,
@@ -87,9 +87,14 @@ impl StreamRoutes<'_> {
             let weight = u32::try_from(to.weight).ok().filter(|weight| *weight > 0)?;
             let destination = to.destination.as_ref()?;
             let service = self.service_of(&destination.host);
-            Some((destination_cluster(destination, service.as_deref(), self.port.number), weight))
+            Some((self.cluster(destination, service.as_deref()), weight))
         });
         clusters.collect()
+    }
+
+    fn cluster(&self, to: &Destination, service: Option<&Service>) -> String {
+        let written = |host: &str| cluster_host(self.cx, &self.base.scope, host);
+        destination_cluster(to, service, self.port.number, written)
     }
 
     fn service_of(&self, host: &str) -> Option<Arc<Service>> {

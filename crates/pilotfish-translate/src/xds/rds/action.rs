@@ -11,7 +11,7 @@ use crate::envoy::duration;
 use crate::policy::destination_rule::{MergedDestinationRule, destination_rule_for};
 use crate::proxy::ProxyKind;
 use crate::routing::{RouteDialect, destination_cluster};
-use crate::scope::{DefaultServiceExport, ServiceIn};
+use crate::scope::{DefaultServiceExport, ServiceIn, cluster_host};
 use pilotfish_config::networking::{Destination, HttpRewrite, HttpRoute, HttpRouteDestination, Percent};
 use pilotfish_model::{Hostname, Namespace, Origin, Service, ServiceKey};
 use pilotfish_proto::envoy::config::core::v3::RuntimeFractionalPercent;
@@ -68,17 +68,18 @@ impl<'a, 'c> Destinations<'a, 'c> {
     /// The name of the cluster of a destination. Gateways know every port of a service, sidecars only the one that is listened on.
     fn cluster(&self, to: &Destination) -> String {
         let service = self.service(&to.host);
+        let written = |host: &str| cluster_host(self.cx, &self.facets.scope, host);
         let narrow = self.port != 0 && self.facets.scope.kind != ProxyKind::Router;
         match service {
             Some(service) if narrow => {
                 let Some(port) = service.port(self.port).cloned() else {
-                    return destination_cluster(to, None, self.port);
+                    return destination_cluster(to, None, self.port, written);
                 };
                 let mut service = Service::clone(&service);
                 service.ports = Arc::from([port]);
-                destination_cluster(to, Some(&service), self.port)
+                destination_cluster(to, Some(&service), self.port, written)
             }
-            service => destination_cluster(to, service.as_deref(), self.port),
+            service => destination_cluster(to, service.as_deref(), self.port, written),
         }
     }
 

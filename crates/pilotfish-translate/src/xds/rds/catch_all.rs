@@ -2,7 +2,7 @@
 
 use super::view::RouteView;
 use crate::engine::Cx;
-use crate::envoy::{PASSTHROUGH, outbound_name};
+use crate::envoy::PASSTHROUGH;
 use crate::scope::{EgressPolicy, OutboundPolicyOf};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::route::v3::route::Action;
@@ -24,9 +24,7 @@ pub(super) fn virtual_host(cx: &Cx<'_>, view: &RouteView) -> VirtualHost {
     };
     let (name, action) = match &*cx.get(&OutboundPolicyOf(view.facets.scope.clone())) {
         EgressPolicy::AllowAny => ("allow_any", pass(PASSTHROUGH.to_owned())),
-        EgressPolicy::Proxy(proxy) => {
-            ("allow_any", pass(outbound_name(proxy.port, &proxy.subset, &proxy.host)))
-        }
+        EgressPolicy::Proxy(proxy) => ("allow_any", pass(proxy.cluster(cx, &view.facets.scope))),
         EgressPolicy::RegistryOnly => {
             ("block_all", Action::DirectResponse(DirectResponseAction { status: 502, ..Default::default() }))
         }

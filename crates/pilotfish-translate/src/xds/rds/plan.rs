@@ -2,7 +2,7 @@
 
 use super::services::{ServicesOn, is_routed};
 use crate::engine::{Cx, Query};
-use crate::routing::{VirtualServiceHeader, VirtualServiceId};
+use crate::routing::{RouteDialect, VirtualServiceHeader, VirtualServiceId};
 use crate::scope::{MeshVirtualServices, MeshVirtualServicesOf, Scope};
 use pilotfish_model::{Hostname, Resolution, Service};
 use std::collections::BTreeMap;
@@ -100,6 +100,9 @@ fn planned(
     let mut services: Vec<Arc<Service>> = Vec::new();
     let mut other_hosts = Vec::new();
     let mut any = false;
+    // A route of the Gateway API is for the services of its hosts alone: not for those below a wildcard, nor for hosts that no service
+    // of the port has.
+    let services_only = header.dialect == RouteDialect::GatewayApi;
     for host in header.hosts.iter().filter(|host| !host.is_wildcard()) {
         match by_host.get(host) {
             Some(service) => services.push(Arc::clone(service)),
@@ -107,7 +110,10 @@ fn planned(
         }
     }
     any |= !services.is_empty();
-    for host in header.hosts.iter().filter(|host| host.is_wildcard()) {
+    if services_only {
+        other_hosts.clear();
+    }
+    for host in header.hosts.iter().filter(|host| host.is_wildcard() && !services_only) {
         let mut matched = by_host.iter().filter(|(name, _)| host.matches(name)).peekable();
         if matched.peek().is_none() {
             other_hosts.push(host.clone());
@@ -118,7 +124,7 @@ fn planned(
         let own = matched.filter(|(name, _)| rules.serving(name).is_some_and(|best| best.id == header.id));
         services.extend(own.map(|(_, service)| Arc::clone(service)));
     }
-    if !any && port != PLAIN_HTTP {
+    if !any && (services_only || port != PLAIN_HTTP) {
         return Vec::new();
     }
     let mut by_port: BTreeMap<u32, Vec<Arc<Service>>> = BTreeMap::new();

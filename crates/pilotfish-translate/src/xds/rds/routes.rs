@@ -7,7 +7,7 @@ use super::sidecar::Rules;
 use super::view::RouteFacets;
 use super::{cors, fault, matches, redirect, retry};
 use crate::engine::{Cx, Query};
-use crate::envoy::{metadata, outbound_name};
+use crate::envoy::metadata;
 use crate::policy::destination_rule::destination_rule_for;
 use crate::proxy::ProxyKind;
 use crate::routing::{Source, VirtualServiceId, VirtualServiceIr, VirtualServiceOf};
@@ -210,11 +210,12 @@ impl Query for DefaultRetries {
 pub(super) fn default_route(
     host: &Hostname,
     port: u32,
+    cluster: String,
     hashing: &Hashing,
     retries: Option<&RetryPolicy>,
 ) -> Route {
     let action = RouteAction {
-        cluster_specifier: Some(ClusterSpecifier::Cluster(outbound_name(port, "", host.as_str()))),
+        cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)),
         timeout: Some(Duration::default()),
         max_grpc_timeout: Some(Duration::default()),
         retry_policy: retries.cloned(),

@@ -8,7 +8,9 @@ use super::services::{is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
 use crate::engine::{Cx, EncodedResource};
+use crate::envoy::outbound_name;
 use crate::routing::VirtualServiceId;
+use crate::scope::cluster_host;
 use crate::services::alias;
 use pilotfish_model::{Origin, Service};
 use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
@@ -201,7 +203,10 @@ impl<'a, 'c> Building<'a, 'c> {
             host: service.hostname.clone(),
             port,
         });
-        let route = default_route(&service.hostname, port, &hashing, self.retries.as_ref().as_ref());
+        let host = cluster_host(self.cx, &self.view.facets.scope, service.hostname.as_str());
+        let cluster = outbound_name(port, "", &host);
+        let retries = self.retries.as_ref().as_ref();
+        let route = default_route(&service.hostname, port, cluster, &hashing, retries);
         if self.add(service.hostname.as_str(), port, domains, Routes::Default(Box::new(route))) {
             self.provenance.push(service.provenance.clone());
             self.provenance.extend(hashing.provenance.iter().cloned());

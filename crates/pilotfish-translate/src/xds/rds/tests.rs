@@ -2,9 +2,9 @@ use super::RouteView;
 use crate::engine::memo::Memo;
 use crate::engine::{Cx, Query, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{InterceptionMode, Proxy, ProxyKind};
-use crate::testing::{evaluate, labels, service, sidecar, world};
+use crate::testing::{TestService, evaluate, labels, line, of_service_entry, service, sidecar, world, yaml};
 use pilotfish_config::{Limits, read};
-use pilotfish_model::{ChangeSet, Locality, Object, Update, World, WorldWriter};
+use pilotfish_model::{ChangeSet, Hostname, Locality, Object, Update, World, WorldWriter};
 use pilotfish_proto::envoy::config::route::v3::RouteConfiguration;
 use prost::Message;
 use std::sync::Arc;
@@ -184,4 +184,65 @@ fn hosts_beyond_the_limit_of_routes_are_refused_one_by_one() {
         config.virtual_hosts.iter().any(|host| host.name.starts_with("web.shop")),
         "the rest is as it was"
     );
+}
+
+/// A service of a ServiceEntry of namespace `shop`.
+fn external(host: &str) -> TestService {
+    service("any", "shop").with(|service| {
+        service.hostname = Hostname::parse(host).unwrap();
+        service.name = host.into();
+        of_service_entry(service);
+    })
+}
+
+/// `virtual host: first route` of a port, without the catch-all.
+fn hosts(world: &Arc<World>, port: &str) -> Vec<String> {
+    let view = view(world, &sidecar("client-0", "shop"));
+    let config = decode(&evaluate(world, &RouteOf(view, port.into())));
+    let named = config.virtual_hosts.iter().filter(|host| host.name != "allow_any");
+    named.map(|host| format!("{} {}", host.name, host.routes[0].name)).collect()
+}
+
+#[test]
+fn routes_of_the_gateway_api_decide_on_plain_hosts_of_services_alone() {
+    let entry = line(
+        "networking.istio.io/v1",
+        "ServiceEntry",
+        "shop",
+        "e",
+        "{hosts: [plain.example, '*.wild.example', elsewhere.example], ports: [{number: 80, name: http, protocol: HTTP}]}",
+    );
+    let route = |kind: &str, port: &str| {
+        let spec = format!(
+            "{{parentRefs: [{{group: networking.istio.io, kind: ServiceEntry, name: e{port}}}], rules: [{{backendRefs: [{{group: networking.istio.io, kind: Hostname, name: plain.example, port: 80}}]}}]}}"
+        );
+        line("gateway.networking.k8s.io/v1", kind, "shop", "r", &spec)
+    };
+    for kind in ["HTTPRoute", "GRPCRoute"] {
+        for port in ["", ", port: 80"] {
+            let updates = yaml(&(entry.clone() + &route(kind, port)));
+            // `elsewhere.example` has no such port.
+            let services =
+                ["plain.example", "*.wild.example", "below.wild.example"].map(|host| external(host).update());
+            let world = world(updates.into_iter().chain(services));
+            assert_eq!(
+                hosts(&world, "80"),
+                ["*.wild.example:80 default", "below.wild.example:80 default", "plain.example:80 shop.r.0"],
+                "{kind} {port}"
+            );
+        }
+    }
+    let rule = line(
+        "networking.istio.io/v1",
+        "VirtualService",
+        "shop",
+        "v",
+        "{hosts: ['*.wild.example'], http: [{name: v, route: [{destination: {host: plain.example}}]}]}",
+    );
+    let world = world(
+        yaml(&rule)
+            .into_iter()
+            .chain(["plain.example", "*.wild.example"].map(|host| external(host).update())),
+    );
+    assert_eq!(hosts(&world, "80"), ["*.wild.example:80 v", "plain.example:80 default"]);
 }

@@ -3,10 +3,10 @@
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::attachment::{self, Binding};
 use crate::routing::gateway_api::backends::{self, BackendView, Malformed, Problem, Referrer};
-use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS, grpc_routes, http_routes, stream_routes};
+use crate::routing::gateway_api::request_rules::{self, RequestRoute, RequestRule, RuleParts};
+use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS, stream_routes};
 use pilotfish_config::gateway_api::{
-    GROUP, GrpcRoute, HttpBackendRef, HttpRoute, ParentReference, RouteFilter, StreamRouteRule, TcpRoute,
-    TlsRoute,
+    GROUP, GrpcRoute, HttpRoute, ParentReference, StreamRouteRule, TcpRoute, TlsRoute,
 };
 use pilotfish_config::status::{Condition, Controllers, ParentStatus, Status};
 use pilotfish_model::{Hostname, Kind, KindSpec, Namespace, ObjectKey};
@@ -28,10 +28,10 @@ impl Query for BindingsOf {
         let found = match kind {
             Kind::HttpRoute => cx
                 .object::<HttpRoute>(namespace, name)
-                .map(|route| bindings(&route.spec.parent_refs, &route.spec.hostnames)),
+                .map(|route| bindings(route.parents(), route.hostnames())),
             Kind::GrpcRoute => cx
                 .object::<GrpcRoute>(namespace, name)
-                .map(|route| bindings(&route.spec.parent_refs, &route.spec.hostnames)),
+                .map(|route| bindings(route.parents(), route.hostnames())),
             Kind::TcpRoute => {
                 cx.object::<TcpRoute>(namespace, name).map(|route| bindings(&route.spec.parent_refs, &[]))
             }
@@ -175,14 +175,8 @@ fn unresolved(cx: &Cx<'_>, key: &ObjectKey, needs_grant: bool) -> Option<Option<
     let ObjectKey { kind, namespace, name } = key;
     let referrer = Referrer { kind: *kind, namespace, needs_grant };
     let malformed = match kind {
-        Kind::HttpRoute => {
-            let route = cx.object::<HttpRoute>(namespace, name)?;
-            fault(http_routes::routes(cx, &route, referrer))
-        }
-        Kind::GrpcRoute => {
-            let route = cx.object::<GrpcRoute>(namespace, name)?;
-            fault(grpc_routes::routes(cx, &route, referrer))
-        }
+        Kind::HttpRoute => malformed::<HttpRoute>(cx, key, referrer)?,
+        Kind::GrpcRoute => malformed::<GrpcRoute>(cx, key, referrer)?,
         Kind::TcpRoute => {
             let route = cx.object::<TcpRoute>(namespace, name)?;
             fault(stream_routes::tcp(cx, &route.spec.rules, None, referrer))
@@ -206,14 +200,8 @@ fn unresolved(cx: &Cx<'_>, key: &ObjectKey, needs_grant: bool) -> Option<Option<
 fn backends_of(cx: &Cx<'_>, key: &ObjectKey) -> Option<Vec<BackendView>> {
     let ObjectKey { kind, namespace, name } = key;
     Some(match kind {
-        Kind::HttpRoute => {
-            let route = cx.object::<HttpRoute>(namespace, name)?;
-            of_rules(route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters)))
-        }
-        Kind::GrpcRoute => {
-            let route = cx.object::<GrpcRoute>(namespace, name)?;
-            of_rules(route.spec.rules.iter().map(|rule| (&rule.backend_refs, &rule.filters)))
-        }
+        Kind::HttpRoute => of_rules(cx.object::<HttpRoute>(namespace, name)?.rules()),
+        Kind::GrpcRoute => of_rules(cx.object::<GrpcRoute>(namespace, name)?.rules()),
         Kind::TcpRoute => of_streams(&cx.object::<TcpRoute>(namespace, name)?.spec.rules),
         _ => of_streams(&cx.object::<TlsRoute>(namespace, name)?.spec.rules),
     })
@@ -223,12 +211,16 @@ fn fault<T>(routes: Result<T, Malformed>) -> Option<Problem> {
     routes.err().map(|Malformed(problem)| problem)
 }
 
+/// What costs a route of requests as a whole, if anything does.
+fn malformed<T: RequestRoute>(cx: &Cx<'_>, key: &ObjectKey, referrer: Referrer<'_>) -> Option<Option<Problem>> {
+    let route = cx.object::<T>(&key.namespace, &key.name)?;
+    Some(fault(request_rules::routes(cx, &route, referrer)))
+}
+
 /// Everything that rules lead to, mirrors included.
-fn of_rules<'a>(
-    rules: impl Iterator<Item = (&'a Vec<HttpBackendRef>, &'a Vec<RouteFilter>)>,
-) -> Vec<BackendView> {
+fn of_rules<T: RequestRule>(rules: &[T]) -> Vec<BackendView> {
     let mut out = Vec::new();
-    for (backends, filters) in rules {
+    for RuleParts { backends, filters, .. } in rules.iter().map(RequestRule::parts) {
         out.extend(backends.iter().map(BackendView::from));
         let mirrors = filters.iter().filter_map(|filter| filter.request_mirror.as_ref());
         out.extend(mirrors.map(|mirror| BackendView::from(&mirror.backend_ref)));

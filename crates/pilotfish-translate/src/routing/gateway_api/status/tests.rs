@@ -112,6 +112,7 @@ fn parents_have_an_accepted_condition() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn references_are_resolved_or_have_a_reason() {
     let grant = line(
         GRANT,
@@ -147,6 +148,30 @@ fn references_are_resolved_or_have_a_reason() {
             "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: none, port: 80}}}]",
             "!ResolvedRefs:BackendNotFound",
         ),
+        (
+            gw,
+            "",
+            "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: web}}}]",
+            "!ResolvedRefs:InvalidDestination",
+        ),
+        (
+            gw,
+            "",
+            "filters: [{type: RequestMirror, requestMirror: {backendRef: {name: web, namespace: far, port: 80}}}]",
+            "!ResolvedRefs:RefNotPermitted",
+        ),
+        (
+            mesh,
+            "",
+            "backendRefs: [{kind: ServiceImport, group: multicluster.x-k8s.io, name: web, port: 80}]",
+            "ResolvedRefs:ResolvedRefs",
+        ),
+        (
+            mesh,
+            "",
+            "backendRefs: [{kind: ServiceImport, group: multicluster.x-k8s.io, name: none, port: 80}]",
+            "!ResolvedRefs:BackendNotFound",
+        ),
     ] {
         let route = route("HTTPRoute", parent, &format!("rules: [{{{rule}}}]"));
         let world = with(&format!("{}{route}{grant}", gateway(LISTENERS)));
@@ -168,6 +193,22 @@ fn every_kind_of_route_has_its_status() {
             route(name, "{name: gw}", &format!("{rest}rules: [{{backendRefs: [{{name: none, port: 80}}]}}]"));
         let world = with(&format!("{}{bad}", gateway(listeners)));
         assert_eq!(of_route(&world, kind), ["Accepted:Accepted !ResolvedRefs:BackendNotFound"], "{kind}");
+    }
+}
+
+#[test]
+fn a_grpc_route_that_is_not_served_says_which_mirror_is_at_fault() {
+    for (mirror, reason) in [
+        ("name: none, port: 80", "BackendNotFound"),
+        ("name: web, namespace: far, port: 80", "RefNotPermitted"),
+        ("kind: Bucket, name: web, port: 80", "InvalidKind"),
+    ] {
+        let rules = format!(
+            "rules: [{{filters: [{{type: RequestMirror, requestMirror: {{backendRef: {{{mirror}}}}}}}], backendRefs: [{{name: web, port: 80}}]}}]"
+        );
+        let route = route("GRPCRoute", "{name: gw}", &rules);
+        let world = with(&format!("{}{route}", gateway(LISTENERS)));
+        assert_eq!(of_route(&world, Kind::GrpcRoute), [format!("Accepted:Accepted !ResolvedRefs:{reason}")]);
     }
 }
 

@@ -166,6 +166,6 @@ pub(super) fn unknown_destination(cx: &Cx<'_>, view: &OutboundView) -> String {
     match &*cx.get(&OutboundPolicyOf(view.base.scope.clone())) {
         EgressPolicy::AllowAny => PASSTHROUGH.to_owned(),
         EgressPolicy::RegistryOnly => BLACK_HOLE.to_owned(),
-        EgressPolicy::Proxy(proxy) => crate::envoy::outbound_name(proxy.port, &proxy.subset, &proxy.host),
+        EgressPolicy::Proxy(proxy) => proxy.cluster(cx, &view.base.scope),
     }
 }

@@ -6,7 +6,7 @@ use super::chain::Chain;
 use crate::envoy::stat_name::{self, Names};
 use crate::envoy::{metadata, outbound_name};
 use crate::routing::{Source, VirtualServiceIr};
-use crate::scope::StreamVirtualServicesFor;
+use crate::scope::{StreamVirtualServicesFor, cluster_host};
 use crate::services::short_name;
 use crate::xds::lds::stream_route::StreamRoutes;
 use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
@@ -140,10 +140,11 @@ fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
         [only] => only.number,
         _ => binding.port.number,
     };
-    let cluster = outbound_name(port, "", service.hostname.as_str());
+    let host = cluster_host(builder.cx, &builder.view.base.scope, service.hostname.as_str());
+    let cluster = outbound_name(port, "", &host);
     let rule = routes(builder, binding).rule_of(service);
     let names = Names {
-        host: service.hostname.as_str(),
+        host: &host,
         service: Some((&service.name, &service.namespace, service.has_short_name)),
         subset: "",
         port,
