@@ -120,7 +120,7 @@ impl ControlObserver for PrometheusRecorder {
     }
 
     fn unresolved_gateways(&self, count: usize) {
-        self.0.unresolved_gateways.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.metrics.unresolved_gateways.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     fn remote_cluster_removed(&self, cluster: &str) {

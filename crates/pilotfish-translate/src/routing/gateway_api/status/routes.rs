@@ -212,7 +212,11 @@ fn fault<T>(routes: Result<T, Malformed>) -> Option<Problem> {
 }
 
 /// What costs a route of requests as a whole, if anything does.
-fn malformed<T: RequestRoute>(cx: &Cx<'_>, key: &ObjectKey, referrer: Referrer<'_>) -> Option<Option<Problem>> {
+fn malformed<T: RequestRoute>(
+    cx: &Cx<'_>,
+    key: &ObjectKey,
+    referrer: Referrer<'_>,
+) -> Option<Option<Problem>> {
     let route = cx.object::<T>(&key.namespace, &key.name)?;
     Some(fault(request_rules::routes(cx, &route, referrer)))
 }
