@@ -1,12 +1,12 @@
 //! Whose certificates a policy accepts, as the TLS settings of a DestinationRule.
 
+use crate::credentials::AuthoritiesIn;
 use crate::engine::Cx;
 use crate::routing::gateway_api::listeners::Fault;
 use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS};
 use pilotfish_config::gateway_api::{BackendTlsPolicy, SYSTEM_AUTHORITIES};
-use pilotfish_config::kubernetes::ConfigMap;
 use pilotfish_config::networking::{ClientTlsMode, ClientTlsSettings};
-use pilotfish_model::Typed;
+use pilotfish_model::{Kind, Typed};
 
 /// The credential of a policy whose authorities cannot be used. No secret has this name: a proxy with it waits, and its
 /// connections fail with `Secret is not supplied by SDS`.
@@ -59,12 +59,12 @@ pub(super) fn credential(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> Resul
             format!("authorities are a ConfigMap, {name:?} is a {:?} of group {:?}", first.kind, first.group);
         return fault("InvalidKind", message);
     }
-    match cx.object::<ConfigMap>(namespace, name) {
-        None => fault("InvalidCACertificateRef", format!("there is no ConfigMap {namespace}/{name}")),
-        Some(map) if map.authorities().is_none() => {
-            let message = format!("ConfigMap {namespace}/{name} has no value under ca.crt or cacert");
-            fault("InvalidCACertificateRef", message)
+    let authorities =
+        AuthoritiesIn { kind: Kind::ConfigMap, namespace: namespace.clone(), name: name.as_str().into() };
+    match &*cx.get(&authorities) {
+        Ok(()) => Ok(format!("configmap://{namespace}/{name}")),
+        Err(unusable) => {
+            fault("InvalidCACertificateRef", format!("ConfigMap {namespace}/{name} {unusable}"))
         }
-        Some(_) => Ok(format!("configmap://{namespace}/{name}")),
     }
 }
