@@ -87,12 +87,16 @@ pub(crate) fn proxies() -> Vec<ProxyEntry> {
 }
 
 fn read_all(file: ReadFile, problems: &mut Vec<Problem>) -> Vec<Object> {
-    problems.extend(file.rejected.into_iter().flat_map(|refused| refused.problems));
-    let objects = file.objects.into_iter().map(|read| {
+    let mut objects = Vec::new();
+    for refused in file.rejected {
+        problems.extend(refused.problems);
+        objects.extend(refused.closed);
+    }
+    for read in file.objects {
         problems.extend(read.warnings);
-        read.object
-    });
-    objects.collect()
+        objects.push(read.object);
+    }
+    objects
 }
 
 /// Secrets that are none.

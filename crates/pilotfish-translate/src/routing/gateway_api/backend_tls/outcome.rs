@@ -56,10 +56,6 @@ impl PolicyOutcomeOf {
     /// The hosts of a target where the policy is in force.
     fn at(&self, cx: &Cx<'_>, reference: &PolicyTargetReference) -> Result<Vec<Hostname>, Problem> {
         let (target, port) = target::resolve(cx, &self.namespace, reference)?;
-        if target.is_alias {
-            let message = "an ExternalName Service is another name for something else: connections go by the policies for that";
-            return Err(Problem::new("Invalid", message));
-        }
         let attached = cx.get(&AttachedPoliciesIn(self.namespace.clone()));
         let winner = attached.get(&target.id).and_then(|attached| attached.winner(port));
         match winner {

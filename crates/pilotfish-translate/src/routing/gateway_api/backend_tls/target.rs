@@ -22,8 +22,6 @@ pub(super) struct Target {
     pub(super) id: TargetId,
     /// Its hosts, in full.
     pub(super) hosts: Vec<String>,
-    /// Whether it is only another name for something else, where connections go by the rules for that.
-    pub(super) is_alias: bool,
 }
 
 /// The target of a reference, and the number of the port that it names; `None` for all ports.
@@ -35,45 +33,55 @@ pub(super) fn resolve(
     namespace: &Namespace,
     reference: &PolicyTargetReference,
 ) -> Result<(Target, Option<u32>), Problem> {
-    let (target, ports) = match (reference.group.as_str(), reference.kind.as_str()) {
-        ("" | "core", "Service") => service(cx, namespace, &reference.name),
-        ("networking.istio.io", "ServiceEntry") => service_entry(cx, namespace, &reference.name),
+    let name = &reference.name;
+    let found = match (reference.group.as_str(), reference.kind.as_str()) {
+        ("" | "core", "Service") => service(cx, namespace, name)?,
+        ("networking.istio.io", "ServiceEntry") => service_entry(cx, namespace, name),
         (group, kind) => {
-            let message = format!("targets of kind {kind:?} of group {group:?} are not known");
-            return Err(Problem::new(NOT_FOUND, message));
+            return Err(not_found(format!("targets of kind {kind:?} of group {group:?} are not known")));
         }
-    }
-    .ok_or_else(|| {
-        Problem::new(NOT_FOUND, format!("there is no {} {namespace}/{}", reference.kind, reference.name))
-    })?;
+    };
+    let (target, ports) =
+        found.ok_or_else(|| not_found(format!("there is no {} {namespace}/{name}", reference.kind)))?;
     let Some(section) = reference.section() else { return Ok((target, None)) };
     match ports.into_iter().find(|(name, _)| name == section) {
         Some((_, number)) => Ok((target, Some(number))),
         None => {
-            let message =
-                format!("{} {namespace}/{} has no port named {section:?}", reference.kind, reference.name);
-            Err(Problem::new(NOT_FOUND, message))
+            Err(not_found(format!("{} {namespace}/{name} has no port named {section:?}", reference.kind)))
         }
     }
+}
+
+fn not_found(message: String) -> Problem {
+    Problem::new(NOT_FOUND, message)
 }
 
 /// Names and numbers of ports.
 type Ports = Vec<(String, u32)>;
 
 /// A Service of Kubernetes, in whichever cluster.
-fn service(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Option<(Target, Ports)> {
+///
+/// # Errors
+/// For one that is another name for something else: there are no clusters of it, connections go to that by its own rules.
+fn service(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Result<Option<(Target, Ports)>, Problem> {
     let host = cx.domain().service(name, namespace);
-    let key = ServiceKey { hostname: Hostname::parse(&host).ok()?, namespace: namespace.clone() };
-    let services = cx.services_of(&key)?;
-    let service = services.iter().find(|service| service.kubernetes.is_some())?;
+    let key =
+        Hostname::parse(&host).ok().map(|hostname| ServiceKey { hostname, namespace: namespace.clone() });
+    let services = key.and_then(|key| cx.services_of(&key));
+    let mut services = services.iter().flat_map(|services| services.iter());
+    let Some(service) = services.find(|service| service.kubernetes.is_some()) else { return Ok(None) };
+    if service.resolution == Resolution::Alias {
+        let message =
+            format!("Service {namespace}/{name} is of type ExternalName: policies are for what it leads to");
+        return Err(not_found(message));
+    }
     let ports = service.ports.iter().map(|port| (port.name.to_string(), port.number)).collect();
-    let is_alias = service.resolution == Resolution::Alias;
-    Some((Target { id: TargetId::Service(name.to_owned()), hosts: vec![host], is_alias }, ports))
+    Ok(Some((Target { id: TargetId::Service(name.to_owned()), hosts: vec![host] }, ports)))
 }
 
 fn service_entry(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Option<(Target, Ports)> {
     let entry = cx.object::<ServiceEntry>(namespace, name)?;
     let ports = entry.ports.iter().map(|port| (port.name.clone(), port.number)).collect();
     let id = TargetId::ServiceEntry(name.to_owned());
-    Some((Target { id, hosts: entry.hosts.clone(), is_alias: false }, ports))
+    Some((Target { id, hosts: entry.hosts.clone() }, ports))
 }

@@ -200,15 +200,22 @@ fn a_service_that_is_no_kubernetes_service_is_no_target() {
 }
 
 #[test]
-fn headless_services_are_targets_too() {
-    let headless = service("web", "shop").with(|service| {
-        service.kubernetes = Some(Arc::default());
-        service.headless = true;
-        service.resolution = Resolution::Passthrough;
-    });
+fn headless_services_are_targets_and_other_names_are_not() {
     let text = policy("p", "{kind: Service, name: web}", SYSTEM);
-    let found = rules_of(&world(yaml(&text).into_iter().chain([headless.update()])));
-    assert_eq!(found, [format!("{WEB} a.b//system")]);
+    for (resolution, expected) in
+        [(Resolution::Passthrough, vec![format!("{WEB} a.b//system")]), (Resolution::Alias, vec![])]
+    {
+        let web = service("web", "shop").with(|service| {
+            service.kubernetes = Some(Arc::default());
+            service.headless = true;
+            service.resolution = resolution;
+        });
+        assert_eq!(
+            rules_of(&world(yaml(&text).into_iter().chain([web.update()]))),
+            expected,
+            "{resolution:?}"
+        );
+    }
 }
 
 /// Authorities that come, change and go, and ports that do.
