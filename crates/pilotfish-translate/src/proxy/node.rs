@@ -66,6 +66,9 @@ pub struct Proxy {
     /// name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so mutual TLS is used only where a rule
     /// configures it.
     pub agent: bool,
+    /// Whether a gRPC library that says what it is (`user_agent_name`) refuses clusters with `LEAST_REQUEST`: those in C and for
+    /// Node.js do, the ones in Go and Java balance by open requests.
+    pub refuses_least_request: bool,
     /// All metadata whose value is a text, number or bool, as text.
     pub metadata: Arc<BTreeMap<String, String>>,
     /// Who its connection proved it to be; `None` when it proved nothing.
@@ -208,6 +211,7 @@ impl Proxy {
             istio_filters: has_istio_filters(node, &metadata),
             identity: None,
             agent: !text("ISTIO_VERSION").is_empty(),
+            refuses_least_request: refuses_least_request(&node.user_agent_name),
             proxy_config: proxy_config(node.metadata.as_ref()),
             metadata: Arc::new(metadata),
         })
@@ -333,6 +337,11 @@ fn locality(node: &Node) -> Locality {
         zone: locality.zone.as_str().into(),
         sub_zone: locality.sub_zone.as_str().into(),
     })
+}
+
+/// A library that does not say what it is gets what istiod would send it.
+fn refuses_least_request(user_agent: &str) -> bool {
+    ["gRPC C-core", "gRPC Node"].iter().any(|library| user_agent.starts_with(library))
 }
 
 /// Istio's filters are there if the node lists one of them, or, where it lists no extensions, if its metadata is Istio's.

@@ -46,19 +46,15 @@ fn headers(
             }
         } else if name.is_empty() {
             checker.error(&at, "the name of a header is empty");
-        } else if !is_header_name(name) {
-            let message = format!("{} is not the name of a header", quoted(name));
-            match name.strip_prefix(':') {
-                Some("authority" | "method" | "scheme" | "path") => {
-                    let field = if name == ":path" { "uri" } else { name.trim_start_matches(':') };
-                    checker.error_with_hint(&at, message, format!("use {field} of the match"));
-                }
-                _ => checker.error(&at, message),
-            }
+        } else if !is_header_name(name) && !PSEUDO_HEADERS.contains(&name.as_str()) {
+            checker.error(&at, format!("{} is not the name of a header", quoted(name)));
         }
         values::value_match(value, &at, checker);
     }
 }
+
+/// What Envoy has as headers of a request beside those that were sent.
+const PSEUDO_HEADERS: [&str; 4] = [":authority", ":method", ":path", ":scheme"];
 
 /// Whether the header stands for a claim of a token: `@request.auth.claims.sub`, `@request.auth.claims[sub]`.
 fn is_claim(name: &str) -> bool {

@@ -90,6 +90,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         interception: InterceptionMode::Tproxy,
         istio_filters: !proxy.istio_filters,
         agent: !proxy.agent,
+        refuses_least_request: !proxy.refuses_least_request,
         metadata: Arc::default(),
         identity: crate::proxy::Identity::parse("spiffe://td/ns/pay/sa/web"),
         proxy_config: r#"{"concurrency": 2}"#.into(),
@@ -97,7 +98,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
     #[rustfmt::skip]
     let Proxy {
         id, kind: _, ips, name, service_cluster, namespace, dns_domain, cluster, network, labels, static_labels, locality,
-        interception, istio_filters, agent, metadata: _, identity, proxy_config,
+        interception, istio_filters, agent, refuses_least_request, metadata: _, identity, proxy_config,
     } = other;
     let old = || proxy.clone();
     let mut out = vec![
@@ -106,6 +107,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         ("family", Proxy { ips: Arc::from(["fd00::9".parse().unwrap()]), ..old() }),
         ("name", Proxy { name, ..old() }),
         ("service_cluster", Proxy { service_cluster, ..old() }),
+        ("refuses_least_request", Proxy { refuses_least_request, ..old() }),
         ("namespace", Proxy { namespace, ..old() }),
         ("dns_domain", Proxy { dns_domain, ..old() }),
         ("cluster", Proxy { cluster, ..old() }),
@@ -134,7 +136,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
 
 /// The types whose views hold a facet in a world that makes no special use of it: of a sidecar, a router and a gRPC client. A facet
 /// that is not listed is held by none.
-const HELD: [(&str, [&str; 3]); 20] = [
+const HELD: [(&str, [&str; 3]); 21] = [
     ("family", ["CLRN", "CL", "LR"]),
     ("namespace", ["CELRXN", "CELRX", "CELR"]),
     ("dns_domain", ["R", "", "LR"]),
@@ -143,6 +145,7 @@ const HELD: [(&str, [&str; 3]); 20] = [
     ("interception", ["L", "", ""]),
     ("istio_filters", ["CL", "CL", ""]),
     ("agent", ["CL", "C", ""]),
+    ("refuses_least_request", ["", "", "C"]),
     ("identity", ["S", "S", "S"]),
     ("tracing", ["L", "L", ""]),
     ("headers", ["CLR", "CLR", "R"]),
@@ -162,7 +165,7 @@ const HELD: [(&str, [&str; 3]); 20] = [
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
-const USES: [Use; 44] = [
+const USES: [Use; 45] = [
     ("ips", own_endpoint, ["L", "", ""]),
     ("ips", declared_ports, ["CL", "", ""]),
     ("family", plain, ["CLN", "L", ""]),
@@ -190,6 +193,7 @@ const USES: [Use; 44] = [
     ("interception", plain, ["L", "", ""]),
     ("istio_filters", plain, ["CL", "CL", ""]),
     ("agent", own_pod, ["CL", "C", ""]),
+    ("refuses_least_request", least_request, ["", "", "C"]),
     ("identity", secret, ["S", "S", "S"]),
     ("identity", plugin_with_secret, ["X", "X", ""]),
     ("tracing", traced, ["L", "L", ""]),

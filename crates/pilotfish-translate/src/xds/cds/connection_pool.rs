@@ -109,7 +109,8 @@ fn http_options(draft: &mut Draft, settings: Option<&ConnectionPoolSettings>) {
     }
 }
 
-/// Upgrades to HTTP/2 where the rule demands it, on any port, else where the mesh does, on ports declared as HTTP.
+/// Upgrades to HTTP/2 where the rule demands it, on any port whose protocol is declared, else where the mesh does, on ports
+/// declared as HTTP. Where the protocol is the client's, it stays so.
 pub(super) fn apply_h2_upgrade(
     draft: &mut Draft,
     mesh: &MeshConfig,
@@ -118,7 +119,7 @@ pub(super) fn apply_h2_upgrade(
 ) {
     use pilotfish_config::mesh::H2UpgradePolicy as MeshPolicy;
     let http = settings.and_then(|settings| settings.http.as_ref());
-    if http.is_some_and(|http| http.use_client_protocol) {
+    if http.is_some_and(|http| http.use_client_protocol) || draft.uses_downstream_protocol() {
         return;
     }
     let upgrade = match http.map_or(H2UpgradePolicy::Default, |http| http.h2_upgrade_policy) {

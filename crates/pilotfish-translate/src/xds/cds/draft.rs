@@ -97,6 +97,12 @@ impl Draft {
         self.http().upstream_protocol_options = Some(downstream_protocol(http1));
     }
 
+    /// Whether requests are sent in the protocol of the client.
+    pub(super) fn uses_downstream_protocol(&self) -> bool {
+        let protocol = self.http.as_ref().and_then(|http| http.upstream_protocol_options.as_ref());
+        matches!(protocol, Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(_)))
+    }
+
     pub(super) fn http2_options(&mut self) -> Option<&mut Http2ProtocolOptions> {
         match self.http.as_mut()?.upstream_protocol_options.as_mut()? {
             UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {

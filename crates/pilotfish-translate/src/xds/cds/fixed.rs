@@ -26,11 +26,11 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets) -> Vec<EncodedResour
     let mesh = cx.mesh();
     let mut drafts = vec![(facets.context(), Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static))];
     if facets.scope.kind == ProxyKind::Sidecar {
-        let mut outbound = passthrough(&mesh, PASSTHROUGH);
+        let mut outbound = passthrough(facets, &mesh, PASSTHROUGH);
         if facets.istio_filters {
             outbound.exchange_metadata();
         }
-        let mut inbound = passthrough(&mesh, INBOUND_PASSTHROUGH);
+        let mut inbound = passthrough(facets, &mesh, INBOUND_PASSTHROUGH);
         inbound.cluster.upstream_bind_config = Some(own_sources(facets.families));
         drafts.extend([(TrafficClass::Outbound, outbound), (TrafficClass::Inbound, inbound)]);
     }
@@ -42,13 +42,13 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets) -> Vec<EncodedResour
     drafts.into_iter().filter_map(encode).collect()
 }
 
-fn passthrough(mesh: &MeshConfig, name: &str) -> Draft {
+fn passthrough(facets: &ClusterFacets, mesh: &MeshConfig, name: &str) -> Draft {
     let mut draft = Draft::new(name.to_owned(), DiscoveryType::OriginalDst);
     draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
     draft.cluster.alt_stat_name = stat_name(PASSTHROUGH);
     draft.cluster.circuit_breakers = Some(breakers(no_limits()));
     keepalive(&mut draft, mesh, None);
-    draft.use_downstream_protocol();
+    draft.set_protocol(Protocol::Unsupported, true, facets.preserve_case);
     let common = draft.http().common_http_protocol_options.get_or_insert_default();
     common.idle_timeout = Some(Duration { seconds: IDLE_SECONDS, nanos: 0 });
     draft

@@ -8,12 +8,12 @@ use crate::engine::{Cx, EncodedResource};
 use crate::envoy::ClusterName;
 use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination_rule_for};
 use crate::scope::ServiceIn;
-use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb};
+use pilotfish_config::networking::{ClientTlsMode, ConsistentHashLb, SimpleLb};
 use pilotfish_model::{Origin, ServiceKey};
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{
-    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig,
+    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy,
 };
 use pilotfish_proto::envoy::config::cluster::v3::{CircuitBreakers, Cluster};
 use pilotfish_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
@@ -65,6 +65,7 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<E
     if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
         cluster.transport_socket = Some(mutual_tls(&accounts(cx, &cx.mesh(), service, &key)));
     }
+    apply_balancer(&mut cluster, &policy, facets.least_request);
     apply_limits(&mut cluster, &policy);
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
     let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();
@@ -85,12 +86,19 @@ fn eds_cluster(name: &str) -> Cluster {
     }
 }
 
-/// The parts of a policy that gRPC has: rings of hashes, and how many requests may be open.
-fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
-    let hash = policy.load_balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
-    if let Some(hash) = hash {
+/// The balancers that gRPC has: by turns, by open requests, and rings of hashes.
+fn apply_balancer(cluster: &mut Cluster, policy: &Policy<'_>, least_request: bool) {
+    let Some(balancer) = policy.load_balancer else { return };
+    if least_request && matches!(balancer.simple, SimpleLb::LeastRequest | SimpleLb::LeastConn) {
+        cluster.lb_policy = LbPolicy::LeastRequest as i32;
+    }
+    if let Some(hash) = &balancer.consistent_hash {
         load_balancer::set_consistent_hash(cluster, &as_ring(hash));
     }
+}
+
+/// How many requests may be open, the only limit that gRPC has.
+fn apply_limits(cluster: &mut Cluster, policy: &Policy<'_>) {
     let http = policy.connection_pool.and_then(|pool| pool.http.as_ref());
     let requests = http.and_then(|http| u32::try_from(http.http2_max_requests).ok()).filter(|n| *n > 0);
     cluster.circuit_breakers = requests.map(|requests| CircuitBreakers {

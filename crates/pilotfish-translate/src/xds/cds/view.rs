@@ -51,6 +51,8 @@ pub(crate) struct ClusterFacets {
     pub certificates: Option<Certificates>,
     /// Whether header names are sent as they were written.
     pub preserve_case: bool,
+    /// Whether it is a gRPC library that balances by open requests.
+    pub least_request: bool,
 }
 
 impl ClusterFacets {
@@ -104,6 +106,7 @@ impl ClusterView {
                 ProxyKind::Grpc => Patches::default(),
                 ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, Subject::Cluster),
             },
+            least_request: !is_envoy && !proxy.refuses_least_request,
             certificates: if is_envoy { Certificates::of(proxy) } else { None },
             preserve_case: is_envoy && preserves_case(cx, proxy),
             scope,

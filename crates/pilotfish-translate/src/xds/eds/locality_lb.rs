@@ -4,7 +4,6 @@ use super::client_locality::ClientLocality;
 use super::group::{Group, Member};
 use super::service_rule::Balance;
 use pilotfish_model::Locality;
-use pilotfish_model::topology;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many priorities a distance can be: same sub-zone, zone, region, region that takes over, any other.
@@ -88,26 +87,17 @@ fn split_by_labels(group: &Group, labels: &[String], client_locality: &ClientLoc
     split.collect()
 }
 
-/// 0 when all labels agree; the earlier the first one that does not, the lower the priority. A network that comes first and
-/// differs puts an endpoint behind all of the proxy's network, and the other labels count on.
+/// 0 when all labels agree; the earlier the first one that does not, the lower the priority.
 fn label_priority(member: &Member, labels: &[String], client_locality: &ClientLocality) -> u32 {
-    let lowest = u32::try_from(labels.len()).unwrap_or(u32::MAX);
-    let mut priority = 0;
-    for (index, label) in labels.iter().enumerate() {
+    let differs = |label: &String| {
         let (key, own) = match label.split_once('=') {
             Some((key, value)) => (key, value),
             None => (label.as_str(), client_locality.labels.get(label).unwrap_or_default()),
         };
-        if member.labels.get(key).unwrap_or_default() == own {
-            continue;
-        }
-        if index == 0 && key == topology::NETWORK {
-            priority = lowest;
-            continue;
-        }
-        return priority + lowest - u32::try_from(index).unwrap_or(lowest);
-    }
-    priority
+        member.labels.get(key).unwrap_or_default() != own
+    };
+    let first = labels.iter().position(differs).unwrap_or(labels.len());
+    u32::try_from(labels.len() - first).unwrap_or(u32::MAX)
 }
 
 /// 0 for the same sub-zone, 1 for the same zone, 2 for the same region, 3 for others; 4 for regions that do not take over, where a

@@ -208,7 +208,7 @@ fn request_ids(decide_on_sampling: bool) -> RequestIdExtension {
 fn normalize_paths(cx: &Cx<'_>, manager: &mut HttpConnectionManager) {
     use PathWithEscapedSlashesAction::{KeepUnchanged, UnescapeAndForward};
     let level = cx.mesh().path_normalization.normalization;
-    manager.normalize_path = (level != NormalizationType::None).then_some(true);
+    manager.normalize_path = Some(level != NormalizationType::None);
     manager.merge_slashes =
         matches!(level, NormalizationType::MergeSlashes | NormalizationType::DecodeAndMergeSlashes);
     manager.path_with_escaped_slashes_action = match level {

@@ -63,8 +63,6 @@ pub(super) fn credential(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> Resul
         AuthoritiesIn { kind: Kind::ConfigMap, namespace: namespace.clone(), name: name.as_str().into() };
     match &*cx.get(&authorities) {
         Ok(()) => Ok(format!("configmap://{namespace}/{name}")),
-        Err(unusable) => {
-            fault("InvalidCACertificateRef", format!("ConfigMap {namespace}/{name} {unusable}"))
-        }
+        Err(unusable) => fault("InvalidCACertificateRef", format!("ConfigMap {namespace}/{name} {unusable}")),
     }
 }

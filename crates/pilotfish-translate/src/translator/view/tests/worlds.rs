@@ -220,6 +220,10 @@ pub(super) fn rule_for_clients() -> Vec<Update> {
     updates
 }
 
+pub(super) fn least_request() -> Vec<Update> {
+    istio("DestinationRule", "web", "{host: web, trafficPolicy: {loadBalancer: {simple: LEAST_REQUEST}}}")
+}
+
 pub(super) fn route_by_source() -> Vec<Update> {
     istio(
         "VirtualService",

@@ -20,7 +20,8 @@ pub(super) fn plain(builder: &Builder<'_>, bind: &str, servers: &PortServers) ->
 pub(super) fn secure(builder: &Builder<'_>, bind: &str, port: u32, server: &MergedServer) -> Chain {
     let prefix = match server.spec.name.as_str() {
         "" => stat_prefix(bind, port),
-        name => format!("{name};"),
+        // As it was written: nothing marks its end.
+        name => name.to_owned(),
     };
     Chain {
         server_names: server.sni_hosts(),
