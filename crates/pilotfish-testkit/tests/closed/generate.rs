@@ -157,7 +157,7 @@ fn jwt_rule(dice: &mut Dice, index: usize) -> Value {
 }
 
 pub(crate) fn peer_authentication(dice: &mut Dice) -> Value {
-    let mode = |dice: &mut Dice| json!({"mode": dice.pick(&["STRICT", "STRICT", "PERMISSIVE", "UNSET"])});
+    let mode = |dice: &mut Dice| json!({"mode": dice.pick(&["UNSET", "PERMISSIVE", "STRICT", "STRICT"])});
     let mut spec = json!({});
     let namespace = scope(dice, &mut spec);
     if dice.roll(4) > 0 {
