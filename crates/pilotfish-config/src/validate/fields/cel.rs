@@ -173,7 +173,7 @@ impl<'a> Parser<'a> {
                     Some(Token::Name(name) | Token::Quoted(name)) => name,
                     Some(other) => return Err(format!("expected a name after \".\", not {other}")),
                 };
-                read = if self.take("(") { self.call(Some(read), name)? } else { select(read, name) };
+                read = if self.take("(") { self.call(Some(&read), name)? } else { select(read, name) };
             } else if self.take("[") {
                 self.expression()?;
                 self.expect("]")?;
@@ -240,7 +240,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The arguments of a call, the opening parenthesis being read.
-    fn call(&mut self, receiver: Option<Read<'a>>, name: &str) -> Step<Read<'a>> {
+    fn call(&mut self, receiver: Option<&Read<'_>>, name: &str) -> Step<Read<'a>> {
         let mut arguments = Vec::new();
         if !self.take(")") {
             arguments.push(self.expression()?);
@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
             }
             self.expect(")")?;
         }
-        check_call(receiver.as_ref(), name, &arguments)?;
+        check_call(receiver, name, &arguments)?;
         Ok(Read::Value)
     }
 }
