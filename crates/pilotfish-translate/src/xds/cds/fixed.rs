@@ -9,6 +9,7 @@ use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration};
 use crate::proxy::{IpFamilies, ProxyKind};
 use pilotfish_config::mesh::MeshConfig;
+use pilotfish_model::Protocol;
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::cluster::v3::cluster::{DiscoveryType, LbPolicy};
 use pilotfish_proto::envoy::config::core::v3::{

@@ -89,7 +89,7 @@ fn eds_cluster(name: &str) -> Cluster {
 /// The balancers that gRPC has: by turns, by open requests, and rings of hashes.
 fn apply_balancer(cluster: &mut Cluster, policy: &Policy<'_>, least_request: bool) {
     let Some(balancer) = policy.load_balancer else { return };
-    if least_request && matches!(balancer.simple, SimpleLb::LeastRequest | SimpleLb::LeastConn) {
+    if least_request && matches!(balancer.simple, Some(SimpleLb::LeastRequest | SimpleLb::LeastConn)) {
         cluster.lb_policy = LbPolicy::LeastRequest as i32;
     }
     if let Some(hash) = &balancer.consistent_hash {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::labels;
 use pilotfish_model::Labels;
+use pilotfish_model::topology;
 use pilotfish_proto::envoy::config::endpoint::v3::LbEndpoint;
 
 fn member(weight: u32, labels: Labels) -> Member {
