@@ -43,7 +43,7 @@ const PUBLIC: Table = &[
     ("pilotfish-protogen", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-source", &[]),
-    ("pilotfish-testkit", &["cases", "compare", "dump", "live", "real"]),
+    ("pilotfish-testkit", &["cases", "compare", "dump", "live", "oracle", "real"]),
     ("pilotfish-translate", &[]),
     ("pilotfish-webhook", &["inject"]),
     ("pilotfish-xds", &[]),

@@ -161,22 +161,28 @@ impl Case {
         std::fs::read_to_string(&path).map(Some).with_context(|| format!("reading {}", path.display()))
     }
 
+    /// The case's objects with its mesh settings. What is refused is left out, as when its files are served.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn objects(&self) -> Result<CaseObjects> {
+        let config = self.file("config.yaml")?.context("no config.yaml")?;
+        let mut out = CaseObjects::default();
+        out.take(read("config.yaml", config.as_bytes(), &Limits::default()));
+        for (file, which) in [("mesh.yaml", MeshFile::Config), ("networks.yaml", MeshFile::Networks)] {
+            if let Some(text) = self.file(file)? {
+                out.take(read_mesh_file(which, file, text.as_bytes(), &Limits::default()));
+            }
+        }
+        Ok(out)
+    }
+
     /// A translator of the case's world.
     ///
     /// # Errors
-    /// When a file cannot be read or an object is refused.
+    /// When a file cannot be read.
     pub fn translator(&self) -> Result<Translator> {
-        let config = self.file("config.yaml")?.context("no config.yaml")?;
-        let mut objects = objects_of(read("config.yaml", config.as_bytes(), &Limits::default()))?;
-        for (file, which) in [("mesh.yaml", MeshFile::Config), ("networks.yaml", MeshFile::Networks)] {
-            if let Some(text) = self.file(file)? {
-                objects.extend(objects_of(read_mesh_file(which, file, text.as_bytes(), &Limits::default()))?);
-            }
-        }
-        let translator = Translator::new();
-        let changes = ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() };
-        translator.publish(world_from_objects(objects), &changes);
-        Ok(translator)
+        Ok(translator(self.objects()?.objects))
     }
 
     /// What istiod sent to a proxy.
@@ -189,9 +195,35 @@ impl Case {
     }
 }
 
-fn objects_of(file: ReadFile) -> Result<Vec<Object>> {
-    if let Some(problem) = file.rejected.iter().flat_map(|refused| &refused.problems).next() {
-        anyhow::bail!("{problem:?}");
+/// The objects of a case.
+#[derive(Default)]
+pub struct CaseObjects {
+    /// Those that are read.
+    pub objects: Vec<Object>,
+    /// Those that are not, each with the field that is wrong: `Secret edge/web: data.tls.crt`.
+    pub refused: Vec<String>,
+}
+
+impl CaseObjects {
+    fn take(&mut self, file: ReadFile) {
+        for refused in &file.rejected {
+            let object = refused
+                .key
+                .as_ref()
+                .map_or_else(|| format!("document {}", refused.document), ToString::to_string);
+            let error = refused.problems.iter().find(|problem| problem.is_error());
+            let field = error.map(|problem| problem.path.to_string()).unwrap_or_default();
+            self.refused.push(format!("{object}: {field}"));
+        }
+        self.objects.extend(file.objects.into_iter().map(|read| read.object));
     }
-    Ok(file.objects.into_iter().map(|read| read.object).collect())
+}
+
+/// A translator of a world with these objects.
+#[must_use]
+pub fn translator(objects: impl IntoIterator<Item = Object>) -> Translator {
+    let translator = Translator::new();
+    let changes = ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() };
+    translator.publish(world_from_objects(objects), &changes);
+    translator
 }

@@ -1,7 +1,10 @@
-//! Comparison of two dumps, with the rules of `oracle/xdsdiff.py`: the order of some lists does not matter.
+//! Comparison of two dumps: what a proxy should get, and what it gets.
+//!
+//! The order of some lists has no meaning for Envoy (virtual hosts, domains, localities, endpoints and such), and a whole
+//! number is the same with and without a decimal point. All else counts.
 
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Lists in which the order of entries has no meaning.
 const UNORDERED: &[&str] = &[
@@ -22,63 +25,53 @@ const UNORDERED: &[&str] = &[
 /// Resource kinds as dumps name them.
 pub const KINDS: [&str; 4] = ["clusters", "endpoints", "listeners", "routes"];
 
-/// How much of one or more dumps is equal, and what differs how often.
-#[derive(Default)]
-pub struct Report {
-    /// Equal resources by kind.
-    pub same: BTreeMap<&'static str, usize>,
-    /// All resources by kind.
+/// What differs between two dumps, and how many resources there are.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Resources of either dump, by kind.
     pub total: BTreeMap<&'static str, usize>,
-    /// Resources that should be there and are not.
-    pub missing: Vec<String>,
-    /// Resources that should not be there.
-    pub extra: Vec<String>,
-    /// Differing fields: how often, and the first example.
-    pub paths: BTreeMap<String, (usize, Example)>,
+    /// Equal resources, by kind.
+    pub same: BTreeMap<&'static str, usize>,
+    /// What differs, by kind, resource and field.
+    pub differences: Vec<Difference>,
 }
 
-/// One difference.
-pub struct Example {
-    /// Case, proxy and resource.
-    pub place: String,
-    /// The recorded value; `None` for absent.
+/// One difference within a resource, or a resource that only one dump has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// One of [`KINDS`].
+    pub kind: &'static str,
+    /// The resource's name.
+    pub resource: String,
+    /// The path of the field, as `filter_chains[0].filters[2].name`; empty for the resource as a whole. An entry that only the dump to
+    /// compare has is `[+2]`, by its place there. Lists whose order has no meaning are sorted first.
+    pub field: String,
+    /// The value that should be there; `None` for absent.
     pub want: Option<Value>,
-    /// The value found; `None` for absent.
+    /// The value that is there; `None` for absent.
     pub got: Option<Value>,
 }
 
-impl Report {
-    /// Compares what was recorded with what was found.
-    pub fn add(&mut self, label: &str, want: &Value, got: &Value) {
+impl Comparison {
+    /// Compares what should be there with what is.
+    #[must_use]
+    pub fn of(want: &Value, got: &Value) -> Self {
+        let mut out = Self::default();
+        let empty = Map::new();
         for kind in KINDS {
-            let map = |value: &Value| value.get(kind).and_then(Value::as_object).cloned().unwrap_or_default();
+            let map = |dump: &'_ Value| dump.get(kind).and_then(Value::as_object).cloned();
             let (want, got) = (map(want), map(got));
-            let names: std::collections::BTreeSet<&String> = want.keys().chain(got.keys()).collect();
-            for name in names {
-                *self.total.entry(kind).or_default() += 1;
-                let place = format!("{label}:{name}");
-                match (want.get(name), got.get(name)) {
-                    (Some(a), Some(b)) => self.resource(kind, &place, a, b),
-                    (Some(_), None) => self.missing.push(format!("{kind} {place}")),
-                    _ => self.extra.push(format!("{kind} {place}")),
-                }
+            let (want, got) = (want.as_ref().unwrap_or(&empty), got.as_ref().unwrap_or(&empty));
+            for name in keys(want, got) {
+                let found = Fields::between(want.get(name), got.get(name));
+                *out.total.entry(kind).or_default() += 1;
+                *out.same.entry(kind).or_default() += usize::from(found.is_empty());
+                let difference =
+                    |(field, want, got)| Difference { kind, resource: name.clone(), field, want, got };
+                out.differences.extend(found.into_iter().map(difference));
             }
         }
-    }
-
-    fn resource(&mut self, kind: &'static str, place: &str, want: &Value, got: &Value) {
-        let (want, got) = (normal(want, ""), normal(got, ""));
-        if want == got {
-            *self.same.entry(kind).or_default() += 1;
-            return;
-        }
-        let mut found = Vec::new();
-        differences(Some(&want), Some(&got), String::new(), &mut found);
-        for (path, want, got) in found {
-            let example = || Example { place: place.to_owned(), want, got };
-            let entry = self.paths.entry(format!("{kind}: {path}"));
-            entry.and_modify(|(count, _)| *count += 1).or_insert_with(|| (1, example()));
-        }
+        out
     }
 
     /// Equal resources and all resources.
@@ -86,34 +79,33 @@ impl Report {
     pub fn counts(&self) -> (usize, usize) {
         (self.same.values().sum(), self.total.values().sum())
     }
-
-    /// Whether everything is equal.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        let (same, total) = self.counts();
-        same == total
-    }
-
-    /// The differing fields, most frequent first.
-    #[must_use]
-    pub fn ranked(&self) -> Vec<(&String, usize, &Example)> {
-        let mut rows: Vec<_> =
-            self.paths.iter().map(|(path, (count, example))| (path, *count, example)).collect();
-        rows.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-        rows
-    }
 }
 
-/// The value with unordered lists sorted and numbers rounded to six digits.
+/// The path without the numbers of list entries: the same for all that differ in the same way.
+#[must_use]
+pub fn without_numbers(field: &str) -> String {
+    let mut parts = field.split('[');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |out, part| {
+        out + "[" + part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '+')
+    })
+}
+
+fn keys<'a>(a: &'a Map<String, Value>, b: &'a Map<String, Value>) -> BTreeSet<&'a String> {
+    a.keys().chain(b.keys()).collect()
+}
+
+/// The value with unordered lists sorted, fields by name and numbers rounded to six digits.
 fn normal(value: &Value, key: &str) -> Value {
     match value {
         Value::Object(fields) => {
-            Value::Object(fields.iter().map(|(k, v)| (k.clone(), normal(v, k))).collect())
+            let sorted: BTreeMap<&String, &Value> = fields.iter().collect();
+            Value::Object(sorted.into_iter().map(|(k, v)| (k.clone(), normal(v, k))).collect())
         }
         Value::Array(items) => {
             let mut items: Vec<Value> = items.iter().map(|item| normal(item, key)).collect();
             if UNORDERED.contains(&key) {
-                items.sort_by_key(Value::to_string);
+                items.sort_by_cached_key(Value::to_string);
             }
             Value::Array(items)
         }
@@ -129,23 +121,101 @@ fn normal(value: &Value, key: &str) -> Value {
 
 type Found = (String, Option<Value>, Option<Value>);
 
-fn differences(want: Option<&Value>, got: Option<&Value>, path: String, out: &mut Vec<Found>) {
-    match (want, got) {
-        (Some(Value::Object(a)), Some(Value::Object(b))) => {
-            let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-            for key in keys {
-                let here = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                differences(a.get(key), b.get(key), here, out);
-            }
-        }
-        (Some(Value::Array(a)), Some(Value::Array(b))) if a.len() == b.len() => {
-            for (a, b) in a.iter().zip(b) {
-                differences(Some(a), Some(b), format!("{path}[]"), out);
-            }
-        }
-        (a, b) if a != b => out.push((path, a.cloned(), b.cloned())),
-        _ => {}
+/// Collects the fields that differ between two values.
+#[derive(Default)]
+struct Fields(Vec<Found>);
+
+impl Fields {
+    fn between(want: Option<&Value>, got: Option<&Value>) -> Vec<Found> {
+        let normal = |value: Option<&Value>| value.map(|value| normal(value, ""));
+        let mut out = Self::default();
+        out.values(normal(want).as_ref(), normal(got).as_ref(), String::new(), false);
+        out.0
     }
+
+    /// `sorted`: whether the order of entries has no meaning, if these are lists.
+    fn values(&mut self, want: Option<&Value>, got: Option<&Value>, path: String, sorted: bool) {
+        if want == got {
+            return;
+        }
+        match (want, got) {
+            (Some(Value::Object(a)), Some(Value::Object(b))) => {
+                for key in keys(a, b) {
+                    let here = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    self.values(a.get(key), b.get(key), here, UNORDERED.contains(&key.as_str()));
+                }
+            }
+            (Some(Value::Array(a)), Some(Value::Array(b))) if sorted => self.sets(a, b, &path),
+            (Some(Value::Array(a)), Some(Value::Array(b))) => self.lists(a, b, path),
+            (a, b) => self.0.push((path, a.cloned(), b.cloned())),
+        }
+    }
+
+    /// Ordered lists of one length entry by entry; else what stands between the equal beginning and the equal end.
+    fn lists(&mut self, want: &[Value], got: &[Value], path: String) {
+        if want.len() == got.len() {
+            for (at, (a, b)) in want.iter().zip(got).enumerate() {
+                self.values(Some(a), Some(b), format!("{path}[{at}]"), false);
+            }
+            return;
+        }
+        let before = want.iter().zip(got).take_while(|(a, b)| a == b).count();
+        let (want, got) = (want.get(before..).unwrap_or_default(), got.get(before..).unwrap_or_default());
+        let after = want.iter().rev().zip(got.iter().rev()).take_while(|(a, b)| a == b).count();
+        let middle = |list: &[Value]| list.get(..list.len() - after).unwrap_or_default().to_vec();
+        match (middle(want), middle(got)) {
+            (want, got) if got.is_empty() => self.fewer(&want, before, &path),
+            (want, got) if want.is_empty() => self.more(&got, before, &path),
+            (want, got) => self.0.push((path, Some(Value::Array(want)), Some(Value::Array(got)))),
+        }
+    }
+
+    /// Unordered lists: what both have falls out, entries of one name are compared, the others are in one list only.
+    fn sets(&mut self, want: &[Value], got: &[Value], path: &str) {
+        let (want, got) = (rest(want, got), rest(got, want));
+        let mut free: Vec<Option<(usize, &Value)>> = got.into_iter().map(Some).collect();
+        let rest_is_paired = want.len() == free.len();
+        for (at, entry) in want {
+            let name = entry.get("name");
+            let of_name = |it: &Option<(usize, &Value)>| {
+                it.is_some_and(|(_, it)| {
+                    name.is_some() && it.get("name") == name || rest_is_paired && name.is_none()
+                })
+            };
+            let twin = free.iter_mut().find(|it| of_name(it)).and_then(Option::take);
+            self.values(Some(entry), twin.map(|(_, it)| it), format!("{path}[{at}]"), false);
+        }
+        for (at, entry) in free.into_iter().flatten() {
+            self.values(None, Some(entry), format!("{path}[+{at}]"), false);
+        }
+    }
+
+    /// Entries that should be there, the first one at `first`.
+    fn fewer(&mut self, entries: &[Value], first: usize, path: &str) {
+        for (at, entry) in entries.iter().enumerate() {
+            self.values(Some(entry), None, format!("{path}[{}]", first + at), false);
+        }
+    }
+
+    /// Entries that should not be there.
+    fn more(&mut self, entries: &[Value], first: usize, path: &str) {
+        for (at, entry) in entries.iter().enumerate() {
+            self.values(None, Some(entry), format!("{path}[+{}]", first + at), false);
+        }
+    }
+}
+
+/// The entries of a list that another lacks, with their places; an entry that stands twice must be there twice.
+fn rest<'a>(list: &'a [Value], other: &[Value]) -> Vec<(usize, &'a Value)> {
+    let mut other: Vec<&Value> = other.iter().collect();
+    let lacks = |(_, entry): &(usize, &Value)| match other.iter().position(|it| it == entry) {
+        Some(at) => {
+            other.swap_remove(at);
+            false
+        }
+        None => true,
+    };
+    list.iter().enumerate().filter(lacks).collect()
 }
 
 #[cfg(test)]
@@ -153,21 +223,51 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn fields(want: Value, got: Value) -> Vec<String> {
+        Fields::between(Some(&want), Some(&got)).into_iter().map(|found| found.0).collect()
+    }
+
     #[test]
     fn sets_compare_without_order_and_lists_with_it() {
-        let mut report = Report::default();
-        let want = json!({"routes": {"80": {"domains": ["a", "b"], "routes": [1, 2]}}});
-        report.add("x", &want, &json!({"routes": {"80": {"domains": ["b", "a"], "routes": [1, 2]}}}));
-        assert!(report.is_whole());
-        report.add("x", &want, &json!({"routes": {"80": {"domains": ["b", "a"], "routes": [2, 1]}}}));
-        assert_eq!(report.counts(), (1, 2));
-        assert_eq!(report.ranked()[0].0, "routes: routes[]");
+        let want = json!({"domains": ["a", "b"], "routes": [1, 2.0]});
+        assert!(fields(want.clone(), json!({"domains": ["b", "a"], "routes": [1, 2]})).is_empty());
+        assert_eq!(
+            fields(want, json!({"domains": ["b", "a"], "routes": [2, 1]})),
+            ["routes[0]", "routes[1]"]
+        );
     }
 
     #[test]
     fn missing_and_extra_resources_count() {
-        let mut report = Report::default();
-        report.add("x", &json!({"clusters": {"a": {}}}), &json!({"clusters": {"b": {}}}));
-        assert_eq!((report.missing.len(), report.extra.len(), report.counts()), (1, 1, (0, 2)));
+        let found = Comparison::of(&json!({"clusters": {"a": {}}}), &json!({"clusters": {"b": {}}}));
+        assert_eq!(found.counts(), (0, 2));
+        let sides: Vec<_> = found.differences.iter().map(|it| (&*it.resource, it.got.is_some())).collect();
+        assert_eq!(sides, [("a", false), ("b", true)]);
+    }
+
+    #[test]
+    fn an_entry_more_is_the_only_difference_of_a_list() {
+        let three = json!({"filters": ["a", "b", "c"]});
+        assert_eq!(fields(json!({"filters": ["a", "c"]}), three.clone()), ["filters[+1]"]);
+        assert_eq!(fields(three.clone(), json!({"filters": ["a", "b"]})), ["filters[2]"]);
+        assert_eq!(fields(three, json!({"filters": ["a", "d", "e", "c"]})), ["filters"]);
+    }
+
+    #[test]
+    fn entries_of_sets_are_compared_by_name() {
+        let host = |name: &str, port: u16| json!({"name": name, "port": port});
+        let want = json!({"virtual_hosts": [host("a", 1), host("b", 1), host("c", 1)]});
+        let got = json!({"virtual_hosts": [host("c", 1), host("b", 2)]});
+        assert_eq!(fields(want, got), ["virtual_hosts[0]", "virtual_hosts[1].port"]);
+    }
+
+    #[test]
+    fn an_entry_that_stands_twice_differs_from_one_that_stands_once() {
+        assert_eq!(fields(json!({"domains": ["a", "a"]}), json!({"domains": ["a"]})).len(), 1);
+    }
+
+    #[test]
+    fn numbers_of_entries_are_left_out_of_the_general_path() {
+        assert_eq!(without_numbers("a[0].b[+12].c.d"), "a[].b[].c.d");
     }
 }

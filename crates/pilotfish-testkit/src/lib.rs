@@ -6,5 +6,6 @@ pub mod compare;
 pub mod dump;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod live;
+pub mod oracle;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod real;

@@ -1,12 +1,11 @@
 //! Recorded cases through a real API server instead of files.
 
-use crate::cases::Case;
+use crate::cases::{self, Case};
 use crate::real::ApiServer;
 use anyhow::{Context, Result, bail};
 use pilotfish_config::SourceEvent;
 use pilotfish_kube::{KubeSource, KubeSourceSettings};
-use pilotfish_model::{ChangeSet, Fact, Kind, Object, ObjectKey};
-use pilotfish_registry::testing::world_from_objects;
+use pilotfish_model::{Kind, Object, ObjectKey};
 use pilotfish_translate::Translator;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +14,10 @@ use tokio::sync::mpsc;
 /// How long a cluster may take to be read.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything that a cluster has now, as its source sends it; without the API server's own Service.
+/// Everything that a cluster has now, as its source sends it: without the API server's own Service and what is refused.
 ///
 /// # Errors
-/// When the cluster cannot be read in time, or an object is refused.
+/// When the cluster cannot be read in time.
 pub async fn read_cluster(server: &ApiServer) -> Result<Vec<Object>> {
     let (sender, mut batches) = mpsc::channel(64);
     let source =
@@ -27,14 +26,6 @@ pub async fn read_cluster(server: &ApiServer) -> Result<Vec<Object>> {
     let read = async {
         loop {
             let batch = batches.recv().await.context("the source ended by itself")?;
-            if let Some(report) = batch
-                .problems
-                .iter()
-                .flat_map(|it| &it.reports)
-                .find(|it| it.effective != pilotfish_config::Effective::Written)
-            {
-                bail!("{report}");
-            }
             for event in batch.events {
                 match event {
                     SourceEvent::Apply(object) => drop(objects.insert(object.key().clone(), object)),
@@ -71,10 +62,7 @@ pub async fn translator(case: &Case, server: &ApiServer) -> Result<Translator> {
     server.apply(&yaml).await;
     let objects = read_cluster(server).await;
     server.clear(&yaml).await;
-    let translator = Translator::new();
-    let changes = ChangeSet { facts: [Fact::Kind(Kind::MeshConfig)].into() };
-    translator.publish(world_from_objects(objects?), &changes);
-    Ok(translator)
+    Ok(cases::translator(objects?))
 }
 
 /// Only where the case has no Namespace object of that name, which would have labels.

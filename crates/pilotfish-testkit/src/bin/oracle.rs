@@ -1,19 +1,19 @@
-//! Scores the translation on recorded cases, in one process: the quick sibling of `cargo xtask oracle`.
+//! Compares what Pilotfish sends with the recorded cases, and holds it against the list of known differences: from files in this
+//! process, through a real API server, or what `oracle/ask.py` got over the wire.
 #![allow(clippy::print_stdout, reason = "a command-line tool")]
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use pilotfish_testkit::cases::Case;
-use pilotfish_testkit::compare::{KINDS, Report};
-use pilotfish_testkit::dump::dump_also;
+use pilotfish_testkit::compare::{Comparison, Difference, KINDS, without_numbers};
 use pilotfish_testkit::live;
+use pilotfish_testkit::oracle::{self, Found, Known, Scores, Way};
 use pilotfish_testkit::real::{ApiServer, ApiServerOptions};
-use pilotfish_translate::Proxy;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Scores the translation on recorded cases.
+/// Compares what Pilotfish sends with the recorded cases. The exit code is 1 unless exactly the known differences are there.
 #[derive(Parser)]
 struct Args {
     /// Cases whose name matches, with `*`; may repeat.
@@ -22,60 +22,100 @@ struct Args {
     /// Rows of each list.
     #[arg(long, default_value_t = 20)]
     most: usize,
-    /// Only differences whose path begins so, as `clusters`.
+    /// Ranks only differences whose path begins so, as `clusters`.
     #[arg(long, default_value = "")]
     kind: String,
-    /// Asks also for the names that the recording has.
+    /// No line for cases that are equal.
     #[arg(long)]
+    summary: bool,
+    /// Asks also for the names that the recording has.
+    #[arg(long, conflicts_with_all = ["dumps", "write_differences"])]
     recorded_names: bool,
     /// Writes what was generated: CASE.PROXY.json.
-    #[arg(long)]
+    #[arg(long, value_name = "DIR", conflicts_with = "dumps")]
     keep: Option<PathBuf>,
-    /// The share of equal resources below which the exit code is 1, 0 to 1.
-    #[arg(long, default_value_t = 0.0)]
-    min: f64,
     /// Writes each case to a real API server and reads it from there, instead of reading its files.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["dumps", "write_differences"])]
     live: bool,
-    /// The folder with the cases.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracle/cases"))]
+    /// Compares what is in this folder, CASE.PROXY.json, instead of translating.
+    #[arg(long, value_name = "DIR", conflicts_with = "write_differences")]
+    dumps: Option<PathBuf>,
+    /// Writes what differs now into the list, where each difference keeps its reason, and the documentation made from it.
+    #[arg(long)]
+    write_differences: bool,
+    /// The folder with the cases. The list of known differences is beside it.
+    #[arg(long, value_name = "DIR", default_value_os_t = oracle::cases_folder())]
     cases: PathBuf,
 }
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
-    let live = if args.live { Some(Live::start()?) } else { None };
-    let mut total = Report::default();
-    let mut areas: BTreeMap<String, (usize, usize, usize, usize)> = BTreeMap::new();
-    for case in Case::all(&args.cases)? {
-        if !args.only.is_empty() && !args.only.iter().any(|pattern| matches(pattern, &case.name)) {
-            continue;
-        }
-        let mut report = Report::default();
-        let error = run(&case, &args, live.as_ref(), &mut [&mut report, &mut total]).err();
-        let (same, all) = report.counts();
-        let area = areas.entry(case.name.split('-').next().unwrap_or_default().to_owned()).or_default();
-        *area = (
-            area.0 + same,
-            area.1 + all,
-            area.2 + usize::from(report.is_whole() && error.is_none()),
-            area.3 + 1,
-        );
-        println!("{:7.2}%  {}", percent(same, all), case.name);
-        if let Some(error) = error {
-            println!("          {error:#}");
+    let mut cases = Case::all(&args.cases)?;
+    let all = cases.len();
+    cases.retain(|case| args.only.is_empty() || args.only.iter().any(|pattern| matches(pattern, &case.name)));
+    if cases.is_empty() {
+        bail!("no case matches");
+    }
+    let list = args.cases.join("../differences.yaml");
+    let mut known = if list.exists() { Known::read(&list)? } else { Known::default() };
+    let (way, scores) = scores(&cases, &args)?;
+    let is_all = cases.len() == all;
+    if args.write_differences {
+        known.update(&scores, is_all);
+        std::fs::write(&list, known.text()).with_context(|| format!("writing {}", list.display()))?;
+        if is_all && args.cases == oracle::cases_folder() {
+            oracle::write_pages(&scores, &known)?;
         }
     }
-    print_report(&total, &args);
-    for (area, (same, all, whole, cases)) in &areas {
-        println!("{area:8} {same:5}/{all:5} {:7.2}%  whole cases {whole}/{cases}", percent(*same, *all));
+    print_scores(&scores, &known, way, &args);
+    let verdict = known.judge(&scores, way, is_all);
+    println!();
+    if verdict.is_good() {
+        println!("exactly the known differences are there");
+        return Ok(ExitCode::SUCCESS);
     }
-    let (same, all) = total.counts();
-    println!("equal: {:.2}% of {all} resources", percent(same, all));
-    let whole: usize = areas.values().map(|area| area.2).sum();
-    println!("whole cases equal: {whole}/{}", areas.values().map(|area| area.3).sum::<usize>());
-    let enough = percent(same, all) >= 100.0 * args.min;
-    Ok(if enough { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("not as {} says:\n{verdict}", list.display());
+    Ok(ExitCode::FAILURE)
+}
+
+fn scores(cases: &[Case], args: &Args) -> Result<(Way, Scores)> {
+    let kept = |case: &Case, found: Result<Found>| -> Result<Found> {
+        let found = found?;
+        if let Some(folder) = &args.keep {
+            keep(folder, case, &found)?;
+        }
+        Ok(found)
+    };
+    if let Some(folder) = &args.dumps {
+        return Ok((Way::Wire, oracle::score(cases, oracle::threads(), |case| read_dumps(folder, case))));
+    }
+    if args.live {
+        let live = Live::start()?;
+        // One cluster has one case at a time.
+        let found = |case: &Case| kept(case, live.dumps(case, args.recorded_names));
+        return Ok((Way::Live, oracle::score(cases, 1, found)));
+    }
+    let found = |case: &Case| kept(case, oracle::dumps_of_files(case, args.recorded_names));
+    Ok((Way::Files, oracle::score(cases, oracle::threads(), found)))
+}
+
+fn keep(folder: &Path, case: &Case, found: &Found) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for (proxy, dump) in &found.dumps {
+        let file = folder.join(format!("{}.{proxy}.json", case.name));
+        std::fs::write(file, serde_json::to_string_pretty(dump)?)?;
+    }
+    Ok(())
+}
+
+fn read_dumps(folder: &Path, case: &Case) -> Result<Found> {
+    let mut dumps = BTreeMap::new();
+    for proxy in &case.proxies {
+        let file = folder.join(format!("{}.{}.json", case.name, proxy.name));
+        let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        dumps.insert(proxy.name.clone(), serde_json::from_str(&text)?);
+    }
+    Ok(Found { dumps, refused: Vec::new() })
 }
 
 /// A real API server with the definitions of all kinds.
@@ -95,54 +135,74 @@ impl Live {
         let server = server.context("kube-apiserver or etcd is missing: run `cargo xtask tools`")?;
         Ok(Self { runtime, server })
     }
+
+    fn dumps(&self, case: &Case, recorded_names: bool) -> Result<Found> {
+        let translator = self.runtime.block_on(live::translator(case, &self.server))?;
+        Ok(Found { dumps: oracle::dumps(case, &translator, recorded_names)?, refused: Vec::new() })
+    }
 }
 
-fn run(case: &Case, args: &Args, live: Option<&Live>, reports: &mut [&mut Report]) -> Result<()> {
-    let translator = match live {
-        Some(live) => live.runtime.block_on(live::translator(case, &live.server))?,
-        None => case.translator()?,
-    };
-    for entry in &case.proxies {
-        let client = translator.connect(Proxy::from_node(&entry.node())?);
-        let golden = case.golden(entry)?;
-        let also = if args.recorded_names { golden.clone() } else { serde_json::Value::Null };
-        let got = dump_also(&translator.snapshot(), &client, entry.listeners.as_deref(), &also)?;
-        if let Some(folder) = &args.keep {
-            std::fs::create_dir_all(folder)?;
-            let file = folder.join(format!("{}.{}.json", case.name, entry.name));
-            std::fs::write(file, serde_json::to_string_pretty(&got)?)?;
+fn print_scores(scores: &Scores, known: &Known, way: Way, args: &Args) {
+    for case in &scores.0 {
+        let (same, all) = case.counts();
+        if !args.summary || !case.is_whole() {
+            println!("{:7.2}%  {}", percent(same, all), case.case);
         }
-        for report in reports.iter_mut() {
-            report.add(&format!("{}/{}", case.name, entry.name), &golden, &got);
+        for line in case.error.iter().chain(case.refused.iter().filter(|_| !args.summary)) {
+            println!("          {line}");
         }
     }
-    Ok(())
-}
-
-fn print_report(total: &Report, args: &Args) {
     println!();
+    print_kinds(scores);
+    print_ranking(scores, known, way, args);
+    let (same, all) = scores.counts();
+    println!("equal: {:.2}% of {all} resources", percent(same, all));
+    println!("whole cases equal: {}/{}", scores.whole(), scores.0.len());
+}
+
+fn print_kinds(scores: &Scores) {
     for kind in KINDS {
-        let same = total.same.get(kind).copied().unwrap_or_default();
-        println!("{kind:10} same {same}/{}", total.total.get(kind).copied().unwrap_or_default());
+        let found = || scores.0.iter().flat_map(|case| &case.proxies).map(|(_, found)| found);
+        let sum = |of: fn(&Comparison) -> &BTreeMap<&'static str, usize>| -> usize {
+            found().filter_map(|found| of(found).get(kind)).sum()
+        };
+        println!("{kind:10} same {}/{}", sum(|found| &found.same), sum(|found| &found.total));
     }
-    for (title, rows) in [("missing", &total.missing), ("extra", &total.extra)] {
-        let rows: Vec<_> = rows.iter().filter(|row| row.starts_with(&args.kind)).collect();
-        for row in rows.iter().take(args.most) {
-            println!("  {title}: {row}");
-        }
-        if rows.len() > args.most {
-            println!("  {title}: (+{} more)", rows.len() - args.most);
-        }
+}
+
+/// Differences of one form.
+struct Row<'a> {
+    count: usize,
+    known: usize,
+    place: String,
+    example: &'a Difference,
+}
+
+fn print_ranking(scores: &Scores, known: &Known, way: Way, args: &Args) {
+    let mut forms: BTreeMap<String, Row<'_>> = BTreeMap::new();
+    for (place, difference) in scores.differences() {
+        let form = match (difference.field.as_str(), &difference.got) {
+            ("", None) => format!("{}: missing", difference.kind),
+            ("", Some(_)) => format!("{}: extra", difference.kind),
+            (field, _) => format!("{}: {}", difference.kind, without_numbers(field)),
+        };
+        let is_known = usize::from(known.has(&place, difference, way));
+        let row = forms.entry(form).or_insert(Row { count: 0, known: 0, place, example: difference });
+        (row.count, row.known) = (row.count + 1, row.known + is_known);
     }
+    let mut rows: Vec<_> = forms.into_iter().filter(|(form, _)| form.starts_with(&args.kind)).collect();
+    rows.sort_by(|a, b| b.1.count.cmp(&a.1.count).then(a.0.cmp(&b.0)));
     let show = |value: &Option<serde_json::Value>| match value {
         None => "(absent)".to_owned(),
         Some(value) => value.to_string().chars().take(300).collect(),
     };
-    for (path, count, example) in
-        total.ranked().into_iter().filter(|row| row.0.starts_with(&args.kind)).take(args.most)
-    {
-        println!("  {count:5} x {path}\n          e.g. {}", example.place);
-        println!("          want {}\n          got  {}", show(&example.want), show(&example.got));
+    for (form, row) in rows.iter().take(args.most) {
+        println!("  {:5} x {form} ({} known)", row.count, row.known);
+        println!("          e.g. {} {}", row.place, row.example.resource);
+        println!("          want {}\n          got  {}", show(&row.example.want), show(&row.example.got));
+    }
+    if rows.len() > args.most {
+        println!("  (+{} more forms)", rows.len() - args.most);
     }
 }
 
