@@ -194,6 +194,8 @@ impl SecureMetrics {
 /// The types whose refusals istiod counts under names of their own.
 const REJECT_TYPES: [XdsType; 4] = ["cds", "eds", "lds", "rds"];
 
+const UNRESOLVED: &str = "Gateways between networks whose names cannot be resolved";
+
 impl Metrics {
     /// All metrics, at zero.
     ///
@@ -247,11 +249,7 @@ impl Metrics {
                 "pilot_total_rejected_configs",
                 "Objects whose newest version is refused",
             )?,
-            unresolved_gateways: gauge(
-                r,
-                "pilotfish_unresolved_gateways",
-                "Gateways between networks whose names cannot be resolved",
-            )?,
+            unresolved_gateways: gauge(r, "pilotfish_unresolved_gateways", UNRESOLVED)?,
             kube: KubeMetrics::new(r)?,
             secure: SecureMetrics::new(r)?,
             webhook_reviews: webhook_reviews(r)?,

@@ -5,6 +5,8 @@ use prost_reflect::{DynamicMessage, Kind, Value};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 type Check = Result<(), String>;
+/// Whether a value and a limit are as they should be.
+type Holds = fn(f64, f64) -> bool;
 
 /// How many elements a list or map may have.
 pub(super) fn count(count: usize, rules: &DynamicMessage) -> Check {
@@ -87,7 +89,7 @@ fn range(value: f64, rules: &DynamicMessage, read: &dyn Fn(&Value) -> Option<f64
         return Ok(());
     }
     let limit = |name: &str| part(rules, name).and_then(|limit| read(&limit));
-    let tests: [(&str, &str, fn(f64, f64) -> bool); 5] = [
+    let tests: [(&str, &str, Holds); 5] = [
         ("gt", "greater than", |value, limit| value > limit),
         ("gte", "at least", |value, limit| value >= limit),
         ("lt", "less than", |value, limit| value < limit),

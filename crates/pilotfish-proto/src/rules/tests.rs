@@ -15,6 +15,7 @@ fn fault(name: &str, json: serde_json::Value, extent: Extent) -> String {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn what_breaks_a_rule_is_named_with_its_field() {
     let tcp = |config: serde_json::Value| {
         let mut config = config;
