@@ -51,6 +51,7 @@ pub(super) fn route_match(dialect: RouteDialect, request: Option<&HttpMatchReque
 pub(super) fn takes_everything(condition: &RouteMatch) -> bool {
     let path = match &condition.path_specifier {
         Some(PathSpecifier::Prefix(path) | PathSpecifier::PathSeparatedPrefix(path)) => path == "/",
+        Some(PathSpecifier::SafeRegex(path)) => path.regex == ".*",
         _ => false,
     };
     path && condition.headers.is_empty()
