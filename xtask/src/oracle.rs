@@ -1,4 +1,6 @@
-//! `cargo xtask oracle`: how much of what Pilotfish sends is what istiod sends, on the cases of `oracle/`.
+//! `cargo xtask oracle`: whether Pilotfish sends what istiod sends, on the cases of `oracle/`, but for the known differences.
+//!
+//! The executable is asked over the wire by `oracle/ask.py`; the tool `oracle` of the testkit compares.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,117 +13,125 @@ use crate::{process, tools, workspace};
 /// Options of `cargo xtask oracle`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cases whose name matches, for example 'vs-*'; may repeat
-    #[arg(long, value_name = "PATTERN")]
-    only: Vec<String>,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    compare: Compare,
     /// Ask in this form of ADS, whatever the case says: delta or sotw
     #[arg(long, value_name = "FORM", value_parser = ["delta", "sotw"])]
     mode: Option<String>,
-    /// Rows of each list of differences
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    most: usize,
-    /// Share of equal resources that counts as a pass, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    min: f64,
-    /// The same for the areas k8s, se, we, vs and dr
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    min_everyday: f64,
     /// Folder for what Pilotfish sent: CASE.PROXY.json
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// File for the result as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Cases at a time
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// No line for cases that are equal
-    #[arg(long)]
-    summary: bool,
     /// Write each case to a real API server and read it from there, instead of reading its files
-    #[arg(long, conflicts_with_all = ["mode", "json", "jobs", "binary"])]
+    #[arg(long, conflicts_with_all = ["mode", "jobs", "binary"])]
     live: bool,
     /// How Pilotfish is built
     #[arg(long, value_enum, default_value = "dev")]
     profile: Profile,
-    /// Score this executable instead of building one
+    /// Ask this executable instead of building one
     #[arg(long, value_name = "FILE", conflicts_with = "profile")]
     binary: Option<PathBuf>,
 }
 
-/// Runs the task. `Ok(false)` when the score is below the minimum.
-///
-/// # Errors
-/// When Pilotfish cannot be built or the tools are missing.
-pub(crate) fn run(args: &Args) -> Result<bool> {
-    if args.live {
-        return live(args);
-    }
-    let binary = match &args.binary {
-        Some(binary) => std::env::current_dir()?.join(binary),
-        None => build(args.profile)?,
-    };
-    tools::ensure(&["python"])?;
-    process::succeeds(&mut score(&binary, args)?)
+/// The cases that both the asking and the comparing are about.
+#[derive(clap::Args, Default)]
+struct Which {
+    /// Cases whose name matches, for example 'vs-*'; may repeat
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
 }
 
-/// The oracle as a step of `cargo xtask test`, on an executable that is built already.
+/// What the comparison prints.
+#[derive(clap::Args)]
+struct Compare {
+    /// Rows of each list of differences
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    most: usize,
+    /// No line for cases that are equal
+    #[arg(long)]
+    summary: bool,
+}
+
+/// Runs the task. `Ok(false)` unless exactly the known differences are there.
+///
+/// # Errors
+/// When nothing can be built or the tools are missing.
+pub(crate) fn run(args: &Args) -> Result<bool> {
+    let mut comparer = process::cargo();
+    comparer.args(["run", "--quiet", "--locked", "--package", "pilotfish-testkit", "--bin", "oracle", "--"]);
+    let here = std::env::current_dir()?;
+    let keep = args.keep.as_ref().map(|folder| here.join(folder));
+    if args.live {
+        if let Some(folder) = keep {
+            comparer.arg("--keep").arg(folder);
+        }
+        return live(&mut comparer, &args.which, &args.compare);
+    }
+    let binary = match &args.binary {
+        Some(binary) => here.join(binary),
+        None => build(args.profile)?,
+    };
+    let ask = |ask: &mut Command| {
+        if let Some(mode) = &args.mode {
+            ask.args(["--mode", mode]);
+        }
+        if let Some(jobs) = args.jobs {
+            ask.args(["--jobs", &jobs.to_string()]);
+        }
+    };
+    over_the_wire(&binary, comparer, keep, &args.which, &args.compare, ask)
+}
+
+/// The oracle over the wire, as a step of `cargo xtask test`, on executables that are built already.
 ///
 /// # Errors
 /// When the tools are missing.
-pub(crate) fn step(binary: &Path, min: f64, min_everyday: f64) -> Result<bool> {
-    let args = Args {
-        only: Vec::new(),
-        mode: None,
-        most: 10,
-        min,
-        min_everyday,
-        keep: None,
-        json: None,
-        jobs: None,
-        summary: true,
-        live: false,
-        profile: Profile::Dev,
-        binary: None,
-    };
-    tools::ensure(&["python"])?;
-    process::succeeds(&mut score(binary, &args)?)
+pub(crate) fn step(binary: &Path) -> Result<bool> {
+    over_the_wire(binary, built_comparer(), None, &Which::default(), &Compare::SHORT, |_| {})
 }
 
 /// The oracle through a real API server, as a step of `cargo xtask test`.
 ///
 /// # Errors
-/// When the tools are missing or nothing can be built.
-pub(crate) fn live_step(min: f64) -> Result<bool> {
-    tools::ensure(&["etcd", "kube-apiserver"])?;
-    // Built with everything else; alone it would be built again, with fewer features of what it depends on.
-    let mut command = process::command(Profile::Dev.folder().join("oracle"));
-    command.args(["--live", "--min", &min.to_string(), "--most", "10"]);
-    process::succeeds(&mut command)
+/// When the tools are missing.
+pub(crate) fn live_step() -> Result<bool> {
+    live(&mut built_comparer(), &Which::default(), &Compare::SHORT)
 }
 
-fn live(args: &Args) -> Result<bool> {
+/// Built with everything else; alone it would be built again, with fewer features of what it depends on.
+fn built_comparer() -> Command {
+    process::command(Profile::Dev.folder().join("oracle"))
+}
+
+fn live(comparer: &mut Command, which: &Which, compare: &Compare) -> Result<bool> {
     tools::ensure(&["etcd", "kube-apiserver"])?;
-    let mut command = process::cargo();
-    command.args([
-        "run",
-        "--quiet",
-        "--locked",
-        "--package",
-        "pilotfish-testkit",
-        "--bin",
-        "oracle",
-        "--",
-        "--live",
-    ]);
-    command.args(["--min", &args.min.to_string(), "--most", &args.most.to_string()]);
-    for pattern in &args.only {
-        command.args(["--only", pattern]);
-    }
-    if let Some(folder) = &args.keep {
-        command.arg("--keep").arg(std::env::current_dir()?.join(folder));
-    }
-    process::succeeds(&mut command)
+    which.add_to(comparer);
+    compare.add_to(comparer);
+    process::succeeds(comparer.arg("--live"))
+}
+
+fn over_the_wire(
+    binary: &Path,
+    mut comparer: Command,
+    keep: Option<PathBuf>,
+    which: &Which,
+    compare: &Compare,
+    more: impl Fn(&mut Command),
+) -> Result<bool> {
+    tools::ensure(&["python"])?;
+    let folder = keep.unwrap_or_else(|| workspace::root().join("target/tmp/oracle"));
+    let mut ask = ask(binary, &folder)?;
+    which.add_to(&mut ask);
+    more(&mut ask);
+    let answered = process::succeeds(&mut ask)?;
+    which.add_to(&mut comparer);
+    compare.add_to(&mut comparer);
+    let equal = process::succeeds(comparer.arg("--dumps").arg(&folder))?;
+    Ok(answered && equal)
 }
 
 fn build(profile: Profile) -> Result<PathBuf> {
@@ -131,7 +141,7 @@ fn build(profile: Profile) -> Result<PathBuf> {
     Ok(profile.folder().join("pilotfish"))
 }
 
-fn score(binary: &Path, args: &Args) -> Result<Command> {
+fn ask(binary: &Path, into: &Path) -> Result<Command> {
     let oracle = workspace::root().join("oracle");
     let Some(binary) = binary.to_str().filter(|path| !path.contains(['\'', '{', '}'])) else {
         bail!("the path {} cannot be put into a command line", binary.display());
@@ -141,28 +151,26 @@ fn score(binary: &Path, args: &Args) -> Result<Command> {
          --xds-address 127.0.0.1:{{xds}} --admin-address 127.0.0.1:{{admin}}"
     );
     let mut command = process::command(tools::python());
-    command.arg(oracle.join("score.py")).arg("--start").arg(start);
-    command.args(["--most", &args.most.to_string(), "--min", &args.min.to_string()]);
-    command.args(["--min-everyday", &args.min_everyday.to_string()]);
-    for pattern in &args.only {
-        command.args(["--only", pattern]);
-    }
-    if let Some(mode) = &args.mode {
-        command.args(["--mode", mode]);
-    }
-    if let Some(jobs) = args.jobs {
-        command.args(["--jobs", &jobs.to_string()]);
-    }
-    if args.summary {
-        command.arg("--summary");
-    }
-    // Given relative to where the task was started, which need not be the root.
-    let here = std::env::current_dir()?;
-    for (flag, path) in [("--keep", &args.keep), ("--json", &args.json)] {
-        if let Some(path) = path {
-            command.arg(flag).arg(here.join(path));
-        }
-    }
+    command.arg(oracle.join("ask.py")).arg("--start").arg(start).arg("--into").arg(into);
     command.arg(oracle.join("cases"));
     Ok(command)
+}
+
+impl Which {
+    fn add_to(&self, command: &mut Command) {
+        for pattern in &self.only {
+            command.args(["--only", pattern]);
+        }
+    }
+}
+
+impl Compare {
+    const SHORT: Self = Self { most: 10, summary: true };
+
+    fn add_to(&self, command: &mut Command) {
+        command.args(["--most", &self.most.to_string()]);
+        if self.summary {
+            command.arg("--summary");
+        }
+    }
 }

@@ -4,7 +4,6 @@
 //! (and once more, without code generation, for the lints). A failed step does not stop the next ones: one run tells
 //! everything that is wrong.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -12,10 +11,6 @@ use anyhow::Result;
 use crate::workspace::{self, Profile};
 use crate::{arrows, dependencies, docs, modules, oracle, process, tools};
 
-/// The share of equal resources over all recorded cases that the oracle must reach.
-const ORACLE_MIN: f64 = 0.99;
-/// The same over plain services, ServiceEntries, WorkloadEntries, VirtualServices and DestinationRules.
-const ORACLE_MIN_EVERYDAY: f64 = 0.99;
 /// Test targets with this prefix run real clients (Envoy, gRPC) from target/tools.
 const REAL_CLIENTS: &str = "real_";
 
@@ -135,18 +130,14 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     run.step("examples", || cargo_test(&["--doc".to_owned()]));
     if !args.fast {
         run.step("real clients", || real_clients(tools));
-        run.step("oracle", || score(&pilotfish));
-        run.step("oracle live", || oracle::live_step(ORACLE_MIN).map(Outcome::of));
+        run.step("oracle", || oracle::step(&pilotfish).map(Outcome::of));
+        run.step("oracle live", || oracle::live_step().map(Outcome::of));
     }
     Ok(run.report())
 }
 
 fn cargo(args: &[&str]) -> Result<Outcome> {
     process::succeeds(process::cargo().args(args)).map(Outcome::of)
-}
-
-fn score(pilotfish: &Path) -> Result<Outcome> {
-    oracle::step(pilotfish, ORACLE_MIN, ORACLE_MIN_EVERYDAY).map(Outcome::of)
 }
 
 fn real_clients(tools: bool) -> Result<Outcome> {

@@ -134,7 +134,7 @@ fn refused(known: &Known) -> String {
 
 /// With two digits, rounded down: 100.00 means all.
 fn percent(same: usize, all: usize) -> String {
-    let hundredths = if all == 0 { 0 } else { same * 10_000 / all };
+    let hundredths = (same * 10_000).checked_div(all).unwrap_or(0);
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 

@@ -406,7 +406,7 @@ fn start_server(
         "--service-account-issuer=https://kubernetes.default.svc",
         &format!("--service-account-key-file={}", file("accounts.pub")),
         &format!("--service-account-signing-key-file={}", file("accounts.key")),
-        "--service-cluster-ip-range=10.96.0.0/16",
+        "--service-cluster-ip-range=10.96.0.0/12",
         "--allow-privileged=true",
         // Endpoints of the API server itself would differ from machine to machine.
         "--endpoint-reconciler-type=none",
