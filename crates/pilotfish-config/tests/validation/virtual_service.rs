@@ -210,8 +210,8 @@ fn matches() {
             "match: [{headers: {x-a: {exact: b}}}]",
         ),
         (
-            "match: [{headers: {\":authority\": {exact: b}}}]",
-            "spec.http[0].match[0].headers[:authority]: \":authority\" is not the name of a header (use authority of the match)",
+            "match: [{headers: {\":status\": {exact: b}}}]",
+            "spec.http[0].match[0].headers[:status]: \":status\" is not the name of a header",
             "match: [{authority: {exact: b}}]",
         ),
         (

@@ -1,5 +1,6 @@
 //! Envoy's process, with what surrounds it in a pod: an agent with certificates and a name server.
 
+use pilotfish_proto::envoy::config::core::v3::Extension;
 use pilotfish_testkit::real::{Program, Tool, eventually, fetch, free_port};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -32,6 +33,27 @@ impl Running {
         let all = page["listener_statuses"].as_array().cloned().unwrap_or_default();
         Ok(all.iter().filter_map(|listener| listener["name"].as_str().map(ToOwned::to_owned)).collect())
     }
+
+    /// The extensions that Envoy has. The server keeps only those of its node that it reads.
+    pub(super) async fn extensions(&self) -> Result<Vec<Extension>, String> {
+        let page = fetch(&format!("http://127.0.0.1:{}/server_info", self.admin)).await?;
+        let page: Value = serde_json::from_str(&page).map_err(|error| error.to_string())?;
+        let all = extensions_of(&page);
+        if all.is_empty() { Err("Envoy lists no extensions".to_owned()) } else { Ok(all) }
+    }
+}
+
+/// Of a page of Envoy's admin API, the extensions that it has.
+fn extensions_of(page: &Value) -> Vec<Extension> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = page["node"]["extensions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let extension = |listed: &Value| Extension {
+        name: text(&listed["name"]),
+        category: text(&listed["category"]),
+        type_urls: listed["type_urls"].as_array().into_iter().flatten().map(text).collect(),
+        ..Extension::default()
+    };
+    all.iter().map(extension).collect()
 }
 
 impl Drop for Running {

@@ -71,14 +71,14 @@ impl Theatre {
         let server = tokio::spawn(bound.run(std::future::pending()));
         let envoy = envoy::start(port).await?;
         let mut this = Self { fanout, journal, envoy, server, extensions: Vec::new() };
-        let status = eventually("Envoy connects", || async {
+        eventually("Envoy connects", || async {
             let status = this.status().ok_or_else(|| this.envoy.printed())?;
             let both = [ResourceType::Cluster, ResourceType::Listener];
             let done = both.iter().all(|ty| status.types.get(ty).is_some_and(|ty| ty.in_sync));
-            if done { Ok(status) } else { Err(format!("{:?}", status.types)) }
+            if done { Ok(()) } else { Err(format!("{:?}", status.types)) }
         })
         .await;
-        this.extensions.clone_from(&status.node.extensions);
+        this.extensions = eventually("Envoy lists its extensions", || this.envoy.extensions()).await;
         Some(this)
     }
 

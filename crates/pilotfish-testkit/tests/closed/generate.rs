@@ -11,11 +11,11 @@ fn maybe(dice: &mut Dice, fields: &mut Map<String, Value>, field: &str, values: 
 }
 
 fn object(api: &str, kind: &str, namespace: &str, spec: Value) -> Value {
-    json!({
-        "apiVersion": api, "kind": kind,
-        "metadata": {"name": "guard", "namespace": namespace, "creationTimestamp": "2024-05-01T12:00:00Z"},
-        "spec": spec,
-    })
+    let metadata =
+        json!({"name": "guard", "namespace": namespace, "creationTimestamp": "2024-05-01T12:00:00Z"});
+    let mut object = json!({"apiVersion": api, "kind": kind, "metadata": metadata});
+    object["spec"] = spec;
+    object
 }
 
 /// A policy is for single workloads, a namespace or the mesh.

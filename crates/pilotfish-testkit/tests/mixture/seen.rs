@@ -15,7 +15,11 @@ pub(crate) fn beyond_what_is_seen(alone: &Value, mixed: &Value, others: &[&Footp
 }
 
 fn is_seen(difference: &Difference, other: &Footprint) -> bool {
-    let of_host = |name: &str| other.hosts.iter().any(|host| name.contains(host.trim_start_matches('*')));
+    // Names of clusters have the capitals of a ServiceEntry, the footprint has small letters.
+    let of_host = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        other.hosts.iter().any(|host| name.contains(host.trim_start_matches('*')))
+    };
     let is_new = difference.want.is_none();
     let is_whole = difference.field.is_empty();
     match difference.kind {

@@ -5,7 +5,7 @@
 mod der;
 mod usable;
 
-pub(crate) use usable::{AuthoritiesIn, KeyPairIn};
+pub(crate) use usable::{AuthoritiesIn, KeyPairIn, Unusable};
 
 use pilotfish_config::kubernetes::{ConfigMap, Secret};
 

@@ -28,7 +28,10 @@ impl Query for ApiGateways {
         for object in cx.objects::<KubernetesGateway>().filter(|object| is_ours(cx, object)) {
             let services = services(&object, cx.domain());
             for listener in &object.spec.listeners {
-                let Some(server) = listeners::outcome(cx, &object, listener).server else { continue };
+                let server = listeners::outcome(cx, &object, listener).server;
+                let Some(server) = server.or_else(|| listeners::refusing(cx, &object, listener)) else {
+                    continue;
+                };
                 let id = GatewayId {
                     source: Kind::KubernetesGateway,
                     namespace: object.namespace().clone(),

@@ -8,8 +8,8 @@ use pilotfish_config::gateway_api::{
     FromNamespaces, GROUP, Gateway, GrpcRoute, HttpRoute, Listener, TcpRoute, TlsMode, TlsRoute,
 };
 use pilotfish_config::kubernetes::Namespace as NamespaceObject;
-use pilotfish_config::networking::{Port, Server};
-use pilotfish_model::{Kind, KindSpec, LabelMap, Namespace, Typed};
+use pilotfish_config::networking::{Port, Server, ServerTlsSettings};
+use pilotfish_model::{Hostname, Kind, KindSpec, LabelMap, Namespace, Typed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -113,7 +113,16 @@ pub(super) fn outcome(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener)
             return Fault { condition: ACCEPTED, reason: "UnsupportedProtocol", message }.into();
         }
     };
-    let server = Server {
+    Outcome { server: Some(server(cx, object, listener, tls)), fault }
+}
+
+fn server(
+    cx: &Cx<'_>,
+    object: &Typed<Gateway>,
+    listener: &Listener,
+    tls: Option<ServerTlsSettings>,
+) -> Server {
+    Server {
         port: Some(Port {
             number: listener.port.into(),
             protocol: listener.protocol.clone(),
@@ -123,8 +132,33 @@ pub(super) fn outcome(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener)
         hosts: hosts(cx, object.namespace(), listener),
         tls,
         ..Server::default()
+    }
+}
+
+/// What is in place of a TLS listener that is not served where a listener for more hosts would get its connections, and perhaps ask
+/// less of clients: a server that refuses them.
+pub(super) fn refusing(cx: &Cx<'_>, object: &Typed<Gateway>, listener: &Listener) -> Option<Server> {
+    let is_tls = |listener: &Listener| matches!(listener.protocol.as_str(), "HTTPS" | "TLS");
+    let takes_over = |other: &Listener| {
+        other.port == listener.port
+            && is_tls(other)
+            && is_wider(other, listener)
+            && outcome(cx, object, other).server.is_some()
     };
-    Outcome { server: Some(server), fault }
+    let needed = is_tls(listener) && object.spec.listeners.iter().any(takes_over);
+    let closed =
+        || Server { closed: true, ..server(cx, object, listener, Some(ServerTlsSettings::default())) };
+    needed.then(closed)
+}
+
+/// Whether a listener is for all hosts of another one and for more.
+fn is_wider(wide: &Listener, narrow: &Listener) -> bool {
+    let host = |listener: &Listener| {
+        let written = listener.hostname.as_deref().filter(|host| !host.is_empty());
+        Hostname::parse(written.unwrap_or("*")).ok()
+    };
+    let (Some(wide), Some(narrow)) = (host(wide), host(narrow)) else { return false };
+    wide != narrow && narrow.is_subset_of(&wide)
 }
 
 /// The host of a listener for each namespace whose routes may attach.

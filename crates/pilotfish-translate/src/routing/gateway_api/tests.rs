@@ -117,6 +117,35 @@ fn a_listener_without_its_certificate_is_left_out() {
 }
 
 #[test]
+fn connections_of_a_tls_listener_that_is_not_served_go_to_no_wider_one() {
+    let tls = |name: &str, host: &str, secret: &str| {
+        format!(
+            "{{name: {name}, port: 443, protocol: HTTPS, hostname: '{host}', tls: {{certificateRefs: [{{name: {secret}}}]}}}}"
+        )
+    };
+    let closed = |listeners: &[String]| {
+        let (version, kind, namespace, name, spec) = edge(&listeners.join(", "));
+        let secret = tls_secret();
+        let world =
+            world(&[(version, kind, namespace, name, &spec), ("v1", "Secret", "edge", "cert", &secret)]);
+        let gateways = evaluate(&world, &ApiGateways);
+        let servers = gateways.values().flat_map(|(_, gateway)| &gateway.servers);
+        servers.map(|server| format!("{} {}", server.hosts.join(","), server.closed)).collect::<Vec<_>>()
+    };
+    let own = tls("own", "a.x.com", "none");
+    assert_eq!(
+        closed(&[own.clone(), tls("wide", "*.x.com", "cert")]),
+        ["edge/a.x.com true", "edge/*.x.com false"]
+    );
+    assert_eq!(
+        closed(&[own.clone(), tls("other", "*.y.com", "cert")]),
+        ["edge/*.y.com false"],
+        "nobody else takes them"
+    );
+    assert!(closed(&[own, tls("wide", "*.x.com", "none")]).is_empty(), "the wider one is not served either");
+}
+
+#[test]
 fn a_rule_that_cannot_be_read_costs_its_route_alone() {
     let (version, kind, namespace, name, spec) = edge("{name: http, port: 80, protocol: HTTP}");
     let route = |host: &str, backend: &str| {

@@ -1,6 +1,6 @@
 //! Whose certificates a policy accepts, as the TLS settings of a DestinationRule.
 
-use crate::credentials::AuthoritiesIn;
+use crate::credentials::{AuthoritiesIn, Unusable};
 use crate::engine::Cx;
 use crate::routing::gateway_api::listeners::Fault;
 use crate::routing::gateway_api::{ACCEPTED, RESOLVED_REFS};
@@ -62,7 +62,10 @@ pub(super) fn credential(cx: &Cx<'_>, policy: &Typed<BackendTlsPolicy>) -> Resul
     let authorities =
         AuthoritiesIn { kind: Kind::ConfigMap, namespace: namespace.clone(), name: name.as_str().into() };
     match &*cx.get(&authorities) {
-        Ok(()) => Ok(format!("configmap://{namespace}/{name}")),
-        Err(unusable) => fault("InvalidCACertificateRef", format!("ConfigMap {namespace}/{name} {unusable}")),
+        Err(unusable @ (Unusable::Absent | Unusable::NoAuthorities)) => {
+            fault("InvalidCACertificateRef", format!("ConfigMap {namespace}/{name} {unusable}"))
+        }
+        // What is no certificate is sent all the same, as from istiod: the proxy refuses it and goes on waiting.
+        Ok(()) | Err(_) => Ok(format!("configmap://{namespace}/{name}")),
     }
 }

@@ -422,6 +422,7 @@ fn of_policy(text: &str, controllers: Controllers) -> Vec<String> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn a_policy_says_for_each_target_whether_it_is_in_force() {
     const SYSTEM: &str = "{hostname: a.b, wellKnownCACertificates: System}";
     let ours = |name: &str| format!("{{hostname: a.b, caCertificateRefs: [{{{name}}}]}}");
