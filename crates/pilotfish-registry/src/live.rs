@@ -11,8 +11,8 @@
 
 use crate::registry::RegistryUpdate;
 use crate::report::SourceReport;
-use crate::table::RegistryType;
 use crate::settings::RegistrySettings;
+use crate::table::RegistryType;
 use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
 use pilotfish_source::{CoalescingReceiver, CoalescingSender, coalescer};
 use std::collections::BTreeMap;
@@ -78,7 +78,11 @@ impl LiveSettings {
     /// When an option is left that the source did not take.
     pub fn finish(self, entry: &RegistryType) -> Result<(), LiveSettingsError> {
         let known: Vec<&str> = entry.all_options().map(|option| option.name).collect();
-        let known = if known.is_empty() { "it has none".to_owned() } else { format!("known are {}", known.join(", ")) };
+        let known = if known.is_empty() {
+            "it has none".to_owned()
+        } else {
+            format!("known are {}", known.join(", "))
+        };
         let mistakes: Vec<String> =
             self.options.keys().map(|option| format!("there is no option {option:?}; {known}")).collect();
         if mistakes.is_empty() { Ok(()) } else { Err(LiveSettingsError(mistakes)) }
@@ -374,7 +378,8 @@ mod tests {
         };
         let mut taken = settings.clone();
         assert_eq!(taken.take("namespace").as_deref(), Some("a"));
-        const OPTIONS: &[&[RegistryOption]] = &[&[RegistryOption { name: "namespace", value: "NAME", about: "" }]];
+        const OPTIONS: &[&[RegistryOption]] =
+            &[&[RegistryOption { name: "namespace", value: "NAME", about: "" }]];
         let entry = RegistryType { options: OPTIONS, ..crate::KUBERNETES };
         assert_eq!(
             taken.finish(&entry).unwrap_err().to_string(),

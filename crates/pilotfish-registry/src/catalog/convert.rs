@@ -6,8 +6,8 @@ use super::options::CatalogOptions;
 use crate::labels;
 use crate::live::RegistryBatch;
 use pilotfish_model::{
-    Endpoint, HealthStatus, Hostname, LabelMap, Labels, Locality, Origin, Port, Protocol, Resolution, Service,
-    ServiceKey, ShardKey, TlsMode, Workload,
+    Endpoint, HealthStatus, Hostname, LabelMap, Labels, Locality, Origin, Port, Protocol, Resolution,
+    Service, ServiceKey, ShardKey, TlsMode, Workload,
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -65,7 +65,9 @@ impl Content {
             batch.remove_service(&self.key);
         }
         let names = |workload: &Workload| {
-            now.is_some_and(|now| now.workloads.binary_search_by(|known| known.key.cmp(&workload.key)).is_ok())
+            now.is_some_and(|now| {
+                now.workloads.binary_search_by(|known| known.key.cmp(&workload.key)).is_ok()
+            })
         };
         for workload in self.workloads.iter().filter(|workload| !names(workload)) {
             batch.remove_workload(workload.key.clone());
@@ -87,8 +89,10 @@ impl Content {
             self.endpoints.clone_from(&before.endpoints);
             return;
         }
-        let place = |endpoint: &Endpoint| (endpoint.attributes.provenance.clone(), endpoint.service_port_number);
-        let old: BTreeMap<_, _> = before.endpoints.iter().map(|endpoint| (place(endpoint), endpoint)).collect();
+        let place =
+            |endpoint: &Endpoint| (endpoint.attributes.provenance.clone(), endpoint.service_port_number);
+        let old: BTreeMap<_, _> =
+            before.endpoints.iter().map(|endpoint| (place(endpoint), endpoint)).collect();
         let shared = self.endpoints.iter().map(|endpoint| {
             let known = old.get(&place(endpoint)).filter(|known| **known == endpoint);
             known.map_or_else(|| endpoint.clone(), |known| (*known).clone())
@@ -141,12 +145,18 @@ impl Converter {
         let mut findings = Findings { id: &id, lines: Vec::new(), unlisted: 0 };
         let hostname = names::hostname(&given.host);
         let Some(hostname) = hostname else {
-            findings.note(format_args!("left out: {} is no host name, and none can be made of it", names::short(&given.host)));
+            findings.note(format_args!(
+                "left out: {} is no host name, and none can be made of it",
+                names::short(&given.host)
+            ));
             let instances = given.instances.len();
             return Converted { instances, problems: findings.finish(), ..Converted::default() };
         };
         if !hostname.as_str().eq_ignore_ascii_case(given.host.trim_end_matches('.')) {
-            findings.note(format_args!("its host {} is no host name, and became {hostname}", names::short(&given.host)));
+            findings.note(format_args!(
+                "its host {} is no host name, and became {hostname}",
+                names::short(&given.host)
+            ));
         }
         given.instances.sort_by(|a, b| a.id.cmp(&b.id));
         given.instances.dedup_by(|a, b| a.id == b.id);
@@ -190,7 +200,8 @@ impl Converter {
     /// All ports of a service: its own, then those of its instances. The first one of a number describes it.
     fn ports(&self, given: &CatalogService, findings: &mut Findings<'_>) -> Ports {
         let mut ports = Ports::new();
-        let leads = given.instances.iter().flat_map(|instance| instance.ports.iter().map(|lead| &lead.service));
+        let leads =
+            given.instances.iter().flat_map(|instance| instance.ports.iter().map(|lead| &lead.service));
         for port in given.ports.iter().chain(leads) {
             if ports.contains_key(&port.number) {
                 continue;
@@ -198,7 +209,10 @@ impl Converter {
             if !(1..=65535).contains(&port.number) {
                 findings.note(format_args!("the port {} is left out: not from 1 to 65535", port.number));
             } else if ports.len() == MAX_PORTS {
-                findings.note(format_args!("the port {} is left out: a service has at most {MAX_PORTS}", port.number));
+                findings.note(format_args!(
+                    "the port {} is left out: a service has at most {MAX_PORTS}",
+                    port.number
+                ));
             } else {
                 ports.insert(port.number, self.port(port, &ports));
             }
@@ -252,7 +266,12 @@ impl Converter {
     }
 
     /// The workload of an instance; `None` when it has no address.
-    fn workload(&self, service: &CatalogService, given: CatalogInstance, findings: &mut Findings<'_>) -> Option<Workload> {
+    fn workload(
+        &self,
+        service: &CatalogService,
+        given: CatalogInstance,
+        findings: &mut Findings<'_>,
+    ) -> Option<Workload> {
         let addresses: Arc<[Arc<str>]> = match addresses(&given.addresses) {
             Ok(addresses) => addresses,
             Err(text) => {
@@ -268,7 +287,8 @@ impl Converter {
             Some(locality) if given.locality == Locality::default() => locality,
             _ => given.locality,
         };
-        workload.labels = labels::augment(&own, &self.shard.cluster, &workload.locality, &node, &given.network);
+        workload.labels =
+            labels::augment(&own, &self.shard.cluster, &workload.locality, &node, &given.network);
         workload.tls_mode = labels::tls_mode(&own).unwrap_or(TlsMode::Disabled);
         workload.network = given.network;
         workload.weight = given.weight;
@@ -279,7 +299,12 @@ impl Converter {
     }
 }
 
-fn endpoint(workload: &Workload, ports: &Ports, lead: &InstancePort, health: HealthStatus) -> Option<Endpoint> {
+fn endpoint(
+    workload: &Workload,
+    ports: &Ports,
+    lead: &InstancePort,
+    health: HealthStatus,
+) -> Option<Endpoint> {
     let port = ports.get(&lead.service.number)?;
     if !(1..=65535).contains(&lead.number) {
         return None;

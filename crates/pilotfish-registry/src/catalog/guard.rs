@@ -59,7 +59,9 @@ impl Guard {
             Some(_) if is_full && !is_loss => return self.believe(after, now),
             Some(held) if is_full && now >= held.until => return self.believe(after, now),
             Some(_) if !is_full && after >= before => return Verdict::Believe,
-            Some(held) => self.held = Some(Held { after: if is_full { after } else { held.after.min(after) }, ..held }),
+            Some(held) => {
+                self.held = Some(Held { after: if is_full { after } else { held.after.min(after) }, ..held })
+            }
         }
         self.held.map_or(Verdict::Believe, Verdict::Hold)
     }
@@ -73,7 +75,9 @@ impl Guard {
     /// The most endpoints that there were within the last wait.
     fn peak(&mut self, before: usize, now: Instant) -> usize {
         let peak = match self.peak {
-            Some((peak, since)) if now.saturating_duration_since(since) <= self.wait && peak >= before => (peak, since),
+            Some((peak, since)) if now.saturating_duration_since(since) <= self.wait && peak >= before => {
+                (peak, since)
+            }
             _ => (before, now),
         };
         self.peak = Some(peak);

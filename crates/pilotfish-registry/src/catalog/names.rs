@@ -69,7 +69,10 @@ fn label_key(text: &str) -> Option<String> {
 fn is_qualified(text: &str) -> bool {
     let known = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
     let end = |c: char| c.is_ascii_alphanumeric();
-    (1..=LONGEST).contains(&text.len()) && text.bytes().all(known) && text.starts_with(end) && text.ends_with(end)
+    (1..=LONGEST).contains(&text.len())
+        && text.bytes().all(known)
+        && text.starts_with(end)
+        && text.ends_with(end)
 }
 
 /// A text from outside in a message.

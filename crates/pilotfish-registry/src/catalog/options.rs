@@ -87,10 +87,16 @@ impl CatalogOptions {
             parsed.map(|_| Namespace::from(text)).ok_or_else(|| "not the name of a namespace".to_owned())
         });
         let port = settings.parse_option("port", &mut mistakes, |text| {
-            text.parse::<u16>().ok().filter(|port| *port > 0).map(u32::from).ok_or("not a port from 1 to 65535".to_owned())
+            text.parse::<u16>()
+                .ok()
+                .filter(|port| *port > 0)
+                .map(u32::from)
+                .ok_or("not a port from 1 to 65535".to_owned())
         });
         let protocol = settings.parse_option("protocol", &mut mistakes, |text| match Protocol::parse(text) {
-            Protocol::Unsupported if text != "auto" => Err("not a protocol of Istio, as http, grpc and tcp, nor auto".to_owned()),
+            Protocol::Unsupported if text != "auto" => {
+                Err("not a protocol of Istio, as http, grpc and tcp, nor auto".to_owned())
+            }
             known => Ok(known),
         });
         let guard = settings.parse_option("guard", &mut mistakes, |text| match text {

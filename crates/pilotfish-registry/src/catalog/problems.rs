@@ -85,7 +85,10 @@ impl Problems {
             tracing::warn!(%problem, "a registry has something that cannot be used");
         }
         if self.unlogged > 0 {
-            tracing::warn!(more = self.unlogged, "a registry has more that cannot be used; see /debug/registryz");
+            tracing::warn!(
+                more = self.unlogged,
+                "a registry has more that cannot be used; see /debug/registryz"
+            );
             self.unlogged = 0;
         }
     }

@@ -16,7 +16,9 @@ fn catalog() -> Catalog {
 fn service(id: &str, instances: &[(&str, u32)]) -> CatalogService {
     let mut service = CatalogService::new(id, format!("{id}.test"), "ns");
     for (address, port) in instances {
-        service.instances.push(CatalogInstance::new(format!("{address}:{port}"), *address).with_port(*port, Some("http")));
+        service
+            .instances
+            .push(CatalogInstance::new(format!("{address}:{port}"), *address).with_port(*port, Some("http")));
     }
     service
 }
@@ -28,7 +30,11 @@ fn words(batch: RegistryBatch) -> Vec<String> {
         RegistryUpdate::Services(key, list) => Some(match list.first() {
             None => format!("-service {}", key.hostname),
             Some(service) => {
-                let ports: Vec<String> = service.ports.iter().map(|p| format!("{}={}/{:?}", p.name, p.number, p.protocol)).collect();
+                let ports: Vec<String> = service
+                    .ports
+                    .iter()
+                    .map(|p| format!("{}={}/{:?}", p.name, p.number, p.protocol))
+                    .collect();
                 format!("service {} {} {:?}", key.hostname, ports.join(","), service.resolution)
             }
         }),
@@ -36,7 +42,15 @@ fn words(batch: RegistryBatch) -> Vec<String> {
         RegistryUpdate::Endpoints(key, Some(list)) => {
             let list: Vec<String> = list
                 .iter()
-                .map(|e| format!("{}:{}>{}{}", e.address(), e.port, e.service_port, if e.health == HealthStatus::Healthy { "" } else { "!" }))
+                .map(|e| {
+                    format!(
+                        "{}:{}>{}{}",
+                        e.address(),
+                        e.port,
+                        e.service_port,
+                        if e.health == HealthStatus::Healthy { "" } else { "!" }
+                    )
+                })
                 .collect();
             Some(format!("endpoints {} {}", key.hostname, list.join(",")))
         }
@@ -100,8 +114,15 @@ fn a_change_is_what_differs() {
 #[test]
 fn the_first_id_has_the_host_and_the_next_takes_over() {
     let (mut catalog, now) = (catalog(), Instant::now());
-    let named = |id: &str, address: &str| CatalogService { host: "Same_Host".into(), ..service(id, &[(address, 80)]) };
-    let all = vec![named("two", "10.0.0.2"), named("one", "10.0.0.1"), CatalogService { host: "..".into(), ..service("none", &[]) }];
+    let named = |id: &str, address: &str| CatalogService {
+        host: "Same_Host".into(),
+        ..service(id, &[(address, 80)])
+    };
+    let all = vec![
+        named("two", "10.0.0.2"),
+        named("one", "10.0.0.1"),
+        CatalogService { host: "..".into(), ..service("none", &[]) },
+    ];
     let first = batch(catalog.replace(all, now));
     assert!(first.contains(&"endpoints same_host 10.0.0.1:80>http-80".to_owned()), "{first:?}");
     let problems = catalog.problems();
@@ -129,7 +150,8 @@ fn the_first_id_has_the_host_and_the_next_takes_over() {
 #[test]
 fn what_cannot_be_an_endpoint_is_left_out_and_said() {
     let (mut catalog, now) = (catalog(), Instant::now());
-    let mut odd = service("odd", &[("10.0.0.1", 80), ("0.0.0.0", 80), ("not an address", 80), ("10.0.0.2", 0)]);
+    let mut odd =
+        service("odd", &[("10.0.0.1", 80), ("0.0.0.0", 80), ("not an address", 80), ("10.0.0.2", 0)]);
     odd.instances.push(CatalogInstance { addresses: vec![], ..CatalogInstance::new("none", "") });
     odd.instances.push(CatalogInstance::new("named", "Db.example.com").with_port(99_999, None));
     let words = batch(catalog.replace(vec![odd], now));
@@ -168,7 +190,9 @@ fn ports_have_names_and_protocols() {
 fn one_port_can_stand_for_all() {
     let options = CatalogOptions { port: Some(80), ..CatalogOptions::default() };
     let mut catalog = Catalog::new(shard(), options);
-    let words = batch(catalog.replace(vec![service("a", &[("10.0.0.1", 31_001), ("10.0.0.2", 31_002)])], Instant::now()));
+    let words = batch(
+        catalog.replace(vec![service("a", &[("10.0.0.1", 31_001), ("10.0.0.2", 31_002)])], Instant::now()),
+    );
     assert_eq!(words[1], "service a.test http-80=80/Http ClientSideLB");
     assert_eq!(words[2], "endpoints a.test 10.0.0.1:31001>http-80,10.0.0.2:31002>http-80");
 }
@@ -185,7 +209,11 @@ fn a_mass_loss_waits_for_a_second_answer() {
     assert_eq!(batch(catalog.replace(all(), later(62))), ["unchanged"]);
     assert_eq!(catalog.held(), None);
     assert_eq!(batch(catalog.replace(vec![], later(100))), ["held 10 to 0"]);
-    assert_eq!(batch(catalog.replace(vec![], later(111))).len(), 30, "ten services, endpoint lists and workloads");
+    assert_eq!(
+        batch(catalog.replace(vec![], later(111))).len(),
+        30,
+        "ten services, endpoint lists and workloads"
+    );
     let sick = |n: u32| {
         let mut service = service("sick", &[("10.0.0.1", 80), ("10.0.0.2", 80)]);
         service.instances.iter_mut().take(n as usize).for_each(|i| i.health = HealthStatus::Unhealthy);
@@ -207,9 +235,15 @@ impl Applied {
         }
         for update in batch.into_updates() {
             let (key, value) = match update {
-                RegistryUpdate::Services(key, list) => (format!("s {}", key.hostname), list.first().map(|s| format!("{s:?}"))),
-                RegistryUpdate::Endpoints(key, list) => (format!("e {}", key.hostname), list.map(|list| format!("{list:?}"))),
-                RegistryUpdate::Workload(key, workload) => (format!("w {key:?}"), workload.map(|w| format!("{w:?}"))),
+                RegistryUpdate::Services(key, list) => {
+                    (format!("s {}", key.hostname), list.first().map(|s| format!("{s:?}")))
+                }
+                RegistryUpdate::Endpoints(key, list) => {
+                    (format!("e {}", key.hostname), list.map(|list| format!("{list:?}")))
+                }
+                RegistryUpdate::Workload(key, workload) => {
+                    (format!("w {key:?}"), workload.map(|w| format!("{w:?}")))
+                }
                 _ => continue,
             };
             match value {
@@ -228,7 +262,8 @@ fn any_service() -> impl Strategy<Value = CatalogService> {
             service.resolution = Resolution::DNSLB;
         }
         for (n, port, healthy, zone) in instances {
-            let mut instance = CatalogInstance::new(format!("i{n}"), format!("10.0.0.{n}")).with_port(port, None);
+            let mut instance =
+                CatalogInstance::new(format!("i{n}"), format!("10.0.0.{n}")).with_port(port, None);
             instance.health = if healthy { HealthStatus::Healthy } else { HealthStatus::Unhealthy };
             instance.locality = Locality { zone: format!("z{zone}").into(), ..Locality::default() };
             service.instances.push(instance);
