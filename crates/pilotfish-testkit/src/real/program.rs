@@ -49,6 +49,10 @@ pub enum Tool {
     Iptables,
     /// The library that gives programs other clocks.
     Faketime,
+    /// A JDK.
+    Jdk,
+    /// A project of `crates/pilotfish/tests/java`, compiled, with its jars.
+    JavaProject(&'static str),
 }
 
 impl Tool {
@@ -69,6 +73,8 @@ impl Tool {
             Self::Helm => tools.join("helm"),
             Self::Iptables => tools.join("iptables"),
             Self::Faketime => tools.join("libfaketime.so.1"),
+            Self::Jdk => tools.join("java/jdk"),
+            Self::JavaProject(name) => tools.join("java").join(name),
         };
         if path.exists() {
             return Some(path);
