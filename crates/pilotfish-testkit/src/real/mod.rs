@@ -3,6 +3,7 @@
 //! Everything listens on free ports of loopback addresses and ends when its guard is dropped.
 
 mod apiserver;
+mod apiserver_proxy;
 mod backend;
 mod certificates;
 mod clock;
@@ -17,11 +18,12 @@ mod tunnel;
 mod wait;
 
 pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
+pub use apiserver_proxy::{ApiServerFault, ApiServerProxy, RequestCounts};
 pub use backend::Backend;
 pub use certificates::Authority;
 pub use clock::WrongClock;
 pub use envoy::{Envoy, EnvoyOptions};
-pub use fault_proxy::{Fault, FaultProxy, RequestCounts};
+pub use fault_proxy::{Fault, FaultProxy};
 pub use host::Host;
 pub use java::Java;
 pub use load::{Load, Tally, fetch, get};
