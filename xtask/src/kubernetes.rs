@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::tools::{make_executable, retry};
-use crate::{process, workspace};
+use crate::{debian, process, workspace};
 
 /// The release of Kubernetes; `xtask/kube-apiserver/go.mod` pins the same.
 pub(crate) const KUBERNETES_VERSION: &str = "1.34.4";
@@ -24,7 +24,17 @@ pub(crate) fn bring_etcd(folder: &Path) -> Result<()> {
     if let Some(found) = asset("etcd").or_else(|| on_path("etcd")) {
         return link(&found, &executable);
     }
-    bring_from_debian(folder, "etcd-server", "bin/etcd", &executable)?;
+    debian::bring_file(folder, "etcd-server", "bin/etcd", &executable)?;
+    make_executable(&executable)
+}
+
+/// Brings etcd's own client: the one of the machine, else Debian's package, unpacked and not installed.
+pub(crate) fn bring_etcdctl(folder: &Path) -> Result<()> {
+    let executable = folder.join("etcdctl");
+    if let Some(found) = on_path("etcdctl") {
+        return link(&found, &executable);
+    }
+    debian::bring_file(folder, "etcd-client", "bin/etcdctl", &executable)?;
     make_executable(&executable)
 }
 
@@ -35,45 +45,9 @@ pub(crate) fn bring_faketime(folder: &Path) -> Result<()> {
     let installed = installed.map(|entry| entry.path().join("faketime/libfaketime.so.1"));
     match installed.into_iter().find(|path| path.exists()) {
         Some(found) => link(&found, &library),
-        None => bring_from_debian(folder, "libfaketime", "faketime/libfaketime.so.1", &library),
+        None => debian::bring_file(folder, "libfaketime", "faketime/libfaketime.so.1", &library),
     }
 }
-
-/// Brings one file of one of Debian's packages, which is not installed. `end` is how the file's path ends.
-fn bring_from_debian(folder: &Path, name: &str, end: &str, place: &Path) -> Result<()> {
-    let package = folder.join(format!("{name}-package"));
-    let _ = fs::remove_dir_all(&package);
-    fs::create_dir_all(&package).context("cannot make a folder for the package")?;
-    let mut download = process::command("apt-get");
-    download.args(["download", "--quiet", name]).current_dir(&package);
-    if process::output(&mut download).is_err() {
-        // A machine without downloaded package lists knows no package.
-        retry(process::command("apt-get").args(["update", "--quiet"]), APT_HINT)?;
-        retry(&mut download, APT_HINT)?;
-    }
-    let mut files = fs::read_dir(&package)?.filter_map(Result::ok).map(|entry| entry.path());
-    let Some(file) = files.find(|path| path.extension().is_some_and(|it| it == "deb")) else {
-        bail!("apt-get downloaded no package");
-    };
-    process::output(process::command("dpkg-deb").arg("-x").arg(&file).arg(&package))?;
-    let Some(found) = find(&package, end) else { bail!("the package {name} holds no {end}") };
-    fs::rename(found, place).with_context(|| format!("cannot make {}", place.display()))?;
-    fs::remove_dir_all(&package).context("cannot remove the unpacked package")
-}
-
-/// The first file below a folder whose path ends so.
-fn find(folder: &Path, end: &str) -> Option<PathBuf> {
-    fs::read_dir(folder).ok()?.filter_map(Result::ok).find_map(|entry| {
-        let path = entry.path();
-        match entry.file_type().ok()?.is_dir() {
-            true => find(&path, end),
-            false => path.ends_with(end).then_some(path),
-        }
-    })
-}
-
-const APT_HINT: &str = "hint: on a machine without apt, put an etcd on the PATH or name a folder with one by KUBEBUILDER_ASSETS, and put \
-     libfaketime.so.1 into target/tools";
 
 /// Brings kube-apiserver: the one of `KUBEBUILDER_ASSETS`, else built by Go, which takes minutes once.
 pub(crate) fn bring_apiserver(folder: &Path) -> Result<()> {

@@ -8,9 +8,11 @@
 
 mod arrows;
 mod bench;
+mod debian;
 mod demo;
 mod dependencies;
 mod docs;
+mod java;
 mod kubernetes;
 mod modules;
 mod netfilter;

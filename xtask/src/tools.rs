@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{kubernetes, netfilter, node, process, workspace};
+use crate::{java, kubernetes, netfilter, node, process, workspace};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -66,6 +66,7 @@ fn all() -> Vec<Tool> {
             bring: bring_envoy,
         },
         Tool { name: "etcd", version: "3".into(), file: "etcd", bring: kubernetes::bring_etcd },
+        Tool { name: "etcdctl", version: "1".into(), file: "etcdctl", bring: kubernetes::bring_etcdctl },
         Tool {
             name: "faketime",
             version: "1".into(),
@@ -90,6 +91,13 @@ fn all() -> Vec<Tool> {
             version: "1".into(),
             file: "iptables/iptables-restore",
             bring: netfilter::bring,
+        },
+        Tool { name: "jdk", version: "17".into(), file: "java/jdk/bin/java", bring: java::bring_jdk },
+        Tool {
+            name: "java-eureka",
+            version: java::content("eureka"),
+            file: "java/eureka/classes",
+            bring: |folder| java::bring_project(folder, "eureka"),
         },
     ]
 }
@@ -139,8 +147,12 @@ pub(crate) fn ensure(names: &[&str]) -> Result<()> {
     let lock = File::create(folder.join(".lock")).context("cannot make the lock file of target/tools")?;
     lock.lock().context("cannot lock target/tools")?;
     for tool in all() {
-        // The venv's pip brings the others.
-        if !(names.is_empty() || names.contains(&tool.name) || tool.name == "python") {
+        // The venv's pip brings the others, and the JDK compiles the projects.
+        let is_needed = match tool.name {
+            "jdk" => names.iter().any(|name| name.starts_with("java-")),
+            name => name == "python",
+        };
+        if !(names.is_empty() || names.contains(&tool.name) || is_needed) {
             continue;
         }
         if tool.is_current() {

@@ -4,7 +4,7 @@
 mod support;
 
 use pilotfish_testkit::real::{
-    ApiServer, Envoy, EnvoyOptions, Fault, FaultProxy, Load, Pilotfish, eventually, get,
+    ApiServer, ApiServerFault, ApiServerProxy, Envoy, EnvoyOptions, Load, Pilotfish, eventually, get,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const QUIET_CLUSTER: &str = "outbound|80||quiet.shop.svc.cluster.local";
 /// A cluster behind a proxy, a Pilotfish on it, an Envoy with a load, and a client that remembers every push.
 struct Scene {
     server: ApiServer,
-    proxy: FaultProxy,
+    proxy: ApiServerProxy,
     pilotfish: Pilotfish,
     shop: Shop,
     _envoy: Envoy,
@@ -39,7 +39,7 @@ impl Scene {
         let objects =
             [catalog(&shop), entries(&shop, &[0, 1]), service("quiet"), "---\n".into(), slice("quiet", 1)];
         server.apply(&objects.concat()).await;
-        let proxy = FaultProxy::start(&server).await;
+        let proxy = ApiServerProxy::start(&server).await;
         let pilotfish = serve(&proxy.kubeconfig()).await;
         let recorder = record(&pilotfish, &shop).await;
         let envoy = Envoy::start(&pilotfish, &EnvoyOptions::sidecar("delta")).await?;
@@ -275,23 +275,23 @@ async fn an_api_server_that_fails_takes_nothing_away() {
     let Some(mut scene) = Scene::start().await else { return };
 
     for (act, fault) in [
-        ("answers 500", Fault::Status(500, None)),
-        ("answers 429", Fault::Status(429, Some(1))),
-        ("answers 401", Fault::Status(401, None)),
+        ("answers 500", ApiServerFault::Status(500, None)),
+        ("answers 429", ApiServerFault::Status(429, Some(1))),
+        ("answers 401", ApiServerFault::Status(401, None)),
     ] {
         scene.proxy.set(fault);
         scene.change().await;
         scene.is_told(act).await;
-        scene.proxy.set(Fault::None);
+        scene.proxy.set(ApiServerFault::None);
         scene.arrived(act).await;
         scene.is_over(act).await;
     }
 
     // No failures as such: the change has to arrive while it lasts.
     for (act, event, fault) in [
-        ("answers 410 Gone to every watch that resumes", "expired", Fault::Gone),
-        ("cuts every watch after a second", "resumed", Fault::Cut(Duration::from_secs(1))),
-        ("is slow by two seconds", "slow", Fault::Slow(Duration::from_secs(2))),
+        ("answers 410 Gone to every watch that resumes", "expired", ApiServerFault::Gone),
+        ("cuts every watch after a second", "resumed", ApiServerFault::Cut(Duration::from_secs(1))),
+        ("is slow by two seconds", "slow", ApiServerFault::Slow(Duration::from_secs(2))),
     ] {
         let event = format!("event=\"{event}\"");
         let before = scene.pilotfish.metric_of("pilotfish_kube_watch_events", &event).await;
@@ -306,7 +306,7 @@ async fn an_api_server_that_fails_takes_nothing_away() {
             if now > before { Ok(()) } else { Err((before, now)) }
         })
         .await;
-        scene.proxy.set(Fault::None);
+        scene.proxy.set(ApiServerFault::None);
         scene.is_over(act).await;
     }
     as_fresh(&scene.server, &scene.pilotfish, "after all faults of the proxy").await;
@@ -317,7 +317,7 @@ async fn kinds_missing_from_an_api_server_that_has_just_started_keep_their_objec
     let Some(mut scene) = Scene::start().await else { return };
     let act = "has just started";
     let before = scene.proxy.counts().groups;
-    scene.proxy.set(Fault::Starting);
+    scene.proxy.set(ApiServerFault::Starting);
     eventually("the served kinds are discovered", || async {
         let requests = scene.proxy.counts().groups - before;
         if requests >= 3 { Ok(()) } else { Err((requests, scene.pilotfish.printed())) }
@@ -333,7 +333,7 @@ async fn kinds_missing_from_an_api_server_that_has_just_started_keep_their_objec
     })
     .await;
     assert!(second.page("/ready").await.is_err(), "{act}: not everything can be read yet");
-    scene.proxy.set(Fault::None);
+    scene.proxy.set(ApiServerFault::None);
     second.ready().await;
     assert_eq!(
         addresses(&second, CATALOG).await.len(),
@@ -360,7 +360,7 @@ async fn an_api_server_that_dies_and_forgets_takes_nothing_away() {
     scene.is_over(act).await;
 
     let act = "changed, compacted and started again while no watch was possible";
-    scene.proxy.set(Fault::Status(503, None));
+    scene.proxy.set(ApiServerFault::Status(503, None));
     scene.is_told(act).await;
     for _ in 0..5 {
         scene.change().await;
@@ -370,7 +370,7 @@ async fn an_api_server_that_dies_and_forgets_takes_nothing_away() {
     scene.server.compact().await;
     scene.server.kill().await;
     scene.server.restart().await;
-    scene.proxy.set(Fault::None);
+    scene.proxy.set(ApiServerFault::None);
     scene.arrived(act).await;
     has_addresses(&scene.pilotfish, CATALOG, 1).await;
     scene.is_over(act).await;
@@ -392,16 +392,16 @@ async fn an_api_server_that_dies_and_forgets_takes_nothing_away() {
 async fn an_api_server_that_is_killed_during_the_first_list_only_delays() {
     let Some(mut server) = cluster().await else { return };
     server.apply(&[service("quiet"), slice("quiet", 700)].concat()).await;
-    let proxy = FaultProxy::start(&server).await;
+    let proxy = ApiServerProxy::start(&server).await;
     // The first lists begin and never end.
-    proxy.set(Fault::Silent);
+    proxy.set(ApiServerFault::Silent);
     let pilotfish = launch(&proxy.kubeconfig());
     eventually("the admin API answers", || pilotfish.page("/healthz")).await;
     server.kill().await;
-    proxy.set(Fault::Status(503, None));
+    proxy.set(ApiServerFault::Status(503, None));
     assert!(pilotfish.page("/ready").await.is_err(), "nothing is served before everything was read");
     server.restart().await;
-    proxy.set(Fault::None);
+    proxy.set(ApiServerFault::None);
     pilotfish.ready().await;
     assert_eq!(addresses(&pilotfish, QUIET).await.len(), 700);
 }

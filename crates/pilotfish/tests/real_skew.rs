@@ -5,7 +5,7 @@ mod support;
 use kube::api::{Api, ApiResource, DynamicObject, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use pilotfish_testkit::real::{
-    ApiServer, Envoy, EnvoyOptions, FaultProxy, Load, Pilotfish, WrongClock, eventually, get,
+    ApiServer, ApiServerProxy, Envoy, EnvoyOptions, Load, Pilotfish, WrongClock, eventually, get,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(proxy: &FaultProxy, wrong: i64, more: &[&str]) -> Option<Self> {
+    fn start(proxy: &ApiServerProxy, wrong: i64, more: &[&str]) -> Option<Self> {
         let clock = WrongClock::new(wrong)?;
         let kubeconfig = proxy.kubeconfig();
         let kubeconfig = kubeconfig.to_string_lossy();
@@ -153,7 +153,7 @@ async fn replicas_whose_clocks_are_hours_apart_lose_nothing() {
     let shop = Shop::start().await;
     let all = [catalog(&shop), entries(&shop, &[0, 1]), service("quiet"), "---\n".into(), slice("quiet", 1)];
     server.apply(&[NAMESPACE.to_owned(), all.concat(), "---\n".into(), MACHINES.into()].concat()).await;
-    let proxy = FaultProxy::start(&server).await;
+    let proxy = ApiServerProxy::start(&server).await;
     let Some(mut ahead) = Replica::start(&proxy, HOUR, &[]) else { return };
     let Some(behind) = Replica::start(&proxy, -HOUR, &[]) else { return };
     tokio::join!(ahead.pilotfish.ready(), behind.pilotfish.ready());
@@ -218,7 +218,7 @@ async fn replicas_whose_clocks_are_hours_apart_lose_nothing() {
 async fn replicas_whose_clocks_are_months_apart_share_one_certificate() {
     let Some(server) = cluster().await else { return };
     server.apply(NAMESPACE).await;
-    let proxy = FaultProxy::start(&server).await;
+    let proxy = ApiServerProxy::start(&server).await;
     let webhooks = ["--webhook-address", "127.0.0.1:0"];
     let Some(ahead) = Replica::start(&proxy, 100 * DAY, &webhooks) else { return };
     let Some(behind) = Replica::start(&proxy, -100 * DAY, &webhooks) else { return };

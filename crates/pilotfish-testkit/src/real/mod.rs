@@ -3,12 +3,15 @@
 //! Everything listens on free ports of loopback addresses and ends when its guard is dropped.
 
 mod apiserver;
+mod apiserver_proxy;
 mod backend;
 mod certificates;
 mod clock;
 mod envoy;
 mod fault_proxy;
 mod host;
+mod java;
+mod live_registry;
 mod load;
 mod pilotfish;
 mod program;
@@ -16,12 +19,15 @@ mod tunnel;
 mod wait;
 
 pub use apiserver::{ApiServer, ApiServerOptions, Authorization, User};
+pub use apiserver_proxy::{ApiServerFault, ApiServerProxy, RequestCounts};
 pub use backend::Backend;
 pub use certificates::Authority;
 pub use clock::WrongClock;
 pub use envoy::{Envoy, EnvoyOptions};
-pub use fault_proxy::{Fault, FaultProxy, RequestCounts};
+pub use fault_proxy::{Fault, FaultProxy};
 pub use host::Host;
+pub use java::Java;
+pub use live_registry::{LiveRegistry, RegistryState};
 pub use load::{Load, Tally, fetch, get};
 pub use pilotfish::Pilotfish;
 pub use program::{Program, Tool, free_port};

@@ -39,6 +39,8 @@ pub enum Tool {
     Python,
     /// The store of a Kubernetes API server.
     Etcd,
+    /// The client of that store, by which people write to it.
+    Etcdctl,
     /// A Kubernetes API server.
     KubeApiserver,
     /// Node's packages with gRPC and its xDS; `node` itself is the machine's.
@@ -49,6 +51,10 @@ pub enum Tool {
     Iptables,
     /// The library that gives programs other clocks.
     Faketime,
+    /// A JDK.
+    Jdk,
+    /// A project of `crates/pilotfish/tests/java`, compiled, with its jars.
+    JavaProject(&'static str),
 }
 
 impl Tool {
@@ -64,11 +70,14 @@ impl Tool {
             Self::Envoy => tools.join("envoy"),
             Self::Python => tools.join("venv/bin/python"),
             Self::Etcd => tools.join("etcd"),
+            Self::Etcdctl => tools.join("etcdctl"),
             Self::KubeApiserver => tools.join("kube-apiserver"),
             Self::NodePackages => tools.join("node/node_modules"),
             Self::Helm => tools.join("helm"),
             Self::Iptables => tools.join("iptables"),
             Self::Faketime => tools.join("libfaketime.so.1"),
+            Self::Jdk => tools.join("java/jdk"),
+            Self::JavaProject(name) => tools.join("java").join(name),
         };
         if path.exists() {
             return Some(path);

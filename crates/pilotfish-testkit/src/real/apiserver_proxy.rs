@@ -19,7 +19,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ApiServerFault {
     /// Nothing.
     None,
     /// Every request is answered with this status, and with `Retry-After` where seconds are given.
@@ -51,15 +51,15 @@ pub struct RequestCounts {
 }
 
 /// See the module's description. Plain HTTP on loopback; ends when dropped.
-pub struct FaultProxy {
+pub struct ApiServerProxy {
     port: u16,
-    fault: watch::Sender<Fault>,
+    fault: watch::Sender<ApiServerFault>,
     counts: Arc<Mutex<RequestCounts>>,
     task: JoinHandle<()>,
     kubeconfig: PathBuf,
 }
 
-impl FaultProxy {
+impl ApiServerProxy {
     /// Starts one before an API server.
     ///
     /// # Panics
@@ -67,7 +67,7 @@ impl FaultProxy {
     pub async fn start(server: &ApiServer) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let (fault, faults) = watch::channel(Fault::None);
+        let (fault, faults) = watch::channel(ApiServerFault::None);
         let client = server.client();
         let counts = Arc::new(Mutex::new(RequestCounts::default()));
         let count = counts.clone();
@@ -96,7 +96,7 @@ impl FaultProxy {
     }
 
     /// From now on this is wrong. Watches that run are cut when they would not have been begun.
-    pub fn set(&self, fault: Fault) {
+    pub fn set(&self, fault: ApiServerFault) {
         self.fault.send_replace(fault);
     }
 
@@ -119,7 +119,7 @@ impl FaultProxy {
     }
 }
 
-impl Drop for FaultProxy {
+impl Drop for ApiServerProxy {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -142,7 +142,7 @@ type Answer = Response<http_body_util::combinators::UnsyncBoxBody<hyper::body::B
 
 async fn pass(
     client: Client,
-    mut faults: watch::Receiver<Fault>,
+    mut faults: watch::Receiver<ApiServerFault>,
     request: Request<Incoming>,
 ) -> Result<Answer, Infallible> {
     let fault = faults.borrow_and_update().clone();
@@ -150,15 +150,17 @@ async fn pass(
     let is_watch = query.contains("watch=true");
     let resumes = is_watch && query.contains("resourceVersion=");
     match fault {
-        Fault::Status(code, after) => return Ok(status(code, after)),
-        Fault::Gone if resumes => return Ok(status(410, None)),
-        Fault::Slow(time) => tokio::time::sleep(time).await,
-        Fault::Silent => std::future::pending().await,
-        Fault::Starting if is_of_definition(request.uri().path()) => return Ok(status(503, Some(1))),
-        Fault::Starting if request.uri().path() == "/apis" => {
+        ApiServerFault::Status(code, after) => return Ok(status(code, after)),
+        ApiServerFault::Gone if resumes => return Ok(status(410, None)),
+        ApiServerFault::Slow(time) => tokio::time::sleep(time).await,
+        ApiServerFault::Silent => std::future::pending().await,
+        ApiServerFault::Starting if is_of_definition(request.uri().path()) => {
+            return Ok(status(503, Some(1)));
+        }
+        ApiServerFault::Starting if request.uri().path() == "/apis" => {
             return Ok(builtin_groups(&client, request).await);
         }
-        Fault::Starting if request.uri().path().ends_with("/selfsubjectaccessreviews") => {
+        ApiServerFault::Starting if request.uri().path().ends_with("/selfsubjectaccessreviews") => {
             return Ok(json(
                 201,
                 &serde_json::json!({
@@ -167,7 +169,7 @@ async fn pass(
                 }),
             ));
         }
-        Fault::Starting | Fault::None | Fault::Gone | Fault::Cut(_) => {}
+        ApiServerFault::Starting | ApiServerFault::None | ApiServerFault::Gone | ApiServerFault::Cut(_) => {}
     }
     let (mut parts, body) = request.into_parts();
     // The client of the API server has credentials of its own.
@@ -180,7 +182,7 @@ async fn pass(
     };
     let end = async move {
         match fault {
-            Fault::Cut(after) if is_watch => tokio::time::sleep(after).await,
+            ApiServerFault::Cut(after) if is_watch => tokio::time::sleep(after).await,
             _ if is_watch => {
                 // A watch that runs is cut when the world changes around it.
                 let _ = faults.wait_for(|now| *now != fault).await;

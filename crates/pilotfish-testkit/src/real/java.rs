@@ -1,0 +1,65 @@
+//! Programs on the Java virtual machine: the projects of `crates/pilotfish/tests/java`.
+
+use super::{LIMIT, Program, Tool};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// A compiled project, of which programs can be started.
+#[derive(Clone, Debug)]
+pub struct Java {
+    jvm: PathBuf,
+    class_path: String,
+}
+
+impl Java {
+    /// The project of this name. `None` when it or a JVM is missing and is not required; in CI that is a failure.
+    ///
+    /// # Panics
+    /// When something is missing although `CI` is set.
+    #[must_use]
+    pub fn find(project: &'static str) -> Option<Self> {
+        let (jdk, project) = (Tool::Jdk.find()?, Tool::JavaProject(project).find()?);
+        let class_path = format!("{}:{}/*", project.join("classes").display(), project.join("lib").display());
+        Some(Self { jvm: jdk.join("bin/java"), class_path })
+    }
+
+    /// A command that runs a class, for arguments and properties (`-D`, which must come first: see `properties`) to be added.
+    /// The JVM is small, starts fast, and knows IPv4 only, so that what it binds without an address of its own can be found.
+    #[must_use]
+    pub fn command(&self, properties: &[(&str, &str)], main: &str) -> Command {
+        let mut command = Command::new(&self.jvm);
+        command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]);
+        command.args(["-Djava.net.preferIPv4Stack=true", "-Djava.security.egd=file:/dev/urandom"]);
+        command.args(properties.iter().map(|(name, value)| format!("-D{name}={value}")));
+        command.arg("-cp").arg(&self.class_path).arg(main);
+        command
+    }
+}
+
+impl Program {
+    /// Waits until it has printed something.
+    ///
+    /// # Panics
+    /// When it ends before, or does not print it in time: with what it printed.
+    pub async fn until_printed(&mut self, text: &str) {
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        loop {
+            let printed = self.printed();
+            if printed.contains(text) {
+                return;
+            }
+            let why = match self.is_running() {
+                true if tokio::time::Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+                true => format!("not after {LIMIT:?}"),
+                false => "it ended".to_owned(),
+            };
+            let tail: Vec<&str> = printed.lines().rev().take(40).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            panic!("it did not print {text:?} ({why}); its last lines:\n{}", tail.join("\n"));
+        }
+    }
+}
