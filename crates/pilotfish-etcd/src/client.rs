@@ -1,8 +1,8 @@
 //! Calls of etcd's API on one server.
 
 use crate::proto::{
-    AuthenticateRequest, AuthenticateResponse, RangeRequest, RangeResponse, WatchAsk, WatchCreate, WatchRequest,
-    WatchResponse,
+    AuthenticateRequest, AuthenticateResponse, RangeRequest, RangeResponse, WatchAsk, WatchCreate,
+    WatchRequest, WatchResponse,
 };
 use http::uri::PathAndQuery;
 use pilotfish_registry_client::{Connector, Server, SessionError, grpc_channel};

@@ -60,7 +60,8 @@ impl Watch {
             if answer.compact_revision > 0 {
                 return Ok(Step::Compacted);
             }
-            let reason = if answer.cancel_reason.is_empty() { "without a reason" } else { &answer.cancel_reason };
+            let reason =
+                if answer.cancel_reason.is_empty() { "without a reason" } else { &answer.cancel_reason };
             return Err(WatchError::Canceled(reason.to_owned()));
         }
         self.created |= answer.created;
@@ -138,7 +139,8 @@ mod tests {
             cancel_reason: cancel_reason.to_owned(),
             ..answer(10, vec![])
         };
-        let other = WatchResponse { header: Some(Header { cluster_id: 8, revision: 99 }), ..answer(0, vec![]) };
+        let other =
+            WatchResponse { header: Some(Header { cluster_id: 8, revision: 99 }), ..answer(0, vec![]) };
         let cases = [
             (canceled("etcdserver: no leader"), "etcd ended the watch: etcdserver: no leader"),
             (canceled(""), "etcd ended the watch: without a reason"),

@@ -48,7 +48,7 @@ fn split(authority: &str) -> Option<(&str, Option<&str>)> {
 
 /// Reads the number of a port.
 pub(crate) fn parse_port(text: &str) -> Result<u32, String> {
-    let port: Option<u16> = text.parse().ok().filter(|port| *port > 0);
+    let port: Option<u16> = text.parse().ok().filter(|port| *port > 0 && !text.starts_with('+'));
     port.map(u32::from).ok_or_else(|| format!("{} is no port", short(text)))
 }
 
@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_told() {
-        for text in ["", ":80", "a b", "a:0", "a:65536", "a:x", "[::1", "[::1]80", "http://", "a:-1", "a:+1"] {
+        for text in ["", ":80", "a b", "a:0", "a:65536", "a:x", "[::1", "[::1]80", "http://", "a:-1", "a:+1"]
+        {
             assert!(Address::parse(text).is_err(), "{text}");
         }
         assert_eq!(parse_port("70000").unwrap_err(), "\"70000\" is no port");

@@ -111,6 +111,8 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         assert_eq!(Fields::parse("port").unwrap_err(), "\"port\" is not ROLE:FIELD");
-        assert!(Fields::parse("prot:a").unwrap_err().starts_with("there is no role \"prot\"; known are address,"));
+        assert!(
+            Fields::parse("prot:a").unwrap_err().starts_with("there is no role \"prot\"; known are address,")
+        );
     }
 }

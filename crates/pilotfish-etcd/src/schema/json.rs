@@ -11,7 +11,8 @@ const MAX_PORTS: usize = 64;
 
 /// A value that is a JSON object.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, String> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| format!("its value is not JSON: {error}"))?;
+    let value: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("its value is not JSON: {error}"))?;
     if value.is_object() { Ok(value) } else { Err("its value is JSON, but no object".to_owned()) }
 }
 

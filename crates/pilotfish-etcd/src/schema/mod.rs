@@ -10,7 +10,7 @@ mod pattern;
 mod place;
 mod reading;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use address::parse_port;
 pub(crate) use fields::Fields;
@@ -155,7 +155,11 @@ impl Schema {
                 if value.get("Op").and_then(Value::as_u64) == Some(1) {
                     return Ok(false);
                 }
-                json::read(&Fields::of(&[(Role::Address, "Addr"), (Role::Labels, "Metadata")]), &value, reading)?;
+                json::read(
+                    &Fields::of(&[(Role::Address, "Addr"), (Role::Labels, "Metadata")]),
+                    &value,
+                    reading,
+                )?;
             }
             Format::SkyDns => {
                 let fields = [(Role::Address, "host"), (Role::Port, "port"), (Role::Weight, "weight")];

@@ -164,7 +164,8 @@ impl Segment {
         let start = pieces.next().unwrap_or_default().to_owned();
         let mut captures: Vec<(Field, String)> = Vec::new();
         for piece in pieces {
-            let (name, after) = piece.split_once('}').ok_or_else(|| format!("a }} is missing in {text:?}"))?;
+            let (name, after) =
+                piece.split_once('}').ok_or_else(|| format!("a }} is missing in {text:?}"))?;
             if captures.last().is_some_and(|(_, between)| between.is_empty()) {
                 return Err(format!("nothing stands between two names in {text:?}"));
             }

@@ -32,7 +32,11 @@ impl HostTemplate {
         if rest.contains(['{', '}']) {
             return Err(format!("known names are {}", NAMES.join(", ")));
         }
-        if text.contains(NAMES[0]) { Ok(Self(text.to_owned())) } else { Err("it has no {service}".to_owned()) }
+        if text.contains(NAMES[0]) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err("it has no {service}".to_owned())
+        }
     }
 
     /// The host of a service. A part that the service does not have is left out, with its dot.

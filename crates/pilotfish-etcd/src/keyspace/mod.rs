@@ -56,6 +56,11 @@ impl Keyspace {
         Self { schema, entries: BTreeMap::new(), services: BTreeMap::new() }
     }
 
+    /// All keys begin so.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.schema.prefix
+    }
+
     /// Takes a key of a read into its snapshot.
     pub(crate) fn read(&self, snapshot: &mut Snapshot, key: &[u8], value: &[u8]) {
         if let Some((key, entry)) = self.entry(key, value) {
@@ -81,7 +86,10 @@ impl Keyspace {
     }
 
     /// Takes some events in their order: a key with its value, or without one when it is gone.
-    pub(crate) fn apply<'a>(&mut self, events: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Difference {
+    pub(crate) fn apply<'a>(
+        &mut self,
+        events: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Difference {
         let mut before: BTreeMap<Key, Option<Entry>> = BTreeMap::new();
         for (key, value) in events {
             let new = value.and_then(|value| self.entry(key, value));
@@ -111,7 +119,10 @@ impl Keyspace {
             Meaning::Instance(place, instance) => {
                 let place = match known {
                     Some((known, _)) if *known == place => known,
-                    _ => self.services.get_key_value(&place).map_or_else(|| Arc::new(place), |(known, _)| known.clone()),
+                    _ => self
+                        .services
+                        .get_key_value(&place)
+                        .map_or_else(|| Arc::new(place), |(known, _)| known.clone()),
                 };
                 Some((key, Entry { instance: Some((place, instance)), problem: None }))
             }
@@ -170,7 +181,8 @@ impl Keyspace {
         before: &BTreeMap<Key, Entry>,
     ) -> Vec<(Key, Option<Arc<str>>)> {
         let problem = |entry: Option<&Entry>| entry.and_then(|entry| entry.problem.clone());
-        let differing = keys.iter().map(|key| (key, problem(before.get(key)), problem(self.entries.get(key))));
+        let differing =
+            keys.iter().map(|key| (key, problem(before.get(key)), problem(self.entries.get(key))));
         differing.filter(|(_, old, new)| old != new).map(|(key, _, new)| (key.clone(), new)).collect()
     }
 
@@ -178,7 +190,7 @@ impl Keyspace {
     fn service(&self, place: &Arc<Place>) -> Option<CatalogService> {
         let keys = self.services.get(place)?;
         let host: &HostTemplate = &self.schema.host;
-        let namespace = place.namespace.as_deref().unwrap_or(&self.schema.defaults.namespace);
+        let namespace = place.namespace.as_deref().unwrap_or(self.schema.defaults.namespace.as_str());
         let mut service = CatalogService::new(place.to_string(), host.host(place), namespace);
         let instance = |key: &Key| Some(self.entries.get(key)?.instance.as_ref()?.1.clone());
         service.instances = keys.iter().filter_map(instance).collect();
