@@ -46,10 +46,8 @@ impl Product for Etcd {
         let mut rereads = 0;
         loop {
             let followed = self.follow(&mut client, header, catalog).await;
-            let followed = followed.map_err(|error| {
-                self.next += 1;
-                error
-            })?;
+            // The next session asks another server.
+            let followed = followed.inspect_err(|_| self.next += 1)?;
             rereads = if followed.had_events { 0 } else { rereads + 1 };
             if rereads > REREADS {
                 return Err(SessionError::new("etcd compacts faster than its keys can be read"));

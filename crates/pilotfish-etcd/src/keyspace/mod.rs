@@ -124,7 +124,7 @@ impl Keyspace {
                         .get_key_value(&place)
                         .map_or_else(|| Arc::new(place), |(known, _)| known.clone()),
                 };
-                Some((key, Entry { instance: Some((place, instance)), problem: None }))
+                Some((key, Entry { instance: Some((place, *instance)), problem: None }))
             }
         }
     }

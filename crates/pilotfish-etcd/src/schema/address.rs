@@ -22,7 +22,7 @@ impl Address {
             None => rest,
         };
         let (host, port) = split(authority).ok_or_else(|| format!("{} is no address", short(text)))?;
-        let port = port.map(|port| parse_port(port)).transpose()?;
+        let port = port.map(parse_port).transpose()?;
         Ok(Self { host: host.to_owned(), port, protocol })
     }
 }

@@ -112,7 +112,7 @@ pub(crate) struct Schema {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Meaning {
     /// An instance of a service.
-    Instance(Place, CatalogInstance),
+    Instance(Place, Box<CatalogInstance>),
     /// Nothing: the key is another program's, or the value says that it is gone.
     Nothing,
     /// It should be an instance and is none: why.
@@ -133,7 +133,7 @@ impl Schema {
                 return Ok(Meaning::Nothing);
             }
             let place = reading.place().ok_or("it says no service")?;
-            Ok(Meaning::Instance(place, reading.finish(name, &self.defaults)?))
+            Ok(Meaning::Instance(place, Box::new(reading.finish(name, &self.defaults)?)))
         });
         read.unwrap_or_else(|reason| Meaning::Bad(format!("the key {}: {reason}", short(name))))
     }

@@ -99,7 +99,7 @@ impl Reading {
     pub(super) fn finish(mut self, id: &str, defaults: &Defaults) -> Result<CatalogInstance, String> {
         let address = self.address.take().ok_or("it says no address")?;
         let mut instance = CatalogInstance::new(id, address.host.clone());
-        instance.ports = self.instance_ports(address, defaults)?;
+        instance.ports = self.instance_ports(&address, defaults)?;
         if let Some(version) = self.version.take() {
             self.labels.entry("version".to_owned()).or_insert(version);
         }
@@ -119,7 +119,11 @@ impl Reading {
     }
 
     /// Its ports: that of the address first, then the others as they stand.
-    fn instance_ports(&mut self, address: Address, defaults: &Defaults) -> Result<Vec<InstancePort>, String> {
+    fn instance_ports(
+        &mut self,
+        address: &Address,
+        defaults: &Defaults,
+    ) -> Result<Vec<InstancePort>, String> {
         let protocol = self.protocol.take();
         let of_address =
             address.port.map(|number| NamedPort { name: None, number, protocol: address.protocol.clone() });
