@@ -22,7 +22,7 @@ use pilotfish_registry_client::TLS_OPTIONS;
 pub static ETCD: RegistryType = RegistryType {
     name: "etcd",
     provider: "etcd",
-    about: "keys of etcd by a schema of one's own, or that of gRPC for Go, SkyDNS or Dubbo",
+    about: "keys of a prefix, by a schema of your own",
     address: "http://HOST:2379[,HOST:2379...]",
     options: &[OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
     input: Input::Live(settings::open),
