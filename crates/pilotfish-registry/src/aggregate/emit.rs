@@ -114,6 +114,7 @@ impl AggregateController {
             self.conflicts.insert(key.clone(), new.clone())
         };
         let old = old.unwrap_or_default();
+        self.conflicts_revision += u64::from(old != new);
         for conflict in new.iter().filter(|conflict| !old.contains(conflict)) {
             log.write(|| written(conflict, policy));
         }
@@ -143,7 +144,10 @@ impl ConflictLog {
     fn finish(&self) {
         if self.lines > LOGGED {
             let more = self.lines - LOGGED;
-            tracing::info!(more, "more services of two registries changed; see /debug/registryz?registries=true");
+            tracing::info!(
+                more,
+                "more services of two registries changed; see /debug/registryz?registries=true"
+            );
         }
     }
 }
