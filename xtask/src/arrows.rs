@@ -74,6 +74,12 @@ const RULES: &[Rule] = &[
         never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["notify", "pilotfish-config"],
     },
+    Rule {
+        name: "pilotfish-nacos",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
+    },
     // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
     Rule {
         name: "pilotfish-source",
@@ -155,6 +161,7 @@ const RULES: &[Rule] = &[
             "pilotfish-kube",
             "pilotfish-kube-writer",
             "pilotfish-model",
+            "pilotfish-nacos",
             "pilotfish-node",
             "pilotfish-proto",
             "pilotfish-registry",

@@ -29,7 +29,7 @@ pub static NACOS: RegistryType = RegistryType {
     name: "Nacos",
     provider: "Nacos",
     about: "services of Nacos servers",
-    address: "http://HOST:8848",
+    address: "http://HOST:8848[,HOST:8848...]",
     options: &[settings::OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
     input: Input::Live(open),
 };

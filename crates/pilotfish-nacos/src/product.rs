@@ -22,6 +22,8 @@ const REQUESTS: usize = 32;
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How often a server that is polled, although it did not say that it is old, is asked for gRPC.
 const LOOK_FOR_GRPC: Duration = Duration::from_secs(60);
+/// How long after a login that failed, or is not answered, the next one is tried.
+const LOGIN_AGAIN: Duration = Duration::from_secs(15);
 
 /// A Nacos server, or a cluster of them.
 pub(crate) struct Nacos {
@@ -103,7 +105,6 @@ impl Product for Nacos {
                 http: http.clone(),
                 server: server.clone(),
                 token,
-                is_logging_in: false,
                 may_have_grpc,
                 is_complete: false,
                 on_their_way: FuturesUnordered::new(),
@@ -121,7 +122,6 @@ struct Session<'a> {
     http: HttpApi,
     server: Server,
     token: Option<Token>,
-    is_logging_in: bool,
     /// A server that is polled may have gRPC later.
     may_have_grpc: bool,
     /// Whether everything was told once.
@@ -135,6 +135,7 @@ enum Event {
     Push(Result<Push, ApiError>),
     Refresh,
     KeepAlive,
+    RenewToken,
     LookForGrpc,
 }
 
@@ -145,11 +146,13 @@ impl Session<'_> {
         let (mut keep_alive_at, mut look_at) = (now + KEEP_ALIVE, now + LOOK_FOR_GRPC);
         loop {
             self.ask();
+            let renew_at = self.token.as_ref().map(|token| token.renew_at);
             let event = tokio::select! {
                 Some(done) = self.on_their_way.next(), if !self.on_their_way.is_empty() => Event::Done(done),
                 push = self.api.push() => Event::Push(push),
                 () = sleep_until(refresh_at) => Event::Refresh,
                 () = sleep_until(keep_alive_at) => Event::KeepAlive,
+                () = sleep_until(renew_at.unwrap_or(keep_alive_at)), if renew_at.is_some() => Event::RenewToken,
                 () = sleep_until(look_at), if self.may_have_grpc => Event::LookForGrpc,
             };
             match event {
@@ -166,6 +169,7 @@ impl Session<'_> {
                     keep_alive_at = Instant::now() + KEEP_ALIVE;
                     self.keep_alive();
                 }
+                Event::RenewToken => self.log_in(),
                 Event::LookForGrpc => {
                     look_at = Instant::now() + LOOK_FOR_GRPC;
                     self.look_for_grpc();
@@ -212,15 +216,18 @@ impl Session<'_> {
                 self.on_their_way.push(question);
             }
         }
-        let is_old = self.token.as_ref().is_some_and(|token| token.renew_at <= Instant::now());
-        if let (true, false, Some(credentials)) =
-            (is_old, self.is_logging_in, self.product.settings.credentials.clone())
-        {
-            self.is_logging_in = true;
-            self.catalog.requested();
-            let http = self.http.clone();
-            self.on_their_way.push(Box::pin(async move { Done::LoggedIn(credentials.login(&http).await) }));
-        }
+    }
+
+    /// Gets a new token; the one before is good for a while.
+    fn log_in(&mut self) {
+        let (Some(token), Some(credentials)) = (&mut self.token, self.product.settings.credentials.clone())
+        else {
+            return;
+        };
+        token.renew_at = Instant::now() + LOGIN_AGAIN;
+        self.catalog.requested();
+        let http = self.http.clone();
+        self.on_their_way.push(Box::pin(async move { Done::LoggedIn(credentials.login(&http).await) }));
     }
 
     fn look_for_grpc(&mut self) {
@@ -249,14 +256,8 @@ impl Session<'_> {
             }
             Done::Service(name, Err(error)) => return Err(SessionError::from(error).context(name)),
             Done::Healthy(answer) => answer?,
-            Done::LoggedIn(answer) => {
-                self.is_logging_in = false;
-                match answer {
-                    Ok(token) => self.token = Some(token),
-                    // The one before is good for a while.
-                    Err(error) => self.catalog.failing(SessionError::from(error).context("login")),
-                }
-            }
+            Done::LoggedIn(Ok(token)) => self.token = Some(token),
+            Done::LoggedIn(Err(error)) => self.catalog.failing(SessionError::from(error).context("login")),
             Done::Unsubscribed => follower.unsubscribed(),
             Done::HasGrpc(_) => {}
         }

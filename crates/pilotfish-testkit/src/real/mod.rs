@@ -16,6 +16,7 @@ mod live_registry;
 mod load;
 mod pilotfish;
 mod program;
+mod rnacos;
 mod tunnel;
 mod wait;
 
@@ -33,5 +34,6 @@ pub use live_registry::{LiveRegistry, RegistryState};
 pub use load::{Load, Tally, fetch, get};
 pub use pilotfish::Pilotfish;
 pub use program::{Program, Tool, free_port};
+pub use rnacos::Rnacos;
 pub use tunnel::Tunnel;
 pub use wait::{LIMIT, eventually};
