@@ -5,7 +5,7 @@ use pilotfish_model::{Endpoint, Provider, Service, ShardKey, World};
 use pilotfish_registry::testing::Scene;
 use pilotfish_registry::{
     Input, LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryReceiver, RegistrySettings,
-    RegistryType, channel,
+    RegistryType, SourceReport, SourceState, channel,
 };
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 /// What it sends goes through the aggregate controller into a world, as in the binary.
 pub struct LiveRegistry {
     seen: Arc<Mutex<Seen>>,
+    report: SourceReport,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -70,9 +71,10 @@ impl LiveRegistry {
         let source = open(registry, text).expect("the settings are right");
         let (sender, receiver) = channel();
         let seen = Arc::new(Mutex::new(Seen::default()));
+        let report = receiver.report().clone();
         let runs = tokio::spawn(source.run(sender));
         let reads = tokio::spawn(read(shard(registry), receiver, seen.clone()));
-        Self { seen, tasks: [runs, reads] }
+        Self { seen, report, tasks: [runs, reads] }
     }
 
     /// Why settings are refused.
@@ -97,6 +99,12 @@ impl LiveRegistry {
     #[must_use]
     pub fn world(&self) -> Arc<World> {
         self.seen().world.clone()
+    }
+
+    /// What the source tells about itself: requests, sessions, what the guard holds back.
+    #[must_use]
+    pub fn source(&self) -> SourceState {
+        self.report.state()
     }
 
     /// How often it reported a failure.
