@@ -34,6 +34,7 @@ const PUBLIC: Table = &[
     ),
     ("pilotfish-config", &["file", "status"]),
     ("pilotfish-crd", &[]),
+    ("pilotfish-dns", &[]),
     ("pilotfish-eureka", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),

@@ -9,8 +9,8 @@ async fn an_envoy_reaches_an_application_while_its_server_comes_and_goes() {
     let Some(mut server) = EurekaServer::start(&[]).await else { return };
     let folder = tempfile::tempdir().expect("a folder can be made");
     let (port, first, second) = (free_port(), free_port(), free_port());
-    let application =
-        |instance: &str, at: u16| eureka_application(server.port, "Greeter", instance, at, folder.path());
+    let at = server.port;
+    let application = |instance: &str, port| eureka_application(at, "Greeter", instance, port, folder.path());
     let _first = application("greeter-1", first).expect("there is a JVM");
     let registry = format!("eureka={}&port={port}&guardWait=2s", server.address());
     let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &["--registry", &registry]);

@@ -42,7 +42,12 @@ impl NameServer {
         }
         text.push_str("send\n");
         let mut command = Command::new(self.programs.join("nsupdate"));
-        command.arg("-v").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .arg("-v")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.spawn().expect("nsupdate starts");
         let mut input = child.stdin.take().expect("it is piped");
         input.write_all(text.as_bytes()).await.expect("it reads");
@@ -102,7 +107,10 @@ async fn run(programs: &Path, folder: &Path) -> Program {
     let mut program = Program::start(&mut command, log);
     program.until_printed(" running\n").await;
     // It prints that before it listens everywhere.
-    eventually("named runs", || async { if program.printed().contains("all zones loaded") { Ok(()) } else { Err(()) } }).await;
+    eventually("named runs", || async {
+        if program.printed().contains("all zones loaded") { Ok(()) } else { Err(()) }
+    })
+    .await;
     program
 }
 
