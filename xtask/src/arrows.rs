@@ -80,6 +80,12 @@ const RULES: &[Rule] = &[
         never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["notify", "pilotfish-config"],
     },
+    Rule {
+        name: "pilotfish-etcd",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
+    },
     // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
     Rule {
         name: "pilotfish-source",
@@ -157,6 +163,7 @@ const RULES: &[Rule] = &[
             "pilotfish-config",
             "pilotfish-crd",
             "pilotfish-dns",
+            "pilotfish-etcd",
             "pilotfish-eureka",
             "pilotfish-identity",
             "pilotfish-kube",

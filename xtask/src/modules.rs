@@ -35,6 +35,7 @@ const PUBLIC: Table = &[
     ("pilotfish-config", &["file", "status"]),
     ("pilotfish-crd", &[]),
     ("pilotfish-dns", &[]),
+    ("pilotfish-etcd", &[]),
     ("pilotfish-eureka", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),

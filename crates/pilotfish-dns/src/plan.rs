@@ -77,7 +77,7 @@ impl Known {
 impl Plan {
     /// Everything is to be asked for, now. What was found before stays where nothing can be found.
     pub(crate) fn new(
-        entries: Arc<[Entry]>,
+        entries: &Arc<[Entry]>,
         options: PlanOptions,
         found: FoundByEntry,
         now: Instant,

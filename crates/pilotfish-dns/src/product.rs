@@ -125,7 +125,7 @@ fn take(plan: &mut Plan, (question, answer): Asked) -> BTreeSet<usize> {
 
 impl Product for Dns {
     async fn session(&mut self, catalog: &mut CatalogWriter) -> Result<Infallible, SessionError> {
-        let mut plan = Plan::new(self.entries.clone(), self.options, self.confirmed.clone(), Instant::now());
+        let mut plan = Plan::new(&self.entries, self.options, self.confirmed.clone(), Instant::now());
         let mut asked: JoinSet<Asked> = JoinSet::new();
         let mut has_told = false;
         loop {

@@ -75,7 +75,7 @@ async fn names_become_services_and_follow_the_zone() {
     assert_eq!(state.services().len(), 2, "{state:?}");
     server.update(&["add store.example.com 1 A 10.0.1.2"]).await;
     registry.until("it is back", |state| state.addresses().contains(&"10.0.1.2:5432")).await;
-    assert_eq!((registry.failures(), registry.source().sessions), (0, 1));
+    assert_eq!((registry.failures(), registry.report().sessions), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -34,7 +34,7 @@ async fn a_server_that_is_gone_or_silent_takes_nothing_away() {
     // It comes back with another zone, and is alone in saying that nothing is there.
     server.restart("").await;
     eventually("it is asked again", || async {
-        let source = registry.source();
+        let source = registry.report();
         if source.held.is_some_and(|held| held.after == 0) { Ok(()) } else { Err(source) }
     })
     .await;
@@ -58,7 +58,7 @@ async fn nothing_is_believed_when_it_is_said_twice() {
     has(&registry, 4).await;
     server.update(&["delete web.example.com A"]).await;
     has(&registry, 0).await;
-    assert_eq!((registry.source().holds, registry.failures()), (1, 0));
+    assert_eq!((registry.report().holds, registry.failures()), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,14 +69,14 @@ async fn a_failure_is_no_second_answer() {
     has(&registry, 4).await;
     server.update(&["delete web.example.com A"]).await;
     eventually("it is held back", || async {
-        let source = registry.source();
+        let source = registry.report();
         if source.held.is_some() { Ok(()) } else { Err(source) }
     })
     .await;
     proxy.set(Fault::Code(2));
     // Sessions fail for longer than the guard waits.
     eventually("sessions failed", || async {
-        let source = registry.source();
+        let source = registry.report();
         if source.failures >= 4 { Ok(()) } else { Err(source) }
     })
     .await;

@@ -62,6 +62,7 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
 ];
 
 /// The settings of one registry.
+#[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) servers: Vec<Server>,
     /// Before `/apps`, as in `/eureka`.
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn without_options_it_is_as_its_clients_are() {
-        let taken = take("http://a,b:1/eureka/", &[]).ok().expect("it is right");
+        let taken = take("http://a,b:1/eureka/", &[]).expect("it is right");
         let servers: Vec<_> = taken.servers.iter().map(Server::to_string).collect();
         assert_eq!(
             (servers.join(" "), &*taken.path, &*taken.query),
@@ -210,7 +211,7 @@ mod tests {
             ("namespace", "shop"),
             ("guardWait", "5s"),
         ];
-        let taken = take("https://a/x", &options).ok().expect("it is right");
+        let taken = take("https://a/x", &options).expect("it is right");
         assert_eq!(
             taken.mapping,
             Mapping {

@@ -57,7 +57,7 @@ async fn applications_come_and_change_and_go() {
     server.cancel("CART", "c-1").await;
     let state = registry.until("an application ended", |state| state.services().len() == 1).await;
     assert!(fresh(&state), "{state:?}");
-    assert_eq!((registry.failures(), registry.source().sessions), (0, 1), "all of it by changes");
+    assert_eq!((registry.failures(), registry.report().sessions), (0, 1), "all of it by changes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -38,7 +38,7 @@ async fn a_server_that_is_gone_or_silent_takes_nothing_away() {
     server.restart().await;
     // It is empty, and alone in saying so.
     eventually("it is empty", || async {
-        let source = registry.source();
+        let source = registry.report();
         if source.held.is_some_and(|held| held.after == 0) { Ok(()) } else { Err(source) }
     })
     .await;

@@ -48,8 +48,8 @@ impl Scene {
         let start = Instant::now();
         let options =
             PlanOptions { family, min_ttl: Duration::from_secs(5), max_ttl: Duration::from_secs(300) };
-        let entries = Entry::parse_list(names).expect("names").into();
-        Self { plan: Plan::new(entries, options, found, start), now: start, start }
+        let entries: Arc<[Entry]> = Entry::parse_list(names).expect("names").into();
+        Self { plan: Plan::new(&entries, options, found, start), now: start, start }
     }
 
     /// What is to be asked now.

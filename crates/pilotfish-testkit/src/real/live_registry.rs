@@ -70,8 +70,8 @@ impl LiveRegistry {
     pub fn start(registry: &'static RegistryType, text: &str) -> Self {
         let source = open(registry, text).expect("the settings are right");
         let (sender, receiver) = channel();
-        let seen = Arc::new(Mutex::new(Seen::default()));
         let report = receiver.report().clone();
+        let seen = Arc::new(Mutex::new(Seen::default()));
         let runs = tokio::spawn(source.run(sender));
         let reads = tokio::spawn(read(shard(registry), receiver, seen.clone()));
         Self { seen, report, tasks: [runs, reads] }
@@ -101,9 +101,9 @@ impl LiveRegistry {
         self.seen().world.clone()
     }
 
-    /// What the source tells about itself: requests, sessions, what the guard holds back.
+    /// What the source tells about itself: sessions, requests, the guard, what is wrong with the content.
     #[must_use]
-    pub fn source(&self) -> SourceState {
+    pub fn report(&self) -> SourceState {
         self.report.state()
     }
 
@@ -278,7 +278,7 @@ fn endpoint_line(endpoint: &Endpoint) -> String {
 mod tests {
     use super::*;
     use pilotfish_model::{Hostname, Origin, Port, Protocol, ServiceKey, Workload};
-    use pilotfish_registry::{RegistryBatch, RegistrySender};
+    use pilotfish_registry::{RegistryBatch, RegistryOption, RegistrySender};
     use std::pin::Pin;
     use tokio::sync::mpsc;
 
@@ -286,10 +286,12 @@ mod tests {
         name: "steps",
         provider: "steps",
         about: "a list for each address of its text",
+        address: "here",
+        options: &[&[RegistryOption { name: "steps", value: "LIST,...", about: "lists of addresses" }]],
         input: Input::Live(|mut settings| {
             let steps = settings.take("steps").unwrap_or_default();
             let shard = settings.shard.clone();
-            settings.finish(&["steps"])?;
+            settings.finish(&STEPS)?;
             Ok(Box::new(Steps { shard, steps }))
         }),
     };
