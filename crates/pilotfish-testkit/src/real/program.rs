@@ -51,6 +51,8 @@ pub enum Tool {
     Iptables,
     /// The library that gives programs other clocks.
     Faketime,
+    /// A folder with BIND's `named` and `nsupdate`.
+    Bind,
     /// A server that speaks as Nacos does.
     Rnacos,
     /// A JDK.
@@ -78,6 +80,7 @@ impl Tool {
             Self::Helm => tools.join("helm"),
             Self::Iptables => tools.join("iptables"),
             Self::Faketime => tools.join("libfaketime.so.1"),
+            Self::Bind => tools.join("bind"),
             Self::Rnacos => tools.join("rnacos/bin/rnacos"),
             Self::Jdk => tools.join("java/jdk"),
             Self::JavaProject(name) => tools.join("java").join(name),

@@ -7,8 +7,12 @@ use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::Command;
+
+/// How long after its start a server has its first user.
+const FIRST_USER: Duration = Duration::from_secs(3);
 
 /// One server. Its ports stay when it is started again. To be used within [`super::Host::here`]: it probes persistent instances at
 /// whatever address they name.
@@ -87,7 +91,19 @@ impl Rnacos {
     /// When there is none for the password.
     pub async fn login(&mut self, username: &str, password: &str) {
         let body = format!("username={username}&password={password}");
-        let answer = eventually("a login", || self.call("POST", "/v1/auth/login", &body)).await;
+        if self.token.is_none() {
+            // Its first user appears soon after its start. Nothing tells when, and asked before, it says for ever that there is none.
+            tokio::time::sleep(FIRST_USER).await;
+        }
+        let answer = eventually("a login", || async {
+            let answer = self.call("POST", "/v1/auth/login", &body).await;
+            if answer.is_err() {
+                // It counts attempts.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            answer
+        })
+        .await;
         let answer: serde_json::Value = serde_json::from_str(&answer).expect("it is JSON");
         self.token = answer["accessToken"].as_str().map(str::to_owned);
     }
