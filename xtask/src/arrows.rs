@@ -61,6 +61,13 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &["tokio", "notify"],
     },
+    // The rim that registries with a source of their own share; each of them may use it, and none another one.
+    Rule {
+        name: "pilotfish-registry-client",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
+    },
     // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
     Rule {
         name: "pilotfish-source",

@@ -28,6 +28,16 @@ pub(crate) fn bring_etcd(folder: &Path) -> Result<()> {
     make_executable(&executable)
 }
 
+/// Brings etcd's own client: the one of the machine, else Debian's package, unpacked and not installed.
+pub(crate) fn bring_etcdctl(folder: &Path) -> Result<()> {
+    let executable = folder.join("etcdctl");
+    if let Some(found) = on_path("etcdctl") {
+        return link(&found, &executable);
+    }
+    debian::bring_file(folder, "etcd-client", "bin/etcdctl", &executable)?;
+    make_executable(&executable)
+}
+
 /// Brings a library that gives a program another clock: Debian's package, unpacked and not installed.
 pub(crate) fn bring_faketime(folder: &Path) -> Result<()> {
     let library = folder.join("libfaketime.so.1");

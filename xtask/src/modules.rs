@@ -42,6 +42,7 @@ const PUBLIC: Table = &[
     ("pilotfish-proto", &["istio", "rules"]),
     ("pilotfish-protogen", &[]),
     ("pilotfish-registry", &["testing"]),
+    ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),
     ("pilotfish-testkit", &["cases", "compare", "dump", "live", "oracle", "real"]),
     ("pilotfish-translate", &[]),

@@ -66,6 +66,7 @@ fn all() -> Vec<Tool> {
             bring: bring_envoy,
         },
         Tool { name: "etcd", version: "3".into(), file: "etcd", bring: kubernetes::bring_etcd },
+        Tool { name: "etcdctl", version: "1".into(), file: "etcdctl", bring: kubernetes::bring_etcdctl },
         Tool {
             name: "faketime",
             version: "1".into(),

@@ -6,6 +6,7 @@
 //! [`RegistryType`] in the table of registries. ARCHITECTURE.md, "A new registry", walks through a complete one.
 
 mod aggregate;
+mod catalog;
 mod kubernetes;
 mod labels;
 mod links;
@@ -13,6 +14,7 @@ mod live;
 mod networks;
 mod pool;
 mod registry;
+mod report;
 mod selector;
 mod service_entry;
 mod settings;
@@ -24,6 +26,10 @@ pub use aggregate::{
     AggregateController, AggregateSettings, Conflict, MergePolicy, NoLiveRegistry, NotSynced, RegistryStatus,
     UnknownSource,
 };
+pub use catalog::{
+    CATALOG_OPTIONS, Catalog, CatalogDefaults, CatalogInstance, CatalogOptions, CatalogPort, CatalogProblems,
+    CatalogService, Change, Held, InstancePort, MAX_INSTANCES, MAX_SERVICES, RegistryOption,
+};
 pub use kubernetes::KubernetesRegistry;
 pub use live::{
     LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver, RegistrySender,
@@ -31,6 +37,7 @@ pub use live::{
 };
 pub use pilotfish_source::{Failure, Health};
 pub use registry::{Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
+pub use report::{HeldAnswer, SourceReport, SourceState};
 pub use service_entry::ServiceEntryRegistry;
 pub use settings::{MultiClusterServices, RegistrySettings};
 pub use table::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY, UnknownRegistry};

@@ -10,13 +10,16 @@
 //! merged by key, so a source that is faster than the loop costs the memory of its distinct content and no more.
 
 use crate::registry::RegistryUpdate;
+use crate::report::SourceReport;
 use crate::settings::RegistrySettings;
+use crate::table::RegistryType;
 use pilotfish_model::{Endpoint, NetworkGateway, Service, ServiceKey, ShardKey, Workload, WorkloadKey};
 use pilotfish_source::{CoalescingReceiver, CoalescingSender, coalescer};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A source of services, endpoints and workloads over the protocol of its product.
 pub trait LiveSource: Send {
@@ -49,11 +52,32 @@ impl LiveSettings {
         self.options.remove(option)
     }
 
+    /// Takes out and reads an option; what is wrong with its value is added to `mistakes`.
+    pub fn parse_option<T>(
+        &mut self,
+        option: &str,
+        mistakes: &mut Vec<String>,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = self.take(option)?;
+        parse(&text).map_err(|error| mistakes.push(format!("{option}={text}: {error}"))).ok()
+    }
+
+    /// Takes out and reads a duration above zero: `500ms`, `10s`, `1m30s`.
+    pub fn parse_duration(&mut self, option: &str, mistakes: &mut Vec<String>) -> Option<Duration> {
+        self.parse_option(option, mistakes, |text| {
+            let parsed = pilotfish_config::Duration::parse(text).map_err(|error| error.to_string())?;
+            let duration = Duration::from(parsed);
+            if duration.is_zero() { Err("not above zero".to_owned()) } else { Ok(duration) }
+        })
+    }
+
     /// Ends the reading of options.
     ///
     /// # Errors
     /// When an option is left that the source did not take.
-    pub fn finish(self, known: &[&str]) -> Result<(), LiveSettingsError> {
+    pub fn finish(self, entry: &RegistryType) -> Result<(), LiveSettingsError> {
+        let known: Vec<&str> = entry.all_options().map(|option| option.name).collect();
         let known = if known.is_empty() {
             "it has none".to_owned()
         } else {
@@ -122,6 +146,13 @@ impl RegistryBatch {
         self.gateways = Some(gateways.into());
     }
 
+    /// Whether the batch changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { complete, services, endpoints, workloads, gateways } = self;
+        !complete && services.is_empty() && endpoints.is_empty() && workloads.is_empty() && gateways.is_none()
+    }
+
     /// Whether the batch names everything.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -186,16 +217,23 @@ impl LiveInput {
 
 /// The end that a live source sends to. Sending never waits; clones send for the same registry.
 #[derive(Clone)]
-pub struct RegistrySender(CoalescingSender<(), LiveInput>);
+pub struct RegistrySender {
+    input: CoalescingSender<(), LiveInput>,
+    report: SourceReport,
+}
 
 /// The end that the control loop takes from.
-pub struct RegistryReceiver(CoalescingReceiver<(), LiveInput>);
+pub struct RegistryReceiver {
+    input: CoalescingReceiver<(), LiveInput>,
+    report: SourceReport,
+}
 
 /// A sender and its receiver.
 #[must_use]
 pub fn channel() -> (RegistrySender, RegistryReceiver) {
     let (sender, receiver) = coalescer();
-    (RegistrySender(sender), RegistryReceiver(receiver))
+    let report = SourceReport::default();
+    (RegistrySender { input: sender, report: report.clone() }, RegistryReceiver { input: receiver, report })
 }
 
 impl RegistrySender {
@@ -223,9 +261,15 @@ impl RegistrySender {
         self.put(|input| input.failure = Some(reason.into()));
     }
 
+    /// What the source tells about itself beside its content.
+    #[must_use]
+    pub fn report(&self) -> &SourceReport {
+        &self.report
+    }
+
     fn put(&self, change: impl FnOnce(&mut LiveInput)) {
         // Nobody takes only when the process stops, and with it the source.
-        self.0.update((), |pending| {
+        self.input.update((), |pending| {
             let mut input = pending.unwrap_or_default();
             change(&mut input);
             Some(input)
@@ -237,18 +281,25 @@ impl RegistryReceiver {
     /// Waits until something was sent, and leaves it where it is, so that what follows is merged with it. `false` when no sender is
     /// left and nothing waits.
     pub async fn wait(&mut self) -> bool {
-        self.0.wait().await
+        self.input.wait().await
+    }
+
+    /// What the source tells about itself beside its content.
+    #[must_use]
+    pub fn report(&self) -> &SourceReport {
+        &self.report
     }
 
     /// Takes out what was sent; `None` when nothing was.
     pub fn take(&mut self) -> Option<LiveInput> {
-        self.0.take().into_values().next()
+        self.input.take().into_values().next()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RegistryOption;
     use pilotfish_model::{Hostname, Provider};
 
     fn key(host: &str) -> ServiceKey {
@@ -327,8 +378,11 @@ mod tests {
         };
         let mut taken = settings.clone();
         assert_eq!(taken.take("namespace").as_deref(), Some("a"));
+        const OPTIONS: &[&[RegistryOption]] =
+            &[&[RegistryOption { name: "namespace", value: "NAME", about: "" }]];
+        let entry = RegistryType { options: OPTIONS, ..crate::KUBERNETES };
         assert_eq!(
-            taken.finish(&["namespace"]).unwrap_err().to_string(),
+            taken.finish(&entry).unwrap_err().to_string(),
             "there is no option \"namspace\"; known are namespace"
         );
     }

@@ -1,5 +1,6 @@
 //! The table of registries: what there is to run, by name, and the order in which they win.
 
+use crate::catalog::RegistryOption;
 use crate::live::{LiveSettings, LiveSettingsError, LiveSource};
 use crate::{KubernetesRegistry, Registry, RegistrySettings, ServiceEntryRegistry};
 use pilotfish_model::Provider;
@@ -13,8 +14,19 @@ pub struct RegistryType {
     pub provider: &'static str,
     /// What it reads, in a few words, for `--help`.
     pub about: &'static str,
+    /// The shape of its address, for `--help`: `http://HOST:PORT`. Empty for one that reads objects.
+    pub address: &'static str,
+    /// Its options, with those that all of its kind have.
+    pub options: &'static [&'static [RegistryOption]],
     /// Where its content comes from.
     pub input: Input,
+}
+
+impl RegistryType {
+    /// All options.
+    pub fn all_options(&self) -> impl Iterator<Item = &'static RegistryOption> + use<> {
+        self.options.iter().copied().flatten()
+    }
 }
 
 /// Where the content of a registry comes from.
@@ -31,6 +43,8 @@ pub const KUBERNETES: RegistryType = RegistryType {
     name: "Kubernetes",
     provider: "Kubernetes",
     about: "Services, EndpointSlices and Pods of a cluster",
+    address: "",
+    options: &[],
     input: Input::Objects(|provider, settings| Box::new(KubernetesRegistry::new(provider, settings))),
 };
 
@@ -39,6 +53,8 @@ pub const SERVICE_ENTRY: RegistryType = RegistryType {
     name: "ServiceEntry",
     provider: "External",
     about: "Istio's ServiceEntries and WorkloadEntries",
+    address: "",
+    options: &[],
     input: Input::Objects(|provider, settings| Box::new(ServiceEntryRegistry::new(provider, settings))),
 };
 

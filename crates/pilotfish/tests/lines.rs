@@ -60,7 +60,7 @@ async fn serve(mut client: TcpStream, mut lists: watch::Receiver<&'static str>) 
 
 /// A Pilotfish that has nothing but the example's registry.
 fn launch(port: u16, more: &[&str]) -> Pilotfish {
-    let registry = format!("lines=127.0.0.1:{port}");
+    let registry = format!("lines=127.0.0.1:{port}?port=80");
     Pilotfish::launch(&example(), &[&["--registry", &registry], more].concat())
 }
 
@@ -193,7 +193,10 @@ async fn a_server_that_does_not_answer_delays_readiness_no_longer_than_the_timeo
 fn names_that_nothing_has_are_refused_with_those_that_there_are() {
     for (registry, reason) in [
         ("nope=x", r#"there is no registry "nope"; known are Kubernetes, ServiceEntry, lines"#),
-        ("lines=127.0.0.1:1?nme=x", r#"there is no option "nme"; known are namespace"#),
+        (
+            "lines=127.0.0.1:1?nme=x",
+            r#"there is no option "nme"; known are namespace, port, protocol, guard, guardWait"#,
+        ),
     ] {
         let output = Command::new(example()).args(["serve", "--registry", registry]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);

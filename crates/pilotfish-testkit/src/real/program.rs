@@ -39,6 +39,8 @@ pub enum Tool {
     Python,
     /// The store of a Kubernetes API server.
     Etcd,
+    /// The client of that store, by which people write to it.
+    Etcdctl,
     /// A Kubernetes API server.
     KubeApiserver,
     /// Node's packages with gRPC and its xDS; `node` itself is the machine's.
@@ -68,6 +70,7 @@ impl Tool {
             Self::Envoy => tools.join("envoy"),
             Self::Python => tools.join("venv/bin/python"),
             Self::Etcd => tools.join("etcd"),
+            Self::Etcdctl => tools.join("etcdctl"),
             Self::KubeApiserver => tools.join("kube-apiserver"),
             Self::NodePackages => tools.join("node/node_modules"),
             Self::Helm => tools.join("helm"),

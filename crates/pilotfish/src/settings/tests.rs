@@ -7,8 +7,10 @@ static SILENT: RegistryType = RegistryType {
     name: "silent",
     provider: "silent",
     about: "nothing",
+    address: "ADDRESS",
+    options: &[],
     input: Input::Live(|settings| {
-        settings.finish(&[])?;
+        settings.finish(&SILENT)?;
         Ok(Box::new(Silent))
     }),
 };

@@ -1,0 +1,202 @@
+//! Connections to a server: TCP, or TLS on top.
+
+use crate::{Server, TlsError, TlsOptions};
+use hyper_util::client::legacy::connect::{Connected, Connection as HttpConnection};
+use hyper_util::rt::TokioIo;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// How long a connection may take, with the handshake of TLS.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The server cannot be reached.
+    #[error("cannot connect to {server}")]
+    Tcp {
+        /// The server.
+        server: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The handshake of TLS failed: the certificate of the server or of the client, as a rule.
+    #[error("no TLS with {server}")]
+    Handshake {
+        /// The server.
+        server: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Files or names of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Nobody answered in time.
+    #[error("{0} did not answer within 5 s")]
+    Timeout(String),
+}
+
+/// Makes connections to the servers of a product. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Connector {
+    tls: Option<Arc<TlsOptions>>,
+}
+
+impl Connector {
+    /// Plain TCP without options, else TLS.
+    #[must_use]
+    pub fn new(tls: Option<TlsOptions>) -> Self {
+        Self { tls: tls.map(Arc::new) }
+    }
+
+    /// Whether connections are TLS.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// When there is no connection within 5 s.
+    pub async fn connect(&self, server: &Server) -> Result<Connection, ConnectError> {
+        let connected = tokio::time::timeout(TIMEOUT, self.connect_soon(server)).await;
+        connected.unwrap_or_else(|_| Err(ConnectError::Timeout(server.to_string())))
+    }
+
+    async fn connect_soon(&self, server: &Server) -> Result<Connection, ConnectError> {
+        let tcp = |source| ConnectError::Tcp { server: server.to_string(), source };
+        let stream = TcpStream::connect((server.host.as_str(), server.port)).await.map_err(tcp)?;
+        stream.set_nodelay(true).map_err(tcp)?;
+        let Some(tls) = &self.tls else { return Ok(Connection::Plain(stream)) };
+        let name = tls.server_name(&server.host)?;
+        let (options, handshake) =
+            (tls.clone(), |source| ConnectError::Handshake { server: server.to_string(), source });
+        let config = tokio::task::spawn_blocking(move || options.config()).await;
+        let config = config.map_err(|error| handshake(io::Error::other(error)))??;
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(handshake)?;
+        Ok(Connection::Tls(Box::new(stream)))
+    }
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub enum Connection {
+    /// In clear text.
+    Plain(TcpStream),
+    /// Within TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection {
+    /// Whether both sides agreed on HTTP/2 (ALPN).
+    #[must_use]
+    pub fn is_http2(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// A connection for hyper's client, which asks what was agreed on.
+pub(crate) struct HyperConnection(TokioIo<Connection>);
+
+impl HttpConnection for HyperConnection {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new();
+        if self.0.inner().is_http2() { connected.negotiated_h2() } else { connected }
+    }
+}
+
+impl hyper::rt::Read for HyperConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl hyper::rt::Write for HyperConnection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+type Connecting = Pin<Box<dyn Future<Output = Result<HyperConnection, ConnectError>> + Send>>;
+
+/// hyper and tonic ask for connections by URI: only host and port of it count.
+#[derive(Clone)]
+pub(crate) struct UriConnector(pub(crate) Connector);
+
+impl tower::Service<http::Uri> for UriConnector {
+    type Response = HyperConnection;
+    type Error = ConnectError;
+    type Future = Connecting;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: http::Uri) -> Connecting {
+        let connector = self.0.clone();
+        let default = if connector.is_tls() { 443 } else { 80 };
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let server = Server { host, port: uri.port_u16().unwrap_or(default) };
+        Box::pin(async move { Ok(HyperConnection(TokioIo::new(connector.connect(&server).await?))) })
+    }
+}

@@ -1,0 +1,156 @@
+//! HTTP to a product, with limits on connections, time and bytes.
+
+use crate::connect::UriConnector;
+use crate::{Connector, Server};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// How long an idle connection is kept.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct HttpRequest {
+    /// The method.
+    pub method: Method,
+    /// Path and query, from the first slash.
+    pub path: String,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// How long the answer may take, as a whole. Waiting for one of the connections is not part of it.
+    pub timeout: Duration,
+    /// How many bytes the body of the answer may have.
+    pub limit: usize,
+}
+
+impl HttpRequest {
+    /// GET, within 10 s and 16 MiB.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            timeout: Duration::from_secs(10),
+            limit: 16 << 20,
+        }
+    }
+}
+
+/// An answer, whatever its status.
+#[derive(Clone, Debug)]
+pub struct HttpAnswer {
+    /// The status.
+    pub status: StatusCode,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The request cannot be written: a path that is none.
+    #[error("{0} is no request")]
+    Request(String, #[source] http::Error),
+    /// The connection failed, before or while the server answered.
+    #[error("{server}")]
+    Connection {
+        /// The server.
+        server: String,
+        /// Why.
+        source: hyper_util::client::legacy::Error,
+    },
+    /// The body ended too early, or was no HTTP.
+    #[error("the answer of {server} broke off")]
+    Body {
+        /// The server.
+        server: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The body is larger than the limit.
+    #[error("the answer of {server} has more than {limit} bytes")]
+    TooLarge {
+        /// The server.
+        server: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// No whole answer came in time.
+    #[error("{server} did not answer within {timeout:?}")]
+    Timeout {
+        /// The server.
+        server: String,
+        /// The time.
+        timeout: Duration,
+    },
+}
+
+/// A client of HTTP/1.1, and of HTTP/2 where TLS agrees on it. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct HttpClient {
+    client: Client<UriConnector, Full<Bytes>>,
+    scheme: &'static str,
+    open: Arc<Semaphore>,
+}
+
+impl HttpClient {
+    /// A client with at most so many requests at a time, and so with HTTP/1.1 that many connections.
+    #[must_use]
+    pub fn new(connector: Connector, max_requests: usize) -> Self {
+        let scheme = if connector.is_tls() { "https" } else { "http" };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(max_requests)
+            .build(UriConnector(connector));
+        Self { client, scheme, open: Arc::new(Semaphore::new(max_requests.clamp(1, Semaphore::MAX_PERMITS))) }
+    }
+
+    /// Sends a request to a server and reads the whole answer.
+    ///
+    /// # Errors
+    /// When no whole answer came. A status that means failure is an answer.
+    pub async fn send(&self, server: &Server, request: HttpRequest) -> Result<HttpAnswer, HttpError> {
+        let _place = self.open.acquire().await;
+        let timeout = request.timeout;
+        let answer = tokio::time::timeout(timeout, self.answer(server, request)).await;
+        answer.unwrap_or_else(|_| Err(HttpError::Timeout { server: server.to_string(), timeout }))
+    }
+
+    async fn answer(&self, server: &Server, given: HttpRequest) -> Result<HttpAnswer, HttpError> {
+        let uri = format!("{}://{server}{}", self.scheme, given.path);
+        let built = Request::builder().method(given.method).uri(&uri).body(Full::new(given.body));
+        let mut request = built.map_err(|source| HttpError::Request(given.path, source))?;
+        *request.headers_mut() = given.headers;
+        let broken = |source| HttpError::Connection { server: server.to_string(), source };
+        let (parts, body) = self.client.request(request).await.map_err(broken)?.into_parts();
+        let body = Limited::new(body, given.limit).collect().await.map_err(|source| {
+            let server = server.to_string();
+            if source.is::<LengthLimitError>() {
+                HttpError::TooLarge { server, limit: given.limit }
+            } else {
+                HttpError::Body { server, source }
+            }
+        })?;
+        Ok(HttpAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+}
+
+impl HttpError {
+    /// Whether the server was never reached, so that another one may be asked at once.
+    #[must_use]
+    pub fn is_connect(&self) -> bool {
+        matches!(self, Self::Connection { source, .. } if source.is_connect())
+    }
+}

@@ -1,0 +1,32 @@
+//! What registries with a source of their own share at the rim: sessions with a product, connections, TLS, HTTP, gRPC, secrets.
+//!
+//! A registry implements [`Product`]: one session connects, reads everything and follows changes until something fails. [`live`]
+//! makes a [`pilotfish_registry::LiveSource`] of it, which runs sessions for ever.
+//!
+//! | Part | Does |
+//! |---|---|
+//! | [`live`] | sessions one after the other, with backoff and jitter; a second answer where the guard wants one |
+//! | [`CatalogWriter`] | what a session tells: full answers, changes, trouble |
+//! | [`Target`] | reads the address of `--registry` |
+//! | [`Connector`] | TCP or TLS connections, with files that are read again |
+//! | [`HttpClient`] | requests with limits on connections, time and bytes |
+//! | [`grpc_channel`] | a channel of tonic over a [`Connector`] |
+//! | [`SecretOption`] | a token or password by file or environment |
+
+mod connect;
+mod grpc;
+mod http_client;
+mod product;
+mod secret;
+mod target;
+mod tls;
+mod writer;
+
+pub use connect::{ConnectError, Connection, Connector};
+pub use grpc::grpc_channel;
+pub use http_client::{HttpAnswer, HttpClient, HttpError, HttpRequest};
+pub use product::{Product, SessionError, live};
+pub use secret::{SecretError, SecretOption};
+pub use target::{Scheme, Server, Target};
+pub use tls::{TLS_OPTIONS, TlsError, TlsOptions};
+pub use writer::CatalogWriter;

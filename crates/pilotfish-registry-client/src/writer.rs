@@ -1,0 +1,130 @@
+//! What a session tells.
+
+use crate::SessionError;
+use pilotfish_registry::{Catalog, CatalogService, Change, Held, HeldAnswer, RegistrySender, SourceReport};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Takes what a session finds, and sends what differs. Never waits.
+pub struct CatalogWriter {
+    catalog: Catalog,
+    sender: RegistrySender,
+    /// Until when an answer is held back, for the one who begins sessions.
+    held: watch::Sender<Option<Instant>>,
+    has_answered: bool,
+    /// Why the product cannot be read now.
+    failure: Option<Arc<str>>,
+}
+
+impl CatalogWriter {
+    pub(crate) fn new(catalog: Catalog, sender: RegistrySender) -> Self {
+        Self { catalog, sender, held: watch::Sender::new(None), has_answered: false, failure: None }
+    }
+
+    /// Tells everything that the product has: a full and good answer. What it does not name is gone.
+    pub fn replace(&mut self, services: Vec<CatalogService>) {
+        let change = self.catalog.replace(services, Instant::now().into_std());
+        self.publish(change);
+    }
+
+    /// Tells some services, each as a whole, and the ids of services that are gone. Counts after a [`CatalogWriter::replace`] of the
+    /// same session only.
+    pub fn apply(&mut self, set: Vec<CatalogService>, removed: Vec<Arc<str>>) {
+        let change = self.catalog.apply(set, removed, Instant::now().into_std());
+        self.publish(change);
+    }
+
+    /// Tells that the product answered well and had no news.
+    pub fn answered(&mut self) {
+        self.has_answered = true;
+        self.report().change(|state| state.last_answer = Some(SystemTime::now()));
+    }
+
+    /// Tells of trouble that does not end the session, for example one of many watches that fails. What was told stays in force.
+    pub fn failing(&mut self, reason: impl Into<SessionError>) {
+        let reason: Arc<str> = reason.into().to_string().into();
+        if self.failure.as_ref() != Some(&reason) {
+            self.sender.failed(reason.clone());
+            self.failure = Some(reason);
+        }
+    }
+
+    /// Tells that the trouble is over.
+    pub fn recovered(&mut self) {
+        if self.failure.take().is_some() {
+            self.sender.synced();
+        }
+    }
+
+    /// Counts a request to the product, or a message from one that pushes.
+    pub fn requested(&self) {
+        self.report().change(|state| state.requests += 1);
+    }
+
+    /// What the source tells about itself: to count requests where the writer is not at hand.
+    #[must_use]
+    pub fn report(&self) -> &SourceReport {
+        self.sender.report()
+    }
+
+    /// A session begins.
+    pub(crate) fn begin(&mut self) -> watch::Receiver<Option<Instant>> {
+        self.has_answered = false;
+        self.report().change(|state| state.sessions += 1);
+        self.held.subscribe()
+    }
+
+    /// Whether the product answered well in this session.
+    pub(crate) const fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// The session ended.
+    pub(crate) fn end(&mut self, error: &SessionError) {
+        self.report().change(|state| state.failures += 1);
+        self.failing(error.clone());
+    }
+
+    fn publish(&mut self, change: Change) {
+        self.answered();
+        let is_held = matches!(change, Change::Held(_));
+        if let Change::Batch(batch) = change {
+            self.sender.send(batch);
+        }
+        if !is_held {
+            self.recovered();
+        }
+        self.show(self.catalog.held());
+    }
+
+    /// Shows what is wrong and what is held back.
+    fn show(&self, held: Option<Held>) {
+        let until = held.map(|held| Instant::from_std(held.until));
+        let is_news = self.held.send_if_modified(|known| std::mem::replace(known, until) != until);
+        let problems = self.catalog.problems();
+        self.report().change(|state| {
+            state.problems = problems;
+            state.held = held.map(|held| shown(held, state.held.filter(|_| !is_news)));
+            state.holds += u64::from(is_news && held.is_some());
+        });
+        match held {
+            Some(held) if is_news => tracing::warn!(
+                before = held.before,
+                after = held.after,
+                "an answer of a registry would take away most of its endpoints; it is held back until a second one says so too"
+            ),
+            None if is_news => tracing::info!("what was held back of a registry is decided"),
+            _ => {}
+        }
+    }
+}
+
+/// A held answer with times of day; those of one that is shown already stay.
+fn shown(held: Held, known: Option<HeldAnswer>) -> HeldAnswer {
+    let now = SystemTime::now();
+    let left = held.until.saturating_duration_since(Instant::now().into_std());
+    let (since, until) = known.map_or((now, now + left), |known| (known.since, known.until));
+    HeldAnswer { since, until, before: held.before, after: held.after }
+}

@@ -1,0 +1,137 @@
+//! Options that every registry with a catalog has.
+
+use super::guard::Guard;
+use crate::live::{LiveSettings, LiveSettingsError};
+use pilotfish_model::{Namespace, Protocol};
+use std::time::Duration;
+
+/// One option of a registry, for `--help` and its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegistryOption {
+    /// The name, as in `--registry NAME=ADDRESS?OPTION=VALUE`.
+    pub name: &'static str,
+    /// The shape of the value, for example `DURATION`.
+    pub value: &'static str,
+    /// What it does, with its default, in a few words.
+    pub about: &'static str,
+}
+
+/// The options that every registry with a catalog has beside its own.
+pub const CATALOG_OPTIONS: &[RegistryOption] = &[
+    RegistryOption {
+        name: "namespace",
+        value: "NAME",
+        about: "the namespace of services that have none of their own [default: default]",
+    },
+    RegistryOption {
+        name: "port",
+        value: "NUMBER",
+        about: "the port that clients connect to, whichever the first port of an instance is [default: the instance's own]",
+    },
+    RegistryOption {
+        name: "protocol",
+        value: "PROTOCOL",
+        about: "the protocol of ports whose protocol is not known, in Istio's words, or auto for sniffing",
+    },
+    RegistryOption {
+        name: "guard",
+        value: "PERCENT|off",
+        about: "how many of the usable endpoints one answer may take away; one that takes more waits for a second answer [default: 50]",
+    },
+    RegistryOption {
+        name: "guardWait",
+        value: "DURATION",
+        about: "how long after the first answer the second one is asked for [default: 10s]",
+    },
+];
+
+/// What a registry has where nobody says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogDefaults {
+    /// The protocol of ports whose protocol is not known.
+    pub protocol: Protocol,
+}
+
+impl Default for CatalogDefaults {
+    /// The proxy sniffs.
+    fn default() -> Self {
+        Self { protocol: Protocol::Unsupported }
+    }
+}
+
+/// The values of [`CATALOG_OPTIONS`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogOptions {
+    /// The namespace of services that have none of their own: for mappings, which name one for each service.
+    pub namespace: Namespace,
+    /// The port that clients connect to, whichever the first port of an instance is.
+    pub port: Option<u32>,
+    /// The protocol of ports whose protocol is not known.
+    pub protocol: Protocol,
+    /// The share of usable endpoints, in percent, that one answer may take away. `None` for no guard.
+    pub guard: Option<u8>,
+    /// How long after the first answer the second one is asked for.
+    pub guard_wait: Duration,
+}
+
+impl CatalogOptions {
+    /// Takes the options out of the settings.
+    ///
+    /// # Errors
+    /// With one line for each value that is none.
+    pub fn take(settings: &mut LiveSettings, defaults: CatalogDefaults) -> Result<Self, LiveSettingsError> {
+        let mut mistakes = Vec::new();
+        let namespace = settings.parse_option("namespace", &mut mistakes, |text| {
+            let is_name = text.len() <= 63 && !text.contains('.') && !text.contains('_');
+            let parsed = pilotfish_model::Hostname::parse(text).ok().filter(|_| is_name);
+            parsed.map(|_| Namespace::from(text)).ok_or_else(|| "not the name of a namespace".to_owned())
+        });
+        let port = settings.parse_option("port", &mut mistakes, |text| {
+            text.parse::<u16>()
+                .ok()
+                .filter(|port| *port > 0)
+                .map(u32::from)
+                .ok_or("not a port from 1 to 65535".to_owned())
+        });
+        let protocol = settings.parse_option("protocol", &mut mistakes, |text| match Protocol::parse(text) {
+            Protocol::Unsupported if text != "auto" => {
+                Err("not a protocol of Istio, as http, grpc and tcp, nor auto".to_owned())
+            }
+            known => Ok(known),
+        });
+        let guard = settings.parse_option("guard", &mut mistakes, |text| match text {
+            "off" => Ok(None),
+            _ => match text.trim_end_matches('%').parse() {
+                Ok(share @ 1..=99) => Ok(Some(share)),
+                _ => Err("not a share in percent from 1 to 99, nor off".to_owned()),
+            },
+        });
+        let guard_wait = settings.parse_duration("guardWait", &mut mistakes);
+        if !mistakes.is_empty() {
+            return Err(LiveSettingsError(mistakes));
+        }
+        Ok(Self {
+            namespace: namespace.unwrap_or_else(|| "default".into()),
+            port,
+            protocol: protocol.unwrap_or(defaults.protocol),
+            guard: guard.unwrap_or(Some(50)),
+            guard_wait: guard_wait.unwrap_or(Duration::from_secs(10)),
+        })
+    }
+
+    pub(super) const fn guard(&self) -> Guard {
+        Guard::new(self.guard, self.guard_wait)
+    }
+}
+
+impl Default for CatalogOptions {
+    fn default() -> Self {
+        Self {
+            namespace: "default".into(),
+            port: None,
+            protocol: CatalogDefaults::default().protocol,
+            guard: Some(50),
+            guard_wait: Duration::from_secs(10),
+        }
+    }
+}
