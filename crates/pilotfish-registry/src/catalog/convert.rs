@@ -235,7 +235,7 @@ impl Converter {
 
     /// The protocol as the product says it, else by the port's name or number as for Kubernetes Services, else by the option.
     fn protocol(&self, given: &CatalogPort) -> Protocol {
-        let said = given.protocol.as_deref().map_or(Protocol::Unsupported, Protocol::parse);
+        let said = given.protocol.as_deref().map_or(Protocol::Unsupported, Protocol::of_registry);
         if said != Protocol::Unsupported {
             return said;
         }

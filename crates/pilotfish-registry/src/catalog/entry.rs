@@ -34,7 +34,7 @@ pub struct CatalogPort {
     pub number: u32,
     /// The name, where the product has one.
     pub name: Option<String>,
-    /// The protocol, as the product says it: Istio's names count, others are no answer. Without one it is inferred from the name,
+    /// The protocol, as the product says it: Istio's names and `dubbo` count, others are no answer. Without one it is inferred from the name,
     /// then from the number, then by the option `protocol`.
     pub protocol: Option<String>,
 }

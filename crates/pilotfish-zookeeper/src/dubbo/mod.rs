@@ -6,8 +6,8 @@ mod overrides;
 mod protocol;
 mod url;
 
-pub(crate) use instance::{Instance, InstanceError, InstancePort};
-pub(crate) use metadata::{Metadata, MetadataError, Provided, mapped_applications};
+pub(crate) use instance::{Instance, InstancePort};
+pub(crate) use metadata::{Metadata, Provided, mapped_applications};
 pub(crate) use overrides::{Override, effective};
-pub(crate) use protocol::{Speech, default_port, speech};
-pub(crate) use url::{DubboUrl, UrlError};
+pub(crate) use protocol::{default_port, speech};
+pub(crate) use url::DubboUrl;

@@ -84,11 +84,6 @@ impl DubboUrl {
         &self.parameters
     }
 
-    /// Whether a parameter is `true`.
-    pub(crate) fn is_set(&self, name: &str) -> bool {
-        self.parameter(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
-    }
-
     /// Whether a parameter is `false`.
     pub(crate) fn is_unset(&self, name: &str) -> bool {
         self.parameter(name).is_some_and(|value| value.eq_ignore_ascii_case("false"))
@@ -129,7 +124,7 @@ mod tests {
         assert_eq!(url.parameter("prefer.serialization"), Some("hessian2,fastjson2"));
         assert_eq!(url.parameter("owner"), Some("A B+C"));
         assert_eq!(url.parameter("empty"), None);
-        assert!(url.is_unset("deprecated") && !url.is_set("deprecated"));
+        assert!(url.is_unset("deprecated") && !url.is_unset("methods"));
     }
 
     #[test]

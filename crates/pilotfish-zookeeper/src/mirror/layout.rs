@@ -41,6 +41,13 @@ pub(crate) enum Place<'a> {
     Instance(&'a str, &'a str),
 }
 
+impl Place<'_> {
+    /// Whether it is what the node holds that counts, and not what is below it.
+    pub(crate) fn has_data(self) -> bool {
+        matches!(self, Self::Mapping(_) | Self::Revision(..) | Self::Instance(..))
+    }
+}
+
 impl Layout {
     /// What the node at a path is; `None` for nodes that nobody needs, as consumers.
     pub(crate) fn place<'a>(&self, path: &'a str) -> Option<Place<'a>> {

@@ -56,6 +56,8 @@ pub(crate) struct Mirror {
     troubles: Troubles,
     changed: Changed,
     nodes: usize,
+    /// Whether all of it was told once.
+    is_told: bool,
 }
 
 impl Mirror {
@@ -70,6 +72,7 @@ impl Mirror {
             troubles: Troubles::default(),
             changed: Changed::default(),
             nodes: 0,
+            is_told: false,
         };
         match watches {
             Watches::Below => {
@@ -103,9 +106,20 @@ impl Mirror {
         &self.known
     }
 
+    /// Whether what is registered was told as a whole.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told
+    }
+
+    /// What is registered was told as a whole. From here on this session has its own last good state.
+    pub(crate) fn set_told(&mut self) {
+        self.is_told = true;
+        self.before = Registrations::default();
+    }
+
     /// Ends the session: what is known stands in for what the next one cannot read.
     pub(crate) fn into_registrations(self) -> Registrations {
-        self.known
+        if self.is_told { self.known } else { self.before }
     }
 
     /// What is wrong with single nodes, in one line.
@@ -165,6 +179,8 @@ impl Mirror {
                     self.want(place);
                 }
             }
+            // Of a list, the events of the children tell.
+            (EventKind::DataChanged, Watches::Below) if !place.has_data() => {}
             (EventKind::Created | EventKind::DataChanged | EventKind::ChildrenChanged, _) => {
                 if self.is_wanted(place) {
                     self.want(place);
@@ -197,9 +213,7 @@ impl Mirror {
         let Some(path) = self.layout.path(place) else { return };
         let watch = self.watches == Watches::Single;
         match place {
-            Place::Mapping(_) | Place::Revision(..) | Place::Instance(..) => {
-                self.reads.want(Request::Data { path, watch });
-            }
+            place if place.has_data() => self.reads.want(Request::Data { path, watch }),
             Place::Interface(_) | Place::Provider(..) | Place::Configurator(..) => {}
             _ => self.reads.want(Request::Children { path, watch }),
         }
@@ -301,7 +315,7 @@ impl Mirror {
             }
             Place::Provider(interface, node) => self.provider(interface, node, &path),
             Place::Configurator(interface, node) => self.configurator(interface, node, &path),
-            place if self.is_wanted(place) => self.want(place),
+            place if place.has_data() && self.is_wanted(place) => self.want(place),
             _ => {}
         }
     }
@@ -424,6 +438,12 @@ impl Mirror {
     }
 
     fn map(&mut self, interface: &str, applications: BTreeSet<String>) {
+        let is_known = self.known.mapping_of(interface).is_some();
+        match (is_known, applications.is_empty()) {
+            (false, false) if !self.has_room(interface) => return,
+            (true, true) => self.nodes -= 1,
+            _ => {}
+        }
         if self.known.map(interface, applications) {
             self.changed.interfaces.insert(interface.to_owned());
         }
@@ -468,7 +488,7 @@ impl Mirror {
     fn forget_revisions(&mut self, application: &str) {
         let Some(known) = self.known.applications.get_mut(application) else { return };
         let Application { instances, metadata } = known;
-        if metadata.len() > 1 || instances.is_empty() {
+        if !metadata.is_empty() {
             let used: BTreeSet<&str> = instances.values().filter_map(|instance| instance.stored_revision()).collect();
             metadata.retain(|revision, _| used.contains(revision.as_str()));
         }
