@@ -5,8 +5,8 @@ use pilotfish_model::{Kind, World};
 use prometheus::core::Collector;
 use prometheus::proto::{LabelPair, MetricFamily};
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 use std::time::Instant;
 
@@ -266,10 +266,8 @@ impl Metrics {
 
     /// Sets how registries are. A registry that is gone has no value any more.
     pub fn set_registries(&self, registries: &[api::Registry]) {
-        let Registries { failing, synced, services, endpoints } = &self.registries;
-        for gauges in [failing, synced, services, endpoints] {
-            gauges.reset();
-        }
+        self.registries.reset();
+        let Registries { failing, synced, services, endpoints, .. } = &self.registries;
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         for registry in registries {
             let name = &[registry.name.as_str()];
@@ -282,6 +280,9 @@ impl Metrics {
             synced.with_label_values(name).set(i64::from(registry.synced));
             services.with_label_values(name).set(count(registry.services));
             endpoints.with_label_values(name).set(count(registry.endpoints));
+            if let Some(source) = &registry.source {
+                self.registries.set_source(name, source);
+            }
         }
     }
 
@@ -322,12 +323,20 @@ fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, promet
     register(registry, IntGauge::new(name, help))
 }
 
+const LAG: &str = "Seconds since the product of a registry last answered well";
+
 /// How each registry is, by its name.
 struct Registries {
     failing: IntGaugeVec,
     synced: IntGaugeVec,
     services: IntGaugeVec,
     endpoints: IntGaugeVec,
+    lag: GaugeVec,
+    held: IntGaugeVec,
+    problems: IntGaugeVec,
+    requests: IntCounterVec,
+    failures: IntCounterVec,
+    holds: IntCounterVec,
 }
 
 impl Registries {
@@ -335,12 +344,60 @@ impl Registries {
         let gauges = |name: &str, help: &str| {
             register(registry, IntGaugeVec::new(Opts::new(name, help), &["registry"]))
         };
+        let counters = |name: &str, help: &str| {
+            register(registry, IntCounterVec::new(Opts::new(name, help), &["registry"]))
+        };
         Ok(Self {
             failing: gauges("pilotfish_registry_failing", "1 while a source of a registry cannot be read")?,
             synced: gauges("pilotfish_registry_synced", "1 once the first complete list was read")?,
             services: gauges("pilotfish_registry_services", "Services of a registry")?,
             endpoints: gauges("pilotfish_registry_endpoints", "Endpoints of a registry")?,
+            lag: register(
+                registry,
+                GaugeVec::new(Opts::new("pilotfish_registry_lag_seconds", LAG), &["registry"]),
+            )?,
+            held: gauges(
+                "pilotfish_registry_guard_held",
+                "1 while an answer that takes away too much is held back",
+            )?,
+            problems: gauges(
+                "pilotfish_registry_problems",
+                "Things of a product that cannot be used as they are",
+            )?,
+            requests: counters(
+                "pilotfish_registry_requests_total",
+                "Requests to a product, or messages from it",
+            )?,
+            failures: counters(
+                "pilotfish_registry_session_failures_total",
+                "Sessions with a product that failed",
+            )?,
+            holds: counters("pilotfish_registry_guard_holds_total", "Answers that were held back")?,
         })
+    }
+
+    /// Forgets all: a registry that is gone has no value any more.
+    fn reset(&self) {
+        let Self { failing, synced, services, endpoints, held, problems, .. } = self;
+        for gauges in [failing, synced, services, endpoints, held, problems] {
+            gauges.reset();
+        }
+        self.lag.reset();
+        for counters in [&self.requests, &self.failures, &self.holds] {
+            counters.reset();
+        }
+    }
+
+    /// Sets what the source of a registry tells about itself.
+    fn set_source(&self, name: &[&str; 1], source: &api::RegistrySource) {
+        if let Some(lag) = source.lag_seconds {
+            self.lag.with_label_values(name).set(lag);
+        }
+        self.held.with_label_values(name).set(i64::from(source.held.is_some()));
+        self.problems.with_label_values(name).set(i64::try_from(source.problem_count).unwrap_or(i64::MAX));
+        self.requests.with_label_values(name).inc_by(source.requests);
+        self.failures.with_label_values(name).inc_by(source.failures);
+        self.holds.with_label_values(name).inc_by(source.holds);
     }
 }
 
@@ -472,6 +529,36 @@ mod tests {
             ["pilotfish_registry_failing{registry=\"a\"} 0", "pilotfish_registry_failing{registry=\"b\"} 1"]
         );
         assert_eq!(lines(&[registry("a", None)]), ["pilotfish_registry_failing{registry=\"a\"} 0"]);
+    }
+
+    #[test]
+    fn sources_of_registries_tell_about_themselves() {
+        let metrics = Metrics::new("1").unwrap();
+        let source = api::RegistrySource {
+            lag_seconds: Some(1.5),
+            requests: 7,
+            failures: 2,
+            holds: 1,
+            held: Some(api::HeldAnswer::default()),
+            problem_count: 3,
+            ..api::RegistrySource::default()
+        };
+        let registry = api::Registry { name: "a".into(), source: Some(source), ..api::Registry::default() };
+        for _ in 0..2 {
+            metrics.set_registries(std::slice::from_ref(&registry));
+        }
+        let text = metrics.encode(&World::default()).unwrap();
+        for (name, value) in [
+            ("lag_seconds", "1.5"),
+            ("requests_total", "7"),
+            ("session_failures_total", "2"),
+            ("guard_holds_total", "1"),
+            ("guard_held", "1"),
+            ("problems", "3"),
+        ] {
+            let line = format!("pilotfish_registry_{name}{{registry=\"a\"}} {value}");
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
     }
 
     #[test]

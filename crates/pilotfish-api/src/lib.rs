@@ -47,6 +47,51 @@ pub struct Registry {
     /// Its services that lose to those of another registry: at most 1,000 of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losers: Vec<LosingService>,
+    /// What its source tells about itself; `None` for registries that read objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RegistrySource>,
+}
+
+/// How the source of a registry without objects is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistrySource {
+    /// When the product last answered well, with or without news, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_answer: Option<String>,
+    /// Seconds since then: how far the registry may lag behind its product.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_seconds: Option<f64>,
+    /// Requests sent to the product since the start, or messages from one that pushes.
+    pub requests: u64,
+    /// Sessions that began since the start: each connects and reads everything.
+    pub sessions: u64,
+    /// Sessions that ended with a failure.
+    pub failures: u64,
+    /// Answers held back by the guard against mass change since the start.
+    pub holds: u64,
+    /// The answer that is held back now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldAnswer>,
+    /// How many things of the product cannot be used as they are: names that are none, hosts of two services.
+    pub problem_count: usize,
+    /// The first 100 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// An answer that would take away most of a registry's endpoints, and waits for a second one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldAnswer {
+    /// When it came, RFC 3339.
+    pub since: String,
+    /// When the second one is asked for, RFC 3339.
+    pub until: String,
+    /// Usable endpoints in force.
+    pub endpoints: usize,
+    /// Usable endpoints of the answer.
+    pub would_leave: usize,
 }
 
 /// A service of a registry whose host and namespace another registry has, too, and wins.

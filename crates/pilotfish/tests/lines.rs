@@ -60,7 +60,7 @@ async fn serve(mut client: TcpStream, mut lists: watch::Receiver<&'static str>) 
 
 /// A Pilotfish that has nothing but the example's registry.
 fn launch(port: u16, more: &[&str]) -> Pilotfish {
-    let registry = format!("lines=127.0.0.1:{port}?port=80");
+    let registry = format!("lines=127.0.0.1:{port}?port=80&guardWait=1s");
     Pilotfish::launch(&example(), &[&["--registry", &registry], more].concat())
 }
 
@@ -132,14 +132,30 @@ async fn a_registry_alone_is_followed_through_lists_and_failures() {
     let provenance = &shards["web.lines"]["default"]["Shards"]["lines/Kubernetes"][0]["Provenance"];
     assert_eq!(
         (&provenance["registry"], &provenance["id"], &provenance["kind"]),
-        (&json!("lines/Kubernetes"), &json!("web.lines@10.1.0.1:8080"), &json!("")),
+        (&json!("lines/Kubernetes"), &json!("web.lines/10.1.0.1:8080"), &json!("")),
     );
     let registry = registry(&pilotfish).await;
     assert_eq!((&registry["services"], &registry["endpoints"]), (&json!(2), &json!(3)));
 
-    // A shorter list removes, and a line that is wrong takes nothing away.
+    // A list that lacks two of three endpoints is believed when the next connection gives it, too.
     server.send("web.lines 10.1.0.2:8081\n.\n");
+    registry_is(&pilotfish, "the answer is held back", |registry| {
+        let held = &registry["source"]["held"];
+        (&held["endpoints"], &held["wouldLeave"]) == (&json!(3), &json!(1)) && held["until"].is_string()
+    })
+    .await;
+    assert_eq!(endpoints(&pilotfish).await, all);
     endpoints_are(&pilotfish, &all[2..]).await;
+    registry_is(&pilotfish, "it is decided", |registry| {
+        let source = &registry["source"];
+        source["held"].is_null()
+            && source["holds"] == 1
+            && source["sessions"].as_u64() > Some(1)
+            && source["lagSeconds"].is_number()
+    })
+    .await;
+
+    // A line that is wrong takes nothing away.
     let failing = |reason: &'static str| {
         move |registry: &Value| {
             let failure = registry["failure"].as_str().unwrap_or_default();

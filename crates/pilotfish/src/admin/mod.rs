@@ -54,7 +54,7 @@ impl ControlPlane for AdminState {
     }
 
     fn registries(&self) -> Vec<api::Registry> {
-        self.shared.registries().to_vec()
+        self.shared.registries()
     }
 
     fn world(&self) -> Arc<World> {

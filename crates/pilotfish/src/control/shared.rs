@@ -4,8 +4,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
+use pilotfish_model::ShardKey;
 use pilotfish_model::{ChangeSet, World};
-use pilotfish_registry::{AggregateController, Conflict};
+use pilotfish_registry::{AggregateController, Conflict, SourceReport, SourceState};
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,8 @@ use tokio::sync::Notify;
 pub struct Shared {
     world: ArcSwap<World>,
     registries: ArcSwap<Vec<api::Registry>>,
+    /// What sources of registries tell about themselves, by the name of the registry.
+    reports: Mutex<BTreeMap<String, SourceReport>>,
     waiting_for: ArcSwap<Vec<String>>,
     /// Services that are refused because two registries have them, at most as many as are listed of losers.
     refused: ArcSwap<Vec<String>>,
@@ -95,10 +98,20 @@ impl Shared {
         Follower(pending)
     }
 
-    /// The registries.
+    /// The registries, with what their sources tell now.
     #[must_use]
-    pub fn registries(&self) -> Arc<Vec<api::Registry>> {
-        self.registries.load_full()
+    pub fn registries(&self) -> Vec<api::Registry> {
+        let mut registries = self.registries.load().to_vec();
+        let reports = self.reports.lock();
+        for registry in &mut registries {
+            registry.source = reports.get(&registry.name).map(|report| source(report.state()));
+        }
+        registries
+    }
+
+    /// Adds what the source of a registry tells about itself.
+    pub(crate) fn add_report(&self, shard: &ShardKey, report: SourceReport) {
+        self.reports.lock().insert(shard.to_string(), report);
     }
 
     /// The registries that are not in sync, by name.
@@ -128,6 +141,7 @@ impl Shared {
                 services: status.services,
                 endpoints: status.endpoints,
                 workloads: status.workloads,
+                source: None,
             }
         });
         self.registries.store(Arc::new(registries.collect()));
@@ -161,6 +175,12 @@ impl Shared {
                     problems.push(format!("{name}: not in sync yet; readiness no longer waits for it"));
                 }
                 (None, _) => {}
+            }
+            if let Some(held) = registry.source.as_ref().and_then(|source| source.held.as_ref()) {
+                let (before, after, until) = (held.endpoints, held.would_leave, &held.until);
+                problems.push(format!(
+                    "{name}: an answer that leaves {after} of {before} endpoints is held back until a second one after {until} says so too"
+                ));
             }
         }
         problems
@@ -212,6 +232,27 @@ impl Shared {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// What a source tells about itself, for people and tools.
+fn source(state: SourceState) -> api::RegistrySource {
+    let age = state.last_answer.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
+    api::RegistrySource {
+        last_answer: state.last_answer.map(time),
+        lag_seconds: age.map(|age| (age.as_secs_f64() * 1000.0).round() / 1000.0),
+        requests: state.requests,
+        sessions: state.sessions,
+        failures: state.failures,
+        holds: state.holds,
+        held: state.held.map(|held| api::HeldAnswer {
+            since: time(held.since),
+            until: time(held.until),
+            endpoints: held.before,
+            would_leave: held.after,
+        }),
+        problem_count: state.problems.total,
+        problems: state.problems.first.iter().map(ToString::to_string).collect(),
     }
 }
 

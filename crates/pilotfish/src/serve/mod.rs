@@ -94,7 +94,7 @@ impl Bound {
             shared: shared.clone(),
         };
         let (messages, inbox) = mpsc::channel(WAITING_BATCHES);
-        let (controller, feed, live) = registries.into_parts(&messages);
+        let (controller, feed, live) = registries.into_parts(&messages, &shared);
         let remote = RemoteRegistries::new(feed, &settings.registries)?;
         let control = Control::new(controller, remote, settings.xds.windows, outputs, recorder.clone());
         let webhooks = Webhooks::bind(&settings, &recorder).await?;

@@ -2,11 +2,12 @@
 
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
+use crate::control::shared::Shared;
 use crate::settings::RegistriesSettings;
 use anyhow::Result;
 use pilotfish_model::ShardKey;
 use pilotfish_registry::{
-    AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, channel,
+    AggregateController, AggregateSettings, Input, LiveSource, RegistryReceiver, RegistrySender, channel,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,14 +51,20 @@ impl Registries {
         Ok(Self { controller, feed, live, timeout: settings.timeout })
     }
 
-    /// The controller and the feed, and a subsystem for each live registry, whose content and health go to `messages`.
+    /// The controller and the feed, and a subsystem for each live registry, whose content and health go to `messages`, and what it tells
+    /// about itself to `shared`.
     pub(super) fn into_parts(
         self,
         messages: &mpsc::Sender<ControlMessage>,
+        shared: &Shared,
     ) -> (AggregateController, Arc<str>, Vec<Subsystem>) {
         let timeout = self.timeout;
         let live = self.live.into_iter();
-        let subsystems = live.map(|(shard, source)| subsystem(shard, source, timeout, messages.clone()));
+        let subsystems = live.map(|(shard, source)| {
+            let (sender, receiver) = channel();
+            shared.add_report(&shard, receiver.report().clone());
+            subsystem(shard, source, (sender, receiver), timeout, messages.clone())
+        });
         let subsystems = subsystems.collect();
         (self.controller, self.feed, subsystems)
     }
@@ -68,10 +75,10 @@ impl Registries {
 fn subsystem(
     shard: ShardKey,
     source: Box<dyn LiveSource>,
+    (sender, receiver): (RegistrySender, RegistryReceiver),
     timeout: Duration,
     messages: mpsc::Sender<ControlMessage>,
 ) -> Subsystem {
-    let (sender, receiver) = channel();
     let waiting = (shard.clone(), messages.clone());
     Subsystem::new(format!("the source of the registry {shard}"), StopOrder::Abort)
         .task(|_| async move {
@@ -108,7 +115,7 @@ async fn forward(
 mod tests {
     use super::*;
     use pilotfish_model::Provider;
-    use pilotfish_registry::{RegistryBatch, RegistrySender};
+    use pilotfish_registry::RegistryBatch;
     use std::future::Future;
     use std::pin::Pin;
 
@@ -129,7 +136,13 @@ mod tests {
         let (messages, mut inbox) = mpsc::channel(8);
         let shard = ShardKey::new(Provider::new(2, "test"), "c");
         let mut subsystems = crate::serve::Subsystems::default();
-        subsystems.add(subsystem(shard.clone(), Box::new(Failing), Duration::from_secs(30), messages));
+        subsystems.add(subsystem(
+            shard.clone(),
+            Box::new(Failing),
+            channel(),
+            Duration::from_secs(30),
+            messages,
+        ));
         let _running = subsystems.start();
         let Some(ControlMessage::Registry { shard: of, input }) = inbox.recv().await else {
             unreachable!("the source sends first")
