@@ -56,7 +56,7 @@ public final class Nodes {
 
     public static void main(String[] arguments) throws Exception {
         CountDownLatch connected = new CountDownLatch(1);
-        ZooKeeper zooKeeper = new ZooKeeper(arguments[0], 10_000, (WatchedEvent event) -> {
+        ZooKeeper zooKeeper = new ZooKeeper(arguments[0], 2_000, (WatchedEvent event) -> {
             if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
                 connected.countDown();
             }
