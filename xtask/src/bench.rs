@@ -9,7 +9,9 @@ use crate::workspace::Profile;
 use crate::{process, tools};
 
 /// The bench of a live cluster.
-const EXAMPLE: &str = "bench_kubernetes";
+const KUBERNETES: &str = "bench_kubernetes";
+/// The bench of registries with a source of their own.
+const REGISTRY: &str = "bench_registry";
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -20,9 +22,32 @@ pub(crate) struct Args {
     /// Measure a live cluster instead: a real API server with etcd
     #[arg(long)]
     kubernetes: bool,
+    /// Measure a registry with a source of its own instead, beside a bare client of its product
+    #[arg(long, value_name = "NAME", conflicts_with = "kubernetes")]
+    registry: Option<String>,
     /// Options of the bench itself; `-- --help` shows them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
+}
+
+impl Args {
+    /// The example that measures, where it is not the bench of files.
+    fn example(&self) -> Option<&'static str> {
+        match (self.kubernetes, &self.registry) {
+            (true, _) => Some(KUBERNETES),
+            (false, Some(_)) => Some(REGISTRY),
+            (false, None) => None,
+        }
+    }
+
+    /// The servers that it needs.
+    fn tools(&self) -> &'static [&'static str] {
+        match self.registry.as_deref() {
+            None => &["etcd", "kube-apiserver"],
+            Some("etcd") => &["etcd"],
+            Some(_) => &[],
+        }
+    }
 }
 
 /// Runs the task. `Ok(false)` when a bar was missed.
@@ -33,11 +58,17 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let folder = Profile::Release.folder();
     let mut build = process::cargo();
     build.args(["build", "--release"]);
-    if args.kubernetes {
-        tools::ensure(&["etcd", "kube-apiserver"])?;
-        build.args(["--package", "pilotfish", "--example", EXAMPLE]);
-    } else {
-        build.args(["--package", "pilotfish-bench"]);
+    let example = args.example();
+    match example {
+        Some(example) => {
+            tools::ensure(args.tools())?;
+            build.args(["--package", "pilotfish", "--example", example]);
+        }
+        None => drop(build.args(["--package", "pilotfish-bench"])),
+    }
+    if args.registry.is_some() {
+        // Servers that are stand-ins.
+        build.args(["--package", "pilotfish-testkit", "--bins"]);
     }
     let pilotfish = match &args.pilotfish {
         Some(path) => std::env::current_dir()?.join(path),
@@ -47,13 +78,15 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         }
     };
     process::check(&mut build)?;
-    let mut bench = if args.kubernetes {
-        process::command(folder.join("examples").join(EXAMPLE))
-    } else {
-        let mut bench = process::command(folder.join("pilotfish-bench"));
-        bench.arg("compare");
-        bench
+    let mut bench = match example {
+        Some(example) => process::command(folder.join("examples").join(example)),
+        None => process::command(folder.join("pilotfish-bench")),
     };
+    match &args.registry {
+        Some(name) => drop(bench.arg(name)),
+        None if example.is_none() => drop(bench.arg("compare")),
+        None => {}
+    }
     bench.arg("--pilotfish").arg(pilotfish).args(&args.rest);
     process::succeeds(&mut bench)
 }

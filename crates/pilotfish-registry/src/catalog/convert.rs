@@ -225,11 +225,9 @@ impl Converter {
         let protocol = self.protocol(given);
         let name = given.name.as_deref().filter(|name| !name.is_empty());
         let taken = |name: &str| others.values().any(|port| &*port.name == name);
-        let name: Arc<str> = match name {
-            Some(name) if !taken(name) => name.into(),
-            Some(name) => format!("{name}-{number}").into(),
-            None => format!("{}-{number}", port_name(protocol)).into(),
-        };
+        // By its protocol, as Istio's adapters called it: endpoints of other registries belong to the port of the same name.
+        let base = name.map_or_else(|| port_name(protocol), str::to_owned);
+        let name: Arc<str> = if taken(&base) { format!("{base}-{number}").into() } else { base.into() };
         Port { number, name, protocol, target_port: None }
     }
 
@@ -349,10 +347,10 @@ fn is_address(text: &str) -> bool {
     ip(text).is_some()
 }
 
-/// The name of a port whose product gives it none: as one would call it in Kubernetes.
+/// The name of the first port of a protocol whose product gives it none.
 fn port_name(protocol: Protocol) -> String {
     match protocol {
-        Protocol::Unsupported => "port".to_owned(),
+        Protocol::Unsupported => "default".to_owned(),
         known => known.as_str().to_ascii_lowercase(),
     }
 }

@@ -182,11 +182,9 @@ impl Catalog {
     fn take(&mut self, differing: BTreeMap<Arc<str>, Option<Arc<Converted>>>) -> RegistryBatch {
         let mut touched = BTreeSet::new();
         for (id, converted) in differing {
-            if let Some(before) = self.entries.remove(&id) {
-                if let Some(content) = &before.content {
-                    self.disown(&content.key, &id);
-                    touched.insert(content.key.clone());
-                }
+            if let Some(content) = self.entries.remove(&id).and_then(|before| before.content.clone()) {
+                self.disown(&content.key, &id);
+                touched.insert(content.key.clone());
             }
             self.problems.set(&id, converted.as_ref().map_or(&[], |converted| &converted.problems));
             let Some(converted) = converted else { continue };

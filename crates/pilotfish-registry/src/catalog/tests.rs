@@ -80,10 +80,10 @@ fn a_change_is_what_differs() {
         batch(catalog.replace(all.clone(), now)),
         [
             "complete",
-            "service a.test http-80=80/Http ClientSideLB",
-            "service b.test http-81=81/Http ClientSideLB",
-            "endpoints a.test 10.0.0.1:80>http-80,10.0.0.2:80>http-80",
-            "endpoints b.test 10.0.0.3:81>http-81",
+            "service a.test http=80/Http ClientSideLB",
+            "service b.test http=81/Http ClientSideLB",
+            "endpoints a.test 10.0.0.1:80>http,10.0.0.2:80>http",
+            "endpoints b.test 10.0.0.3:81>http",
             "workload a/10.0.0.1:80",
             "workload a/10.0.0.2:80",
             "workload b/10.0.0.3:81",
@@ -94,8 +94,8 @@ fn a_change_is_what_differs() {
     assert_eq!(
         batch(catalog.apply(vec![more], vec![], now)),
         [
-            "service b.test http-81=81/Http,http-82=82/Http ClientSideLB",
-            "endpoints b.test 10.0.0.3:81>http-81,10.0.0.4:82>http-82",
+            "service b.test http=81/Http,http-82=82/Http ClientSideLB",
+            "endpoints b.test 10.0.0.3:81>http,10.0.0.4:82>http-82",
             "workload b/10.0.0.4:82",
         ]
     );
@@ -103,7 +103,7 @@ fn a_change_is_what_differs() {
     sick.instances[1].health = HealthStatus::Unhealthy;
     assert_eq!(
         batch(catalog.apply(vec![sick], vec![], now)),
-        ["endpoints a.test 10.0.0.1:80>http-80,10.0.0.2:80>http-80!", "workload a/10.0.0.2:80"]
+        ["endpoints a.test 10.0.0.1:80>http,10.0.0.2:80>http!", "workload a/10.0.0.2:80"]
     );
     assert_eq!(
         batch(catalog.apply(vec![], vec!["a".into(), "unknown".into()], now)),
@@ -124,7 +124,7 @@ fn the_first_id_has_the_host_and_the_next_takes_over() {
         CatalogService { host: "..".into(), ..service("none", &[]) },
     ];
     let first = batch(catalog.replace(all, now));
-    assert!(first.contains(&"endpoints same_host 10.0.0.1:80>http-80".to_owned()), "{first:?}");
+    assert!(first.contains(&"endpoints same_host 10.0.0.1:80>http".to_owned()), "{first:?}");
     let problems = catalog.problems();
     assert_eq!(problems.total, 2);
     assert_eq!(
@@ -138,8 +138,8 @@ fn the_first_id_has_the_host_and_the_next_takes_over() {
     assert_eq!(
         next,
         [
-            "service same_host http-80=80/Http ClientSideLB",
-            "endpoints same_host 10.0.0.2:80>http-80",
+            "service same_host http=80/Http ClientSideLB",
+            "endpoints same_host 10.0.0.2:80>http",
             "-workload one/10.0.0.1:80",
             "workload two/10.0.0.2:80",
         ]
@@ -155,8 +155,8 @@ fn what_cannot_be_an_endpoint_is_left_out_and_said() {
     odd.instances.push(CatalogInstance { addresses: vec![], ..CatalogInstance::new("none", "") });
     odd.instances.push(CatalogInstance::new("named", "Db.example.com").with_port(99_999, None));
     let words = batch(catalog.replace(vec![odd], now));
-    assert_eq!(words[1], "service odd.test http-80=80/Http DNSLB");
-    assert_eq!(words[2], "endpoints odd.test 10.0.0.1:80>http-80");
+    assert_eq!(words[1], "service odd.test http=80/Http DNSLB");
+    assert_eq!(words[2], "endpoints odd.test 10.0.0.1:80>http");
     let problems = catalog.problems();
     assert_eq!(problems.total, 5, "{problems:?}");
 }
@@ -182,7 +182,7 @@ fn ports_have_names_and_protocols() {
     let words = batch(catalog.replace(vec![given], Instant::now()));
     assert_eq!(
         words[1],
-        "service p.test http-web=1/Http,grpc-2=2/Grpc,tcp-3=3/Tcp,http-web-4=4/Tcp,tcp-3306=3306/Tcp ClientSideLB"
+        "service p.test http-web=1/Http,grpc=2/Grpc,tcp=3/Tcp,http-web-4=4/Tcp,tcp-3306=3306/Tcp ClientSideLB"
     );
 }
 
@@ -193,8 +193,8 @@ fn one_port_can_stand_for_all() {
     let words = batch(
         catalog.replace(vec![service("a", &[("10.0.0.1", 31_001), ("10.0.0.2", 31_002)])], Instant::now()),
     );
-    assert_eq!(words[1], "service a.test http-80=80/Http ClientSideLB");
-    assert_eq!(words[2], "endpoints a.test 10.0.0.1:31001>http-80,10.0.0.2:31002>http-80");
+    assert_eq!(words[1], "service a.test http=80/Http ClientSideLB");
+    assert_eq!(words[2], "endpoints a.test 10.0.0.1:31001>http,10.0.0.2:31002>http");
 }
 
 #[test]

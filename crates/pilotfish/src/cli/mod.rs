@@ -3,16 +3,18 @@
 mod crds;
 pub(crate) mod inject;
 mod logging;
+mod registries;
 mod remote_secret;
 mod validate;
 
 use crate::cli::crds::Crds;
 use crate::cli::inject::Inject;
 use crate::cli::logging::Logging;
+use crate::cli::registries::Registries;
 use crate::cli::remote_secret::RemoteSecret;
 use crate::cli::validate::Validate;
 use crate::demo::{Demo, Picture};
-use crate::registries::table_with;
+use crate::registries::{REGISTRIES, table_with};
 use crate::serve::{Addresses, Bound};
 use crate::settings::ServeArgs;
 use anyhow::{Context, Result};
@@ -46,8 +48,11 @@ const EXAMPLES: &str = "Examples:
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Serves what files, clusters and registries have to Envoys and gRPC clients, over xDS
-    #[command(after_help = SERVE_EXAMPLES)]
+    #[command(after_help = serve_help())]
     Serve(Box<ServeArgs>),
+    /// Shows the registries that there are, and the options of one
+    #[command(after_help = REGISTRIES_EXAMPLES)]
+    Registries(Registries),
     /// Checks files without serving them; exit code 1 when there are errors
     Validate(Validate),
     /// Tries Pilotfish with sample services, a real Envoy and live traffic
@@ -74,11 +79,26 @@ const SERVE_EXAMPLES: &str = "Examples:
   pilotfish serve services.yaml routes.yaml --mesh-config mesh.yaml
   pilotfish serve ./mesh --xds-address 0.0.0.0:15010   for proxies on other machines
   pilotfish serve --kubernetes                         a live cluster
-  pilotfish serve ./mesh --registry NAME=HOST:PORT     files and a registry of another kind
+  pilotfish serve --registry consul=http://HOST:8500   Consul, without Kubernetes; see the registries below
   pilotfish serve --settings pilotfish.yaml
 
 A changed object takes effect as soon as it is written; a broken one keeps its last good version.
 On the admin address: /ready (is it ready, what is wrong), /metrics, /debug (everything else).";
+
+const REGISTRIES_EXAMPLES: &str = "Examples:
+  pilotfish registries                                 what there is
+  pilotfish registries consul                          the options of one
+  pilotfish registries -o json | jq '.[].name'";
+
+/// The examples of `serve`, and the registries that it knows.
+fn serve_help() -> String {
+    let live: Vec<&RegistryType> =
+        REGISTRIES.iter().copied().filter(|entry| !entry.address.is_empty()).collect();
+    let lines = registries::lines(&live);
+    format!(
+        "{SERVE_EXAMPLES}\n\nRegistries with a source of their own, for --registry (options: pilotfish registries NAME):\n{lines}"
+    )
+}
 
 const DEMO_EXAMPLES: &str = "Examples:
   pilotfish demo                                 then edit examples/shop/routes.yaml and watch
@@ -151,6 +171,10 @@ impl Cli {
             }
             Command::Inject(inject) => {
                 inject.run(&mut out)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Registries(registries) => {
+                registries.run(&table, &mut out)?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),

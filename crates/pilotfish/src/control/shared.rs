@@ -101,12 +101,17 @@ impl Shared {
     /// The registries, with what their sources tell now.
     #[must_use]
     pub fn registries(&self) -> Vec<api::Registry> {
-        let mut registries = self.registries.load().to_vec();
+        let mut registries = self.registry_states().to_vec();
         let reports = self.reports.lock();
         for registry in &mut registries {
             registry.source = reports.get(&registry.name).map(|report| source(report.state()));
         }
         registries
+    }
+
+    /// The registries as the control loop published them last.
+    pub(crate) fn registry_states(&self) -> Arc<Vec<api::Registry>> {
+        self.registries.load_full()
     }
 
     /// Adds what the source of a registry tells about itself.

@@ -213,10 +213,10 @@ fn counts_of_registries_are_those_of_the_published_world() {
     case.send(vec![entry("a"), SourceEvent::Listed]);
     assert_eq!(services(&case), [0, 1]);
     case.after(1).send(vec![entry("b")]);
-    let before = case.shared.registries();
+    let before = case.shared.registry_states();
     assert_eq!(services(&case), [0, 2]);
     case.after(1).send(vec![entry("c")]);
-    assert!(Arc::ptr_eq(&before, &case.shared.registries()), "they are not made for every message");
+    assert!(Arc::ptr_eq(&before, &case.shared.registry_states()), "they are not made for every message");
     case.after(20).wait();
     assert_eq!(services(&case), [0, 3]);
 }

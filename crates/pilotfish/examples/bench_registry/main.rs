@@ -1,0 +1,73 @@
+//! How a registry with a source of its own is followed: time to ready, memory, one change to a proxy beside what a bare client of the
+//! same product sees, and what a quiet minute costs. `cargo xtask bench --registry NAME` runs it on a release build.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
+
+mod consul;
+mod etcd;
+mod measure;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// What is measured, and with how much.
+#[derive(Parser)]
+struct Options {
+    /// The registry to measure
+    #[arg(value_name = "NAME")]
+    registry: String,
+    /// The Pilotfish to measure
+    #[arg(long, value_name = "FILE")]
+    pilotfish: PathBuf,
+    /// Services
+    #[arg(long, default_value_t = 5_000)]
+    services: usize,
+    /// Instances of each
+    #[arg(long, default_value_t = 10)]
+    instances: usize,
+    /// Changes that are measured
+    #[arg(long, default_value_t = 50)]
+    rounds: usize,
+    /// Seconds without a change, in which requests are counted
+    #[arg(long, default_value_t = 60)]
+    quiet: u64,
+}
+
+/// A product with its server.
+trait Product {
+    /// What follows `--registry`.
+    fn registry(&self) -> String;
+
+    /// Registers instance `index` of service `number` at an address, by the product's own protocol.
+    async fn register(&self, number: usize, index: usize, address: &str) -> Result<()>;
+
+    /// A client that only follows service 0: every text that it is sent, and when.
+    async fn watch(&self) -> Result<mpsc::UnboundedReceiver<(String, Instant)>>;
+}
+
+/// The name of a service.
+fn service(number: usize) -> String {
+    format!("service-{number:05}")
+}
+
+/// The address of an instance, which no other one has.
+fn address(options: &Options, number: usize, index: usize) -> String {
+    let all = number * options.instances + index;
+    format!("10.{}.{}.{}", 1 + all / 62_500, all / 250 % 250, 1 + all % 250)
+}
+
+const QUIET: fn(&Options) -> Duration = |options| Duration::from_secs(options.quiet);
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match options.registry.as_str() {
+            "consul" => measure::run(&options, consul::Consul::start().await?).await,
+            "etcd" => measure::run(&options, etcd::Etcd::start().await?).await,
+            other => bail!("there is no bench of {other:?}; known are consul, etcd"),
+        }
+    })
+}

@@ -1,0 +1,118 @@
+//! `pilotfish registries`: the registries that there are, and their options.
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use pilotfish_registry::{RegistryTable, RegistryType};
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Shows the registries that there are, and the options of one.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Registries {
+    /// Show this one with its options
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// How results are written
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+}
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// A table.
+    Text,
+    /// A JSON array of registries.
+    Json,
+}
+
+impl Registries {
+    /// Writes them to `out`.
+    ///
+    /// # Errors
+    /// When there is no registry of the name, or `out` cannot be written.
+    pub(crate) fn run(&self, table: &RegistryTable, out: &mut impl Write) -> Result<()> {
+        let shown: Vec<&RegistryType> = match &self.name {
+            Some(name) => vec![table.find(name)?.1],
+            None => table.iter().map(|(_, entry)| entry).collect(),
+        };
+        match (self.output, &self.name) {
+            (Output::Json, _) => writeln!(out, "{:#}", Value::from_iter(shown.into_iter().map(as_json)))?,
+            (Output::Text, None) => write!(out, "{}", lines(&shown))?,
+            (Output::Text, Some(_)) => shown.into_iter().try_for_each(|entry| write_options(entry, out))?,
+        }
+        Ok(())
+    }
+}
+
+/// One line for each registry: how it is written after `--registry`, and what it reads.
+pub(crate) fn lines(types: &[&RegistryType]) -> String {
+    let names: Vec<String> = types.iter().map(|entry| written(entry)).collect();
+    let width = names.iter().map(String::len).max().unwrap_or_default();
+    names.iter().zip(types).map(|(name, entry)| format!("  {name:width$}  {}\n", entry.about)).collect()
+}
+
+fn written(entry: &RegistryType) -> String {
+    if entry.address.is_empty() {
+        entry.name.to_owned()
+    } else {
+        format!("{}={}", entry.name.to_ascii_lowercase(), entry.address)
+    }
+}
+
+fn write_options(entry: &RegistryType, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "{}: {}", entry.name, entry.about)?;
+    if entry.address.is_empty() {
+        return writeln!(out, "\nIt reads objects, from PATH or --kubernetes, and has no options.");
+    }
+    let name = entry.name.to_ascii_lowercase();
+    writeln!(out, "\n  pilotfish serve --registry '{name}={}?OPTION=VALUE&...'\n\nOptions:", entry.address)?;
+    let left = |name: &str, value: &str| format!("{name}={value}");
+    let width =
+        entry.all_options().map(|option| left(option.name, option.value).len()).max().unwrap_or_default();
+    for option in entry.all_options() {
+        writeln!(out, "  {:width$}  {}", left(option.name, option.value), option.about)?;
+    }
+    Ok(())
+}
+
+fn as_json(entry: &RegistryType) -> Value {
+    let options = entry
+        .all_options()
+        .map(|option| json!({ "name": option.name, "value": option.value, "about": option.about }));
+    json!({
+        "name": entry.name,
+        "about": entry.about,
+        "address": entry.address,
+        "options": options.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registries::table_with;
+
+    fn shown(name: Option<&str>, output: Output) -> String {
+        let mut out = Vec::new();
+        let command = Registries { name: name.map(str::to_owned), output };
+        command.run(&table_with(&[]), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn registries_are_listed_and_one_is_shown_with_its_options() {
+        let all = shown(None, Output::Text);
+        assert!(all.contains("  Kubernetes "), "{all}");
+        let one = shown(Some("kubernetes"), Output::Text);
+        assert_eq!(
+            one,
+            "Kubernetes: Services, EndpointSlices and Pods of a cluster\n\nIt reads objects, from PATH or --kubernetes, and has no options.\n"
+        );
+        let json: Value = serde_json::from_str(&shown(None, Output::Json)).unwrap();
+        assert_eq!(json.as_array().map(Vec::len), Some(all.lines().count()));
+        let unknown = Registries { name: Some("zoo".into()), output: Output::Text };
+        let error = unknown.run(&table_with(&[]), &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.starts_with("there is no registry \"zoo\"; known are Kubernetes, "), "{error}");
+    }
+}
