@@ -33,7 +33,7 @@ use pilotfish_registry_client::TLS_OPTIONS;
 /// The line in the table of registries.
 pub static ZOOKEEPER: RegistryType = RegistryType {
     name: "zookeeper",
-    provider: "ZooKeeper",
+    provider: "zookeeper",
     about: "Dubbo's providers and Spring Cloud's applications in ZooKeeper",
     address: "zk://HOST:2181[,HOST...][/CHROOT]",
     options: &[options::OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],

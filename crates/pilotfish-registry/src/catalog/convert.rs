@@ -253,6 +253,7 @@ impl Converter {
             as_given => as_given,
         };
         service.mesh_external = given.mesh_external;
+        service.dubbo = given.dubbo;
         service.labels = label_map(given.labels);
         let addresses: Arc<[Arc<str>]> =
             given.addresses.iter().filter(|text| is_address(text)).map(|text| text.as_str().into()).collect();

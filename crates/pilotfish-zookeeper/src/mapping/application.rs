@@ -44,8 +44,6 @@ fn instance(node: &str, written: &Instance) -> CatalogInstance {
 fn port(written: &Written) -> InstancePort {
     let number = written.number.into();
     let service = match written.protocol.as_deref() {
-        // What is called leads elsewhere for each interface, so this is no port that Envoy could route calls of.
-        Some("dubbo") => CatalogPort { number: 20880, name: Some("tcp-dubbo".to_owned()), protocol: Some("tcp".to_owned()) },
         Some("https") => CatalogPort { number, name: Some("https".to_owned()), protocol: Some("https".to_owned()) },
         Some(protocol) => {
             let known = speech(protocol);

@@ -4,7 +4,7 @@ use super::Variant;
 use super::labels::{labels, locality, weight};
 use crate::dubbo::{DubboUrl, Instance, Metadata, Override, Provided, default_port, effective, speech};
 use crate::mirror::Registrations;
-use pilotfish_model::{HealthStatus, Namespace};
+use pilotfish_model::{DubboInterface, HealthStatus, Namespace};
 use pilotfish_registry::{CatalogInstance, CatalogPort, CatalogService, InstancePort};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -190,6 +190,11 @@ impl Found {
             }
         }
         service.labels = described;
+        service.dubbo = Some(Arc::new(DubboInterface {
+            interface: interface.into(),
+            group: variant.group.as_str().into(),
+            version: variant.version.as_str().into(),
+        }));
         for (key, provider) in self.providers {
             let mut instance =
                 CatalogInstance::new(format!("{}://{}:{}", key.protocol, key.host, key.port), key.host);

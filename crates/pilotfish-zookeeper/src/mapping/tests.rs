@@ -134,7 +134,7 @@ fn a_provider_that_is_registered_both_ways_is_one_endpoint() {
         "- 10.0.0.1 50051>50052 weight=100 team=red",
         "interface c.D = c.D: 20880 dubbo",
         "- 10.0.0.1 20880>20880 team=red",
-        "application shop = shop: 20880 tcp, 50051 grpc",
+        "application shop = shop: 20880 dubbo, 50051 grpc",
         "- 10.0.0.1 20880>20880 50051>50052 team=red",
     ];
     assert_eq!(all(&nodes), want);

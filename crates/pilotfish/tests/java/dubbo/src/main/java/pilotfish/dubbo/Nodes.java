@@ -3,7 +3,9 @@ package pilotfish.dubbo;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
@@ -22,7 +24,6 @@ import org.apache.zookeeper.ZooDefs;
 import org.apache.zookeeper.ZooKeeper;
 import org.apache.zookeeper.data.ACL;
 import org.apache.zookeeper.data.Id;
-import org.apache.zookeeper.server.auth.DigestAuthenticationProvider;
 
 /**
  * Writes nodes: {@code Nodes HOST:PORT [USER:PASSWORD]}. Each line of its input is a command, answered by {@code ok} or {@code error: REASON}:
@@ -88,7 +89,9 @@ public final class Nodes {
             case "ephemeral" -> put(words[1], data, CreateMode.EPHEMERAL);
             case "delete" -> delete(words[1]);
             case "private" -> {
-                Id owner = new Id("digest", DigestAuthenticationProvider.generateDigest(secret));
+                // What the digest scheme knows of USER:PASSWORD.
+                byte[] digest = MessageDigest.getInstance("SHA-1").digest(secret.getBytes(StandardCharsets.UTF_8));
+                Id owner = new Id("digest", secret.split(":")[0] + ":" + Base64.getEncoder().encodeToString(digest));
                 zooKeeper.setACL(words[1], List.of(new ACL(ZooDefs.Perms.ALL, owner)), -1);
             }
             case "public" -> zooKeeper.setACL(words[1], ZooDefs.Ids.OPEN_ACL_UNSAFE, -1);
