@@ -42,10 +42,12 @@ async fn request(server: &mut DuplexStream) -> Vec<u8> {
 
 async fn opened() -> (Session<DuplexStream>, DuplexStream) {
     let (client, mut server) = duplex(1 << 20);
-    server.write_all(&accepted(6_000)).await.unwrap();
-    let session = Session::open(client, opening()).await.unwrap();
-    assert_eq!(request(&mut server).await.len(), 45);
-    (session, server)
+    let serves = async {
+        assert_eq!(request(&mut server).await.len(), 45);
+        server.write_all(&accepted(6_000)).await.unwrap();
+    };
+    let (session, ()) = tokio::join!(Session::open(client, opening()), serves);
+    (session.unwrap(), server)
 }
 
 #[tokio::test(start_paused = true)]
