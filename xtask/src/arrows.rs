@@ -69,6 +69,12 @@ const RULES: &[Rule] = &[
         never_named: &["notify", "pilotfish-config"],
     },
     Rule {
+        name: "pilotfish-etcd",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
+    },
+    Rule {
         name: "pilotfish-zookeeper",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client"],
         never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
@@ -150,6 +156,7 @@ const RULES: &[Rule] = &[
             "pilotfish-api",
             "pilotfish-config",
             "pilotfish-crd",
+            "pilotfish-etcd",
             "pilotfish-identity",
             "pilotfish-kube",
             "pilotfish-kube-writer",

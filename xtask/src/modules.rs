@@ -34,6 +34,7 @@ const PUBLIC: Table = &[
     ),
     ("pilotfish-config", &["file", "status"]),
     ("pilotfish-crd", &[]),
+    ("pilotfish-etcd", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),
     ("pilotfish-kube-writer", &["auto_registration", "lease", "service_exports", "status"]),

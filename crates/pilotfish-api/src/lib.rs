@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// `/ready`: whether proxies are served.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,8 +46,8 @@ pub struct Registry {
     /// Workloads.
     pub workloads: usize,
     /// Its services that lose to those of another registry: at most 1,000 of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub losers: Vec<LosingService>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub losers: Arc<[LosingService]>,
     /// What its source tells about itself; `None` for registries that read objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RegistrySource>,

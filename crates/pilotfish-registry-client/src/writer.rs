@@ -42,6 +42,12 @@ impl CatalogWriter {
         self.report().change(|state| state.last_answer = Some(SystemTime::now()));
     }
 
+    /// Tells that something of the product's, by its name there, cannot be used although the answer is good; `None` when it can be again.
+    /// It is shown and logged with what is wrong with services. The next answer that is told shows it.
+    pub fn note(&mut self, id: &Arc<str>, problem: Option<Arc<str>>) {
+        self.catalog.note(id, problem);
+    }
+
     /// Tells of trouble that does not end the session, for example one of many watches that fails. What was told stays in force.
     pub fn failing(&mut self, reason: impl Into<SessionError>) {
         let reason: Arc<str> = reason.into().to_string().into();

@@ -71,12 +71,12 @@ async fn what_is_registered_becomes_services_and_changes_arrive() {
     has(&registry, &[
             "org.example.greeter in default: 20880 dubbo Dubbo",
             "- 10.0.0.1:20880 of dubbo weight=50 labels=zone=a",
-            "- 10.0.0.2:20881 of dubbo Unhealthy weight=100 labels=zone=b",
+            "- 10.0.0.2:20881 of dubbo health=Unhealthy weight=100 labels=zone=b",
             "org.example.other-2-0 in default: 50051 tri Grpc",
             "- 10.0.0.3:50051 of tri labels=version=2.0",
             "shop in default: 8080 default Unsupported",
             "- 10.0.0.7:8080 of default labels=tier=web",
-            "- 10.0.0.8:8080 of default Unhealthy labels=tier=web",
+            "- 10.0.0.8:8080 of default health=Unhealthy labels=tier=web",
         ])
         .await;
 

@@ -12,9 +12,12 @@ impl AggregateController {
     pub(super) fn emit(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         self.touch_imported(&mut touched);
+        let mut log = ConflictLog::default();
         for key in std::mem::take(&mut touched.services) {
+            self.note_conflicts(&key, &mut log);
             self.emit_services(key, &mut touched);
         }
+        log.finish();
         for (key, shard) in touched.endpoints {
             let update = match self.endpoints_in_force(&key, &shard) {
                 Some(endpoints) => Update::Endpoints(key, shard, endpoints),
@@ -53,7 +56,6 @@ impl AggregateController {
     }
 
     fn emit_services(&mut self, key: ServiceKey, touched: &mut Touched) {
-        self.note_conflicts(&key);
         if self.settings.merge != MergePolicy::Union {
             // Another registry may win now, and with it its endpoints.
             let owned = |entry: &&RegistryEntry| {
@@ -103,7 +105,7 @@ impl AggregateController {
     }
 
     /// Keeps the list of conflicts, and logs those that are new and those that are over.
-    fn note_conflicts(&mut self, key: &ServiceKey) {
+    fn note_conflicts(&mut self, key: &ServiceKey, log: &mut ConflictLog) {
         let policy = self.settings.merge;
         let new = merge::conflicts(key, self.having(key), policy);
         let old = if new.is_empty() {
@@ -112,16 +114,45 @@ impl AggregateController {
             self.conflicts.insert(key.clone(), new.clone())
         };
         let old = old.unwrap_or_default();
+        self.conflicts_revision += u64::from(old != new);
         for conflict in new.iter().filter(|conflict| !old.contains(conflict)) {
-            log(conflict, policy);
+            log.write(|| written(conflict, policy));
         }
         if new.is_empty() && !old.is_empty() {
-            tracing::info!(service = %key, "only one type of registry has the service now");
+            log.write(|| tracing::info!(service = %key, "only one type of registry has the service now"));
         }
     }
 }
 
-fn log(conflict: &Conflict, policy: MergePolicy) {
+/// How many lines one round of updates may write about conflicts: two registries may share all of their services.
+const LOGGED: usize = 20;
+
+/// Counts lines about conflicts.
+#[derive(Default)]
+struct ConflictLog {
+    lines: usize,
+}
+
+impl ConflictLog {
+    fn write(&mut self, line: impl FnOnce()) {
+        self.lines += 1;
+        if self.lines <= LOGGED {
+            line();
+        }
+    }
+
+    fn finish(&self) {
+        if self.lines > LOGGED {
+            let more = self.lines - LOGGED;
+            tracing::info!(
+                more,
+                "more services of two registries changed; see /debug/registryz?registries=true"
+            );
+        }
+    }
+}
+
+fn written(conflict: &Conflict, policy: MergePolicy) {
     let reason = conflict.reason();
     let Conflict { service, winner, loser, .. } = conflict;
     match policy {

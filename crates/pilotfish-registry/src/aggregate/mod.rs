@@ -103,6 +103,8 @@ pub struct AggregateController {
     mesh: Mesh,
     clusterset: ClusterSet,
     conflicts: BTreeMap<ServiceKey, Vec<Conflict>>,
+    /// Grows with each change of them.
+    conflicts_revision: u64,
     touched: Touched,
     updates: Vec<Update>,
 }
@@ -121,6 +123,7 @@ impl AggregateController {
             mesh: Mesh::default(),
             clusterset: ClusterSet::default(),
             conflicts: BTreeMap::new(),
+            conflicts_revision: 0,
             touched: Touched::default(),
             updates: Vec::new(),
         }
@@ -291,6 +294,12 @@ impl AggregateController {
     /// Services that registries of several types have: which registry wins.
     pub fn conflicts(&self) -> impl Iterator<Item = &Conflict> {
         self.conflicts.values().flatten()
+    }
+
+    /// Grows when conflicts change, for those who list them.
+    #[must_use]
+    pub const fn conflicts_revision(&self) -> u64 {
+        self.conflicts_revision
     }
 
     /// Whether every registry and the configuration applied their first complete list, and all of it was settled.

@@ -108,6 +108,12 @@ impl Catalog {
         if self.complete { change } else { Change::Unchanged }
     }
 
+    /// Notes that something of the product's, by its name there, cannot be used although it belongs to no service, or to one that goes on
+    /// without it; `None` when it can be again. It is logged with the next answer that is taken.
+    pub fn note(&mut self, id: &Arc<str>, problem: Option<Arc<str>>) {
+        self.problems.note_item(id, problem);
+    }
+
     /// What is wrong with what the product has.
     #[must_use]
     pub fn problems(&self) -> CatalogProblems {

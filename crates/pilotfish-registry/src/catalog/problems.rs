@@ -21,6 +21,8 @@ pub struct CatalogProblems {
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     by_service: BTreeMap<Arc<str>, Box<[Arc<str>]>>,
+    /// Of things that are no services, by their names.
+    by_item: BTreeMap<Arc<str>, Arc<str>>,
     collisions: BTreeMap<ServiceKey, Arc<str>>,
     over_limit: usize,
     new: Vec<Arc<str>>,
@@ -38,6 +40,18 @@ impl Problems {
         }
         if !problems.is_empty() {
             self.by_service.insert(id.clone(), problems.into());
+        }
+    }
+
+    /// What is wrong with something that is no service.
+    pub(super) fn note_item(&mut self, id: &Arc<str>, problem: Option<Arc<str>>) {
+        let Some(problem) = problem else {
+            self.by_item.remove(id);
+            return;
+        };
+        if self.by_item.get(id) != Some(&problem) {
+            self.note(&problem);
+            self.by_item.insert(id.clone(), problem);
         }
     }
 
@@ -95,9 +109,14 @@ impl Problems {
 
     pub(super) fn view(&self) -> CatalogProblems {
         let by_service = self.by_service.values();
-        let total = by_service.clone().map(|problems| problems.len()).sum::<usize>() + self.collisions.len();
+        let total = by_service.clone().map(|problems| problems.len()).sum::<usize>();
+        let total = total + self.by_item.len() + self.collisions.len();
         let limit = (self.over_limit > 0).then(|| over_limit(self.over_limit));
-        let all = by_service.flat_map(|problems| problems.iter()).chain(self.collisions.values()).cloned();
+        let all = by_service
+            .flat_map(|problems| problems.iter())
+            .chain(self.by_item.values())
+            .chain(self.collisions.values())
+            .cloned();
         CatalogProblems {
             total: total + usize::from(limit.is_some()),
             first: limit.into_iter().chain(all).take(SHOWN).collect(),

@@ -297,3 +297,16 @@ proptest! {
         prop_assert_eq!(catalog.problems(), fresh.problems());
     }
 }
+
+#[test]
+fn what_is_wrong_beside_services_is_shown_until_it_is_good() {
+    let mut catalog = catalog();
+    let key: Arc<str> = "/services/web/1".into();
+    catalog.note(&key, Some("it is no address".into()));
+    catalog.note(&key, Some("it is no port".into()));
+    let _ = catalog.replace(vec![service("a", &[("10.0.0.1", 80)])], Instant::now());
+    let problems = catalog.problems();
+    assert_eq!((problems.total, problems.first), (1, vec!["it is no port".into()]));
+    catalog.note(&key, None);
+    assert_eq!(catalog.problems(), CatalogProblems::default());
+}

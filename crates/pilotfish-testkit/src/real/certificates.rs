@@ -57,6 +57,21 @@ impl Authority {
         self.sign(params)
     }
 
+    /// The same, but its time is over.
+    ///
+    /// # Panics
+    /// When the machine has no randomness.
+    #[must_use]
+    pub fn expired_server(&self) -> (String, String) {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).expect("they are names");
+        params.distinguished_name = named("server");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2020, 1, 2);
+        self.sign(params)
+    }
+
     /// The certificate and the key of a workload with this SPIFFE identity, in PEM: good for both ends of a connection.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use pilotfish_model::{Endpoint, Provider, Service, ShardKey, World};
 use pilotfish_registry::testing::Scene;
 use pilotfish_registry::{
     Input, LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryReceiver, RegistrySettings,
-    RegistryType, channel,
+    RegistryType, SourceReport, SourceState, channel,
 };
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 /// What it sends goes through the aggregate controller into a world, as in the binary.
 pub struct LiveRegistry {
     seen: Arc<Mutex<Seen>>,
+    report: SourceReport,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -69,10 +70,11 @@ impl LiveRegistry {
     pub fn start(registry: &'static RegistryType, text: &str) -> Self {
         let source = open(registry, text).expect("the settings are right");
         let (sender, receiver) = channel();
+        let report = receiver.report().clone();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let runs = tokio::spawn(source.run(sender));
         let reads = tokio::spawn(read(shard(registry), receiver, seen.clone()));
-        Self { seen, tasks: [runs, reads] }
+        Self { seen, report, tasks: [runs, reads] }
     }
 
     /// Why settings are refused.
@@ -97,6 +99,12 @@ impl LiveRegistry {
     #[must_use]
     pub fn world(&self) -> Arc<World> {
         self.seen().world.clone()
+    }
+
+    /// What the source tells about itself: sessions, requests, the guard, what is wrong with the content.
+    #[must_use]
+    pub fn report(&self) -> SourceState {
+        self.report.state()
     }
 
     /// How often it reported a failure.
@@ -270,7 +278,7 @@ fn endpoint_line(endpoint: &Endpoint) -> String {
 mod tests {
     use super::*;
     use pilotfish_model::{Hostname, Origin, Port, Protocol, ServiceKey, Workload};
-    use pilotfish_registry::{RegistryBatch, RegistrySender};
+    use pilotfish_registry::{RegistryBatch, RegistryOption, RegistrySender};
     use std::pin::Pin;
     use tokio::sync::mpsc;
 
@@ -278,10 +286,12 @@ mod tests {
         name: "steps",
         provider: "steps",
         about: "a list for each address of its text",
+        address: "here",
+        options: &[&[RegistryOption { name: "steps", value: "LIST,...", about: "lists of addresses" }]],
         input: Input::Live(|mut settings| {
             let steps = settings.take("steps").unwrap_or_default();
             let shard = settings.shard.clone();
-            settings.finish(&["steps"])?;
+            settings.finish(&STEPS)?;
             Ok(Box::new(Steps { shard, steps }))
         }),
     };

@@ -22,8 +22,7 @@ pub struct Shared {
     /// What sources of registries tell about themselves, by the name of the registry.
     reports: Mutex<BTreeMap<String, SourceReport>>,
     waiting_for: ArcSwap<Vec<String>>,
-    /// Services that are refused because two registries have them, at most as many as are listed of losers.
-    refused: ArcSwap<Vec<String>>,
+    conflicts: ArcSwap<Conflicts>,
     /// What is wrong with names of gateways between networks.
     gateways: ArcSwap<Vec<String>>,
     problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
@@ -126,17 +125,11 @@ impl Shared {
     }
 
     pub(crate) fn set_registries(&self, controller: &AggregateController) {
-        let mut losers: BTreeMap<String, Vec<api::LosingService>> = BTreeMap::new();
-        for conflict in controller.conflicts() {
-            let of_loser = losers.entry(conflict.loser.to_string()).or_default();
-            if of_loser.len() < MOST_LOSERS {
-                of_loser.push(losing_service(conflict));
-            }
-        }
+        let conflicts = self.conflicts(controller);
         let registries = controller.status().into_iter().map(|status| {
             let name = status.shard.to_string();
             api::Registry {
-                losers: losers.remove(&name).unwrap_or_default(),
+                losers: conflicts.losers.get(&name).cloned().unwrap_or_default(),
                 name,
                 synced: status.sync.is_synced(),
                 failure: status.sync.failure().map(|failure| failure.reason.to_string()),
@@ -152,8 +145,17 @@ impl Shared {
         self.registries.store(Arc::new(registries.collect()));
         let missing = controller.synced().err().map(|error| error.missing).unwrap_or_default();
         self.waiting_for.store(Arc::new(missing));
-        let refused = controller.refused().take(MOST_LOSERS).map(|conflict| format!("refused: {conflict}"));
-        self.refused.store(Arc::new(refused.collect()));
+    }
+
+    /// The conflicts of now, in words. They are many where two registries share their services, and change seldom.
+    fn conflicts(&self, controller: &AggregateController) -> Arc<Conflicts> {
+        let known = self.conflicts.load_full();
+        if known.revision == controller.conflicts_revision() {
+            return known;
+        }
+        let now = Arc::new(Conflicts::of(controller));
+        self.conflicts.store(now.clone());
+        now
     }
 
     pub(crate) fn set_gateway_problems(&self, problems: Vec<String>) {
@@ -164,7 +166,7 @@ impl Shared {
     /// services of two registries are refused, those, and gateways between networks whose names cannot be resolved.
     #[must_use]
     pub fn registry_problems(&self) -> Vec<String> {
-        let mut problems = self.refused.load().to_vec();
+        let mut problems = self.conflicts.load().refused.clone();
         problems.extend(self.gateways.load().iter().cloned());
         for registry in self.registries().iter() {
             let name = &registry.name;
@@ -237,6 +239,34 @@ impl Shared {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// Services that registries of several types have, in words.
+#[derive(Default)]
+struct Conflicts {
+    revision: u64,
+    /// By the name of the registry that loses.
+    losers: BTreeMap<String, Arc<[api::LosingService]>>,
+    /// Those that are refused, at most as many as are listed of losers.
+    refused: Vec<String>,
+}
+
+impl Conflicts {
+    fn of(controller: &AggregateController) -> Self {
+        let mut losers: BTreeMap<&ShardKey, Vec<api::LosingService>> = BTreeMap::new();
+        for conflict in controller.conflicts() {
+            let of_loser = losers.entry(&conflict.loser).or_default();
+            if of_loser.len() < MOST_LOSERS {
+                of_loser.push(losing_service(conflict));
+            }
+        }
+        let refused = controller.refused().take(MOST_LOSERS).map(|conflict| format!("refused: {conflict}"));
+        Self {
+            revision: controller.conflicts_revision(),
+            losers: losers.into_iter().map(|(shard, list)| (shard.to_string(), list.into())).collect(),
+            refused: refused.collect(),
+        }
     }
 }
 

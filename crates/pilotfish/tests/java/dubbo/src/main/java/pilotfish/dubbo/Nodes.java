@@ -92,7 +92,8 @@ public final class Nodes {
                 // What the digest scheme knows of USER:PASSWORD.
                 byte[] digest = MessageDigest.getInstance("SHA-1").digest(secret.getBytes(StandardCharsets.UTF_8));
                 Id owner = new Id("digest", secret.split(":")[0] + ":" + Base64.getEncoder().encodeToString(digest));
-                zooKeeper.setACL(words[1], List.of(new ACL(ZooDefs.Perms.ALL, owner)), -1);
+                // The client asks the list for null, which an immutable one refuses.
+                zooKeeper.setACL(words[1], new ArrayList<>(List.of(new ACL(ZooDefs.Perms.ALL, owner))), -1);
             }
             case "public" -> zooKeeper.setACL(words[1], ZooDefs.Ids.OPEN_ACL_UNSAFE, -1);
             case "bulk" -> bulk(Integer.parseInt(words[1]));

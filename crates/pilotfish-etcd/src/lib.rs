@@ -1,0 +1,68 @@
+//! The etcd registry: keys of a prefix, by a schema that settings describe, as services and instances.
+//!
+//! ```text
+//! etcd ◀─ Range, Watch ─▶ session ─ answers ─▶ Watch, Keyspace (schema) ─ services that differ ─▶ CatalogWriter
+//! ```
+//!
+//! [`schema`] says what a key and its value mean, [`keyspace`] what is known of all keys, [`watch`] what the answers of a watch mean:
+//! all three without IO. [`session`] reads everything at one revision and follows what comes after it.
+
+mod client;
+mod keyspace;
+mod proto;
+mod schema;
+mod session;
+mod settings;
+mod watch;
+
+use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryOption, RegistryType};
+use pilotfish_registry_client::TLS_OPTIONS;
+
+/// The line in the table of registries.
+pub static ETCD: RegistryType = RegistryType {
+    name: "etcd",
+    provider: "etcd",
+    about: "keys of a prefix, by a schema of your own",
+    address: "http://HOST:2379[,HOST:2379...]",
+    options: &[OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
+    input: Input::Live(settings::open),
+};
+
+const OPTIONS: &[RegistryOption] = &[
+    RegistryOption {
+        name: "layout",
+        value: "NAME",
+        about: "how keys and values are written: json, text, grpc, skydns or dubbo [default: json]",
+    },
+    RegistryOption {
+        name: "prefix",
+        value: "KEY",
+        about: "the keys that are read begin so [default: that of the layout, /services/ for json and text]",
+    },
+    RegistryOption {
+        name: "key",
+        value: "PATTERN",
+        about: "what follows the prefix in a key [default: that of the layout, {service}/{instance} for json and text]",
+    },
+    RegistryOption {
+        name: "fields",
+        value: "ROLE:FIELD,...",
+        about: "which fields of JSON values say what, where they are named otherwise",
+    },
+    RegistryOption {
+        name: "host",
+        value: "TEMPLATE",
+        about: "the host name of a service [default: that of the layout, {service}.{group}.etcd for json and text]",
+    },
+    RegistryOption {
+        name: "instancePort",
+        value: "NUMBER",
+        about: "where instances listen whose key and value do not say it [default: they are left out]",
+    },
+    RegistryOption { name: "user", value: "NAME", about: "log in as this user [default: nobody]" },
+    RegistryOption {
+        name: "passwordFile",
+        value: "FILE",
+        about: "the user's password [default: the environment's PILOTFISH_ETCD_PASSWORD]",
+    },
+];
