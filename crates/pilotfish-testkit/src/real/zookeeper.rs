@@ -3,10 +3,12 @@
 use super::{Dialogue, Java, Program, Tool, eventually, free_port};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 /// A running ZooKeeper on a port of its own, which it keeps when it is started again.
 pub struct ZooKeeper {
@@ -90,11 +92,15 @@ impl ZooKeeper {
     /// # Errors
     /// When it cannot be reached.
     pub async fn command(&self, word: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        stream.write_all(word.as_bytes()).await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await?;
-        Ok(text)
+        let exchange = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+            stream.write_all(word.as_bytes()).await?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await?;
+            Ok(text)
+        };
+        // A connection that it takes just before it serves is never answered.
+        timeout(Duration::from_secs(2), exchange).await?
     }
 
     /// One of the figures of its word `mntr`.

@@ -168,7 +168,7 @@ const HELD: [(&str, [&str; 3]); 22] = [
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
-const USES: [Use; 45] = [
+const USES: [Use; 46] = [
     ("ips", own_endpoint, ["L", "", ""]),
     ("ips", declared_ports, ["CL", "", ""]),
     ("family", plain, ["CLN", "L", ""]),
@@ -195,6 +195,7 @@ const USES: [Use; 45] = [
     ("locality", distribute, ["E", "E", "E"]),
     ("interception", plain, ["L", "", ""]),
     ("istio_filters", plain, ["CL", "CL", ""]),
+    ("dubbo_proxy", calls_of_dubbo, ["L", "", ""]),
     ("agent", own_pod, ["CL", "C", ""]),
     ("refuses_least_request", least_request, ["", "", "C"]),
     ("identity", secret, ["S", "S", "S"]),
