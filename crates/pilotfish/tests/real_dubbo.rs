@@ -67,7 +67,7 @@ impl Mesh {
     /// How many endpoints Pilotfish has for a host.
     async fn endpoints(&self, host: &str) -> usize {
         let page = self.pilotfish.json(&format!("/debug/endpointz?host={host}")).await;
-        page.to_string().matches("\"address\"").count()
+        page.to_string().matches("\"EndpointPort\"").count()
     }
 }
 
