@@ -253,6 +253,24 @@ async fn what_a_secret_opens_is_read_with_it_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn garbled_nodes_cost_themselves_alone() {
+    let Some((server, mut nodes)) = start().await else { return };
+    three(&mut nodes).await;
+    nodes.run("curator shop 1 10.0.0.7 8080 UP").await;
+    let registry = LiveRegistry::start(&ZOOKEEPER, &format!("zk://{}", server.address()));
+    registry.until("all of it", has_addresses(4)).await;
+    let before = short(&registry.state());
+    nodes.run("put /services/shop/1 {\"address\":").await;
+    nodes.run(&format!("put {GREETER}/providers/nothing%20of%20Dubbo")).await;
+    let state = registry.fails("it has no protocol (and 1 more nodes)").await;
+    assert_eq!(short(&state), before, "the last good instance stays");
+    nodes.run(&format!("delete {GREETER}/providers/nothing%20of%20Dubbo")).await;
+    nodes.run("put /services/shop/1 {\"address\":\"10.0.0.8\",\"port\":8080}").await;
+    let healed = |state: &RegistryState| state.failure.is_none() && state.addresses().contains(&"10.0.0.8:8080");
+    registry.until("the good one is there", healed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tls_needs_the_right_certificates_on_both_sides() {
     let authority = Authority::new();
     let (certificate, key) = authority.server();
