@@ -24,6 +24,7 @@ mod rnacos;
 mod test;
 mod tools;
 mod workspace;
+mod zookeeper;
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{bind, java, kubernetes, netfilter, node, process, rnacos, workspace};
+use crate::{bind, java, kubernetes, netfilter, node, process, rnacos, workspace, zookeeper};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -111,6 +111,18 @@ fn all() -> Vec<Tool> {
             version: rnacos::VERSION.into(),
             file: "rnacos/bin/rnacos",
             bring: rnacos::bring,
+        },
+        Tool {
+            name: "java-dubbo",
+            version: java::content("dubbo"),
+            file: "java/dubbo/classes",
+            bring: |folder| java::bring_project(folder, "dubbo"),
+        },
+        Tool {
+            name: "zookeeper",
+            version: "1".into(),
+            file: "zookeeper/zookeeper.jar",
+            bring: zookeeper::bring,
         },
     ]
 }

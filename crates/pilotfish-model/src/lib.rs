@@ -30,7 +30,7 @@ pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Spec, Typed};
 pub use protocol::Protocol;
 pub use provider::{ObjectRef, Origin, Provider, RegisteredId, ShardKey};
 pub use service::{
-    ClusterAddresses, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, Resolution, Service,
+    ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, Resolution, Service,
     ServiceVariant, TargetPort, TrafficDistribution,
 };
 pub use spiffe::{SpiffeId, SpiffeIdError};

@@ -59,6 +59,8 @@ pub enum Tool {
     Jdk,
     /// A project of `crates/pilotfish/tests/java`, compiled, with its jars.
     JavaProject(&'static str),
+    /// The folder with the jars of ZooKeeper.
+    ZooKeeper,
 }
 
 impl Tool {
@@ -83,6 +85,7 @@ impl Tool {
             Self::Bind => tools.join("bind"),
             Self::Rnacos => tools.join("rnacos/bin/rnacos"),
             Self::Jdk => tools.join("java/jdk"),
+            Self::ZooKeeper => tools.join("zookeeper"),
             Self::JavaProject(name) => tools.join("java").join(name),
         };
         if path.exists() {
