@@ -10,7 +10,6 @@ use pilotfish_zookeeper::ZOOKEEPER;
 
 /// The registries, in the order in which they win where two have a service of the same host.
 pub(crate) const REGISTRIES: &[&RegistryType] =
-pub(crate) const REGISTRIES: &[&RegistryType] =
     &[&KUBERNETES, &SERVICE_ENTRY, &CONSUL, &DNS, &ETCD, &EUREKA, &NACOS, &ZOOKEEPER];
 
 /// The table with these and more: for programs that bring registries of their own, after the others.
