@@ -8,4 +8,6 @@ pub mod dump;
 pub mod live;
 pub mod oracle;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+pub mod polaris;
+#[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod real;
