@@ -61,18 +61,31 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &["tokio", "notify"],
     },
-    // The rim that registries with a source of their own share; each of them may use it, and none another one.
+    // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
+    // the servers of tonic, which other crates switch on.
     Rule {
         name: "pilotfish-registry-client",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["notify", "pilotfish-config"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
+    },
+    Rule {
+        name: "pilotfish-dns",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
+    },
+    Rule {
+        name: "pilotfish-eureka",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
     },
     Rule {
         name: "pilotfish-etcd",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["notify", "pilotfish-config"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
     },
     // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
     Rule {
@@ -150,7 +163,9 @@ const RULES: &[Rule] = &[
             "pilotfish-api",
             "pilotfish-config",
             "pilotfish-crd",
+            "pilotfish-dns",
             "pilotfish-etcd",
+            "pilotfish-eureka",
             "pilotfish-identity",
             "pilotfish-kube",
             "pilotfish-kube-writer",

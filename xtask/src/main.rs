@@ -8,6 +8,7 @@
 
 mod arrows;
 mod bench;
+mod bind;
 mod debian;
 mod demo;
 mod dependencies;

@@ -44,7 +44,7 @@ pub(crate) fn bring(folder: &Path) -> Result<()> {
 }
 
 /// A program of the machine. The folders of administrators are not always on the PATH.
-fn system(name: &str) -> Option<PathBuf> {
+pub(crate) fn system(name: &str) -> Option<PathBuf> {
     let sbin = ["/usr/sbin", "/sbin"].map(|folder| Path::new(folder).join(name));
     on_path(name).or_else(|| sbin.into_iter().find(|path| path.exists()))
 }

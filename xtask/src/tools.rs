@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{java, kubernetes, netfilter, node, process, workspace};
+use crate::{bind, java, kubernetes, netfilter, node, process, workspace};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -92,6 +92,7 @@ fn all() -> Vec<Tool> {
             file: "iptables/iptables-restore",
             bring: netfilter::bring,
         },
+        Tool { name: "bind", version: "1".into(), file: "bind/named", bring: bind::bring },
         Tool { name: "jdk", version: "17".into(), file: "java/jdk/bin/java", bring: java::bring_jdk },
         Tool {
             name: "java-eureka",

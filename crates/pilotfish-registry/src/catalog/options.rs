@@ -41,7 +41,7 @@ pub const CATALOG_OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "guardWait",
         value: "DURATION",
-        about: "how long after the first answer the second one is asked for [default: 10s]",
+        about: "how long after the first answer the second one is asked for [default: 10s, longer for products that fill slowly]",
     },
 ];
 
@@ -50,12 +50,15 @@ pub const CATALOG_OPTIONS: &[RegistryOption] = &[
 pub struct CatalogDefaults {
     /// The protocol of ports whose protocol is not known.
     pub protocol: Protocol,
+    /// How long after the first answer the second one is asked for: longer where a product that lost its state needs a while to
+    /// fill again.
+    pub guard_wait: Duration,
 }
 
 impl Default for CatalogDefaults {
     /// The proxy sniffs.
     fn default() -> Self {
-        Self { protocol: Protocol::Unsupported }
+        Self { protocol: Protocol::Unsupported, guard_wait: Duration::from_secs(10) }
     }
 }
 
@@ -115,7 +118,7 @@ impl CatalogOptions {
             port,
             protocol: protocol.unwrap_or(defaults.protocol),
             guard: guard.unwrap_or(Some(50)),
-            guard_wait: guard_wait.unwrap_or(Duration::from_secs(10)),
+            guard_wait: guard_wait.unwrap_or(defaults.guard_wait),
         })
     }
 
@@ -131,7 +134,7 @@ impl Default for CatalogOptions {
             port: None,
             protocol: CatalogDefaults::default().protocol,
             guard: Some(50),
-            guard_wait: Duration::from_secs(10),
+            guard_wait: CatalogDefaults::default().guard_wait,
         }
     }
 }

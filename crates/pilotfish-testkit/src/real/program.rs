@@ -51,6 +51,8 @@ pub enum Tool {
     Iptables,
     /// The library that gives programs other clocks.
     Faketime,
+    /// A folder with BIND's `named` and `nsupdate`.
+    Bind,
     /// A JDK.
     Jdk,
     /// A project of `crates/pilotfish/tests/java`, compiled, with its jars.
@@ -76,6 +78,7 @@ impl Tool {
             Self::Helm => tools.join("helm"),
             Self::Iptables => tools.join("iptables"),
             Self::Faketime => tools.join("libfaketime.so.1"),
+            Self::Bind => tools.join("bind"),
             Self::Jdk => tools.join("java/jdk"),
             Self::JavaProject(name) => tools.join("java").join(name),
         };

@@ -5,12 +5,14 @@ import org.springframework.beans.factory.annotation.Value;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.Import;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.RestController;
 
 /** An application that registers by Spring Cloud's Eureka client, and answers every request with its instance's id. */
 @Configuration(proxyBeanMethods = false)
 @EnableAutoConfiguration
+@Import(Security.class)
 @RestController
 public class Application {
     @Value("${eureka.instance.instance-id}")

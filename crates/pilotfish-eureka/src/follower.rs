@@ -1,0 +1,207 @@
+//! What to ask the server for next, and what its answer means: everything first, then changes, and everything again where changes
+//! do not add up.
+//!
+//! A state machine without IO and clocks.
+
+use crate::mapping::By;
+use crate::replica::{Agreement, Replica};
+use crate::wire::Applications;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A server keeps changes for three minutes as it comes. Who did not ask for so long may have missed some.
+const CHANGES_KEPT: Duration = Duration::from_secs(150);
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// For everything: `/apps`.
+    Full,
+    /// For the changes of the last minutes: `/apps/delta`.
+    Delta,
+}
+
+/// What an answer means.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Everything is known anew.
+    Everything,
+    /// These services changed, or are gone.
+    Services(BTreeSet<Arc<str>>),
+    /// The answer does not add up, and is of no use: ask for everything at once.
+    AskForEverything,
+}
+
+/// A full answer that contradicts itself.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer counts its instances as {said:?} and has {found:?}")]
+pub(crate) struct Contradiction {
+    said: String,
+    found: String,
+}
+
+/// Follows one server.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    replica: Replica,
+    /// How often everything is read although changes add up: the hash counts, and does not compare.
+    full_every: Duration,
+    last_full: Option<Instant>,
+    last_answer: Option<Instant>,
+    /// Whether changes are of use: the server gives them, and a hash to check them by.
+    deltas: bool,
+    contradicted: bool,
+}
+
+impl Follower {
+    pub(crate) fn new(by: By, full_every: Duration) -> Self {
+        Self {
+            replica: Replica::new(by),
+            full_every,
+            last_full: None,
+            last_answer: None,
+            deltas: true,
+            contradicted: false,
+        }
+    }
+
+    pub(crate) const fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// What to ask for now.
+    pub(crate) fn next(&self, now: Instant) -> Ask {
+        let is_recent =
+            |at: Option<Instant>, limit| at.is_some_and(|at| now.saturating_duration_since(at) < limit);
+        let knows = is_recent(self.last_full, self.full_every) && is_recent(self.last_answer, CHANGES_KEPT);
+        if self.deltas && knows { Ask::Delta } else { Ask::Full }
+    }
+
+    /// Takes the answer to [`Ask::Full`].
+    ///
+    /// # Errors
+    /// When it contradicts itself, the first time. A server that always does so has a hash of its own making: its answers are
+    /// believed, and asked for in full each time.
+    pub(crate) fn full(&mut self, answer: Applications, now: Instant) -> Result<News, Contradiction> {
+        let said = answer.hash.clone().unwrap_or_default();
+        let agreement = self.replica.replace(answer);
+        if agreement == Agreement::Differs && !self.contradicted {
+            self.contradicted = true;
+            self.last_full = None;
+            return Err(Contradiction { said, found: self.replica.hash() });
+        }
+        self.contradicted = agreement == Agreement::Differs;
+        (self.last_full, self.last_answer) = (Some(now), Some(now));
+        self.deltas = self.deltas && agreement == Agreement::Agrees;
+        Ok(News::Everything)
+    }
+
+    /// Takes the answer to [`Ask::Delta`].
+    pub(crate) fn delta(&mut self, answer: Applications, now: Instant) -> News {
+        let (touched, agreement) = self.replica.apply(answer);
+        if agreement != Agreement::Agrees {
+            // The replica has become something between two states: only a full answer mends it.
+            self.last_full = None;
+            return News::AskForEverything;
+        }
+        self.last_answer = Some(now);
+        News::Services(touched)
+    }
+
+    /// The server gives no changes: it can be set so.
+    pub(crate) fn refused_delta(&mut self) -> News {
+        self.deltas = false;
+        News::AskForEverything
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::tests::info;
+
+    const EVERY: Duration = Duration::from_secs(600);
+
+    fn answer(hash: Option<&str>, ids: &[&str]) -> Applications {
+        let instances = ids.iter().map(|id| info("A", id)).collect();
+        Applications { hash: hash.map(str::to_owned), instances, unreadable: Vec::new() }
+    }
+
+    fn synced(start: Instant) -> Follower {
+        let mut follower = Follower::new(By::App, EVERY);
+        assert_eq!(follower.next(start), Ask::Full);
+        assert_eq!(follower.full(answer(Some("UP_1_"), &["1"]), start), Ok(News::Everything));
+        follower
+    }
+
+    #[test]
+    fn changes_are_asked_for_after_everything() {
+        let start = Instant::now();
+        let mut follower = synced(start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(follower.next(at(30)), Ask::Delta);
+        let touched = BTreeSet::from(["A".into()]);
+        assert_eq!(follower.delta(answer(Some("UP_2_"), &["2"]), at(30)), News::Services(touched));
+        assert_eq!(follower.delta(answer(Some("UP_2_"), &["2"]), at(60)), News::Services(BTreeSet::new()));
+    }
+
+    #[test]
+    fn everything_is_asked_for_where_changes_do_not_add_up() {
+        let start = Instant::now();
+        let mut follower = synced(start);
+        assert_eq!(follower.delta(answer(Some("UP_3_"), &["2"]), start), News::AskForEverything);
+        assert_eq!(follower.next(start), Ask::Full);
+        assert_eq!(follower.full(answer(Some("UP_2_"), &["1", "3"]), start), Ok(News::Everything));
+        assert_eq!(follower.next(start), Ask::Delta);
+        assert_eq!(follower.delta(answer(None, &[]), start), News::AskForEverything, "nothing to check by");
+    }
+
+    #[test]
+    fn everything_is_asked_for_after_a_while_and_after_silence() {
+        let start = Instant::now();
+        let mut follower = synced(start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(follower.next(at(149)), Ask::Delta);
+        assert_eq!(follower.next(at(150)), Ask::Full, "changes may have been missed");
+        for seconds in (0..600).step_by(100) {
+            assert_eq!(follower.next(at(seconds)), Ask::Delta, "{seconds}");
+            follower.delta(answer(Some("UP_1_"), &[]), at(seconds));
+        }
+        assert_eq!(follower.next(at(600)), Ask::Full, "the hash only counts");
+    }
+
+    #[test]
+    fn a_server_without_changes_or_without_a_hash_is_read_in_full() {
+        let start = Instant::now();
+        let mut follower = synced(start);
+        assert_eq!(follower.refused_delta(), News::AskForEverything);
+        assert_eq!(follower.full(answer(Some("UP_1_"), &["1"]), start), Ok(News::Everything));
+        assert_eq!(follower.next(start), Ask::Full);
+
+        let mut follower = Follower::new(By::App, EVERY);
+        assert_eq!(follower.full(answer(None, &["1"]), start), Ok(News::Everything));
+        assert_eq!(follower.next(start), Ask::Full);
+    }
+
+    #[test]
+    fn an_answer_that_contradicts_itself_is_believed_when_the_next_one_does_too() {
+        let start = Instant::now();
+        let mut follower = Follower::new(By::App, EVERY);
+        let wrong = follower.full(answer(Some("UP_2_"), &["1"]), start).map_err(|error| error.to_string());
+        assert_eq!(wrong, Err("the answer counts its instances as \"UP_2_\" and has \"UP_1_\"".to_owned()));
+        assert_eq!(follower.full(answer(Some("UP_2_"), &["1"]), start), Ok(News::Everything));
+        assert_eq!(follower.next(start), Ask::Full, "its changes cannot be checked");
+    }
+
+    #[test]
+    fn a_contradiction_that_is_over_is_forgotten() {
+        let start = Instant::now();
+        let mut follower = synced(start);
+        assert!(follower.full(answer(Some("UP_2_"), &["1"]), start).is_err());
+        assert_eq!(follower.full(answer(Some("UP_1_"), &["1"]), start), Ok(News::Everything));
+        assert_eq!(follower.next(start), Ask::Delta);
+        assert!(follower.full(answer(Some("UP_2_"), &["1"]), start).is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! The registry of Netflix's Eureka, as it comes with Spring Cloud.
+//!
+//! ```text
+//! GET /apps, /apps/delta ─ wire ─▶ Follower (Replica, hash) ─ mapping ─▶ CatalogService
+//! ```
+//!
+//! Eureka has no watch: everything is read once, then the changes of the last minutes every 30 s, as its own clients do. A hash that
+//! counts instances by status tells whether the changes add up; where they do not, everything is read again.
+
+mod follower;
+mod instance;
+mod mapping;
+mod product;
+mod replica;
+mod settings;
+mod wire;
+
+use pilotfish_registry::{CATALOG_OPTIONS, Input, LiveSettings, LiveSettingsError, LiveSource, RegistryType};
+use pilotfish_registry_client::{TLS_OPTIONS, live};
+
+/// The line in the table of registries.
+pub static EUREKA: RegistryType = RegistryType {
+    name: "Eureka",
+    provider: "Eureka",
+    about: "applications of Eureka servers",
+    address: "http://HOST:8761/eureka",
+    options: &[settings::OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
+    input: Input::Live(open),
+};
+
+/// Checks the settings; nothing is connected yet.
+fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+    let shard = settings.shard.clone();
+    let taken = settings::Settings::take(&mut settings);
+    let left = settings.finish(&EUREKA);
+    match (taken, left) {
+        (Ok(taken), Ok(())) => {
+            let options = taken.catalog.clone();
+            Ok(live(product::Eureka::new(taken), shard, options))
+        }
+        (Ok(_), Err(error)) | (Err(error), Ok(())) => Err(error),
+        (Err(mut error), Err(left)) => {
+            error.0.extend(left.0);
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The options of the registry.
+
+use crate::mapping::{AddressOf, By, Mapping};
+use pilotfish_model::Protocol;
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
+use pilotfish_registry_client::{Connector, Scheme, SecretOption, Server, Target, TlsOptions};
+use std::time::Duration;
+
+const SCHEMES: &[Scheme] =
+    &[Scheme { name: "http", port: 8761, is_tls: false }, Scheme { name: "https", port: 8761, is_tls: true }];
+/// How long a client waits between its requests, and between the heartbeats of its instances.
+const INTERVAL: Duration = Duration::from_secs(30);
+const FULL_EVERY: Duration = Duration::from_secs(600);
+
+/// The options of this registry alone.
+pub(crate) const OPTIONS: &[RegistryOption] = &[
+    RegistryOption {
+        name: "by",
+        value: "app|vip",
+        about: "what a service is: an application, or a virtual address, which several may share [default: app]",
+    },
+    RegistryOption {
+        name: "domain",
+        value: "NAME",
+        about: "what hosts end with: orders.NAME; a virtual address with a dot stays as it is [default: eureka]",
+    },
+    RegistryOption {
+        name: "address",
+        value: "ip|hostName",
+        about: "which address of an instance is used; where it is empty, the other one [default: ip]",
+    },
+    RegistryOption {
+        name: "region",
+        value: "NAME",
+        about: "the region of instances that name none, for locality [default: none]",
+    },
+    RegistryOption {
+        name: "regions",
+        value: "NAME[,NAME...]",
+        about: "remote regions of which the server gives instances too [default: none]",
+    },
+    RegistryOption {
+        name: "interval",
+        value: "DURATION",
+        about: "how often changes are asked for [default: 30s]",
+    },
+    RegistryOption {
+        name: "fullEvery",
+        value: "DURATION",
+        about: "how often everything is read although the changes add up [default: 10m]",
+    },
+    RegistryOption {
+        name: "username",
+        value: "NAME",
+        about: "the name for basic authentication; needs passwordFile",
+    },
+    RegistryOption {
+        name: "passwordFile",
+        value: "FILE",
+        about: "a file with the password, read again when it changes",
+    },
+];
+
+/// The settings of one registry.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) servers: Vec<Server>,
+    /// Before `/apps`, as in `/eureka`.
+    pub(crate) path: String,
+    pub(crate) connector: Connector,
+    pub(crate) mapping: Mapping,
+    /// The query for remote regions, or nothing.
+    pub(crate) query: String,
+    pub(crate) interval: Duration,
+    pub(crate) full_every: Duration,
+    pub(crate) credentials: Option<(String, SecretOption)>,
+    pub(crate) catalog: CatalogOptions,
+}
+
+impl Settings {
+    /// Takes the options out of the settings.
+    ///
+    /// # Errors
+    /// With one line for each mistake.
+    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
+        let mut mistakes = Vec::new();
+        let target = Target::parse(&settings.address, SCHEMES).map_err(|error| mistakes.push(error)).ok();
+        let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
+        let connector = Connector::new(TlsOptions::take(settings, is_tls, &mut mistakes));
+        let defaults = CatalogDefaults {
+            // As good as all that register here speak HTTP.
+            protocol: Protocol::Http,
+            // After a restart a server is empty, and instances come back with their next heartbeats.
+            guard_wait: INTERVAL * 3,
+        };
+        let catalog = CatalogOptions::take(settings, defaults).map_err(|error| mistakes.extend(error.0)).ok();
+        let mapping = mapping(settings, catalog.as_ref(), &mut mistakes);
+        let query = settings.parse_option("regions", &mut mistakes, regions);
+        let interval = settings.parse_duration("interval", &mut mistakes);
+        let full_every = settings.parse_duration("fullEvery", &mut mistakes);
+        let credentials = credentials(settings, &mut mistakes);
+        match (target, catalog) {
+            (Some(target), Some(catalog)) if mistakes.is_empty() => Ok(Self {
+                servers: target.servers,
+                path: target.path,
+                connector,
+                mapping,
+                query: query.unwrap_or_default(),
+                interval: interval.unwrap_or(INTERVAL),
+                full_every: full_every.unwrap_or(FULL_EVERY),
+                credentials,
+                catalog,
+            }),
+            _ => Err(LiveSettingsError(mistakes)),
+        }
+    }
+}
+
+fn mapping(
+    settings: &mut LiveSettings,
+    catalog: Option<&CatalogOptions>,
+    mistakes: &mut Vec<String>,
+) -> Mapping {
+    let by = settings.parse_option("by", mistakes, |text| match text {
+        "app" => Ok(By::App),
+        "vip" => Ok(By::Vip),
+        _ => Err("not app or vip".to_owned()),
+    });
+    let address = settings.parse_option("address", mistakes, |text| match text {
+        "ip" => Ok(AddressOf::Ip),
+        "hostName" => Ok(AddressOf::HostName),
+        _ => Err("not ip or hostName".to_owned()),
+    });
+    let domain = settings.take("domain").unwrap_or_else(|| "eureka".to_owned());
+    Mapping {
+        by: by.unwrap_or_default(),
+        address: address.unwrap_or_default(),
+        domain: domain.trim_matches('.').to_lowercase(),
+        region: settings.take("region").unwrap_or_default(),
+        namespace: catalog.map(|options| options.namespace.clone()).unwrap_or_default(),
+    }
+}
+
+/// Remote regions as a query.
+fn regions(text: &str) -> Result<String, String> {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    if text.split(',').all(is_name) {
+        Ok(format!("?regions={text}"))
+    } else {
+        Err("not names of regions with commas between them".to_owned())
+    }
+}
+
+fn credentials(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<(String, SecretOption)> {
+    let username = settings.take("username");
+    let password = SecretOption::take(settings, "password", None);
+    if username.is_some() != password.is_set() {
+        mistakes.push("username and passwordFile go together".to_owned());
+    }
+    if username.as_ref().is_some_and(|name| name.contains(':')) {
+        mistakes.push("username: a name for basic authentication has no colon".to_owned());
+    }
+    username.map(|username| (username, password))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{Provider, ShardKey};
+    use pilotfish_registry::RegistrySettings;
+
+    fn take(address: &str, options: &[(&str, &str)]) -> Result<Settings, String> {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let mut settings = LiveSettings {
+            shard: ShardKey::new(Provider::new(2, "Eureka"), "c"),
+            address: address.to_owned(),
+            options: options.collect(),
+            registry: RegistrySettings::default(),
+        };
+        Settings::take(&mut settings).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_options_it_is_as_its_clients_are() {
+        let taken = take("http://a,b:1/eureka/", &[]).expect("it is right");
+        let servers: Vec<_> = taken.servers.iter().map(Server::to_string).collect();
+        assert_eq!(
+            (servers.join(" "), &*taken.path, &*taken.query),
+            ("a:8761 b:1".to_owned(), "/eureka", "")
+        );
+        assert_eq!((taken.interval.as_secs(), taken.full_every.as_secs()), (30, 600));
+        assert_eq!((taken.mapping.by, &*taken.mapping.domain), (By::App, "eureka"));
+        assert_eq!((taken.catalog.protocol, taken.catalog.guard_wait.as_secs()), (Protocol::Http, 90));
+        assert!(taken.credentials.is_none());
+    }
+
+    #[test]
+    fn options_say_otherwise() {
+        let options = [
+            ("by", "vip"),
+            ("domain", ".Example.NET"),
+            ("address", "hostName"),
+            ("region", "r"),
+            ("regions", "us-east-1,eu"),
+            ("interval", "2s"),
+            ("fullEvery", "1m"),
+            ("username", "u"),
+            ("passwordFile", "/p"),
+            ("namespace", "shop"),
+            ("guardWait", "5s"),
+        ];
+        let taken = take("https://a/x", &options).expect("it is right");
+        assert_eq!(
+            taken.mapping,
+            Mapping {
+                by: By::Vip,
+                address: AddressOf::HostName,
+                domain: "example.net".into(),
+                region: "r".into(),
+                namespace: "shop".into(),
+            }
+        );
+        assert_eq!((&*taken.query, taken.interval.as_secs()), ("?regions=us-east-1,eu", 2));
+        assert_eq!((taken.full_every.as_secs(), taken.catalog.guard_wait.as_secs()), (60, 5));
+        assert!(taken.credentials.is_some_and(|(name, _)| name == "u"));
+    }
+
+    #[test]
+    fn every_mistake_is_told() {
+        for (address, options, expected) in [
+            ("ftp://a", &[][..], "the scheme \"ftp\" is not one of http://, https://"),
+            ("http://a", &[("by", "host")], "by=host: not app or vip"),
+            ("http://a", &[("address", "v6")], "address=v6: not ip or hostName"),
+            (
+                "http://a",
+                &[("regions", "a,,b")],
+                "regions=a,,b: not names of regions with commas between them",
+            ),
+            ("http://a", &[("regions", "a&b")], "regions=a&b: not names of regions with commas between them"),
+            ("http://a", &[("username", "u")], "username and passwordFile go together"),
+            ("http://a", &[("passwordFile", "/p")], "username and passwordFile go together"),
+            (
+                "http://a",
+                &[("username", "u:v"), ("passwordFile", "/p")],
+                "username: a name for basic authentication has no colon",
+            ),
+            (
+                "http://a",
+                &[("interval", "0s"), ("by", "x")],
+                "by=x: not app or vip; interval=0s: not above zero",
+            ),
+        ] {
+            assert_eq!(take(address, options).err().as_deref(), Some(expected), "{address} {options:?}");
+        }
+    }
+}
