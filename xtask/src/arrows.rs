@@ -87,6 +87,12 @@ const RULES: &[Rule] = &[
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["axum", "notify", "pilotfish-config"],
     },
+    Rule {
+        name: "pilotfish-polaris",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
+    },
     // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
     Rule {
         name: "pilotfish-source",
@@ -171,6 +177,7 @@ const RULES: &[Rule] = &[
             "pilotfish-kube-writer",
             "pilotfish-model",
             "pilotfish-node",
+            "pilotfish-polaris",
             "pilotfish-proto",
             "pilotfish-registry",
             "pilotfish-source",

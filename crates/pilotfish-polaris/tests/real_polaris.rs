@@ -61,9 +61,9 @@ async fn services_and_instances_are_read_and_changes_arrive() {
     let proxy = FaultProxy::before(polaris.grpc_port()).await;
     let registry = start(&proxy, "");
     let labels = "labels=a=1,campus=c,region=r,topology.istio.io/cluster=Kubernetes,topology.istio.io/subzone=c,topology.kubernetes.io/region=r,topology.kubernetes.io/zone=z,version=v1,zone=z";
-    let first = format!("- 10.0.0.1:8080 of http-8080 weight=7 locality=r/z/c {labels}");
-    let second = format!("- 10.0.0.2:8080 of http-8080 health=Unhealthy weight=100 {CLUSTER}");
-    registry.has(&["web.shop.polaris in shop: 8080 http-8080 Http", &first, &second]).await;
+    let first = format!("- 10.0.0.1:8080 of http weight=7 locality=r/z/c {labels}");
+    let second = format!("- 10.0.0.2:8080 of http health=Unhealthy weight=100 {CLUSTER}");
+    registry.has(&["web.shop.polaris in shop: 8080 http Http", &first, &second]).await;
 
     let change =
         json!([{"service": "web", "namespace": "shop", "host": "10.0.0.2", "port": 8080, "healthy": true}]);
@@ -74,12 +74,12 @@ async fn services_and_instances_are_read_and_changes_arrive() {
         &json!([{"service": "db", "namespace": "shop", "host": "10.0.0.6", "port": 5432}]),
     );
     let second = second.replace(" health=Unhealthy", "");
-    let db = format!("- 10.0.0.6:5432 of port-5432 weight=100 {CLUSTER}");
+    let db = format!("- 10.0.0.6:5432 of default weight=100 {CLUSTER}");
     registry
         .has(&[
-            "db.shop.polaris in shop: 5432 port-5432 Unsupported",
+            "db.shop.polaris in shop: 5432 default Unsupported",
             &db,
-            "web.shop.polaris in shop: 8080 http-8080 Http",
+            "web.shop.polaris in shop: 8080 http Http",
             &first,
             &second,
         ])
@@ -93,7 +93,7 @@ async fn services_and_instances_are_read_and_changes_arrive() {
     let state = registry.until("its instance is gone", |state| !state.lines.contains(&db)).await;
     assert_eq!(state.services().len(), 2);
     polaris.write("POST", "/naming/v1/services/delete", &json!([{"name": "db", "namespace": "shop"}]));
-    registry.has(&["web.shop.polaris in shop: 8080 http-8080 Http", &first, &second]).await;
+    registry.has(&["web.shop.polaris in shop: 8080 http Http", &first, &second]).await;
     assert_eq!(registry.failures(), 0);
 }
 

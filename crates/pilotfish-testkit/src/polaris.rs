@@ -50,6 +50,8 @@ pub struct PolarisOptions {
     /// How often what was written becomes visible to Discover; `None` for [`Polaris::refresh`] alone. [rec discover-read-after-write]
     /// A real server has a tick of one second.
     pub tick: Option<Duration>,
+    /// The ports for HTTP and gRPC; 8090 and 8091 of a real server. `None` for free ones.
+    pub ports: Option<(u16, u16)>,
     /// The token that the console API needs, in `X-Polaris-Token`.
     pub token: Option<String>,
     /// Whether clients need it too (`clientOpen`).
@@ -62,6 +64,7 @@ impl Default for PolarisOptions {
     fn default() -> Self {
         Self {
             tick: Some(Duration::from_secs(1)),
+            ports: None,
             token: None,
             clients_need_token: false,
             instance_limit: None,
@@ -78,12 +81,13 @@ pub struct Polaris {
 }
 
 impl Polaris {
-    /// Starts one on free ports of loopback.
+    /// Starts one on loopback.
     ///
     /// # Panics
-    /// When there is no free port.
+    /// When a port is taken.
     pub async fn start(options: PolarisOptions) -> Self {
-        let [http, grpc] = [listen().await, listen().await];
+        let ports = options.ports.unwrap_or_else(|| (crate::real::free_port(), crate::real::free_port()));
+        let [http, grpc] = [listen(ports.0).await, listen(ports.1).await];
         let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
         let (http_port, grpc_port) = (port(&http), port(&grpc));
         let tick = options.tick;
@@ -146,8 +150,8 @@ impl Drop for Polaris {
     }
 }
 
-async fn listen() -> TcpListener {
-    TcpListener::bind(("127.0.0.1", crate::real::free_port())).await.expect("the port is free")
+async fn listen(port: u16) -> TcpListener {
+    TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free")
 }
 
 struct Server {
