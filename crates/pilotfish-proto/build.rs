@@ -40,6 +40,7 @@ const WANTED: &[&str] = &[
     "extensions/filters/http/stateful_session",
     "extensions/filters/http/wasm",
     "extensions/filters/listener",
+    "extensions/filters/network/dubbo_proxy",
     "extensions/filters/network/ext_authz",
     "extensions/filters/network/http_connection_manager",
     "extensions/filters/network/mongo_proxy",

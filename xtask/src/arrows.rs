@@ -93,6 +93,12 @@ const RULES: &[Rule] = &[
         never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["notify", "pilotfish-config"],
     },
+    Rule {
+        name: "pilotfish-zookeeper",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config", "hyper", "tonic"],
+    },
     // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
     Rule {
         name: "pilotfish-source",

@@ -23,6 +23,7 @@ mod process;
 mod test;
 mod tools;
 mod workspace;
+mod zookeeper;
 
 use std::process::ExitCode;
 

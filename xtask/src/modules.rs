@@ -52,6 +52,7 @@ const PUBLIC: Table = &[
     ("pilotfish-translate", &[]),
     ("pilotfish-webhook", &["inject"]),
     ("pilotfish-xds", &[]),
+    ("pilotfish-zookeeper", &[]),
 ];
 
 /// Checks the library crates of the workspace. Returns what differs from the table, one sentence each.

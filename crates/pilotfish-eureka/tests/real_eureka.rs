@@ -20,8 +20,8 @@ async fn applications_come_and_change_and_go() {
     let registry = LiveRegistry::start(&EUREKA, &format!("{}&region=r1&guard=off", server.address()));
     registry
         .has(&[
-            "orders.eureka in default: 8080 http-8080 Http",
-            "- 10.0.0.1:8080 of http-8080 weight=3 locality=r1/z1 \
+            "orders.eureka in default: 8080 http Http",
+            "- 10.0.0.1:8080 of http weight=3 locality=r1/z1 \
              labels=app=orders,topology.istio.io/cluster=Kubernetes,\
              topology.kubernetes.io/region=r1,topology.kubernetes.io/zone=z1,version=v1,weight=3,zone=z1",
         ])
@@ -70,11 +70,11 @@ async fn virtual_addresses_are_services_of_several_applications() {
     let registry = LiveRegistry::start(&EUREKA, &format!("{}&by=vip&domain=mesh&port=80", server.address()));
     registry
         .has(&[
-            "all.mesh in default: 80 http-80 Http",
-            "- 10.0.0.1:8080 of http-80 labels=app=a,topology.istio.io/cluster=Kubernetes",
-            "- 10.0.0.2:8080 of http-80 labels=app=b,topology.istio.io/cluster=Kubernetes",
-            "shop.example.net in default: 80 http-80 Http",
-            "- 10.0.0.1:8080 of http-80 labels=app=a,topology.istio.io/cluster=Kubernetes",
+            "all.mesh in default: 80 http Http",
+            "- 10.0.0.1:8080 of http labels=app=a,topology.istio.io/cluster=Kubernetes",
+            "- 10.0.0.2:8080 of http labels=app=b,topology.istio.io/cluster=Kubernetes",
+            "shop.example.net in default: 80 http Http",
+            "- 10.0.0.1:8080 of http labels=app=a,topology.istio.io/cluster=Kubernetes",
         ])
         .await;
     server.register(&EurekaInstance { vip: "all", ..EurekaInstance::up("A", "1", "10.0.0.1") }).await;
@@ -92,7 +92,7 @@ async fn an_application_with_the_usual_client_is_found() {
     let registry = LiveRegistry::start(&EUREKA, &format!("{}&guard=off", server.address()));
     let state =
         registry.until("it registered", |state| state.addresses() == [format!("127.0.0.1:{port}")]).await;
-    assert_eq!(state.services(), [format!("greeter.eureka in default: {port} http-{port} Http")]);
+    assert_eq!(state.services(), [format!("greeter.eureka in default: {port} http Http")]);
     assert!(state.endpoints()[0].contains("locality=/z1"), "{state:?}");
     // A stop is told to the server.
     application.terminate().await;

@@ -45,7 +45,8 @@ async fn a_server_that_is_gone_or_silent_takes_nothing_away() {
     register(&server).await;
     server.register(&EurekaInstance::up("C", "1", "10.0.0.5")).await;
     has(&registry, 5).await;
-    assert_eq!(registry.fewest_endpoints(), 4, "never fewer");
+    // While they come back one after the other, half of them is believed.
+    assert!(registry.fewest_endpoints() >= 2, "never fewer than the guard lets pass");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,12 +116,14 @@ async fn a_password_and_certificates_are_asked_for_and_read_again() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let write =
         |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("it can be written");
-    let (certificate, key) = authority.server();
-    write("certificate.pem", &certificate);
-    write("key.pem", &key);
+    let certify = |(certificate, key): (String, String)| {
+        write("certificate.pem", &certificate);
+        write("key.pem", &key);
+    };
+    certify(authority.expired_server());
     write("ca.pem", other.root());
     write("password", "wrong\n");
-    let Some(server) = EurekaServer::start(&[
+    let Some(mut server) = EurekaServer::start(&[
         "--spring.security.user.name=user",
         "--spring.security.user.password=open sesame",
         &format!("--server.ssl.certificate={}", path("certificate.pem")),
@@ -139,6 +142,9 @@ async fn a_password_and_certificates_are_asked_for_and_read_again() {
     let registry = LiveRegistry::start(&EUREKA, &address);
     registry.fails("invalid peer certificate").await;
     write("ca.pem", authority.root());
+    registry.fails("xpired").await;
+    certify(authority.server());
+    server.restart().await;
     let state = registry.fails("answered /eureka/apps with 401 Unauthorized").await;
     assert!(!format!("{state:?}").contains("wrong"), "{state:?}");
     write("password", "open sesame\n");

@@ -27,6 +27,8 @@ pub enum Protocol {
     Redis,
     /// MySQL.
     Mysql,
+    /// Dubbo's own protocol. Istio has no name for it, so only registries can say it.
+    Dubbo,
     /// HBONE tunnels.
     Hbone,
     /// Not declared or not known.
@@ -51,6 +53,7 @@ impl Protocol {
             Self::Mongo => "Mongo",
             Self::Redis => "Redis",
             Self::Mysql => "Mysql",
+            Self::Dubbo => "Dubbo",
             Self::Hbone => "Hbone",
             Self::Unsupported => "Unsupported",
         }
@@ -75,6 +78,12 @@ impl Protocol {
             "hbone" => Self::Hbone,
             _ => Self::Unsupported,
         }
+    }
+
+    /// Reads a protocol's name as registries say it: Istio's names, and `dubbo`, which in objects is no name.
+    #[must_use]
+    pub fn of_registry(text: &str) -> Self {
+        if text.eq_ignore_ascii_case("dubbo") { Self::Dubbo } else { Self::parse(text) }
     }
 
     /// The protocol of a Kubernetes Service port (spec/registry.md 3): transport, then `appProtocol`, then the port
@@ -125,7 +134,10 @@ impl Protocol {
     /// TCP as far as the mesh can tell.
     #[must_use]
     pub fn is_tcp(self) -> bool {
-        matches!(self, Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Redis | Self::Mysql)
+        matches!(
+            self,
+            Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Redis | Self::Mysql | Self::Dubbo
+        )
     }
 
     /// TLS whose SNI can be matched.
@@ -144,6 +156,15 @@ impl Protocol {
 #[cfg(test)]
 mod tests {
     use super::Protocol::{self, *};
+
+    #[test]
+    fn only_registries_say_dubbo() {
+        assert_eq!(Protocol::of_registry("dubbo"), Dubbo);
+        assert_eq!(Protocol::of_registry("GRPC"), Grpc);
+        assert_eq!(Protocol::of_registry("tri"), Unsupported);
+        assert_eq!(Protocol::parse("dubbo"), Unsupported, "as istiod reads it");
+        assert_eq!(Protocol::of_kubernetes_port(20880, "dubbo", "TCP", None), Unsupported);
+    }
 
     #[test]
     fn kubernetes_ports_follow_the_table_of_the_spec() {

@@ -169,6 +169,17 @@ pub struct KubernetesAttributes {
     pub variants: BTreeMap<ClusterId, ServiceVariant>,
 }
 
+/// The interface of Dubbo that a service stands for: by it, and not by address, proxies find the service that a call is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DubboInterface {
+    /// The full name, with its capitals.
+    pub interface: Arc<str>,
+    /// The group; empty for none.
+    pub group: Arc<str>,
+    /// The version; empty for none.
+    pub version: Arc<str>,
+}
+
 /// A service as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
@@ -218,6 +229,8 @@ pub struct Service {
     pub traffic_distribution: TrafficDistribution,
     /// DNS: connect to the first address that answers (`istio.io/connect-strategy`).
     pub race_first_tcp_connect: bool,
+    /// What only services of Dubbo have.
+    pub dubbo: Option<Arc<DubboInterface>>,
     /// What only Kubernetes Services have.
     pub kubernetes: Option<Arc<KubernetesAttributes>>,
     /// Creation time in seconds since the epoch; the oldest wins conflicts.
@@ -254,6 +267,7 @@ impl Service {
             default_address: Self::UNSPECIFIED.into(),
             auto_addresses: [Arc::default(), Arc::default()],
             auto_addresses_stored: false,
+            dubbo: None,
             mesh_external: false,
             export_to: ExportTo::Unset,
             labels: Labels::default(),

@@ -763,9 +763,9 @@ fn element_answer(of: Of, (code, info): &Refusal, echo: Option<&Element>) -> Val
     Value::Object(answer)
 }
 
-fn batch_answer(code: u32, responses: Vec<Value>) -> Answer {
+fn batch_answer(code: u32, responses: &[Value]) -> Answer {
     let body = json!({"code": code, "info": info(code), "size": responses.len(), "responses": responses});
-    Answer::coded(code, body)
+    Answer::coded(code, &body)
 }
 
 /// [rec instances-batch] The code of a whole batch.
@@ -791,12 +791,12 @@ fn batch(server: &Server, of: Of, body: &[u8], check: Check, write: Write, is_li
         Err(error) => {
             return Answer::coded(
                 400_001,
-                json!({"code": 400_001, "info": format!("{}: {error}", info(400_001)), "size": 0, "responses": []}),
+                &json!({"code": 400_001, "info": format!("{}: {error}", info(400_001)), "size": 0, "responses": []}),
             );
         }
     };
     if elements.is_empty() || elements.len() > MAX_BATCH {
-        return batch_answer(if elements.is_empty() { 400_002 } else { 400_003 }, Vec::new());
+        return batch_answer(if elements.is_empty() { 400_002 } else { 400_003 }, &[]);
     }
     // [rec services-create, instances-limits] One bad element refuses all; then services list an
     // empty answer for good ones, instances only the bad.
@@ -812,13 +812,13 @@ fn batch(server: &Server, of: Of, body: &[u8], check: Check, write: Write, is_li
             }
             (None, _) => None,
         });
-        return batch_answer(*most, answers.collect());
+        return batch_answer(*most, &answers.collect::<Vec<_>>());
     }
     let mut store = server.store();
     if let Some(limit) = server.options.instance_limit.filter(|_| is_limited) {
         let over = elements.iter().find(|element| !store.take_token(&instance_id(element), limit));
         if let Some(element) = over {
-            return batch_answer(429_001, vec![element_answer(of, &refusal(429_001), Some(element))]);
+            return batch_answer(429_001, &[element_answer(of, &refusal(429_001), Some(element))]);
         }
     }
     // [rec instances-batch] The same instance twice in one batch: one of them is refused.
@@ -831,8 +831,9 @@ fn batch(server: &Server, of: Of, body: &[u8], check: Check, write: Write, is_li
     };
     let written: Vec<(Refusal, Element)> = elements.iter().map(&mut write).collect();
     let codes: Vec<u32> = written.iter().map(|((code, _), _)| *code).collect();
-    let answers = written.iter().map(|(refusal, echo)| element_answer(of, refusal, Some(echo))).collect();
-    batch_answer(top(of, &codes), answers)
+    let answers: Vec<Value> =
+        written.iter().map(|(refusal, echo)| element_answer(of, refusal, Some(echo))).collect();
+    batch_answer(top(of, &codes), &answers)
 }
 
 // ---- Queries
@@ -869,76 +870,78 @@ fn page(code: u32, amount: usize, field: &str, all: Vec<Value>, query: &Query, s
     body.extend(LIST_FIELDS.iter().map(|name| ((*name).to_owned(), json!([]))));
     body.insert(field.to_owned(), json!(shown));
     body.insert("summary".to_owned(), summary);
-    Answer::coded(code, Value::Object(body))
+    Answer::coded(code, &Value::Object(body))
+}
+
+/// [rec instances-query] What instances can be asked for by.
+const INSTANCE_QUERY: [&str; 15] = [
+    "service",
+    "namespace",
+    "host",
+    "port",
+    "protocol",
+    "version",
+    "weight",
+    "healthy",
+    "health_status",
+    "isolate",
+    "keys",
+    "values",
+    "offset",
+    "limit",
+    "id",
+];
+
+/// All values of a parameter, which may be given several times, and several in one.
+fn list(query: &Query, name: &str) -> Vec<String> {
+    let given = query.iter().filter(|(known, _)| known == name);
+    given.flat_map(|(_, value)| value.split(',').map(str::to_owned)).collect()
 }
 
 fn get_instances(server: &Server, query: &Query) -> Answer {
-    let known = [
-        "service",
-        "namespace",
-        "host",
-        "port",
-        "protocol",
-        "version",
-        "weight",
-        "healthy",
-        "health_status",
-        "isolate",
-        "keys",
-        "values",
-        "offset",
-        "limit",
-        "id",
-    ];
     let refused = |code| page(code, 0, "instances", Vec::new(), &Vec::new(), Value::Null);
     if query.is_empty() {
         return refused(400_104);
     }
-    if query.iter().any(|(name, value)| !known.contains(&&**name) || value.is_empty()) {
+    if query.iter().any(|(name, value)| !INSTANCE_QUERY.contains(&&**name) || value.is_empty()) {
         return refused(400_103);
     }
-    let list = |name: &str| -> Vec<String> {
-        let given = query.iter().filter(|(known, _)| known == name);
-        given.flat_map(|(_, value)| value.split(',').map(str::to_owned)).collect()
-    };
-    let (keys, values, hosts) = (list("keys"), list("values"), list("host"));
+    let (keys, values, hosts) = (list(query, "keys"), list(query, "values"), list(query, "host"));
     if keys.len() != values.len() {
         return refused(400_105);
     }
     let store = server.store();
     let is_wanted = |instance: &&Element| {
-        let is = |name: &str| {
-            value(query, name)
-                .is_none_or(|pattern| matches(pattern, text(instance, name).unwrap_or_default()))
-        };
-        let equals = |name: &str| {
-            let wanted = value(query, name).and_then(|text| text.parse::<u64>().ok());
-            wanted.is_none_or(|wanted| number(instance, name) == Some(wanted))
-        };
-        let flag = |query_name: &str, name: &str| {
-            let wanted = value(query, query_name).map(|text| text == "true" || text == "1");
-            wanted.is_none_or(|wanted| instance.get(name).and_then(Value::as_bool) == Some(wanted))
-        };
         let metadata = |(key, value): (&String, &String)| {
             instance.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Value::as_str)
                 == Some(value)
         };
-        is("service")
-            && is("namespace")
-            && is("protocol")
-            && is("version")
-            && is("id")
-            && equals("port")
-            && equals("weight")
-            && flag("healthy", "healthy")
-            && flag("health_status", "healthy")
-            && flag("isolate", "isolate")
+        is_wanted(query, instance)
             && (hosts.is_empty() || hosts.iter().any(|host| Some(host.as_str()) == text(instance, "host")))
             && keys.iter().zip(&values).all(metadata)
     };
     let found: Vec<Value> =
         store.instances.values().filter(is_wanted).map(|instance| shown_instance(&store, instance)).collect();
     page(200_000, found.len(), "instances", found, query, Value::Null)
+}
+
+/// Whether an instance has what a query asks for by its own fields.
+fn is_wanted(query: &Query, instance: &Element) -> bool {
+    let is = |name: &&str| {
+        value(query, name).is_none_or(|pattern| matches(pattern, text(instance, name).unwrap_or_default()))
+    };
+    // [rec instances-query] What is no number does not count.
+    let equals = |name: &&str| {
+        let wanted = value(query, name).and_then(|text| text.parse::<u64>().ok());
+        wanted.is_none_or(|wanted| number(instance, name) == Some(wanted))
+    };
+    let flag = |(asked, name): &(&str, &str)| {
+        let wanted = value(query, asked).map(|text| text == "true" || text == "1");
+        wanted.is_none_or(|wanted| instance.get(*name).and_then(Value::as_bool) == Some(wanted))
+    };
+    ["service", "namespace", "protocol", "version", "id"].iter().all(is)
+        && ["port", "weight"].iter().all(equals)
+        && [("healthy", "healthy"), ("health_status", "healthy"), ("isolate", "isolate")].iter().all(flag)
 }
 
 /// [rec instances-query] An instance as the console shows it: with the token of its service.
@@ -1038,7 +1041,7 @@ struct Answer {
 
 impl Answer {
     /// [client] The status is the code without its last three digits.
-    fn coded(code: u32, body: Value) -> Self {
+    fn coded(code: u32, body: &Value) -> Self {
         let status = u16::try_from(code / 1000).unwrap_or(500);
         Self { status, code, body: body.to_string().into() }
     }
@@ -1091,7 +1094,7 @@ async fn answer_http(server: &Server, request: Request<Incoming>) -> Answer {
     let is_console = path.starts_with("/naming/");
     if is_console && !server.allows(token) {
         let list = if parts.method == Method::GET { "amount" } else { "responses" };
-        return Answer::coded(401_001, json!({"code": 401_001, "info": info(401_001), "size": 0, list: []}));
+        return Answer::coded(401_001, &json!({"code": 401_001, "info": info(401_001), "size": 0, list: []}));
     }
     let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
         return Answer::plain(413, "too large");
@@ -1130,10 +1133,10 @@ fn route(
         }
         ("POST", "/v1/RegisterInstance" | "/v1/DeregisterInstance" | "/v1/Heartbeat") => {
             let Ok(given) = serde_json::from_slice::<Element>(body) else {
-                return Answer::coded(400_001, json!({"code": 400_001, "info": info(400_001)}));
+                return Answer::coded(400_001, &json!({"code": 400_001, "info": info(400_001)}));
             };
             let (refusal, echo) = client_call(server, path.trim_start_matches("/v1/"), &given, token);
-            Answer::coded(refusal.0, element_answer(Of::Instances, &refusal, echo.as_ref()))
+            Answer::coded(refusal.0, &element_answer(Of::Instances, &refusal, echo.as_ref()))
         }
         _ => Answer::plain(404, "404: Page Not Found"),
     }
@@ -1202,7 +1205,7 @@ impl Published {
         this
     }
 
-    fn answer(&self, ask: grpc::DiscoverRequest) -> grpc::DiscoverResponse {
+    fn answer(&self, ask: &grpc::DiscoverRequest) -> grpc::DiscoverResponse {
         let asked = ask.service.clone().unwrap_or_default();
         match ask.r#type {
             grpc::INSTANCE => self.instances(asked),
@@ -1470,7 +1473,7 @@ impl tonic::server::StreamingService<grpc::DiscoverRequest> for Discover {
                     return;
                 }
                 let answer = if allowed {
-                    server.published().answer(ask)
+                    server.published().answer(&ask)
                 } else {
                     // [rec auth-grpc] A refusal has neither type nor service.
                     grpc::DiscoverResponse {

@@ -112,10 +112,10 @@ fn as_json(answer: grpc::DiscoverResponse) -> Value {
     let kind = KINDS.iter().find(|(kind, _)| *kind == answer.r#type).map_or("UNKNOWN", |(_, name)| name);
     let mut body =
         object([("code", json!(answer.code)), ("info", json!(answer.info)), ("type", json!(kind))]);
-    body.extend(answer.service.map(|service| ("service".to_owned(), service_json(service))));
+    body.extend(answer.service.map(|service| ("service".to_owned(), service_json(&service))));
     let lists = [
         ("instances", answer.instances.into_iter().map(instance_json).collect::<Vec<_>>()),
-        ("services", answer.services.into_iter().map(service_json).collect()),
+        ("services", answer.services.iter().map(service_json).collect()),
     ];
     body.extend(
         lists
@@ -131,7 +131,7 @@ fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     there.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn service_json(service: grpc::Service) -> Value {
+fn service_json(service: &grpc::Service) -> Value {
     Value::Object(object([
         ("name", json!(service.name)),
         ("namespace", json!(service.namespace)),

@@ -91,6 +91,7 @@ pub(crate) fn service(name: &str, namespace: &str) -> TestService {
         default_address: Service::UNSPECIFIED.into(),
         auto_addresses: ["".into(), "".into()],
         auto_addresses_stored: false,
+        dubbo: None,
         mesh_external: false,
         export_to: ExportTo::Unset,
         labels: Labels::default(),

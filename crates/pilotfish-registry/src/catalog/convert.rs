@@ -233,7 +233,7 @@ impl Converter {
 
     /// The protocol as the product says it, else by the port's name or number as for Kubernetes Services, else by the option.
     fn protocol(&self, given: &CatalogPort) -> Protocol {
-        let said = given.protocol.as_deref().map_or(Protocol::Unsupported, Protocol::parse);
+        let said = given.protocol.as_deref().map_or(Protocol::Unsupported, Protocol::of_registry);
         if said != Protocol::Unsupported {
             return said;
         }
@@ -253,6 +253,7 @@ impl Converter {
             as_given => as_given,
         };
         service.mesh_external = given.mesh_external;
+        service.dubbo = given.dubbo;
         service.labels = label_map(given.labels);
         let addresses: Arc<[Arc<str>]> =
             given.addresses.iter().filter(|text| is_address(text)).map(|text| text.as_str().into()).collect();

@@ -1,6 +1,6 @@
 //! What a product has, in words of the model but as the product wrote it.
 
-use pilotfish_model::{HealthStatus, Locality, Namespace, NetworkId, Resolution};
+use pilotfish_model::{DubboInterface, HealthStatus, Locality, Namespace, NetworkId, Resolution};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub struct CatalogService {
     pub mesh_external: bool,
     /// How clients find its endpoints. [`Resolution::ClientSideLB`] becomes DNS where an instance has a name for an address.
     pub resolution: Resolution,
+    /// The interface of Dubbo that it stands for.
+    pub dubbo: Option<Arc<DubboInterface>>,
     /// All of its instances.
     pub instances: Vec<CatalogInstance>,
 }
@@ -34,7 +36,7 @@ pub struct CatalogPort {
     pub number: u32,
     /// The name, where the product has one.
     pub name: Option<String>,
-    /// The protocol, as the product says it: Istio's names count, others are no answer. Without one it is inferred from the name,
+    /// The protocol, as the product says it: Istio's names and `dubbo` count, others are no answer. Without one it is inferred from the name,
     /// then from the number, then by the option `protocol`.
     pub protocol: Option<String>,
 }
@@ -83,6 +85,7 @@ impl CatalogService {
             addresses: Vec::new(),
             mesh_external: false,
             resolution: Resolution::ClientSideLB,
+            dubbo: None,
             instances: Vec::new(),
         }
     }

@@ -68,6 +68,7 @@ pub(super) fn convert(
         addresses: ClusterAddresses::from([(settings.cluster.clone(), addresses)]),
         auto_addresses: [Arc::default(), Arc::default()],
         auto_addresses_stored: false,
+        dubbo: None,
         mesh_external: alias,
         export_to: ExportTo::parse(annotation(EXPORT_TO).split(','), namespace),
         labels: meta.labels.clone(),

@@ -113,6 +113,7 @@ fn service(
         ports: object.ports.iter().map(port).collect(),
         addresses: ClusterAddresses::new(),
         auto_addresses_stored: auto_addresses.iter().any(|address| !address.is_empty()),
+        dubbo: None,
         auto_addresses,
         default_address: address,
         mesh_external: object.location == Location::MeshExternal,

@@ -57,6 +57,8 @@ pub enum Tool {
     Jdk,
     /// A project of `crates/pilotfish/tests/java`, compiled, with its jars.
     JavaProject(&'static str),
+    /// The folder with the jars of ZooKeeper.
+    ZooKeeper,
 }
 
 impl Tool {
@@ -80,6 +82,7 @@ impl Tool {
             Self::Faketime => tools.join("libfaketime.so.1"),
             Self::Bind => tools.join("bind"),
             Self::Jdk => tools.join("java/jdk"),
+            Self::ZooKeeper => tools.join("zookeeper"),
             Self::JavaProject(name) => tools.join("java").join(name),
         };
         if path.exists() {

@@ -1,6 +1,7 @@
 //! Pieces of Envoy's configuration that resources of several types, and policies, are built from.
 
 mod cluster_name;
+pub(crate) mod dubbo;
 mod duration;
 pub(crate) mod filters;
 pub(crate) mod header_case;

@@ -62,6 +62,8 @@ pub struct Proxy {
     pub interception: InterceptionMode,
     /// Whether it has the filters that only Istio's build of Envoy has.
     pub istio_filters: bool,
+    /// Whether it says that it has Envoy's filter for calls of Dubbo.
+    pub dubbo_proxy: bool,
     /// Whether Istio's agent is beside it (it sets `ISTIO_VERSION`), which hands out workload certificates under the cluster
     /// name `sds-grpc`. Without it, an Envoy would wait for a certificate for ever, so mutual TLS is used only where a rule
     /// configures it.
@@ -153,6 +155,8 @@ pub struct NotItsIdentity {
 
 /// A name that only Istio's build of Envoy has among its extensions.
 const ISTIO_EXTENSION: &str = "istio.stats";
+/// The filter that reads calls of Dubbo, in Envoy's own build.
+const DUBBO_PROXY: &str = crate::envoy::dubbo::FILTER;
 
 impl Proxy {
     /// Reads a node.
@@ -209,6 +213,7 @@ impl Proxy {
                 _ => InterceptionMode::Redirect,
             },
             istio_filters: has_istio_filters(node, &metadata),
+            dubbo_proxy: node.extensions.iter().any(|extension| extension.name == DUBBO_PROXY),
             identity: None,
             agent: !text("ISTIO_VERSION").is_empty(),
             refuses_least_request: refuses_least_request(&node.user_agent_name),
@@ -288,7 +293,7 @@ impl Proxy {
     /// Whether an extension of a node counts: the others need not be kept.
     #[must_use]
     pub fn reads_extension(name: &str) -> bool {
-        name == ISTIO_EXTENSION
+        name == ISTIO_EXTENSION || name == DUBBO_PROXY
     }
 
     /// Whether it has an IPv4 address.

@@ -89,6 +89,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         locality: Locality::parse("eu/eu-1/a"),
         interception: InterceptionMode::Tproxy,
         istio_filters: !proxy.istio_filters,
+        dubbo_proxy: !proxy.dubbo_proxy,
         agent: !proxy.agent,
         refuses_least_request: !proxy.refuses_least_request,
         metadata: Arc::default(),
@@ -98,7 +99,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
     #[rustfmt::skip]
     let Proxy {
         id, kind: _, ips, name, service_cluster, namespace, dns_domain, cluster, network, labels, static_labels, locality,
-        interception, istio_filters, agent, refuses_least_request, metadata: _, identity, proxy_config,
+        interception, istio_filters, dubbo_proxy, agent, refuses_least_request, metadata: _, identity, proxy_config,
     } = other;
     let old = || proxy.clone();
     let mut out = vec![
@@ -117,6 +118,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         ("locality", Proxy { locality, ..old() }),
         ("interception", Proxy { interception, ..old() }),
         ("istio_filters", Proxy { istio_filters, ..old() }),
+        ("dubbo_proxy", Proxy { dubbo_proxy, ..old() }),
         ("agent", Proxy { agent, ..old() }),
         ("identity", Proxy { identity, ..old() }),
         ("proxy_config", Proxy { proxy_config, ..old() }),
@@ -136,7 +138,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
 
 /// The types whose views hold a facet in a world that makes no special use of it: of a sidecar, a router and a gRPC client. A facet
 /// that is not listed is held by none.
-const HELD: [(&str, [&str; 3]); 21] = [
+const HELD: [(&str, [&str; 3]); 22] = [
     ("family", ["CLRN", "CL", "LR"]),
     ("namespace", ["CELRXN", "CELRX", "CELR"]),
     ("dns_domain", ["R", "", "LR"]),
@@ -144,6 +146,7 @@ const HELD: [(&str, [&str; 3]); 21] = [
     ("MESH_ID", ["L", "L", ""]),
     ("interception", ["L", "", ""]),
     ("istio_filters", ["CL", "CL", ""]),
+    ("dubbo_proxy", ["L", "", ""]),
     ("agent", ["CL", "C", ""]),
     ("refuses_least_request", ["", "", "C"]),
     ("identity", ["S", "S", "S"]),
@@ -165,7 +168,7 @@ const HELD: [(&str, [&str; 3]); 21] = [
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
-const USES: [Use; 45] = [
+const USES: [Use; 46] = [
     ("ips", own_endpoint, ["L", "", ""]),
     ("ips", declared_ports, ["CL", "", ""]),
     ("family", plain, ["CLN", "L", ""]),
@@ -192,6 +195,7 @@ const USES: [Use; 45] = [
     ("locality", distribute, ["E", "E", "E"]),
     ("interception", plain, ["L", "", ""]),
     ("istio_filters", plain, ["CL", "CL", ""]),
+    ("dubbo_proxy", calls_of_dubbo, ["L", "", ""]),
     ("agent", own_pod, ["CL", "C", ""]),
     ("refuses_least_request", least_request, ["", "", "C"]),
     ("identity", secret, ["S", "S", "S"]),

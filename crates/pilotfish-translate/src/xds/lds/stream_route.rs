@@ -35,12 +35,10 @@ impl StreamRoutes<'_> {
         let first = route.first().and_then(|to| to.destination.as_ref());
         let service = first.and_then(|to| self.service_of(&to.host));
         let destination_rule = service.as_ref().and_then(|service| self.rule_of(service));
-        let (destination, stat_prefix) = match route {
-            [only] => self.single(only, service.as_deref()),
-            _ => (
-                TcpDestination::Weighted(self.weighted(route)),
-                format!("{}.{}", rule.id.name, rule.id.namespace),
-            ),
+        let destination = self.destination(route);
+        let stat_prefix = match (route, &destination) {
+            ([only], TcpDestination::Cluster(cluster)) => self.stat_prefix(only, service.as_deref(), cluster),
+            _ => format!("{}.{}", rule.id.name, rule.id.namespace),
         };
         let subset = match (route, first) {
             ([_], Some(to)) => to.subset.as_str(),
@@ -65,10 +63,18 @@ impl StreamRoutes<'_> {
         destination_rule_for(self.cx, &self.base.scope.namespace, &key, &self.base.labels)
     }
 
-    fn single(&self, route: &RouteDestination, service: Option<&Service>) -> (TcpDestination, String) {
-        let destination = route.destination.clone().unwrap_or_default();
-        let cluster = self.cluster(&destination, service);
-        let Some(service) = service else { return (TcpDestination::Cluster(cluster.clone()), cluster) };
+    /// Where a route leads.
+    pub(crate) fn destination(&self, route: &[RouteDestination]) -> TcpDestination {
+        let [only] = route else { return TcpDestination::Weighted(self.weighted(route)) };
+        let destination = only.destination.clone().unwrap_or_default();
+        let service = only.destination.as_ref().and_then(|to| self.service_of(&to.host));
+        TcpDestination::Cluster(self.cluster(&destination, service.as_deref()))
+    }
+
+    fn stat_prefix(&self, route: &RouteDestination, service: Option<&Service>, cluster: &str) -> String {
+        let (Some(destination), Some(service)) = (&route.destination, service) else {
+            return cluster.to_owned();
+        };
         let names = Names {
             host: &destination.host,
             service: Some((&service.name, &service.namespace, service.has_short_name)),
@@ -78,8 +84,7 @@ impl StreamRoutes<'_> {
             target_port: 0,
         };
         let pattern = self.cx.mesh().outbound_cluster_stat_name.clone();
-        let stat_prefix = stat_name::of(&pattern, &cluster, &names);
-        (TcpDestination::Cluster(cluster), stat_prefix)
+        stat_name::of(&pattern, cluster, &names)
     }
 
     fn weighted(&self, route: &[RouteDestination]) -> Vec<(String, u32)> {

@@ -1,5 +1,6 @@
 //! The TCP proxy: where a stream of bytes is sent, and for how long.
 
+use crate::envoy::dubbo::CallDestination;
 use crate::envoy::{BLACK_HOLE, duration, filters};
 use crate::policy::destination_rule::MergedDestinationRule;
 use pilotfish_config::Duration as Written;
@@ -15,12 +16,21 @@ use pilotfish_proto::envoy::r#type::v3::{HashPolicy, hash_policy};
 use std::net::Ipv6Addr;
 
 /// Where a stream goes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TcpDestination {
     /// To one cluster.
     Cluster(String),
     /// To several, by weight.
     Weighted(Vec<(String, u32)>),
+}
+
+impl From<TcpDestination> for CallDestination {
+    fn from(destination: TcpDestination) -> Self {
+        match destination {
+            TcpDestination::Cluster(name) => Self::Cluster(name),
+            TcpDestination::Weighted(list) => Self::Weighted(list),
+        }
+    }
 }
 
 /// A stream's way through the proxy.

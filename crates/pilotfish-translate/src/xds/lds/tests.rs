@@ -49,11 +49,11 @@ impl Query for ListenersOf {
     }
 }
 
-fn listeners(world: &Arc<World>, proxy: &Proxy) -> Arc<BTreeMap<String, Listener>> {
+pub(super) fn listeners(world: &Arc<World>, proxy: &Proxy) -> Arc<BTreeMap<String, Listener>> {
     evaluate(world, &ListenersOf(proxy.clone()))
 }
 
-fn client() -> Proxy {
+pub(super) fn client() -> Proxy {
     sidecar("client-0", "shop")
 }
 

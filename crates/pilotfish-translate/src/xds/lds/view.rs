@@ -68,6 +68,8 @@ pub(crate) struct OutboundView {
     pub unprivileged: bool,
     /// The ports that its own listeners have, sorted.
     pub reserved: Arc<[u32]>,
+    /// Whether it has the filter for calls of Dubbo.
+    pub dubbo_proxy: bool,
     /// The port of the explicit HTTP proxy (`HTTP_PROXY_PORT`); 0 for the mesh's.
     pub http_proxy_port: u32,
     /// Whether connections are balanced exactly over threads.
@@ -174,6 +176,7 @@ impl OutboundView {
             addresses: AddressView::of(proxy),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
             reserved: reserved_ports(proxy),
+            dubbo_proxy: proxy.dubbo_proxy,
             http_proxy_port: port(proxy, "HTTP_PROXY_PORT").unwrap_or(0),
             exact_balance: proxy.meta_flag("OUTBOUND_LISTENER_EXACT_BALANCE"),
         }

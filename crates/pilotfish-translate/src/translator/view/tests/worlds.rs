@@ -5,8 +5,8 @@ use pilotfish_config::mesh::{
     DefaultProviders, ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ServiceSettings, Settings,
 };
 use pilotfish_model::{
-    ClusterAddresses, Endpoint, ExportTo, NetworkGateway, Port, Protocol, Resolution, Service, ShardKey,
-    TargetPort, TlsMode, Update,
+    ClusterAddresses, DubboInterface, Endpoint, ExportTo, NetworkGateway, Port, Protocol, Resolution,
+    Service, ShardKey, TargetPort, TlsMode, Update,
 };
 use std::sync::Arc;
 
@@ -325,6 +325,17 @@ pub(super) fn allocated() -> Vec<Update> {
         service.default_address = Service::UNSPECIFIED.into();
         service.auto_addresses = ["240.240.0.1".into(), "".into()];
     })]
+}
+
+/// An interface of Dubbo.
+pub(super) fn calls_of_dubbo() -> Vec<Update> {
+    let port = Port { number: 20880, name: "dubbo".into(), protocol: Protocol::Dubbo, target_port: None };
+    let [interface, group, version] = ["org.A", "", ""].map(Arc::from);
+    let calls = service("calls", "shop").with(|service| {
+        service.ports = Arc::from([port]);
+        service.dubbo = Some(Arc::new(DubboInterface { interface, group, version }));
+    });
+    vec![calls.update()]
 }
 
 /// TCP, from clients and through gateways.

@@ -1,5 +1,6 @@
 //! A filter chain of an outbound listener, before it is known which others it shares the listener with.
 
+use crate::envoy::dubbo::{self, Call};
 use crate::envoy::filters::{PLAINTEXT_HTTP, PLAINTEXT_HTTP10, RAW_BUFFER};
 use pilotfish_model::Origin;
 use pilotfish_proto::Duration;
@@ -18,6 +19,8 @@ pub(super) struct Chain {
     /// The server names that it is for; empty for all.
     pub(super) server_names: Vec<String>,
     pub(super) filters: Vec<Filter>,
+    /// Where calls of Dubbo go, by their interface: then this is what the filters do, after those that are there.
+    pub(super) calls: Vec<Call>,
     /// The VirtualService that it comes from.
     pub(super) metadata: Option<Metadata>,
     /// What made it, besides the service.
@@ -41,8 +44,12 @@ impl Chain {
         !self.server_names.is_empty()
     }
 
-    /// The chain as Envoy has it.
-    pub(super) fn build(self, http10: bool) -> FilterChain {
+    /// The chain as Envoy has it. `unknown` is the cluster for calls of Dubbo that no service takes.
+    pub(super) fn build(mut self, http10: bool, unknown: Option<&str>) -> FilterChain {
+        if !self.calls.is_empty() {
+            let calls = std::mem::take(&mut self.calls);
+            self.filters.push(dubbo::proxy("outbound_dubbo", calls, unknown));
+        }
         FilterChain {
             filter_chain_match: self.matches(http10),
             filters: self.filters,

@@ -44,7 +44,9 @@ pub(super) fn encode(
         connection_balance_config: address::exact_balance(view.exact_balance),
         ..Default::default()
     };
-    let chains = entry.chains.into_iter().map(|chain| chain.build(view.base.http10)).collect();
+    // A listener that really binds its port has no destination that its clients wanted.
+    let unknown = (!entry.bind_to_port).then_some(builder.passthrough.as_str());
+    let chains = entry.chains.into_iter().map(|chain| chain.build(view.base.http10, unknown)).collect();
     (listener.filter_chains, listener.default_filter_chain) = split(overlap::first_wins(chains));
     if !takes_everything(&listener) {
         listener.default_filter_chain = Some(passthrough(builder));

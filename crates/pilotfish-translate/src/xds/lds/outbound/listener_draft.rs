@@ -59,10 +59,15 @@ impl ListenerDraft {
     /// Adds those chains that match other connections than the chains that are there.
     fn merge(&mut self, binding: &ListenerBinding, chains: Vec<Chain>) {
         for chain in chains {
-            if !self.chains.iter().any(|held| held.takes_the_same(&chain)) {
-                self.chains.push(chain);
-                self.provenance.push(binding.service.provenance.clone());
+            let provenance = binding.service.provenance.clone();
+            match self.chains.iter_mut().find(|held| held.takes_the_same(&chain)) {
+                None => self.chains.push(chain),
+                // Calls of Dubbo are told apart by their interface, so they go before a stream that would take all of them.
+                Some(held) if held.calls.is_empty() && !chain.calls.is_empty() => *held = chain,
+                Some(held) if !chain.calls.is_empty() => held.calls.extend(chain.calls),
+                Some(_) => continue,
             }
+            self.provenance.push(provenance);
         }
     }
 }

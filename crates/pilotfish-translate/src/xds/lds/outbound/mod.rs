@@ -127,6 +127,13 @@ impl<'a> Builder<'a> {
             entries.add_http(binding, || self.http(binding, wildcard, false));
             return;
         }
+        if protocol == Protocol::Dubbo && self.view.dubbo_proxy {
+            // An application's own port takes calls of many interfaces, each of which has a service.
+            if let Some(interface) = &binding.service.dubbo {
+                entries.add_tcp(binding, vec![streams::calls(self, listener, binding, interface)]);
+            }
+            return;
+        }
         let streams = streams::chains(self, listener, binding);
         if protocol.is_tcp() {
             entries.add_tcp(binding, streams);

@@ -3,6 +3,7 @@
 use super::Builder;
 use super::binding::ListenerBinding;
 use super::chain::Chain;
+use crate::envoy::dubbo::Call;
 use crate::envoy::stat_name::{self, Names};
 use crate::envoy::{metadata, outbound_name};
 use crate::routing::{Source, VirtualServiceIr};
@@ -11,7 +12,7 @@ use crate::services::short_name;
 use crate::xds::lds::stream_route::StreamRoutes;
 use crate::xds::lds::tcp_proxy::{Stream, TcpDestination};
 use pilotfish_config::networking::{RouteDestination, TlsMatchAttributes};
-use pilotfish_model::Service;
+use pilotfish_model::{DubboInterface, Service};
 use pilotfish_proto::envoy::config::core::v3::Metadata;
 use pilotfish_proto::envoy::config::listener::v3::Filter;
 use std::collections::BTreeSet;
@@ -27,6 +28,40 @@ pub(super) fn chains(builder: &Builder<'_>, listener: usize, binding: &ListenerB
         by_sni(builder, binding, &rules, &source)
     } else {
         by_address(builder, binding, &rules, &source)
+    }
+}
+
+/// The chain for the calls of an interface of Dubbo: by the first route of VirtualServices that takes every address, else to the
+/// service itself. It joins those of other interfaces at the address.
+pub(super) fn calls(
+    builder: &Builder<'_>,
+    listener: usize,
+    binding: &ListenerBinding,
+    interface: &Arc<DubboInterface>,
+) -> Chain {
+    let scope = builder.view.base.scope.clone();
+    let host = binding.service.hostname.clone();
+    let rules = builder.cx.get(&StreamVirtualServicesFor { scope, listener, host });
+    let source = Source::sidecar(builder.view.base.scope.namespace.clone(), builder.view.base.labels.clone());
+    let port = binding.port.number;
+    let routes = rules.iter().flat_map(|rule| rule.tcp.iter().map(move |route| (rule, route)));
+    let taken = routes.into_iter().find(|(_, route)| {
+        let mut fitting = route.r#match.iter().filter(|m| source.fits_tcp(m, port));
+        route.r#match.is_empty() || fitting.any(|m| m.destination_subnets.is_empty() || port == 0)
+    });
+    let (destination, provenance) = match taken {
+        Some((rule, route)) => (
+            self::routes(builder, binding).destination(&route.route),
+            rule.provenance.iter().cloned().collect(),
+        ),
+        None => (TcpDestination::Cluster(own_cluster(builder, binding).2), Vec::new()),
+    };
+    Chain {
+        ranges: binding.ranges.clone(),
+        filters: with_policies(builder, binding, Vec::new()),
+        calls: vec![Call { interface: interface.clone(), destination: destination.into() }],
+        provenance,
+        ..Chain::default()
     }
 }
 
@@ -135,13 +170,7 @@ fn own_names(builder: &Builder<'_>, service: &Service) -> Vec<String> {
 /// The chain to the service itself.
 fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
     let service = &binding.service;
-    // An egress listener may have another port than the service: then a service with one port is reached on that.
-    let port = match &*service.ports {
-        [only] => only.number,
-        _ => binding.port.number,
-    };
-    let host = cluster_host(builder.cx, &builder.view.base.scope, service.hostname.as_str());
-    let cluster = outbound_name(port, "", &host);
+    let (port, host, cluster) = own_cluster(builder, binding);
     let rule = routes(builder, binding).rule_of(service);
     let names = Names {
         host: &host,
@@ -167,6 +196,19 @@ fn default(builder: &Builder<'_>, binding: &ListenerBinding) -> Chain {
         provenance: rule.iter().flat_map(|rule| rule.provenance.iter().cloned()).collect(),
         ..Chain::default()
     }
+}
+
+/// The service's own port, host and cluster.
+fn own_cluster(builder: &Builder<'_>, binding: &ListenerBinding) -> (u32, Arc<str>, String) {
+    let service = &binding.service;
+    // An egress listener may have another port than the service: then a service with one port is reached on that.
+    let port = match &*service.ports {
+        [only] => only.number,
+        _ => binding.port.number,
+    };
+    let host = cluster_host(builder.cx, &builder.view.base.scope, service.hostname.as_str());
+    let cluster = outbound_name(port, "", &host);
+    (port, host, cluster)
 }
 
 /// The chain of a VirtualService's route.

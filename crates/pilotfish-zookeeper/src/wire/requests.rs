@@ -1,0 +1,86 @@
+//! What a reader asks.
+
+use super::record::Writer;
+use bytes::BytesMut;
+use std::time::Duration;
+
+/// Numbers of what is no ordinary request.
+pub(super) const WATCH_EVENT: i32 = -1;
+pub(super) const PING: i32 = -2;
+pub(super) const AUTHENTICATE: i32 = -4;
+
+mod operation {
+    pub(super) const EXISTS: i32 = 3;
+    pub(super) const GET_DATA: i32 = 4;
+    pub(super) const GET_CHILDREN: i32 = 8;
+    pub(super) const PING: i32 = 11;
+    pub(super) const AUTHENTICATE: i32 = 100;
+    pub(super) const ADD_WATCH: i32 = 106;
+}
+
+/// The mode of a watch that stays and covers what is below its node (ZooKeeper 3.6).
+const PERSISTENT_RECURSIVE: i32 = 1;
+
+/// The first thing that a client says: it wants a new session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connect {
+    /// The newest transaction that it has seen: a server that is behind refuses it.
+    pub(crate) last_zxid: i64,
+    /// How long the server shall keep a session without hearing of it.
+    pub(crate) session_timeout: Duration,
+}
+
+impl Connect {
+    pub(crate) fn write(self, out: &mut BytesMut) {
+        let timeout = i32::try_from(self.session_timeout.as_millis()).unwrap_or(i32::MAX);
+        let mut frame = Writer::new(out);
+        frame.int(0).long(self.last_zxid).int(timeout).long(0).buffer(&[0; 16]).bool(false);
+    }
+}
+
+/// A question with an answer. `watch` is for servers without recursive watches: one event, then it is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// The names of the nodes below one.
+    Children { path: String, watch: bool },
+    /// What a node holds.
+    Data { path: String, watch: bool },
+    /// Tells when the node comes to be.
+    Exists { path: String },
+    /// Tells of everything at and below a node, which need not exist, until the session ends.
+    WatchBelow { path: String },
+}
+
+impl Request {
+    pub(crate) fn path(&self) -> &str {
+        match self {
+            Self::Children { path, .. }
+            | Self::Data { path, .. }
+            | Self::Exists { path }
+            | Self::WatchBelow { path } => path,
+        }
+    }
+
+    pub(crate) fn write(&self, number: i32, out: &mut BytesMut) {
+        let mut frame = Writer::new(out);
+        frame.int(number);
+        let path = self.path().as_bytes();
+        match self {
+            Self::Children { watch, .. } => frame.int(operation::GET_CHILDREN).buffer(path).bool(*watch),
+            Self::Data { watch, .. } => frame.int(operation::GET_DATA).buffer(path).bool(*watch),
+            Self::Exists { .. } => frame.int(operation::EXISTS).buffer(path).bool(true),
+            Self::WatchBelow { .. } => frame.int(operation::ADD_WATCH).buffer(path).int(PERSISTENT_RECURSIVE),
+        };
+    }
+}
+
+/// Keeps the session.
+pub(crate) fn ping(out: &mut BytesMut) {
+    Writer::new(out).int(PING).int(operation::PING);
+}
+
+/// Says who asks. `digest` with `USER:PASSWORD` is what ZooKeeper has built in.
+pub(crate) fn authenticate(scheme: &str, secret: &[u8], out: &mut BytesMut) {
+    let mut frame = Writer::new(out);
+    frame.int(AUTHENTICATE).int(operation::AUTHENTICATE).int(0).buffer(scheme.as_bytes()).buffer(secret);
+}
