@@ -70,6 +70,12 @@ const RULES: &[Rule] = &[
         never_named: &["axum", "notify", "pilotfish-config"],
     },
     Rule {
+        name: "pilotfish-consul",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
+    },
+    Rule {
         name: "pilotfish-dns",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
@@ -86,6 +92,12 @@ const RULES: &[Rule] = &[
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["axum", "notify", "pilotfish-config"],
+    },
+    Rule {
+        name: "pilotfish-nacos",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
     },
     Rule {
         name: "pilotfish-zookeeper",
@@ -169,6 +181,7 @@ const RULES: &[Rule] = &[
             "pilotfish-api",
             "pilotfish-config",
             "pilotfish-crd",
+            "pilotfish-consul",
             "pilotfish-dns",
             "pilotfish-etcd",
             "pilotfish-eureka",
@@ -176,6 +189,7 @@ const RULES: &[Rule] = &[
             "pilotfish-kube",
             "pilotfish-kube-writer",
             "pilotfish-model",
+            "pilotfish-nacos",
             "pilotfish-node",
             "pilotfish-proto",
             "pilotfish-registry",
