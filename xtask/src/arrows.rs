@@ -151,6 +151,19 @@ const RULES: &[Rule] = &[
         never_named: &["tokio", "notify"],
     },
     Rule {
+        name: "pilotfish-mcp",
+        may: &[
+            "pilotfish-config",
+            "pilotfish-model",
+            "pilotfish-proto",
+            "pilotfish-registry",
+            "pilotfish-registry-client",
+            "pilotfish-source",
+        ],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["tonic", "hyper", "notify"],
+    },
+    Rule {
         name: "pilotfish-identity",
         may: &[],
         never: &["tonic", "prost", "kube", "hyper", "h2", "axum", "notify", "serde-saphyr"],
@@ -194,6 +207,7 @@ const RULES: &[Rule] = &[
             "pilotfish-identity",
             "pilotfish-kube",
             "pilotfish-kube-writer",
+            "pilotfish-mcp",
             "pilotfish-model",
             "pilotfish-nacos",
             "pilotfish-node",
