@@ -5,6 +5,7 @@
 mod consul;
 mod etcd;
 mod measure;
+mod zookeeper;
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -67,7 +68,8 @@ fn main() -> Result<()> {
         match options.registry.as_str() {
             "consul" => measure::run(&options, consul::Consul::start().await?).await,
             "etcd" => measure::run(&options, etcd::Etcd::start().await?).await,
-            other => bail!("there is no bench of {other:?}; known are consul, etcd"),
+            "zookeeper" => measure::run(&options, zookeeper::Server::start().await?).await,
+            other => bail!("there is no bench of {other:?}; known are consul, etcd, zookeeper"),
         }
     })
 }
