@@ -189,11 +189,19 @@ impl Converter {
         Converted { content: Some(Arc::new(content)), usable, instances, problems: findings.finish() }
     }
 
-    /// The option `port`: clients connect to that one, whichever the first port of an instance is.
+    /// The option `port`: clients connect to that one, whichever the first port of an instance is. A port that the service declares for
+    /// it becomes the same one; without instances that is the first.
     fn override_ports(&self, given: &mut CatalogService) {
         let Some(number) = self.options.port else { return };
+        let mut written: Vec<u32> = Vec::new();
         for lead in given.instances.iter_mut().filter_map(|instance| instance.ports.first_mut()) {
-            lead.service.number = number;
+            written.push(std::mem::replace(&mut lead.service.number, number));
+        }
+        if written.is_empty() {
+            written.extend(given.ports.first().map(|port| port.number));
+        }
+        for port in given.ports.iter_mut().filter(|port| written.contains(&port.number)) {
+            port.number = number;
         }
     }
 

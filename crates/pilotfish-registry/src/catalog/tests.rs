@@ -190,11 +190,21 @@ fn ports_have_names_and_protocols() {
 fn one_port_can_stand_for_all() {
     let options = CatalogOptions { port: Some(80), ..CatalogOptions::default() };
     let mut catalog = Catalog::new(shard(), options);
-    let words = batch(
-        catalog.replace(vec![service("a", &[("10.0.0.1", 31_001), ("10.0.0.2", 31_002)])], Instant::now()),
-    );
-    assert_eq!(words[1], "service a.test http=80/Http ClientSideLB");
+    let mut given = service("a", &[("10.0.0.1", 31_001), ("10.0.0.2", 31_002)]);
+    let declared = |number| CatalogPort { number, name: Some("http".into()), protocol: Some("http".into()) };
+    given.ports = vec![declared(31_001), declared(9_000)];
+    let words = batch(catalog.replace(vec![given.clone()], Instant::now()));
+    assert_eq!(words[1], "service a.test http=80/Http,http-9000=9000/Http ClientSideLB");
     assert_eq!(words[2], "endpoints a.test 10.0.0.1:31001>http,10.0.0.2:31002>http");
+    given.instances.clear();
+    given.ports.truncate(1);
+    let now = Instant::now() + Duration::from_secs(60);
+    catalog.replace(vec![given.clone()], now);
+    let words = batch(catalog.replace(vec![given], now + Duration::from_secs(60)));
+    assert_eq!(
+        words[0], "service a.test http=80/Http ClientSideLB",
+        "without an instance the declared port is the one"
+    );
 }
 
 #[test]
