@@ -30,8 +30,8 @@ pub use object::{Kind, KindSpec, Object, ObjectKey, ObjectMeta, Spec, Typed};
 pub use protocol::Protocol;
 pub use provider::{ObjectRef, Origin, Provider, RegisteredId, ShardKey};
 pub use service::{
-    ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, Resolution, Service,
-    ServiceVariant, TargetPort, TrafficDistribution,
+    ClusterAddresses, DubboInterface, ExportTo, InboundBy, KubernetesAttributes, NodePorts, Port, Resolution,
+    Service, ServiceVariant, TargetPort, TrafficDistribution,
 };
 pub use spiffe::{SpiffeId, SpiffeIdError};
 pub use workload::{Workload, WorkloadKey, WorkloadKind};

@@ -22,7 +22,9 @@ pub(crate) enum ClientError {
     #[error("the server closed the connection")]
     Closed,
     /// The server closed the connection without an answer to the connect request.
-    #[error("the server refuses the session: it does not serve now, or has not seen yet what was read before")]
+    #[error(
+        "the server refuses the session: it does not serve now, or has not seen yet what was read before"
+    )]
     Refused,
     /// Nothing came for too long.
     #[error("the server is silent for {0:?}")]
@@ -87,13 +89,16 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         };
         opening.connect.write(&mut session.to_send);
         let silence = session.silence();
-        let accepted = timeout(silence, session.accepted()).await.map_err(|_| ClientError::Silent(silence))??;
+        let accepted =
+            timeout(silence, session.accepted()).await.map_err(|_| ClientError::Silent(silence))??;
         if accepted.session_timeout.is_zero() {
             return Err(ClientError::Expired);
         }
         tracing::debug!(session = format_args!("{:#x}", accepted.session), "ZooKeeper opened a session");
         // What a server answers with is its own limit; a wrong one must not make pings rare, or a storm.
-        session.session_timeout = accepted.session_timeout.clamp(Duration::from_millis(300), wanted.max(Duration::from_secs(1)) * 4);
+        session.session_timeout = accepted
+            .session_timeout
+            .clamp(Duration::from_millis(300), wanted.max(Duration::from_secs(1)) * 4);
         if let Some(secret) = opening.digest {
             wire::authenticate("digest", secret, &mut session.to_send);
         }
@@ -167,7 +172,9 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             self.exchange().await.map_err(|error| match error {
                 ClientError::Closed => ClientError::Refused,
                 // It closed before it had read everything.
-                ClientError::Broken(error) if error.kind() == io::ErrorKind::ConnectionReset => ClientError::Refused,
+                ClientError::Broken(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    ClientError::Refused
+                }
                 other => other,
             })?;
         }

@@ -2,9 +2,7 @@
 
 use crate::ZOOKEEPER;
 use crate::mirror::{Layout, Watches};
-use pilotfish_registry::{
-    CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption,
-};
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
 use pilotfish_registry_client::{Connector, Scheme, SecretOption, Target, TlsOptions};
 use std::time::Duration;
 
@@ -75,7 +73,8 @@ impl Options {
             Some(given) => given.map(|path| format!("{chroot}{path}")),
             None => Some(format!("{chroot}{default}")),
         };
-        let layout = Layout { dubbo: root("dubboPath", "/dubbo"), services: root("servicesPath", "/services") };
+        let layout =
+            Layout { dubbo: root("dubboPath", "/dubbo"), services: root("servicesPath", "/services") };
         if layout.dubbo.is_none() && layout.services.is_none() {
             mistakes.push("dubboPath and servicesPath are both off: nothing is left to read".to_owned());
         }
@@ -127,6 +126,7 @@ fn parse_root(text: &str) -> Result<Option<String>, String> {
 
 fn is_path(text: &str) -> bool {
     let mut names = text.split('/');
-    let is_name = |name: &str| !name.is_empty() && name != "." && name != ".." && !name.contains(char::is_control);
+    let is_name =
+        |name: &str| !name.is_empty() && name != "." && name != ".." && !name.contains(char::is_control);
     names.next() == Some("") && text.len() > 1 && names.all(is_name)
 }

@@ -53,7 +53,8 @@ impl ZooKeeper {
     /// Opens a session with the next server.
     async fn connect(&mut self) -> Result<Session<Connection>, SessionError> {
         let servers = &self.options.target.servers;
-        let server = servers.get(self.turn % servers.len().max(1)).ok_or_else(|| SessionError::new("no server"))?;
+        let server =
+            servers.get(self.turn % servers.len().max(1)).ok_or_else(|| SessionError::new("no server"))?;
         self.turn = self.turn.wrapping_add(1);
         let digest = self.options.digest.read().await?;
         let stream = self.options.connector.connect(server).await?;
@@ -65,7 +66,9 @@ impl ZooKeeper {
             Err(ClientError::Refused) => {
                 self.refusals += 1;
                 if self.refusals >= REFUSALS * servers.len() && self.last_zxid > 0 {
-                    tracing::info!("no server of ZooKeeper knows what was read before; the next session begins anew");
+                    tracing::info!(
+                        "no server of ZooKeeper knows what was read before; the next session begins anew"
+                    );
                     (self.refusals, self.last_zxid) = (0, 0);
                 }
             }

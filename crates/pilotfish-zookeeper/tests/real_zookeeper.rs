@@ -1,6 +1,8 @@
 //! The registry against a real ZooKeeper: what is registered, changes, and everything that can happen to a server.
 
-use pilotfish_testkit::real::{Authority, Fault, FaultProxy, LiveRegistry, Nodes, RegistryState, ZooKeeper, eventually};
+use pilotfish_testkit::real::{
+    Authority, Fault, FaultProxy, LiveRegistry, Nodes, RegistryState, ZooKeeper, eventually,
+};
 use pilotfish_zookeeper::ZOOKEEPER;
 use std::time::Duration;
 
@@ -56,19 +58,26 @@ async fn what_is_registered_becomes_services_and_changes_arrive() {
     nodes.run(&format!("ephemeral {}", provider("10.0.0.2:20881", "&zone=b"))).await;
     nodes.run("curator shop 1 10.0.0.7 8080 UP").await;
     let registry = LiveRegistry::start(&ZOOKEEPER, &format!("zk://{}?guard=off", server.address()));
-    has(&registry, &[
+    has(
+        &registry,
+        &[
             "org.example.greeter in default: 20880 dubbo Dubbo",
             "- 10.0.0.1:20880 of dubbo weight=50 labels=zone=a",
             "- 10.0.0.2:20881 of dubbo weight=100 labels=zone=b",
             "shop in default: 8080 default Unsupported",
             "- 10.0.0.7:8080 of default labels=tier=web",
-        ])
-        .await;
+        ],
+    )
+    .await;
 
     nodes.run("curator shop 2 10.0.0.8 8080 OUT_OF_SERVICE").await;
-    nodes.run(&format!("put {GREETER}/configurators/override%3A%2F%2F10.0.0.2%3A20881%2Fx%3Fdisabled%3Dtrue")).await;
+    nodes
+        .run(&format!("put {GREETER}/configurators/override%3A%2F%2F10.0.0.2%3A20881%2Fx%3Fdisabled%3Dtrue"))
+        .await;
     nodes.run("put /dubbo/org.example.Other/providers/tri%3A%2F%2F10.0.0.3%3A50051%2Forg.example.Other%3Fversion%3D2.0").await;
-    has(&registry, &[
+    has(
+        &registry,
+        &[
             "org.example.greeter in default: 20880 dubbo Dubbo",
             "- 10.0.0.1:20880 of dubbo weight=50 labels=zone=a",
             "- 10.0.0.2:20881 of dubbo health=Unhealthy weight=100 labels=zone=b",
@@ -77,8 +86,9 @@ async fn what_is_registered_becomes_services_and_changes_arrive() {
             "shop in default: 8080 default Unsupported",
             "- 10.0.0.7:8080 of default labels=tier=web",
             "- 10.0.0.8:8080 of default health=Unhealthy labels=tier=web",
-        ])
-        .await;
+        ],
+    )
+    .await;
 
     // The last provider goes: the service stays, without endpoints.
     nodes.run(&format!("delete {}", provider("10.0.0.1:20880", "&zone=a&weight=50"))).await;
@@ -86,8 +96,11 @@ async fn what_is_registered_becomes_services_and_changes_arrive() {
     nodes.run("delete /dubbo/org.example.Other").await;
     nodes.run("leave shop 1").await;
     nodes.run("leave shop 2").await;
-    has(&registry, &["org.example.greeter in default: 20880 dubbo Dubbo", "shop in default: 8080 default Unsupported"])
-        .await;
+    has(
+        &registry,
+        &["org.example.greeter in default: 20880 dubbo Dubbo", "shop in default: 8080 default Unsupported"],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,7 +279,8 @@ async fn garbled_nodes_cost_themselves_alone() {
     assert_eq!(short(&state), before, "the last good instance stays");
     nodes.run(&format!("delete {GREETER}/providers/nothing%20of%20Dubbo")).await;
     nodes.run("put /services/shop/1 {\"address\":\"10.0.0.8\",\"port\":8080}").await;
-    let healed = |state: &RegistryState| state.failure.is_none() && state.addresses().contains(&"10.0.0.8:8080");
+    let healed =
+        |state: &RegistryState| state.failure.is_none() && state.addresses().contains(&"10.0.0.8:8080");
     registry.until("the good one is there", healed).await;
 }
 
@@ -274,7 +288,9 @@ async fn garbled_nodes_cost_themselves_alone() {
 async fn tls_needs_the_right_certificates_on_both_sides() {
     let authority = Authority::new();
     let (certificate, key) = authority.server();
-    let Some(server) = ZooKeeper::start_secure(authority.root(), &format!("{certificate}{key}")).await else { return };
+    let Some(server) = ZooKeeper::start_secure(authority.root(), &format!("{certificate}{key}")).await else {
+        return;
+    };
     let Some(mut nodes) = server.nodes(None).await else { return };
     three(&mut nodes).await;
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -284,20 +300,30 @@ async fn tls_needs_the_right_certificates_on_both_sides() {
         path.display().to_string()
     };
     let (certificate, key) = authority.client("pilotfish");
-    let (ca, certificate, key) = (file("ca", authority.root()), file("cert", &certificate), file("key", &key));
+    let (ca, certificate, key) =
+        (file("ca", authority.root()), file("cert", &certificate), file("key", &key));
     let address = format!("zks://{}?serverName=localhost", server.secure_address());
-    let registry = LiveRegistry::start(&ZOOKEEPER, &format!("{address}&caFile={ca}&certFile={certificate}&keyFile={key}"));
+    let registry = LiveRegistry::start(
+        &ZOOKEEPER,
+        &format!("{address}&caFile={ca}&certFile={certificate}&keyFile={key}"),
+    );
     has(&registry, THREE).await;
 
     let other = file("other", Authority::new().root());
-    let wrong = LiveRegistry::start(&ZOOKEEPER, &format!("{address}&caFile={other}&certFile={certificate}&keyFile={key}"));
+    let wrong = LiveRegistry::start(
+        &ZOOKEEPER,
+        &format!("{address}&caFile={other}&certFile={certificate}&keyFile={key}"),
+    );
     wrong.fails("no TLS with").await;
     let nobody = LiveRegistry::start(&ZOOKEEPER, &format!("{address}&caFile={ca}"));
     let state = nobody.until("it fails", |state| state.failure.is_some()).await;
     assert!(!state.synced, "a client without a certificate is not served");
     let (expired, its_key) = authority.expired("spiffe://cluster.local/ns/a/sa/b");
     let (expired, its_key) = (file("expired", &expired), file("expired-key", &its_key));
-    let late = LiveRegistry::start(&ZOOKEEPER, &format!("{address}&caFile={ca}&certFile={expired}&keyFile={its_key}"));
+    let late = LiveRegistry::start(
+        &ZOOKEEPER,
+        &format!("{address}&caFile={ca}&certFile={expired}&keyFile={its_key}"),
+    );
     let state = late.until("it fails", |state| state.failure.is_some()).await;
     assert!(!state.synced, "an expired certificate is none");
 }

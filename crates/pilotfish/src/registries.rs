@@ -7,7 +7,8 @@ use pilotfish_registry::{KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY}
 use pilotfish_zookeeper::ZOOKEEPER;
 
 /// The registries, in the order in which they win where two have a service of the same host.
-pub(crate) const REGISTRIES: &[&RegistryType] = &[&KUBERNETES, &SERVICE_ENTRY, &DNS, &ETCD, &EUREKA, &ZOOKEEPER];
+pub(crate) const REGISTRIES: &[&RegistryType] =
+    &[&KUBERNETES, &SERVICE_ENTRY, &DNS, &ETCD, &EUREKA, &ZOOKEEPER];
 
 /// The table with these and more: for programs that bring registries of their own, after the others.
 #[must_use]

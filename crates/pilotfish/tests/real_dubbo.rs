@@ -4,7 +4,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use pilotfish_testkit::real::{Dialogue, Envoy, EnvoyOptions, Host, Java, Pilotfish, ZooKeeper, eventually, free_port};
+use pilotfish_testkit::real::{
+    Dialogue, Envoy, EnvoyOptions, Host, Java, Pilotfish, ZooKeeper, eventually, free_port,
+};
 use std::collections::BTreeMap;
 use std::future::Future;
 
@@ -46,7 +48,9 @@ impl Mesh {
     }
 
     async fn provider(&self, name: &str, more: &[&str]) -> Dialogue {
-        let mut command = self.java.command(&[("org.slf4j.simpleLogger.defaultLogLevel", "error")], "pilotfish.dubbo.Provider");
+        let mut command = self
+            .java
+            .command(&[("org.slf4j.simpleLogger.defaultLogLevel", "error")], "pilotfish.dubbo.Provider");
         command.args([format!("name={name}"), format!("host={ADDRESS}")]);
         command.arg(format!("registry=zookeeper://{}", self.zookeeper.address())).args(more);
         command.env("HOME", self.zookeeper.folder());
@@ -58,7 +62,8 @@ impl Mesh {
         let hosts = self.zookeeper.folder().join("hosts");
         std::fs::write(&hosts, format!("127.0.0.1 localhost {TRIPLE}\n")).unwrap();
         let hosts = hosts.display().to_string();
-        let properties = [("org.slf4j.simpleLogger.defaultLogLevel", "error"), ("jdk.net.hosts.file", hosts.as_str())];
+        let properties =
+            [("org.slf4j.simpleLogger.defaultLogLevel", "error"), ("jdk.net.hosts.file", hosts.as_str())];
         let mut command = self.java.command(&properties, "pilotfish.dubbo.Consumer");
         command.arg(format!("url={url}")).args(more).env("HOME", self.zookeeper.folder());
         Dialogue::start(&mut command).await
@@ -107,8 +112,12 @@ fn calls_are_routed_by_interface_and_follow_the_providers() {
 
         // A group is a service of its own on the same port.
         let grouped = ["group=blue", "version=2.0.0"];
-        let third =
-            mesh.provider("C", &[&format!("protocols=dubbo:{}", ports[2]), grouped[0], grouped[1], "application=other"]).await;
+        let third = mesh
+            .provider(
+                "C",
+                &[&format!("protocols=dubbo:{}", ports[2]), grouped[0], grouped[1], "application=other"],
+            )
+            .await;
         let mut blue = mesh.consumer(&format!("dubbo://{DUBBO}"), &grouped).await;
         only(&mut blue, &["C"]).await;
         only(&mut consumer, &["B"]).await;
@@ -145,7 +154,8 @@ fn applications_and_triple_are_reached_by_their_metadata() {
     on_a_host(async {
         let mesh = Mesh::start("").await?;
         let protocols = format!("protocols=dubbo:{},tri:{}", free_port(), free_port());
-        let by_application = [protocols.as_str(), "mode=instance", "metadata=remote", "group=g", "version=1.0.0"];
+        let by_application =
+            [protocols.as_str(), "mode=instance", "metadata=remote", "group=g", "version=1.0.0"];
         let _provider = mesh.provider("A", &by_application).await;
         let mut dubbo = mesh.consumer(&format!("dubbo://{DUBBO}"), &["group=g", "version=1.0.0"]).await;
         only(&mut dubbo, &["A"]).await;

@@ -42,9 +42,15 @@ impl ZooKeeper {
         let (jdk, jars) = (Tool::Jdk.find()?, Tool::ZooKeeper.find()?);
         let folder = tempfile::tempdir().expect("a folder can be made");
         let secure_port = tls.map(|_| free_port());
-        let mut settings = format!("tickTime=500\nminSessionTimeout=500\nmaxClientCnxns=0\ndataDir={}\n", folder.path().join("data").display());
+        let mut settings = format!(
+            "tickTime=500\nminSessionTimeout=500\nmaxClientCnxns=0\ndataDir={}\n",
+            folder.path().join("data").display()
+        );
         let port = free_port();
-        let _ = write!(settings, "clientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n");
+        let _ = write!(
+            settings,
+            "clientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
+        );
         if let (Some((authorities, server)), Some(port)) = (tls, secure_port) {
             let file = |name: &str, text: &str| {
                 let path = folder.path().join(name);
@@ -73,9 +79,16 @@ impl ZooKeeper {
     /// When it does not start.
     pub async fn start_again(&mut self) {
         let mut command = Command::new(&self.jvm);
-        command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]);
+        command.args([
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Djava.net.preferIPv4Stack=true",
+        ]);
         command.args(["-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.admin.enableServer=false", "-cp"]);
-        command.arg(format!("{}/*", self.jars.display())).arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
+        command
+            .arg(format!("{}/*", self.jars.display()))
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain");
         command.arg(self.folder.path().join("zoo.cfg"));
         self.program = Some(Program::start(&mut command, self.folder.path().join("log")));
         eventually("ZooKeeper serves", || async {
@@ -110,7 +123,9 @@ impl ZooKeeper {
     pub async fn figure(&self, name: &str) -> f64 {
         let text = self.command("mntr").await.expect("it serves");
         let found = text.lines().filter_map(|line| line.split_once('\t')).find(|(key, _)| *key == name);
-        found.and_then(|(_, value)| value.trim().parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+        found
+            .and_then(|(_, value)| value.trim().parse().ok())
+            .unwrap_or_else(|| panic!("no {name} in {text}"))
     }
 
     /// Kills it, as a crash would.

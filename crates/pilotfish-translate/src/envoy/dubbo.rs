@@ -44,10 +44,12 @@ pub(crate) fn proxy(stat_prefix: &str, mut calls: Vec<Call>, unknown: Option<&st
         let DubboInterface { interface, group, version } = &*call.interface;
         configuration(interface, group, version, action(call.destination))
     });
-    let rest = unknown.map(|cluster| {
-        configuration("*", "", "", ClusterSpecifier::Cluster(cluster.to_owned()))
-    });
-    let routes = MultipleRouteConfiguration { name: stat_prefix.to_owned(), route_config: known.chain(rest).collect() };
+    let rest =
+        unknown.map(|cluster| configuration("*", "", "", ClusterSpecifier::Cluster(cluster.to_owned())));
+    let routes = MultipleRouteConfiguration {
+        name: stat_prefix.to_owned(),
+        route_config: known.chain(rest).collect(),
+    };
     let config = DubboProxy {
         stat_prefix: stat_prefix.to_owned(),
         route_specifier: Some(RouteSpecifier::MultipleRouteConfig(routes)),
@@ -60,7 +62,8 @@ fn action(destination: CallDestination) -> ClusterSpecifier {
     match destination {
         CallDestination::Cluster(name) => ClusterSpecifier::Cluster(name),
         CallDestination::Weighted(list) => {
-            let weighted = |(name, weight)| ClusterWeight { name, weight: Some(weight), ..Default::default() };
+            let weighted =
+                |(name, weight)| ClusterWeight { name, weight: Some(weight), ..Default::default() };
             ClusterSpecifier::WeightedClusters(WeightedCluster {
                 clusters: list.into_iter().map(weighted).collect(),
                 ..Default::default()
@@ -69,9 +72,15 @@ fn action(destination: CallDestination) -> ClusterSpecifier {
     }
 }
 
-fn configuration(interface: &str, group: &str, version: &str, action: ClusterSpecifier) -> RouteConfiguration {
+fn configuration(
+    interface: &str,
+    group: &str,
+    version: &str,
+    action: ClusterSpecifier,
+) -> RouteConfiguration {
     let every_method = RegexMatcher { regex: ".*".to_owned(), ..Default::default() };
-    let name = StringMatcher { match_pattern: Some(MatchPattern::SafeRegex(every_method)), ..Default::default() };
+    let name =
+        StringMatcher { match_pattern: Some(MatchPattern::SafeRegex(every_method)), ..Default::default() };
     let method = MethodMatch { name: Some(name), ..Default::default() };
     let route = Route {
         r#match: Some(RouteMatch { method: Some(method), ..Default::default() }),

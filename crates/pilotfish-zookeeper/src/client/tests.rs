@@ -98,7 +98,10 @@ async fn what_a_server_does_to_a_session_has_its_name() {
     }
     let (mut session, mut server) = opened().await;
     server.write_all(&reply(3, 0, 0, b"")).await.unwrap();
-    assert_eq!(session.next().await.unwrap_err().to_string(), "the server's answer is garbled: an answer to nothing");
+    assert_eq!(
+        session.next().await.unwrap_err().to_string(),
+        "the server's answer is garbled: an answer to nothing"
+    );
     let (mut session, server) = opened().await;
     drop(server);
     assert_eq!(session.next().await.unwrap_err().to_string(), "the server closed the connection");

@@ -65,7 +65,8 @@ impl Instance {
     /// Reads a node.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, InstanceError> {
         let written: Written = serde_json::from_slice(data)?;
-        let address = written.address.filter(|address| !address.is_empty()).ok_or(InstanceError::NoAddress)?;
+        let address =
+            written.address.filter(|address| !address.is_empty()).ok_or(InstanceError::NoAddress)?;
         let metadata = metadata(&written.payload);
         let mut ports: Vec<InstancePort> = match metadata.get(ENDPOINTS) {
             Some(listed) => {
@@ -100,7 +101,10 @@ impl Instance {
 
 /// A revision names a node, so it must be one name.
 fn is_revision(text: &str) -> bool {
-    !text.is_empty() && text != "0" && text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    !text.is_empty()
+        && text != "0"
+        && text.len() <= 128
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 impl WrittenEndpoint {
@@ -142,7 +146,8 @@ mod tests {
     #[test]
     fn an_instance_of_dubbo_has_the_ports_of_its_protocols() {
         let instance = Instance::parse(DUBBO.as_bytes()).unwrap();
-        let ports: Vec<_> = instance.ports.iter().map(|port| (port.protocol.as_deref(), port.number)).collect();
+        let ports: Vec<_> =
+            instance.ports.iter().map(|port| (port.protocol.as_deref(), port.number)).collect();
         assert_eq!(ports, [(Some("dubbo"), 21880), (Some("tri"), 21051)]);
         assert_eq!((instance.is_dubbo(), instance.stored_revision()), (true, Some("ae861431")));
         let local = DUBBO.replace("remote", "local");
@@ -156,7 +161,8 @@ mod tests {
         let text = r#"{"name":"shop","id":"1","address":"10.0.0.9","port":8080,"sslPort":8443,"payload":{"@class":"x","id":"shop-1",
             "name":"shop","metadata":{"instance_status":"OUT_OF_SERVICE","zone":"b","weight":3,"nested":{}}},"serviceType":"DYNAMIC"}"#;
         let instance = Instance::parse(text.as_bytes()).unwrap();
-        let ports: Vec<_> = instance.ports.iter().map(|port| (port.protocol.as_deref(), port.number)).collect();
+        let ports: Vec<_> =
+            instance.ports.iter().map(|port| (port.protocol.as_deref(), port.number)).collect();
         assert_eq!(ports, [(None, 8080), (Some("https"), 8443)]);
         assert!(!instance.is_up() && !instance.is_dubbo());
         assert_eq!(instance.metadata.get("weight").map(String::as_str), Some("3"));
@@ -168,7 +174,9 @@ mod tests {
 
     #[test]
     fn what_is_no_instance_is_refused() {
-        for text in ["", "{", "[]", "null", r#"{"port":80}"#, r#"{"address":"","port":80}"#, r#"{"address":7}"#] {
+        for text in
+            ["", "{", "[]", "null", r#"{"port":80}"#, r#"{"address":"","port":80}"#, r#"{"address":7}"#]
+        {
             assert!(Instance::parse(text.as_bytes()).is_err(), "{text}");
         }
         for port in ["-1", "0", "70000", "null"] {

@@ -59,7 +59,9 @@ impl Metadata {
     /// Reads a node.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, MetadataError> {
         let written: Written = serde_json::from_slice(data)?;
-        Ok(Self { services: written.services.into_values().take(MAX_SERVICES).map(WrittenService::read).collect() })
+        Ok(Self {
+            services: written.services.into_values().take(MAX_SERVICES).map(WrittenService::read).collect(),
+        })
     }
 }
 
@@ -97,7 +99,10 @@ mod tests {
         let metadata = Metadata::parse(text.as_bytes()).unwrap();
         let [greeter, other] = metadata.services.as_slice() else { panic!("{metadata:?}") };
         assert_eq!((greeter.interface.as_str(), greeter.group.as_str()), ("org.example.Greeter", "g1"));
-        assert_eq!((greeter.version.as_str(), greeter.protocol.as_str(), greeter.port), ("1.2.0", "tri", 21051));
+        assert_eq!(
+            (greeter.version.as_str(), greeter.protocol.as_str(), greeter.port),
+            ("1.2.0", "tri", 21051)
+        );
         assert_eq!(greeter.parameters.keys().collect::<Vec<_>>(), ["weight", "zone"]);
         assert_eq!((other.protocol.as_str(), other.port), ("dubbo", 0));
         for text in ["", "{", "7", r#"{"services":{"x":{}}}"#] {

@@ -44,7 +44,11 @@ impl Override {
 }
 
 /// What a parameter of a provider is after all overrides, the last one first.
-pub(crate) fn effective<'a>(provider: &'a DubboUrl, overrides: &'a [Override], name: &str) -> Option<&'a str> {
+pub(crate) fn effective<'a>(
+    provider: &'a DubboUrl,
+    overrides: &'a [Override],
+    name: &str,
+) -> Option<&'a str> {
     let given = overrides.iter().rev().find_map(|it| it.value(provider, name));
     given.or_else(|| provider.parameter(name))
 }
@@ -91,7 +95,8 @@ mod tests {
     #[test]
     fn the_last_override_counts() {
         let overrides = ["override://0.0.0.0/a.B?weight=1", "override://0.0.0.0/a.B?weight=2"];
-        let overrides: Vec<Override> = overrides.into_iter().filter_map(|text| Override::of(url(text))).collect();
+        let overrides: Vec<Override> =
+            overrides.into_iter().filter_map(|text| Override::of(url(text))).collect();
         assert_eq!(effective(&url("dubbo://10.0.0.1:1/a.B"), &overrides, "weight"), Some("2"));
     }
 }

@@ -71,7 +71,13 @@ impl DubboUrl {
         }
         let parameters = query.split('&').filter_map(|pair| pair.split_once('=')).take(MAX_PARAMETERS);
         let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), host: host.to_owned(), port, path: path.to_owned(), parameters })
+        Ok(Self {
+            scheme: scheme.to_ascii_lowercase(),
+            host: host.to_owned(),
+            port,
+            path: path.to_owned(),
+            parameters,
+        })
     }
 
     /// The value of a parameter, unless it is empty.
@@ -147,7 +153,11 @@ mod tests {
         ];
         for (text, want) in table {
             let got = DubboUrl::parse(text);
-            assert_eq!(got.as_ref().map(|url| (url.host.as_str(), url.port)), want.as_ref().copied(), "{text}");
+            assert_eq!(
+                got.as_ref().map(|url| (url.host.as_str(), url.port)),
+                want.as_ref().copied(),
+                "{text}"
+            );
         }
         assert_eq!(DubboUrl::parse_node("dubbo%3A%2F%2F%FF"), Err(UrlError::NotText));
         assert_eq!(DubboUrl::parse_node(&"x".repeat(MAX_LENGTH + 1)), Err(UrlError::TooLong));

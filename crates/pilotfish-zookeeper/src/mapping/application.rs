@@ -12,7 +12,12 @@ pub(super) fn id(name: &str) -> Arc<str> {
     format!("application {name}").into()
 }
 
-pub(super) fn service(name: &str, application: &Application, domain: &str, namespace: Namespace) -> CatalogService {
+pub(super) fn service(
+    name: &str,
+    application: &Application,
+    domain: &str,
+    namespace: Namespace,
+) -> CatalogService {
     let mut service = CatalogService::new(id(name), format!("{name}{domain}"), namespace);
     service.labels.insert("application".to_owned(), name.to_owned());
     let mut ports: BTreeMap<u32, CatalogPort> = BTreeMap::new();
@@ -44,11 +49,17 @@ fn instance(node: &str, written: &Instance) -> CatalogInstance {
 fn port(written: &Written) -> InstancePort {
     let number = written.number.into();
     let service = match written.protocol.as_deref() {
-        Some("https") => CatalogPort { number, name: Some("https".to_owned()), protocol: Some("https".to_owned()) },
+        Some("https") => {
+            CatalogPort { number, name: Some("https".to_owned()), protocol: Some("https".to_owned()) }
+        }
         Some(protocol) => {
             let known = speech(protocol);
             let name = Some(known.name.to_owned());
-            CatalogPort { number: default_port(known, written.number), name, protocol: Some(known.protocol.to_owned()) }
+            CatalogPort {
+                number: default_port(known, written.number),
+                name,
+                protocol: Some(known.protocol.to_owned()),
+            }
         }
         None => CatalogPort { number, name: None, protocol: None },
     };

@@ -83,7 +83,10 @@ pub(super) fn services(registered: &Registrations, interface: &str) -> BTreeMap<
 /// A provider that is registered by its interface.
 fn by_interface(url: &DubboUrl, overrides: &[Override], found: &mut BTreeMap<Variant, Found>) {
     let is_provider = url.parameter("category").is_none_or(|category| category == "providers");
-    if !is_provider || url.port == 0 || matches!(url.scheme.as_str(), "empty" | "override" | "consumer" | "injvm") {
+    if !is_provider
+        || url.port == 0
+        || matches!(url.scheme.as_str(), "empty" | "override" | "consumer" | "injvm")
+    {
         return;
     }
     let text = |name: &str| url.parameter(name).unwrap_or_default().to_owned();
@@ -92,7 +95,9 @@ fn by_interface(url: &DubboUrl, overrides: &[Override], found: &mut BTreeMap<Var
     let is_disabled = effective(url, overrides, "disabled").is_some_and(|value| value == "true");
     // One port may speak several protocols; the others are named beside the first.
     let more = url.parameter("ext.protocol").into_iter().flat_map(|list| list.split(','));
-    for protocol in std::iter::once(url.scheme.as_str()).chain(more.map(str::trim).filter(|name| !name.is_empty())) {
+    for protocol in
+        std::iter::once(url.scheme.as_str()).chain(more.map(str::trim).filter(|name| !name.is_empty()))
+    {
         let provider = Provider {
             labels: labels(url.parameters()),
             locality: locality(url.parameters()),
@@ -106,17 +111,27 @@ fn by_interface(url: &DubboUrl, overrides: &[Override], found: &mut BTreeMap<Var
 }
 
 /// An instance whose metadata say what it provides.
-fn by_metadata(instance: &Instance, metadata: &Metadata, interface: &str, found: &mut BTreeMap<Variant, Found>) {
+fn by_metadata(
+    instance: &Instance,
+    metadata: &Metadata,
+    interface: &str,
+    found: &mut BTreeMap<Variant, Found>,
+) {
     for provided in metadata.services.iter().filter(|provided| provided.interface == interface) {
         let Provided { group, version, protocol, parameters, .. } = provided;
-        let of_protocol = instance.ports.iter().find(|port| port.protocol.as_deref() == Some(protocol.as_str()));
+        let of_protocol =
+            instance.ports.iter().find(|port| port.protocol.as_deref() == Some(protocol.as_str()));
         let port = if provided.port == 0 { of_protocol.map_or(0, |port| port.number) } else { provided.port };
         if port == 0 {
             continue;
         }
         let weight = weight(parameters.get("weight").map(String::as_str));
-        let described: BTreeMap<String, String> =
-            instance.metadata.iter().chain(parameters).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let described: BTreeMap<String, String> = instance
+            .metadata
+            .iter()
+            .chain(parameters)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
         let provider = Provider {
             labels: labels(&described),
             locality: locality(&described),
@@ -166,7 +181,8 @@ impl Found {
 
     /// One port for each protocol. A `dubbo` port is TCP as soon as one provider does not write what Envoy reads.
     fn set_ports(&mut self) {
-        let opaque = self.providers.iter().any(|(key, provider)| key.protocol == "dubbo" && !provider.is_hessian);
+        let opaque =
+            self.providers.iter().any(|(key, provider)| key.protocol == "dubbo" && !provider.is_hessian);
         let mut ports: BTreeMap<u32, CatalogPort> = BTreeMap::new();
         for key in self.providers.keys() {
             let port = port(&key.protocol, key.port, opaque);
@@ -179,7 +195,12 @@ impl Found {
         &self.ports
     }
 
-    pub(super) fn into_service(self, interface: &str, variant: &Variant, namespace: Namespace) -> CatalogService {
+    pub(super) fn into_service(
+        self,
+        interface: &str,
+        variant: &Variant,
+        namespace: Namespace,
+    ) -> CatalogService {
         let mut service = CatalogService::new(id(interface, variant), host(interface, variant), namespace);
         // Weights count only where they differ: then those who have none have Dubbo's default.
         let is_weighted = self.providers.values().any(|provider| provider.weight.is_some());
@@ -218,5 +239,9 @@ impl Found {
 fn port(protocol: &str, own: u16, is_opaque: bool) -> CatalogPort {
     let known = speech(protocol);
     let spoken = if is_opaque && known.protocol == "dubbo" { "tcp" } else { known.protocol };
-    CatalogPort { number: default_port(known, own), name: Some(known.name.to_owned()), protocol: Some(spoken.to_owned()) }
+    CatalogPort {
+        number: default_port(known, own),
+        name: Some(known.name.to_owned()),
+        protocol: Some(spoken.to_owned()),
+    }
 }

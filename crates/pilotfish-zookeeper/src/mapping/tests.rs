@@ -16,8 +16,11 @@ fn lines(services: &[CatalogService]) -> Vec<String> {
             .collect();
         lines.push(format!("{} = {}: {}", service.id, service.host, ports.join(", ")));
         for instance in &service.instances {
-            let ports: Vec<String> =
-                instance.ports.iter().map(|port| format!("{}>{}", port.service.number, port.number)).collect();
+            let ports: Vec<String> = instance
+                .ports
+                .iter()
+                .map(|port| format!("{}>{}", port.service.number, port.number))
+                .collect();
             let mut line = format!("- {} {}", instance.addresses.join(","), ports.join(" "));
             if instance.weight > 0 {
                 line.push_str(&format!(" weight={}", instance.weight));
@@ -163,12 +166,16 @@ fn what_envoy_cannot_read_is_tcp() {
         ("?prefer.serialization=hessian2,fastjson2", "dubbo"),
         ("?prefer.serialization=fastjson2,hessian2&serialization=hessian2", "tcp"),
     ] {
-        let nodes = [provider("dubbo://10.0.0.1:20880/a.B"), provider(&format!("dubbo://10.0.0.2:20880/a.B{parameters}"))];
+        let nodes = [
+            provider("dubbo://10.0.0.1:20880/a.B"),
+            provider(&format!("dubbo://10.0.0.2:20880/a.B{parameters}")),
+        ];
         let nodes: Vec<(&str, &str)> = nodes.iter().map(|path| (path.as_str(), "")).collect();
         assert_eq!(all(&nodes)[0], format!("interface a.B = a.B: 20880 {want}"), "{parameters}");
     }
     let several = provider("dubbo://10.0.0.1:20880/a.B?ext.protocol=tri,");
-    let want = ["interface a.B = a.B: 20880 dubbo, 50051 grpc", "- 10.0.0.1 20880>20880", "- 10.0.0.1 50051>20880"];
+    let want =
+        ["interface a.B = a.B: 20880 dubbo, 50051 grpc", "- 10.0.0.1 20880>20880", "- 10.0.0.1 50051>20880"];
     assert_eq!(all(&[(&several, "")]), want);
 }
 
@@ -199,7 +206,10 @@ fn a_service_that_loses_its_last_provider_stays_without_endpoints() {
     let mut mapper = Mapper::new("ns".into(), "");
     assert_eq!(lines(&mapper.all(&full)).len(), 4);
     let difference = mapper.changed(&empty, &changed);
-    assert_eq!(lines(&difference.set), ["application shop = shop: 80 ?", "interface g/a.B = a.B-g: 20880 dubbo"]);
+    assert_eq!(
+        lines(&difference.set),
+        ["application shop = shop: 80 ?", "interface g/a.B = a.B-g: 20880 dubbo"]
+    );
     assert!(difference.removed.is_empty());
     assert_eq!(lines(&mapper.all(&empty)).len(), 2, "a full read says the same");
     let difference = mapper.changed(&nothing, &changed);

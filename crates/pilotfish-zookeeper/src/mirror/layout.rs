@@ -139,9 +139,20 @@ mod tests {
             assert_eq!(layout.path(place).as_deref(), Some(path));
         }
         for path in [
-            "", "/", "/x", "/x/dubbos", "/x/dubbo/", "/x/dubbo/metadata", "/x/dubbo/metadata/a.B", "/x/dubbo/config/dubbo",
-            "/x/dubbo/a.B/consumers", "/x/dubbo/a.B/consumers/c", "/x/dubbo/a.B/routers", "/x/dubbo/a.B/providers/p/deeper",
-            "/x/dubbo/metadata/a.B/provider/app", "/x/services/app/instance/deeper",
+            "",
+            "/",
+            "/x",
+            "/x/dubbos",
+            "/x/dubbo/",
+            "/x/dubbo/metadata",
+            "/x/dubbo/metadata/a.B",
+            "/x/dubbo/config/dubbo",
+            "/x/dubbo/a.B/consumers",
+            "/x/dubbo/a.B/consumers/c",
+            "/x/dubbo/a.B/routers",
+            "/x/dubbo/a.B/providers/p/deeper",
+            "/x/dubbo/metadata/a.B/provider/app",
+            "/x/services/app/instance/deeper",
         ] {
             assert_eq!(layout.place(path), None, "{path}");
         }

@@ -128,7 +128,11 @@ impl Mirror {
     }
 
     /// Takes an answer.
-    pub(crate) fn answer(&mut self, request: &Request, answer: Result<Body, Refusal>) -> Result<(), Unreadable> {
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request,
+        answer: Result<Body, Refusal>,
+    ) -> Result<(), Unreadable> {
         let path = request.path();
         let again = self.reads.answered(path);
         if let Request::WatchBelow { .. } = request {
@@ -223,7 +227,9 @@ impl Mirror {
     fn is_wanted(&self, place: Place<'_>) -> bool {
         match place {
             Place::DubboRoot | Place::MappingRoot | Place::ServicesRoot | Place::Mapping(_) => true,
-            Place::Providers(interface) | Place::Configurators(interface) => self.known.interfaces.contains_key(interface),
+            Place::Providers(interface) | Place::Configurators(interface) => {
+                self.known.interfaces.contains_key(interface)
+            }
             Place::Application(application) | Place::Instance(application, _) => {
                 self.known.applications.contains_key(application)
             }
@@ -245,25 +251,32 @@ impl Mirror {
             Place::DubboRoot => self.list_interfaces(&names),
             Place::ServicesRoot => self.list_applications(&names),
             Place::MappingRoot => {
-                let gone: Vec<String> =
-                    self.known.mapped_interfaces().filter(|name| !names.contains(*name)).map(str::to_owned).collect();
+                let gone: Vec<String> = self
+                    .known
+                    .mapped_interfaces()
+                    .filter(|name| !names.contains(*name))
+                    .map(str::to_owned)
+                    .collect();
                 gone.iter().for_each(|name| self.gone(Place::Mapping(name)));
                 names.iter().for_each(|name| self.want(Place::Mapping(name)));
             }
             Place::Providers(interface) => {
-                let known = self.known.interfaces.get(interface).into_iter().flat_map(|it| it.providers.keys());
+                let known =
+                    self.known.interfaces.get(interface).into_iter().flat_map(|it| it.providers.keys());
                 let gone: Vec<String> = known.filter(|node| !names.contains(*node)).cloned().collect();
                 gone.iter().for_each(|node| self.gone(Place::Provider(interface, node)));
                 names.iter().for_each(|node| self.created(Place::Provider(interface, node)));
             }
             Place::Configurators(interface) => {
-                let known = self.known.interfaces.get(interface).into_iter().flat_map(|it| it.overrides.keys());
+                let known =
+                    self.known.interfaces.get(interface).into_iter().flat_map(|it| it.overrides.keys());
                 let gone: Vec<String> = known.filter(|node| !names.contains(*node)).cloned().collect();
                 gone.iter().for_each(|node| self.gone(Place::Configurator(interface, node)));
                 names.iter().for_each(|node| self.created(Place::Configurator(interface, node)));
             }
             Place::Application(application) => {
-                let known = self.known.applications.get(application).into_iter().flat_map(|it| it.instances.keys());
+                let known =
+                    self.known.applications.get(application).into_iter().flat_map(|it| it.instances.keys());
                 let gone: Vec<String> = known.filter(|node| !names.contains(*node)).cloned().collect();
                 gone.iter().for_each(|node| self.gone(Place::Instance(application, node)));
                 names.iter().for_each(|node| self.want(Place::Instance(application, node)));
@@ -401,7 +414,11 @@ impl Mirror {
                 }
             }
             // Their children are told of one by one, or were counted with the answer.
-            Place::Providers(_) | Place::Configurators(_) | Place::DubboRoot | Place::ServicesRoot | Place::MappingRoot => {
+            Place::Providers(_)
+            | Place::Configurators(_)
+            | Place::DubboRoot
+            | Place::ServicesRoot
+            | Place::MappingRoot => {
                 self.listed(place, Vec::new());
             }
             // The revision that instances have stays what it was.
@@ -489,7 +506,8 @@ impl Mirror {
         let Some(known) = self.known.applications.get_mut(application) else { return };
         let Application { instances, metadata } = known;
         if !metadata.is_empty() {
-            let used: BTreeSet<&str> = instances.values().filter_map(|instance| instance.stored_revision()).collect();
+            let used: BTreeSet<&str> =
+                instances.values().filter_map(|instance| instance.stored_revision()).collect();
             metadata.retain(|revision, _| used.contains(revision.as_str()));
         }
     }
@@ -524,7 +542,8 @@ impl Mirror {
                 });
             }
             Place::Instance(application, node) => {
-                let known = |of: &Registrations| of.applications.get(application)?.instances.get(node).cloned();
+                let known =
+                    |of: &Registrations| of.applications.get(application)?.instances.get(node).cloned();
                 if known(&self.known).is_none()
                     && let Some(instance) = known(&self.before)
                 {
@@ -532,7 +551,8 @@ impl Mirror {
                 }
             }
             Place::Revision(application, revision) => {
-                let known = |of: &Registrations| of.applications.get(application)?.metadata.get(revision).cloned();
+                let known =
+                    |of: &Registrations| of.applications.get(application)?.metadata.get(revision).cloned();
                 if known(&self.known).is_none()
                     && let Some(metadata) = known(&self.before)
                 {

@@ -203,7 +203,11 @@ fn what_cannot_be_read_any_more_stays_as_it_was() {
     let mut again = read(&mut tree, before.clone(), true);
     assert_eq!(again.registrations(), &{
         let mut same = before;
-        same.applications.get_mut("app").unwrap().metadata.clone_from(&again.registrations().applications["app"].metadata);
+        same.applications
+            .get_mut("app")
+            .unwrap()
+            .metadata
+            .clone_from(&again.registrations().applications["app"].metadata);
         same
     });
     assert!(again.trouble().unwrap().ends_with("reading it is not permitted (and 2 more nodes)"));
@@ -230,12 +234,18 @@ fn garbled_data_cost_their_node_alone_and_the_last_good_ones_stay() {
     let mut mirror = read(&mut tree, Registrations::default(), true);
     assert_eq!(mirror.registrations().applications["app"].instances.len(), 1);
     assert_eq!(mirror.registrations().interfaces["a.B"].providers.len(), 1);
-    assert!(mirror.trouble().unwrap().contains("it has no protocol (and 1 more nodes)"), "{:?}", mirror.trouble());
+    assert!(
+        mirror.trouble().unwrap().contains("it has no protocol (and 1 more nodes)"),
+        "{:?}",
+        mirror.trouble()
+    );
     let events = tree.put("/services/app/10.0.0.1:20880", "");
     events.iter().for_each(|event| mirror.event(event));
     settle(&mut mirror, &mut tree, true);
     assert_eq!(mirror.registrations().applications["app"].instances.len(), 1, "the last good one");
-    for path in ["/services/app/10.0.0.1:20880", "/services/app/10.0.0.2:20880", "/dubbo/a.B/providers/no-url"] {
+    for path in
+        ["/services/app/10.0.0.1:20880", "/services/app/10.0.0.2:20880", "/dubbo/a.B/providers/no-url"]
+    {
         tree.remove(path).iter().for_each(|event| mirror.event(event));
     }
     assert_eq!(mirror.trouble(), None);

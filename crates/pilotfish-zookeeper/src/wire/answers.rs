@@ -1,7 +1,7 @@
 //! What a server answers.
 
-use super::record::{Garbled, Reader};
 use super::read;
+use super::record::{Garbled, Reader};
 use super::requests::{AUTHENTICATE, PING, Request, WATCH_EVENT};
 use std::time::Duration;
 
@@ -31,13 +31,18 @@ pub(crate) enum Answer<'a> {
     Authenticated(Result<(), Refusal>),
     Event(Event),
     /// An answer to a request: its number, the newest transaction that the server knew, and a body, read by [`Body::parse`].
-    Reply { number: i32, zxid: i64, body: Result<&'a [u8], Refusal> },
+    Reply {
+        number: i32,
+        zxid: i64,
+        body: Result<&'a [u8], Refusal>,
+    },
 }
 
 impl<'a> Answer<'a> {
     pub(crate) fn parse(frame: &'a [u8]) -> Result<Self, Garbled> {
         let head = frame.split_at_checked(16).ok_or(Garbled("an answer has no head"))?;
-        let (number, zxid, error) = read(head.0, |record| Ok((record.int()?, record.long()?, record.int()?)))?;
+        let (number, zxid, error) =
+            read(head.0, |record| Ok((record.int()?, record.long()?, record.int()?)))?;
         let refusal = Refusal::of(error);
         Ok(match number {
             WATCH_EVENT => Self::Event(Event::parse(head.1)?),

@@ -20,7 +20,8 @@ pub(crate) const MAX_FRAME: usize = 32 << 20;
 /// Takes a whole frame from what was received; `None` when there is none yet.
 pub(crate) fn take_frame(received: &mut BytesMut) -> Result<Option<Bytes>, Garbled> {
     let Some(head) = received.first_chunk::<4>() else { return Ok(None) };
-    let length = usize::try_from(i32::from_be_bytes(*head)).map_err(|_| Garbled("a frame has a negative length"))?;
+    let length =
+        usize::try_from(i32::from_be_bytes(*head)).map_err(|_| Garbled("a frame has a negative length"))?;
     if length > MAX_FRAME {
         return Err(Garbled("a frame is longer than 32 MiB"));
     }

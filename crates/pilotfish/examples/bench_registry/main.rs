@@ -4,6 +4,7 @@
 
 mod consul;
 mod etcd;
+mod eureka;
 mod measure;
 
 use anyhow::{Result, bail};
@@ -67,7 +68,8 @@ fn main() -> Result<()> {
         match options.registry.as_str() {
             "consul" => measure::run(&options, consul::Consul::start().await?).await,
             "etcd" => measure::run(&options, etcd::Etcd::start().await?).await,
-            other => bail!("there is no bench of {other:?}; known are consul, etcd"),
+            "eureka" => measure::run(&options, eureka::Eureka::start().await?).await,
+            other => bail!("there is no bench of {other:?}; known are consul, etcd, eureka"),
         }
     })
 }

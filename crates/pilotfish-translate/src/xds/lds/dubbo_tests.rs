@@ -13,9 +13,14 @@ use std::sync::Arc;
 
 fn of_dubbo(name: &str, protocol: Protocol, interface: Option<[&str; 3]>) -> TestService {
     service(name, "shop").with(|service| {
-        service.ports = Arc::from([Port { number: 20880, name: "dubbo".into(), protocol, target_port: None }]);
+        service.ports =
+            Arc::from([Port { number: 20880, name: "dubbo".into(), protocol, target_port: None }]);
         service.dubbo = interface.map(|[interface, group, version]| {
-            Arc::new(DubboInterface { interface: interface.into(), group: group.into(), version: version.into() })
+            Arc::new(DubboInterface {
+                interface: interface.into(),
+                group: group.into(),
+                version: version.into(),
+            })
         });
     })
 }
@@ -37,7 +42,9 @@ fn routes(listener: &Listener) -> Vec<String> {
         return vec![filter.name.clone()];
     }
     let proxy = DubboProxy::decode(&*config.value).unwrap();
-    let Some(RouteSpecifier::MultipleRouteConfig(routes)) = proxy.route_specifier else { panic!("no routes") };
+    let Some(RouteSpecifier::MultipleRouteConfig(routes)) = proxy.route_specifier else {
+        panic!("no routes")
+    };
     let line = |route: &pilotfish_proto::envoy::extensions::filters::network::dubbo_proxy::v3::RouteConfiguration| {
         let to = match route.routes[0].route.as_ref().and_then(|action| action.cluster_specifier.clone()).unwrap() {
             ClusterSpecifier::Cluster(name) => name,
@@ -68,7 +75,8 @@ fn interfaces_share_a_port_and_the_most_specific_counts() {
         of_dubbo("b", Protocol::Dubbo, Some(["org.B", "", "2"])),
         of_dubbo("greeter", Protocol::Dubbo, None),
     ];
-    let to = |interface: &str, name: &str| format!("{interface} > outbound|20880||{name}.shop.svc.cluster.local");
+    let to =
+        |interface: &str, name: &str| format!("{interface} > outbound|20880||{name}.shop.svc.cluster.local");
     let want = [
         to("org.A blue 1", "a-blue-1"),
         to("org.A blue ", "a-blue"),
@@ -100,7 +108,13 @@ fn virtual_services_split_calls_by_weight() {
         {destination: {host: a.shop.svc.cluster.local, subset: v1}, weight: 90},
         {destination: {host: a.shop.svc.cluster.local, subset: v2}, weight: 10}]}]}";
     let mut updates = updates(&[of_dubbo("a", Protocol::Dubbo, Some(A))]);
-    updates.extend(yaml(&line("networking.istio.io/v1", "VirtualService", "shop", "a", &spec.replace('\n', ""))));
+    updates.extend(yaml(&line(
+        "networking.istio.io/v1",
+        "VirtualService",
+        "shop",
+        "a",
+        &spec.replace('\n', ""),
+    )));
     let found = routes(&listeners(&world(updates), &with_filter())["0.0.0.0_20880"]);
     let want = "org.A   > outbound|20880|v1|a.shop.svc.cluster.local=90 outbound|20880|v2|a.shop.svc.cluster.local=10";
     assert_eq!(found, [want, REST]);

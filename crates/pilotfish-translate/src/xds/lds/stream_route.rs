@@ -72,7 +72,9 @@ impl StreamRoutes<'_> {
     }
 
     fn stat_prefix(&self, route: &RouteDestination, service: Option<&Service>, cluster: &str) -> String {
-        let (Some(destination), Some(service)) = (&route.destination, service) else { return cluster.to_owned() };
+        let (Some(destination), Some(service)) = (&route.destination, service) else {
+            return cluster.to_owned();
+        };
         let names = Names {
             host: &destination.host,
             service: Some((&service.name, &service.namespace, service.has_short_name)),

@@ -5,8 +5,8 @@ use pilotfish_config::mesh::{
     DefaultProviders, ExtensionProvider, MeshConfig, OpenTelemetryTracingProvider, ServiceSettings, Settings,
 };
 use pilotfish_model::{
-    ClusterAddresses, DubboInterface, Endpoint, ExportTo, NetworkGateway, Port, Protocol, Resolution, Service, ShardKey,
-    TargetPort, TlsMode, Update,
+    ClusterAddresses, DubboInterface, Endpoint, ExportTo, NetworkGateway, Port, Protocol, Resolution,
+    Service, ShardKey, TargetPort, TlsMode, Update,
 };
 use std::sync::Arc;
 
