@@ -70,6 +70,12 @@ const RULES: &[Rule] = &[
         never_named: &["axum", "notify", "pilotfish-config"],
     },
     Rule {
+        name: "pilotfish-consul",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
+    },
+    Rule {
         name: "pilotfish-dns",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
@@ -169,6 +175,7 @@ const RULES: &[Rule] = &[
             "pilotfish-api",
             "pilotfish-config",
             "pilotfish-crd",
+            "pilotfish-consul",
             "pilotfish-dns",
             "pilotfish-etcd",
             "pilotfish-eureka",

@@ -3,7 +3,7 @@
 use crate::connect::UriConnector;
 use crate::{Connector, Server};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode, Version};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -50,6 +50,8 @@ impl HttpRequest {
 pub struct HttpAnswer {
     /// The status.
     pub status: StatusCode,
+    /// The version that client and server speak: HTTP/2 has many requests on one connection.
+    pub version: Version,
     /// Headers.
     pub headers: HeaderMap,
     /// The whole body.
@@ -108,8 +110,20 @@ impl HttpClient {
     /// A client with at most so many requests at a time, and so with HTTP/1.1 that many connections.
     #[must_use]
     pub fn new(connector: Connector, max_requests: usize) -> Self {
+        Self::build(connector, max_requests, false)
+    }
+
+    /// A client of servers that are known to speak HTTP/2, with at most so many requests at a time on its one connection. Requests that
+    /// come before that connection is there wait for it, instead of opening more.
+    #[must_use]
+    pub fn http2(connector: Connector, max_requests: usize) -> Self {
+        Self::build(connector, max_requests, true)
+    }
+
+    fn build(connector: Connector, max_requests: usize, http2_only: bool) -> Self {
         let scheme = if connector.is_tls() { "https" } else { "http" };
         let client = Client::builder(TokioExecutor::new())
+            .http2_only(http2_only)
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(max_requests)
@@ -143,7 +157,7 @@ impl HttpClient {
                 HttpError::Body { server, source }
             }
         })?;
-        Ok(HttpAnswer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+        Ok(HttpAnswer { status: parts.status, version: parts.version, headers: parts.headers, body: body.to_bytes() })
     }
 }
 

@@ -3,6 +3,8 @@
 
 pub mod cases;
 pub mod compare;
+#[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+pub mod consul;
 pub mod dump;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod live;

@@ -1,5 +1,6 @@
 //! The table of registries: all that `--registries` and `--registry` know. A new registry is one more line here.
 
+use pilotfish_consul::CONSUL;
 use pilotfish_dns::DNS;
 use pilotfish_etcd::ETCD;
 use pilotfish_eureka::EUREKA;
@@ -8,7 +9,7 @@ use pilotfish_zookeeper::ZOOKEEPER;
 
 /// The registries, in the order in which they win where two have a service of the same host.
 pub(crate) const REGISTRIES: &[&RegistryType] =
-    &[&KUBERNETES, &SERVICE_ENTRY, &DNS, &ETCD, &EUREKA, &ZOOKEEPER];
+    &[&KUBERNETES, &SERVICE_ENTRY, &CONSUL, &DNS, &ETCD, &EUREKA, &ZOOKEEPER];
 
 /// The table with these and more: for programs that bring registries of their own, after the others.
 #[must_use]

@@ -1,0 +1,41 @@
+//! The Consul registry: `--registry consul=http://HOST:8500`.
+//!
+//! ```text
+//! Consul ◀─ GET, blocking ─ session ─ answers ─▶ Known ─ mapping ─▶ CatalogService
+//!              ▲                │
+//!              └── Schedule ◀───┘   what to ask next, and for how long: a state machine without IO
+//! ```
+//!
+//! `catalog/services` says which services there are, `health/service` what a service has. Over HTTP/2 a blocking query for each
+//! service is open all the time. Over HTTP/1.1 each takes a connection, of which an agent gives a client 200: where there are more
+//! services than connections, the list of services and the checks in the states critical and warning are watched all the time and
+//! say which service to ask again, and the services themselves take turns with short waits. See [`Schedule`] for the rules.
+
+mod answer;
+mod client;
+mod health;
+mod index;
+mod known;
+mod mapping;
+mod query;
+mod schedule;
+mod select;
+mod session;
+mod settings;
+mod triggers;
+
+use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryType};
+use pilotfish_registry_client::TLS_OPTIONS;
+
+#[cfg(doc)]
+use schedule::Schedule;
+
+/// The line in the table of registries.
+pub static CONSUL: RegistryType = RegistryType {
+    name: "Consul",
+    provider: "Consul",
+    about: "services of a Consul agent, by blocking queries",
+    address: "http://HOST:8500[,HOST:8500...]",
+    options: &[settings::OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
+    input: Input::Live(session::open),
+};
