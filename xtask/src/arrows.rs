@@ -94,6 +94,12 @@ const RULES: &[Rule] = &[
         never_named: &["axum", "notify", "pilotfish-config"],
     },
     Rule {
+        name: "pilotfish-nacos",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
+    },
+    Rule {
         name: "pilotfish-zookeeper",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client"],
         never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
@@ -183,6 +189,7 @@ const RULES: &[Rule] = &[
             "pilotfish-kube",
             "pilotfish-kube-writer",
             "pilotfish-model",
+            "pilotfish-nacos",
             "pilotfish-node",
             "pilotfish-proto",
             "pilotfish-registry",

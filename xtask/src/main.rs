@@ -20,6 +20,7 @@ mod netfilter;
 mod node;
 mod oracle;
 mod process;
+mod rnacos;
 mod test;
 mod tools;
 mod workspace;

@@ -42,6 +42,7 @@ const PUBLIC: Table = &[
     ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),
     ("pilotfish-kube-writer", &["auto_registration", "lease", "service_exports", "status"]),
     ("pilotfish-model", &["topology"]),
+    ("pilotfish-nacos", &[]),
     ("pilotfish-node", &["bootstrap", "interception"]),
     ("pilotfish-proto", &["istio", "rules"]),
     ("pilotfish-protogen", &[]),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{bind, java, kubernetes, netfilter, node, process, workspace, zookeeper};
+use crate::{bind, java, kubernetes, netfilter, node, process, rnacos, workspace, zookeeper};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -99,6 +99,18 @@ fn all() -> Vec<Tool> {
             version: java::content("eureka"),
             file: "java/eureka/classes",
             bring: |folder| java::bring_project(folder, "eureka"),
+        },
+        Tool {
+            name: "java-nacos",
+            version: java::content("nacos"),
+            file: "java/nacos/classes",
+            bring: |folder| java::bring_project(folder, "nacos"),
+        },
+        Tool {
+            name: "rnacos",
+            version: rnacos::VERSION.into(),
+            file: "rnacos/bin/rnacos",
+            bring: rnacos::bring,
         },
         Tool {
             name: "java-dubbo",

@@ -34,8 +34,8 @@ use pilotfish_registry_client::TLS_OPTIONS;
 pub static ZOOKEEPER: RegistryType = RegistryType {
     name: "zookeeper",
     provider: "zookeeper",
-    about: "Dubbo's providers and Spring Cloud's applications in ZooKeeper",
-    address: "zk://HOST:2181[,HOST...][/CHROOT]",
+    about: "Dubbo and Spring Cloud in ZooKeeper",
+    address: "zk://HOST:2181[,HOST...]",
     options: &[options::OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
     input: Input::Live(product::open),
 };

@@ -135,6 +135,14 @@ impl Host {
         runtime.spawn(work).await.expect("it does not panic")
     }
 
+    /// Does something in a network that nothing else has: what listens or connects anywhere, listens and connects there alone. Nothing is done
+    /// where no host can be made and none is required.
+    pub async fn alone(work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(host) = Self::new() {
+            host.here(work).await;
+        }
+    }
+
     /// Asks for `/path` of a URL's host with a connection of this host, and gives the whole answer with its head.
     ///
     /// # Errors

@@ -53,6 +53,8 @@ pub enum Tool {
     Faketime,
     /// A folder with BIND's `named` and `nsupdate`.
     Bind,
+    /// A server that speaks as Nacos does.
+    Rnacos,
     /// A JDK.
     Jdk,
     /// A project of `crates/pilotfish/tests/java`, compiled, with its jars.
@@ -81,6 +83,7 @@ impl Tool {
             Self::Iptables => tools.join("iptables"),
             Self::Faketime => tools.join("libfaketime.so.1"),
             Self::Bind => tools.join("bind"),
+            Self::Rnacos => tools.join("rnacos/bin/rnacos"),
             Self::Jdk => tools.join("java/jdk"),
             Self::ZooKeeper => tools.join("zookeeper"),
             Self::JavaProject(name) => tools.join("java").join(name),

@@ -72,13 +72,13 @@ impl Registrations {
     }
 
     /// Says which applications provide an interface. Returns whether that is new.
-    pub(super) fn map(&mut self, interface: &str, applications: BTreeSet<String>) -> bool {
+    pub(super) fn map(&mut self, interface: &str, applications: &BTreeSet<String>) -> bool {
         let before = match applications.is_empty() {
             true => self.mapping.remove(interface),
             false => self.mapping.insert(interface.to_owned(), applications.clone()),
         }
         .unwrap_or_default();
-        for gone in before.difference(&applications) {
+        for gone in before.difference(applications) {
             if let Some(interfaces) = self.mapped.get_mut(gone) {
                 interfaces.remove(interface);
                 if interfaces.is_empty() {
@@ -89,6 +89,6 @@ impl Registrations {
         for new in applications.difference(&before) {
             self.mapped.entry(new.clone()).or_default().insert(interface.to_owned());
         }
-        before != applications
+        before != *applications
     }
 }

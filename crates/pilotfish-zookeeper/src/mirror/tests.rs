@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const PROVIDER: &str = "dubbo%3A%2F%2F10.0.0.1%3A20880%2Fa.B";
 const OTHER: &str = "dubbo%3A%2F%2F10.0.0.2%3A20880%2Fa.B";

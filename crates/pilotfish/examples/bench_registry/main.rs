@@ -6,6 +6,7 @@ mod consul;
 mod etcd;
 mod eureka;
 mod measure;
+mod zookeeper;
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -69,7 +70,8 @@ fn main() -> Result<()> {
             "consul" => measure::run(&options, consul::Consul::start().await?).await,
             "etcd" => measure::run(&options, etcd::Etcd::start().await?).await,
             "eureka" => measure::run(&options, eureka::Eureka::start().await?).await,
-            other => bail!("there is no bench of {other:?}; known are consul, etcd, eureka"),
+            "zookeeper" => measure::run(&options, zookeeper::Server::start().await?).await,
+            other => bail!("there is no bench of {other:?}; known are consul, etcd, eureka, zookeeper"),
         }
     })
 }

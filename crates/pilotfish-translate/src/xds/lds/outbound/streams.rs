@@ -50,10 +50,9 @@ pub(super) fn calls(
         route.r#match.is_empty() || fitting.any(|m| m.destination_subnets.is_empty() || port == 0)
     });
     let (destination, provenance) = match taken {
-        Some((rule, route)) => (
-            self::routes(builder, binding).destination(&route.route),
-            rule.provenance.iter().cloned().collect(),
-        ),
+        Some((rule, route)) => {
+            (self::routes(builder, binding).destination(&route.route), rule.provenance.to_vec())
+        }
         None => (TcpDestination::Cluster(own_cluster(builder, binding).2), Vec::new()),
     };
     Chain {

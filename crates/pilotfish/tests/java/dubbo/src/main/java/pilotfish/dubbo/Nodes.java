@@ -37,6 +37,7 @@ import org.apache.zookeeper.data.Id;
  * bulk COUNT                /dubbo/bulk.SN with two providers each
  * curator NAME ID ADDRESS PORT STATUS   registers an instance with Curator, as Spring Cloud does
  * leave NAME ID             unregisters it
+ * follow PATH               prints what a node holds now and after each change, instead of an answer
  * </pre>
  */
 public final class Nodes {
@@ -98,6 +99,7 @@ public final class Nodes {
             case "public" -> zooKeeper.setACL(words[1], ZooDefs.Ids.OPEN_ACL_UNSAFE, -1);
             case "bulk" -> bulk(Integer.parseInt(words[1]));
             case "curator" -> register(words[1], words[2].split(" "));
+            case "follow" -> follow(words[1]);
             case "leave" -> discovery.unregisterService(
                     ServiceInstance.<Payload>builder().name(words[1]).id(words[2]).address("x").port(1).build());
             default -> throw new IllegalArgumentException(words[0]);
@@ -124,6 +126,17 @@ public final class Nodes {
             delete(path + "/" + child);
         }
         zooKeeper.delete(path, -1);
+    }
+
+    private void follow(String path) throws Exception {
+        byte[] data = zooKeeper.getData(path, event -> {
+            try {
+                follow(path);
+            } catch (Exception error) {
+                System.out.println("error: " + error);
+            }
+        }, null);
+        System.out.println(new String(data, StandardCharsets.UTF_8));
     }
 
     /** Interfaces in transactions of 50, so that thousands take seconds. */

@@ -1,0 +1,301 @@
+//! The options of the registry.
+
+use crate::credentials::Credentials;
+use crate::mapping::{HostPattern, Mapping, Scope, ZoneFrom};
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
+use pilotfish_registry_client::{Connector, Scheme, SecretOption, Server, Target, TlsOptions};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SCHEMES: &[Scheme] =
+    &[Scheme { name: "http", port: 8848, is_tls: false }, Scheme { name: "https", port: 8848, is_tls: true }];
+const REFRESH: Duration = Duration::from_secs(10);
+/// What Nacos adds to the port of HTTP.
+const GRPC_OFFSET: u16 = 1000;
+/// How many groups and namespaces may be named: each namespace is a connection, each pair is a list to read.
+const MAX_NAMES: usize = 64;
+
+/// The options of this registry alone.
+pub(crate) const OPTIONS: &[RegistryOption] = &[
+    RegistryOption {
+        name: "namespaces",
+        value: "ID[,ID...]",
+        about: "the ids of Nacos's namespaces [default: public]",
+    },
+    RegistryOption {
+        name: "groups",
+        value: "NAME[,NAME...]",
+        about: "the groups, in each namespace [default: DEFAULT_GROUP]",
+    },
+    RegistryOption {
+        name: "clusters",
+        value: "NAME[,NAME...]",
+        about: "instances of these clusters alone [default: all]",
+    },
+    RegistryOption {
+        name: "host",
+        value: "PATTERN",
+        about: "the host of a service [default: {service}.{group}.{namespace}.nacos]",
+    },
+    RegistryOption {
+        name: "zone",
+        value: "metadata|cluster",
+        about: "where the zone of an instance stands: in its metadata, or it is its cluster [default: metadata]",
+    },
+    RegistryOption {
+        name: "empty",
+        value: "remove|keep",
+        about: "whether a service that is listed without any instance keeps its last ones [default: remove]",
+    },
+    RegistryOption {
+        name: "refresh",
+        value: "DURATION",
+        about: "how soon a new service is found, and by HTTP a new instance too [default: 10s]",
+    },
+    RegistryOption {
+        name: "api",
+        value: "auto|grpc|http",
+        about: "subscribe by gRPC (version 2), poll by HTTP (version 1), or what the server has [default: auto]",
+    },
+    RegistryOption {
+        name: "grpcPort",
+        value: "NUMBER",
+        about: "the port of gRPC [default: that of the address and 1000]",
+    },
+    RegistryOption { name: "username", value: "NAME", about: "the name for the login; needs passwordFile" },
+    RegistryOption {
+        name: "passwordFile",
+        value: "FILE",
+        about: "a file with the password, read again for each login",
+    },
+];
+
+/// Which API is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ApiChoice {
+    /// What the server has.
+    #[default]
+    Auto,
+    /// Version 2.
+    Grpc,
+    /// Version 1.
+    Http,
+}
+
+/// The settings of one registry.
+pub(crate) struct Settings {
+    pub(crate) servers: Vec<Server>,
+    /// Before `/v1`, as in `/nacos`.
+    pub(crate) base: String,
+    pub(crate) connector: Connector,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) mapping: Mapping,
+    pub(crate) keep_empty: bool,
+    pub(crate) refresh: Duration,
+    pub(crate) api: ApiChoice,
+    /// The port of gRPC where it is not a thousand above that of HTTP.
+    pub(crate) grpc_port: Option<u16>,
+    pub(crate) credentials: Option<Credentials>,
+    pub(crate) catalog: CatalogOptions,
+}
+
+impl Settings {
+    /// Takes the options out of the settings.
+    ///
+    /// # Errors
+    /// With one line for each mistake.
+    pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
+        let mut mistakes = Vec::new();
+        let target = Target::parse(&settings.address, SCHEMES).map_err(|error| mistakes.push(error)).ok();
+        let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
+        // gRPC needs HTTP/2, and the HTTP API may have it.
+        let tls = TlsOptions::take(settings, is_tls, &mut mistakes);
+        let connector = Connector::new(tls.map(|tls| tls.with_alpn(&["h2", "http/1.1"])));
+        let catalog = CatalogOptions::take(settings, CatalogDefaults::default())
+            .map_err(|error| mistakes.extend(error.0))
+            .ok();
+        let scopes = scopes(settings, &mut mistakes);
+        let mapping = mapping(settings, catalog.as_ref(), &mut mistakes);
+        let keep_empty = settings.parse_option("empty", &mut mistakes, |text| match text {
+            "remove" => Ok(false),
+            "keep" => Ok(true),
+            _ => Err("not remove or keep".to_owned()),
+        });
+        let refresh = settings.parse_duration("refresh", &mut mistakes);
+        let api = settings.parse_option("api", &mut mistakes, |text| match text {
+            "auto" => Ok(ApiChoice::Auto),
+            "grpc" => Ok(ApiChoice::Grpc),
+            "http" => Ok(ApiChoice::Http),
+            _ => Err("not auto, grpc or http".to_owned()),
+        });
+        let grpc_port = settings.parse_option("grpcPort", &mut mistakes, |text| {
+            text.parse().ok().filter(|port| *port > 0).ok_or("not a port from 1 to 65535".to_owned())
+        });
+        let credentials = credentials(settings, &mut mistakes);
+        match (target, catalog, mapping) {
+            (Some(target), Some(catalog), Some(mapping)) if mistakes.is_empty() => Ok(Self {
+                base: if target.path.is_empty() { "/nacos".to_owned() } else { target.path },
+                servers: target.servers,
+                connector,
+                scopes,
+                mapping,
+                keep_empty: keep_empty.unwrap_or_default(),
+                refresh: refresh.unwrap_or(REFRESH),
+                api: api.unwrap_or_default(),
+                grpc_port,
+                credentials,
+                catalog,
+            }),
+            _ => Err(LiveSettingsError(mistakes)),
+        }
+    }
+
+    /// Where a server has gRPC.
+    pub(crate) fn grpc_server(&self, server: &Server) -> Server {
+        let port = self.grpc_port.unwrap_or_else(|| server.port.saturating_add(GRPC_OFFSET));
+        Server { host: server.host.clone(), port }
+    }
+
+    /// The namespaces, each once.
+    pub(crate) fn namespaces(&self) -> BTreeSet<Arc<str>> {
+        self.scopes.iter().map(|scope| scope.namespace.clone()).collect()
+    }
+}
+
+/// Each group in each namespace.
+fn scopes(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Scope> {
+    let mut names = |option: &str, default: &str| {
+        let names = settings.parse_option(option, mistakes, names);
+        names.unwrap_or_else(|| [default.to_owned()].into())
+    };
+    let (namespaces, groups) = (names("namespaces", "public"), names("groups", "DEFAULT_GROUP"));
+    let scope = |namespace: &String, group: &String| Scope {
+        namespace: namespace.as_str().into(),
+        group: group.as_str().into(),
+    };
+    namespaces.iter().flat_map(|namespace| groups.iter().map(move |group| scope(namespace, group))).collect()
+}
+
+fn names(text: &str) -> Result<BTreeSet<String>, String> {
+    let names: Vec<&str> = text.split(',').map(str::trim).collect();
+    let is_name = |name: &&str| !name.is_empty() && name.len() <= 256 && !name.contains("@@");
+    if !names.iter().all(is_name) {
+        Err("not names with commas between them".to_owned())
+    } else if names.len() > MAX_NAMES {
+        Err(format!("more than {MAX_NAMES} names"))
+    } else {
+        Ok(names.into_iter().map(str::to_owned).collect())
+    }
+}
+
+fn mapping(
+    settings: &mut LiveSettings,
+    catalog: Option<&CatalogOptions>,
+    mistakes: &mut Vec<String>,
+) -> Option<Mapping> {
+    let host = settings.take("host").unwrap_or_else(|| "{service}.{group}.{namespace}.nacos".to_owned());
+    let host = HostPattern::parse(&host).map_err(|error| mistakes.push(format!("host={host}: {error}"))).ok();
+    let zone = settings.parse_option("zone", mistakes, |text| match text {
+        "metadata" => Ok(ZoneFrom::Metadata),
+        "cluster" => Ok(ZoneFrom::Cluster),
+        _ => Err("not metadata or cluster".to_owned()),
+    });
+    let clusters = settings.parse_option("clusters", mistakes, names);
+    Some(Mapping {
+        host: host?,
+        zone: zone.unwrap_or_default(),
+        clusters: clusters.unwrap_or_default(),
+        namespace: catalog.map(|options| options.namespace.clone()).unwrap_or_default(),
+    })
+}
+
+fn credentials(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<Credentials> {
+    let username = settings.take("username");
+    let password = SecretOption::take(settings, "password", None);
+    if username.is_some() != password.is_set() {
+        mistakes.push("username and passwordFile go together".to_owned());
+    }
+    username.map(|username| Credentials { username, password })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{Provider, ShardKey};
+    use pilotfish_registry::RegistrySettings;
+
+    fn take(address: &str, options: &[(&str, &str)]) -> Result<Settings, String> {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let mut settings = LiveSettings {
+            shard: ShardKey::new(Provider::new(2, "Nacos"), "c"),
+            address: address.to_owned(),
+            options: options.collect(),
+            registry: RegistrySettings::default(),
+        };
+        Settings::take(&mut settings).map_err(|error| error.to_string())
+    }
+
+    fn shown(scopes: &[Scope]) -> Vec<String> {
+        scopes.iter().map(|scope| format!("{}/{}", scope.namespace, scope.group)).collect()
+    }
+
+    #[test]
+    fn without_options_it_is_as_nacos_has_it() {
+        let taken = take("http://a,b:1", &[]).ok().expect("it is right");
+        let servers: Vec<_> = taken.servers.iter().map(Server::to_string).collect();
+        assert_eq!((servers.join(" "), &*taken.base), ("a:8848 b:1".to_owned(), "/nacos"));
+        assert_eq!(shown(&taken.scopes), ["public/DEFAULT_GROUP"]);
+        assert_eq!(taken.grpc_server(&taken.servers[0]).to_string(), "a:9848");
+        assert_eq!((taken.refresh, taken.api, taken.keep_empty), (REFRESH, ApiChoice::Auto, false));
+        assert!(taken.credentials.is_none() && taken.mapping.clusters.is_empty());
+    }
+
+    #[test]
+    fn options_say_otherwise() {
+        let options = [
+            ("namespaces", "public,dev"),
+            ("groups", "B, A"),
+            ("clusters", "hz"),
+            ("host", "{service}.x"),
+            ("zone", "cluster"),
+            ("empty", "keep"),
+            ("refresh", "1s"),
+            ("api", "http"),
+            ("grpcPort", "7"),
+            ("username", "u"),
+            ("passwordFile", "/p"),
+            ("namespace", "shop"),
+        ];
+        let taken = take("https://a/x", &options).ok().expect("it is right");
+        assert_eq!(shown(&taken.scopes), ["dev/A", "dev/B", "public/A", "public/B"]);
+        assert_eq!(taken.namespaces().len(), 2);
+        assert_eq!(taken.mapping.zone, ZoneFrom::Cluster);
+        assert_eq!(taken.mapping.namespace, "shop");
+        assert_eq!(taken.mapping.clusters, ["hz".to_owned()].into());
+        assert_eq!((&*taken.base, taken.api, taken.keep_empty), ("/x", ApiChoice::Http, true));
+        assert_eq!(taken.grpc_server(&taken.servers[0]).to_string(), "a:7");
+        assert!(taken.connector.is_tls() && taken.credentials.is_some_and(|known| known.username == "u"));
+    }
+
+    #[test]
+    fn every_mistake_is_told() {
+        let many = vec!["g"; 65].join(",");
+        for (options, expected) in [
+            (&[("groups", "a,,b")][..], "groups=a,,b: not names with commas between them"),
+            (&[("groups", "G@@a")], "groups=G@@a: not names with commas between them"),
+            (&[("namespaces", "")], "namespaces=: not names with commas between them"),
+            (&[("groups", many.as_str())], &format!("groups={many}: more than 64 names")),
+            (&[("host", "{group}")], "host={group}: {service} is not in it"),
+            (&[("zone", "x")], "zone=x: not metadata or cluster"),
+            (&[("empty", "x")], "empty=x: not remove or keep"),
+            (&[("api", "x")], "api=x: not auto, grpc or http"),
+            (&[("grpcPort", "0")], "grpcPort=0: not a port from 1 to 65535"),
+            (&[("username", "u")], "username and passwordFile go together"),
+            (&[("passwordFile", "/p")], "username and passwordFile go together"),
+            (&[("refresh", "0s"), ("api", "x")], "refresh=0s: not above zero; api=x: not auto, grpc or http"),
+        ] {
+            assert_eq!(take("http://a", options).err().as_deref(), Some(expected), "{options:?}");
+        }
+    }
+}
