@@ -7,6 +7,7 @@
 mod any;
 mod descriptors;
 pub mod istio;
+pub mod istio_api;
 mod resource_type;
 pub mod rules;
 

@@ -1,4 +1,4 @@
-//! Compiles the `.proto` files of Envoy's API into one descriptor set.
+//! Compiles the `.proto` files of Envoy's API into one descriptor set, and those of Istio's into another.
 //!
 //! `pilotfish-proto` generates its Rust types from that set and answers reflection from it, so neither a build nor a
 //! user needs `protoc` or the `.proto` files. They come from the `envoy-types` crate, which ships them; the crate's own
@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub mod istio;
 
 /// Where the set lies, relative to this crate.
 #[must_use]
@@ -34,9 +36,12 @@ pub fn generate() -> Result<Vec<u8>> {
         collect(&root.join(folder), &root, &mut files)?;
     }
     files.sort();
-    let set = compile(&files, &roots)?;
+    pack(&compile(&files, &Sources { roots })?)
+}
+
+fn pack(set: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(&set)?;
+    gzip.write_all(set)?;
     Ok(gzip.finish()?)
 }
 
@@ -44,9 +49,9 @@ pub fn generate() -> Result<Vec<u8>> {
 ///
 /// A file that fails among all gets a compiler of its own: the compiler looks relative names up in every package that
 /// it has seen, so a file may fail because of a package that it does not import.
-fn compile(files: &[PathBuf], roots: &[PathBuf]) -> Result<Vec<u8>> {
+fn compile(files: &[PathBuf], sources: &Sources) -> Result<Vec<u8>> {
     let compiler = || {
-        let mut compiler = protox::Compiler::with_file_resolver(Sources { roots: roots.to_vec() });
+        let mut compiler = protox::Compiler::with_file_resolver(sources.clone());
         compiler.include_imports(true);
         compiler
     };
@@ -95,12 +100,16 @@ impl Found {
 }
 
 /// Reads files below the roots, and Google's own from the compiler.
+#[derive(Clone)]
 struct Sources {
     roots: Vec<PathBuf>,
 }
 
 impl FileResolver for Sources {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        if name.starts_with("google/protobuf/") {
+            return GoogleFileResolver::new().open_file(name);
+        }
         let Some(path) = self.roots.iter().map(|root| root.join(name)).find(|path| path.is_file()) else {
             return GoogleFileResolver::new().open_file(name);
         };

@@ -12,6 +12,7 @@ mod labels;
 mod links;
 mod live;
 mod networks;
+mod objects;
 mod pool;
 mod registry;
 mod report;
@@ -35,6 +36,7 @@ pub use live::{
     LiveInput, LiveSettings, LiveSettingsError, LiveSource, RegistryBatch, RegistryReceiver, RegistrySender,
     channel,
 };
+pub use objects::{BatchSender, Delivery, ObjectSettings, ObjectSource};
 pub use pilotfish_source::{Failure, Health};
 pub use registry::{Import, Mesh, ObjectEvent, Registry, RegistryOutput, RegistryUpdate, WorkloadChange};
 pub use report::{HeldAnswer, SourceReport, SourceState};

@@ -2,6 +2,7 @@
 
 use crate::catalog::RegistryOption;
 use crate::live::{LiveSettings, LiveSettingsError, LiveSource};
+use crate::objects::{ObjectSettings, ObjectSource};
 use crate::{KubernetesRegistry, Registry, RegistrySettings, ServiceEntryRegistry};
 use pilotfish_model::Provider;
 
@@ -36,6 +37,13 @@ pub enum Input {
     Objects(fn(Provider, RegistrySettings) -> Box<dyn Registry>),
     /// From a source of its own: makes the source, which is then run as a task.
     Live(fn(LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError>),
+    /// It has none: it brings objects, which other registries and translation read.
+    Source {
+        /// Tells what is wrong with the settings.
+        check: fn(LiveSettings) -> Result<(), LiveSettingsError>,
+        /// Makes the source, which is then run as a task.
+        open: fn(ObjectSettings) -> Result<Box<dyn ObjectSource>, LiveSettingsError>,
+    },
 }
 
 /// Kubernetes: Services, EndpointSlices and Pods.

@@ -29,6 +29,8 @@ pub struct Fanout<S: ResourceSource> {
     /// For debug pages only. A stream removes itself when it is dropped.
     streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
     next_connection: AtomicU64,
+    /// The marks of streams that have collections.
+    collectors: Mutex<Vec<Weak<Mark>>>,
 }
 
 impl<S: ResourceSource> Fanout<S> {
@@ -56,6 +58,7 @@ impl<S: ResourceSource> Fanout<S> {
             topology: RwLock::default(),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
+            collectors: Mutex::default(),
         })
     }
 
@@ -90,6 +93,31 @@ impl<S: ResourceSource> Fanout<S> {
         for mark in marks {
             mark.wake();
         }
+    }
+
+    /// Wakes the streams that have collections: the source has another state of some.
+    pub fn publish_collections(&self) {
+        let since = self.clock.now().saturating_duration_since(self.started);
+        let mut marks: Vec<Arc<Mark>> = Vec::new();
+        self.collectors.lock().retain(|mark| match mark.upgrade() {
+            Some(mark) => {
+                marks.push(mark);
+                true
+            }
+            None => false,
+        });
+        for mark in marks {
+            if mark.set_collections(since) {
+                mark.wake();
+            }
+        }
+    }
+
+    /// A stream has collections from now on.
+    pub(crate) fn collect(&self, mark: &Arc<Mark>) {
+        let mut collectors = self.collectors.lock();
+        collectors.retain(|mark| mark.strong_count() > 0);
+        collectors.push(Arc::downgrade(mark));
     }
 
     /// Reads what changed before anything is locked: reading may compute.

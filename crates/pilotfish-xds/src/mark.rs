@@ -12,8 +12,10 @@ type Bits = u32;
 
 /// The bit of a mark behind those of the types: the client's views have to be computed again.
 const VIEW_CHANGED: Bits = 1 << ResourceType::LENGTH;
+/// The bit behind that: collections have another state.
+const COLLECTIONS_CHANGED: Bits = 1 << (ResourceType::LENGTH + 1);
 const _: () =
-    assert!(ResourceType::LENGTH < Bits::BITS as usize, "all types and one more bit fit into a mark");
+    assert!(ResourceType::LENGTH + 1 < Bits::BITS as usize, "all types and two more bits fit into a mark");
 
 /// A set of resource types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +73,12 @@ impl Mark {
         }
         let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
         let set = self.set.swap(0, Ordering::AcqRel);
-        Some(Marked { types: Types(set & !VIEW_CHANGED), view_changed: set & VIEW_CHANGED != 0, since })
+        Some(Marked {
+            types: Types(set & !(VIEW_CHANGED | COLLECTIONS_CHANGED)),
+            view_changed: set & VIEW_CHANGED != 0,
+            collections_changed: set & COLLECTIONS_CHANGED != 0,
+            since,
+        })
     }
 
     /// Marks a change of resources of that type. Returns whether the mark was clear before, so that the stream has to be woken.
@@ -82,6 +89,11 @@ impl Mark {
     /// Marks that a view of the client is another one now. Returns as [`Self::set_changed`] does.
     pub(crate) fn set_moved(&self, since: Duration) -> bool {
         self.set(VIEW_CHANGED, since)
+    }
+
+    /// Marks that collections have another state. Returns as [`Self::set_changed`] does.
+    pub(crate) fn set_collections(&self, since: Duration) -> bool {
+        self.set(COLLECTIONS_CHANGED, since)
     }
 
     fn set(&self, bits: Bits, since: Duration) -> bool {
@@ -103,6 +115,8 @@ pub(crate) struct Marked {
     pub(crate) types: Types,
     /// Whether views have to be computed again.
     pub(crate) view_changed: bool,
+    /// Whether collections have to be compared again.
+    pub(crate) collections_changed: bool,
     /// From the fan-out's start to the first publication that set the mark.
     pub(crate) since: Duration,
 }

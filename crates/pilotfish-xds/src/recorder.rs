@@ -72,6 +72,8 @@ pub trait Recorder: Send + Sync + 'static {
     fn acknowledged(&self, ty: ResourceType, after: Duration) {}
     /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). This crate does not log it.
     fn rejected(&self, nack: &Nack<'_>) {}
+    /// A client refused a response of a collection.
+    fn collection_rejected(&self) {}
     /// A request carried the nonce of an older response (`pilot_xds_expired_nonce{type}`).
     fn expired_nonce(&self, ty: ResourceType) {}
     /// From a publication to the moment in which the stream's task handles it (`pilot_proxy_queue_time`).

@@ -2,6 +2,7 @@
 
 use crate::limits::LimitExceeded;
 use bytes::Bytes;
+use imbl::OrdMap;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use std::sync::Arc;
@@ -42,6 +43,18 @@ impl PartialEq for Resource {
 
 impl Eq for Resource {}
 
+/// All resources of a type that is known by its URL only, by name. Clones share everything that did not change since.
+pub type Collection = OrdMap<Arc<str>, Arc<Resource>>;
+
+/// What a source says of a collection.
+#[derive(Clone, Debug)]
+pub enum CollectionState {
+    /// It is not made yet: the client waits.
+    NotYet,
+    /// All of it.
+    Is(Collection),
+}
+
 /// A client's address, metadata and identities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerInfo {
@@ -65,6 +78,9 @@ pub enum ConnectError {
     /// Its node holds too much: answered with `RESOURCE_EXHAUSTED`.
     #[error(transparent)]
     LimitExceeded(#[from] LimitExceeded),
+    /// It proves no identity, and needs one for what it asks: answered with `UNAUTHENTICATED`.
+    #[error("{0}")]
+    Unauthenticated(String),
     /// An object that its node names does not exist yet: answered with `FAILED_PRECONDITION`.
     #[error("{0}")]
     FailedPrecondition(String),
@@ -103,6 +119,19 @@ pub trait ResourceSource: Send + Sync + 'static {
     /// No stream subscribes to these resources of a view by name any more: their changes need not be reported. A stream may have
     /// subscribed to one since, which `is_subscribed` tells; it may have read it already. Nothing of this crate is locked.
     fn unsubscribed(&self, _view: ViewId, _names: &[Arc<str>], _is_subscribed: &dyn Fn(&str) -> bool) {}
+
+    /// Whether a type that is none of xDS is served to the client, as a collection. Asked once for each type of a stream.
+    ///
+    /// # Errors
+    /// When the client may not have it: that ends the stream, and the text reaches the client.
+    fn serves_collection(&self, _client: &Self::Client, _type_url: &str) -> Result<bool, ConnectError> {
+        Ok(false)
+    }
+
+    /// The newest state of a collection that is served; [`crate::Fanout::publish_collections`] tells that there is another one.
+    fn collection(&self, _client: &Self::Client, _type_url: &str) -> CollectionState {
+        CollectionState::Is(Collection::new())
+    }
 
     /// The newest state. It may hold a lock of the source: it never lives across an await, and nothing of this crate is
     /// locked when it is taken.

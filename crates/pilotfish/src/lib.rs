@@ -9,6 +9,7 @@
 
 mod admin;
 pub mod cli;
+mod configuration;
 pub mod control;
 mod demo;
 mod recorder;

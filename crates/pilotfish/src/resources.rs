@@ -1,5 +1,6 @@
 //! The joint between translation and xDS: the translator as the source that streams are served from.
 
+use crate::configuration::{Configuration, ConfigurationClient, ConfigurationClients};
 use crate::serve::auto_registration::ProxyRegistrar;
 use pilotfish_kube_writer::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
@@ -18,6 +19,7 @@ pub struct Resources {
     ready: AtomicBool,
     /// `None` where workloads do not register themselves.
     registrar: Option<Arc<ProxyRegistrar>>,
+    configuration: Configuration,
 }
 
 /// A connected proxy.
@@ -25,13 +27,26 @@ pub struct Client {
     proxy: translate::Client,
     /// Where it has a WorkloadEntry.
     registration: Option<Registration>,
+    configuration: ConfigurationClient,
 }
 
 impl Resources {
     /// Not ready yet. With `trust_nodes`, the identity in a proxy's node is trusted, unless its connection proved another.
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
-        Self { translator, trust_nodes, ready: AtomicBool::new(false), registrar: None }
+        let configuration = Configuration::new(ConfigurationClients::Nobody);
+        Self { translator, trust_nodes, ready: AtomicBool::new(false), registrar: None, configuration }
+    }
+
+    /// Serves configuration to these other control planes.
+    #[must_use]
+    pub(crate) fn with_configuration(self, clients: ConfigurationClients) -> Self {
+        Self { configuration: Configuration::new(clients), ..self }
+    }
+
+    /// What other control planes are served.
+    pub(crate) fn configuration(&self) -> &Configuration {
+        &self.configuration
     }
 
     /// Lets workloads register themselves as they connect.
@@ -75,7 +90,8 @@ impl xds::ResourceSource for Resources {
             Some(registrar) => registrar.connect(&proxy)?,
             None => None,
         };
-        Ok(Client { proxy: self.translator.connect(proxy), registration })
+        let configuration = self.configuration.connect(node, peer);
+        Ok(Client { proxy: self.translator.connect(proxy), registration, configuration })
     }
 
     fn client_id(&self, client: &Self::Client) -> xds::ClientId {
@@ -90,6 +106,14 @@ impl xds::ResourceSource for Resources {
 
     fn unsubscribed(&self, view: xds::ViewId, names: &[Arc<str>], is_subscribed: &dyn Fn(&str) -> bool) {
         self.translator.unsubscribed(translate::ViewId(view.0), names, is_subscribed);
+    }
+
+    fn serves_collection(&self, client: &Self::Client, type_url: &str) -> Result<bool, ConnectError> {
+        self.configuration.serves(&client.configuration, type_url)
+    }
+
+    fn collection(&self, _: &Self::Client, type_url: &str) -> xds::CollectionState {
+        self.configuration.collection(type_url)
     }
 
     fn snapshot(&self) -> Snapshot<'_> {

@@ -15,6 +15,46 @@ pub fn spec_json(object: &Object) -> Value {
     }
 }
 
+/// The content of an object of Istio's kinds as JSON, for others that read it: nothing but what is absent is left out, since an empty
+/// object may mean something (a header that has to be there). A match without condition is an empty text. `None` for what JSON cannot say: an object that is closed because it
+/// could not be used in full.
+#[must_use]
+pub fn whole_spec_json(object: &Object) -> Option<Value> {
+    if is_closed(object) {
+        return None;
+    }
+    let mut value =
+        with_type!(object.key().kind, T => object.typed::<T>().map(|typed| serde_json::to_value(&*typed)))?;
+    if let Ok(value) = &mut value {
+        drop_absent(value);
+    }
+    value.ok()
+}
+
+fn is_closed(object: &Object) -> bool {
+    let gateway = object.typed::<networking::Gateway>();
+    let rule = object.typed::<networking::DestinationRule>();
+    let peers = object.typed::<security::PeerAuthentication>();
+    let requests = object.typed::<security::RequestAuthentication>();
+    gateway.is_some_and(|gateway| gateway.servers.iter().any(|server| server.closed))
+        || rule.is_some_and(|rule| rule.closed)
+        || peers.is_some_and(|peers| peers.closed)
+        || requests
+            .is_some_and(|requests| requests.closed || requests.jwt_rules.iter().any(|rule| rule.closed))
+}
+
+/// Drops fields without a value, and variants that stand for "nothing was written".
+fn drop_absent(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, value| !value.is_null() && !name.is_empty());
+            fields.values_mut().for_each(drop_absent);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_absent),
+        _ => {}
+    }
+}
+
 fn json<T: KindSpec + Serialize>(object: &Object) -> Value {
     let value = object.typed::<T>().map(|typed| serde_json::to_value(&*typed));
     let mut value = value.and_then(Result::ok).unwrap_or_default();

@@ -54,8 +54,8 @@ struct AdsStream<S: ResourceSource> {
     /// A request came in, so there may be a response.
     requested: bool,
     /// The client's window is full: since when, and the type that was sent last.
-    blocked: Option<(Instant, ResourceType)>,
-    last: ResourceType,
+    blocked: Option<(Instant, Option<ResourceType>)>,
+    last: Option<ResourceType>,
     deadline: Option<Instant>,
     started: bool,
     /// Since when a request has begun that is not complete.
@@ -282,7 +282,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             opened: now,
             requested: false,
             blocked: None,
-            last: ResourceType::Cluster,
+            last: None,
             deadline: None,
             started: false,
             incomplete_since: None,
@@ -439,7 +439,7 @@ impl<S: ResourceSource> AdsStream<S> {
                 self.blocked.get_or_insert((now, self.last));
                 break;
             }
-            if let Some((since, ty)) = self.blocked.take() {
+            if let Some((since, Some(ty))) = self.blocked.take() {
                 shared.fanout.recorder.send_time(ty, now.saturating_duration_since(since));
             }
             let Some(response) = stream.poll_response(now) else { break };

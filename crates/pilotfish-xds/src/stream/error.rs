@@ -92,6 +92,7 @@ impl From<ConnectError> for StreamError {
             ConnectError::PermissionDenied(text) => Self::PermissionDenied(text),
             ConnectError::LimitExceeded(error) => Self::ResourceExhausted(error),
             ConnectError::FailedPrecondition(text) => Self::FailedPrecondition(text),
+            ConnectError::Unauthenticated(text) => Self::Unauthenticated(text),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The server calls [`Stream::on_message`] for each message, and [`Stream::poll_response`] until it returns `None` whenever
 //! the stream's [`Mark`] was set, a message came in or [`Stream::deadline`] passed, and the connection can take more.
 
+mod collections;
 mod delta;
 mod error;
 mod order;
@@ -20,6 +21,7 @@ use crate::source::{ClientId, PeerInfo, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, Rejection, ReportStatus};
 use crate::wire::{Request, error_text, node_in};
 use bytes::Bytes;
+use collections::Collections;
 use enum_map::EnumMap;
 pub use error::StreamError;
 use order::Order;
@@ -36,8 +38,8 @@ const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 /// One framed response: the chunks go out one after the other.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// The resources' type.
-    pub ty: ResourceType,
+    /// The resources' type; `None` for a collection.
+    pub ty: Option<ResourceType>,
     /// The first bytes of the gRPC frame, often all of them.
     pub head: Bytes,
     /// The rest, shared with other streams; empty when `head` is all.
@@ -66,6 +68,8 @@ pub struct Stream<S: ResourceSource> {
     watches: EnumMap<ResourceType, Option<Watch>>,
     /// The types of which there may be something to send; the others cost nothing.
     dirty: Types,
+    /// Types that are none of xDS.
+    collections: Collections,
     order: Order,
     /// The first publication that is not sent completely yet.
     publishing: Option<Duration>,
@@ -95,6 +99,7 @@ impl<S: ResourceSource> Stream<S> {
             connected: None,
             watches: EnumMap::default(),
             dirty: Types::default(),
+            collections: Collections::default(),
             order: Order::default(),
             publishing: None,
         }
@@ -138,6 +143,9 @@ impl<S: ResourceSource> Stream<S> {
                 self.report_health(&request);
                 return Ok(false);
             }
+            if self.on_collection(&request)? {
+                return Ok(self.has_pending());
+            }
             self.fanout.recorder.unknown_type(request.type_url);
             tracing::debug!(connection = self.shown_id(), type_url = request.type_url, "type is not served");
             return Ok(false);
@@ -158,7 +166,7 @@ impl<S: ResourceSource> Stream<S> {
 
     /// Whether [`Stream::poll_response`] has something to do.
     pub fn has_pending(&self) -> bool {
-        self.mark.is_set() || !self.dirty.is_empty()
+        self.mark.is_set() || !self.dirty.is_empty() || self.collections.is_dirty()
     }
 
     /// Takes in the client by its node, before the whole of its first request is there.

@@ -36,6 +36,9 @@ impl<S: ResourceSource> Stream<S> {
             if marked.view_changed {
                 self.follow_views();
             }
+            if marked.collections_changed {
+                self.collections.changed();
+            }
         }
         if self.order.expire(now, self.fanout.limits.draining) {
             self.send_endpoints_again();
@@ -50,6 +53,9 @@ impl<S: ResourceSource> Stream<S> {
                     return Some(response);
                 }
             }
+        }
+        if let Some(head) = self.poll_collection() {
+            return Some(Response { ty: None, head, tail: Bytes::new() });
         }
         self.finish(now);
         None
@@ -276,7 +282,7 @@ impl<S: ResourceSource> Stream<S> {
         if ty == ResourceType::Cluster {
             self.announce(nonce, changed, before, now);
         }
-        Response { ty, head, tail }
+        Response { ty: Some(ty), head, tail }
     }
 
     /// Follows up on clusters that were sent.

@@ -2,11 +2,13 @@
 // `clippy.toml` allows these in test functions; here whole modules are helpers of tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod collections;
 mod delta;
 mod environment;
 mod limits;
 mod order;
 mod properties;
+mod recorded;
 mod secure;
 mod server;
 mod sotw;

@@ -8,8 +8,9 @@ use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3 as discovery;
 use pilotfish_proto::{Any, any};
 use pilotfish_xds::{
-    Change, ChangeKind, ClientId, ConnectError, Fanout, NoRecorder, PeerInfo, Protocol, Publication,
-    Recorder, Resource, ResourceSource, Snapshot, Stream, StreamError, StreamLimits, ViewId,
+    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, Fanout, NoRecorder, PeerInfo,
+    Protocol, Publication, Recorder, Resource, ResourceSource, Snapshot, Stream, StreamError, StreamLimits,
+    ViewId,
 };
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,10 @@ pub(crate) struct Memory {
     pub(crate) gone: Arc<Mutex<Vec<ClientId>>>,
     /// Names that nobody subscribed to any more.
     pub(crate) free: Mutex<Vec<String>>,
+    /// By type URL; `None` for one that is not made yet.
+    pub(crate) collections: Mutex<BTreeMap<String, Option<Collection>>>,
+    /// Every type is a collection, as for a client that wants nothing else.
+    pub(crate) all_collections: AtomicBool,
 }
 
 pub(crate) struct Client {
@@ -202,6 +207,21 @@ impl ResourceSource for Memory {
     fn unsubscribed(&self, _: ViewId, names: &[Arc<str>], is_subscribed: &dyn Fn(&str) -> bool) {
         let free = names.iter().filter(|name| !is_subscribed(name));
         self.free.lock().extend(free.map(ToString::to_string));
+    }
+
+    fn serves_collection(&self, _: &Client, type_url: &str) -> Result<bool, ConnectError> {
+        match type_url {
+            "config/secret" => Err(ConnectError::Unauthenticated("who are you".into())),
+            url => Ok(url.starts_with("config/") || self.all_collections.load(Ordering::SeqCst)),
+        }
+    }
+
+    fn collection(&self, _: &Client, type_url: &str) -> CollectionState {
+        match self.collections.lock().get(type_url) {
+            Some(None) => CollectionState::NotYet,
+            Some(Some(collection)) => CollectionState::Is(collection.clone()),
+            None => CollectionState::Is(Collection::new()),
+        }
     }
 
     fn snapshot(&self) -> Seen {

@@ -3,6 +3,7 @@
 //! Everything that runs is a [`Subsystem`]: [`Bound::bind`] opens and binds each, and lists it; [`Bound::run`] knows only the list.
 
 pub(crate) mod auto_registration;
+mod configuration;
 mod control_loop;
 mod elections;
 mod exports;
@@ -16,6 +17,7 @@ pub(crate) mod webhooks;
 mod xds;
 
 use crate::admin::AdminState;
+use crate::configuration::ConfigurationClients;
 use crate::control::remote::RemoteRegistries;
 use crate::control::shared::Shared;
 use crate::control::{Control, Outputs};
@@ -75,13 +77,16 @@ impl Bound {
         let shared = Arc::new(Shared::default());
         let mut subsystems = Subsystems::default();
 
-        let mut registries = Registries::open(&settings.registries, settings.sources.has_any())?;
+        let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder).await?;
         let registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let registrar = registration.as_ref().map(AutoRegistration::registrar);
         let translator = Arc::new(Translator::with_domain(domain(&settings)));
         let resources = Resources::new(translator.clone(), settings.xds.trust_nodes);
-        let resources = Arc::new(resources.with_registrar(registrar));
+        let clients = settings.xds.serve_configuration.clone();
+        let clients =
+            clients.unwrap_or_else(|| ConfigurationClients::of_namespace(&settings.sources.root_namespace));
+        let resources = Arc::new(resources.with_registrar(registrar).with_configuration(clients));
         let limits =
             StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
@@ -101,6 +106,7 @@ impl Bound {
         let view = webhooks.as_ref().map(Webhooks::view);
         let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure)?;
+        let configuration = configuration::subsystem(&resources, &fanout, &shared);
         let admin_state =
             Arc::new(AdminState { shared: shared.clone(), resources, fanout, translator, webhooks: view });
         let addresses = Addresses {
@@ -114,6 +120,7 @@ impl Bound {
         subsystems.add(lookups::subsystem(names, messages.clone()));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
+        subsystems.extend(configuration);
         subsystems.extend(sources.subsystems(messages));
         subsystems.extend(live);
         subsystems.add(admin_server(admin, admin_state.clone(), metrics));

@@ -43,10 +43,11 @@ impl Registries {
         }
         let mut live = Vec::new();
         for registry in &settings.live {
+            let Input::Live(new) = registry.input else { continue };
             let settings = registry.with(&settings.settings);
             let shard = settings.shard.clone();
             controller.add_live(shard.clone());
-            live.push((shard, (registry.new)(settings)?));
+            live.push((shard, new(settings)?));
         }
         Ok(Self { controller, feed, live, timeout: settings.timeout })
     }

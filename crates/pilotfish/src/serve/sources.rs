@@ -1,22 +1,23 @@
-//! The configured sources: folders of files, a live cluster, or both.
+//! The configured sources: folders of files, a live cluster, registries that bring objects.
 //!
 //! Where two have an object of the same kind, namespace and name, the one that was named more explicitly counts: files
-//! before the cluster, the cluster before defaults.
+//! before the cluster, the cluster before those registries in their order, and they before defaults.
 
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source};
 use crate::recorder::PrometheusRecorder;
-use crate::settings::{Settings, SourceSettings};
+use crate::settings::{RegistriesSettings, Settings, SourceSettings};
 use anyhow::{Context, Result};
 use pilotfish_config::file::{FileSource, FileSourceSettings};
 use pilotfish_config::mesh::MeshConfig;
-use pilotfish_config::{MeshFile, SourceBatch, SourceEvent};
+use pilotfish_config::{MeshFile, ObjectCheck, SourceBatch, SourceEvent};
 use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings};
 use pilotfish_model::{Object, ObjectMeta};
+use pilotfish_registry::{BatchSender, Input, ObjectSettings, ObjectSource};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -33,6 +34,7 @@ pub(crate) struct Sources {
     feed: Arc<str>,
     files: Option<FileSource>,
     cluster: Option<(Client, RemoteSettings)>,
+    registries: Vec<(Arc<str>, Box<dyn ObjectSource>)>,
     defaults: Option<Object>,
 }
 
@@ -64,11 +66,13 @@ impl Sources {
             }
             None => None,
         };
+        let of_registries = object_sources(&settings.registries)?;
+        of_registries.iter().for_each(|(name, _)| controller.add_source(feed, name));
         let defaults = default_mesh(&sources.root_namespace);
         if defaults.is_some() {
             controller.add_source(feed, DEFAULTS);
         }
-        Ok(Self { feed: feed.clone(), files, cluster, defaults })
+        Ok(Self { feed: feed.clone(), files, cluster, registries: of_registries, defaults })
     }
 
     /// The live cluster's client, and those of remote clusters; `None` where no cluster is read.
@@ -86,6 +90,8 @@ impl Sources {
             subsystems.push(cluster(client.clone(), settings.source.clone(), forwarding()));
             subsystems.push(remote_clusters(client, settings, forwarding().messages));
         }
+        let registries = self.registries.into_iter();
+        subsystems.extend(registries.map(|(name, source)| object_source(name, source, forwarding())));
         subsystems.extend(self.defaults.map(|object| default_objects(object, forwarding())));
         subsystems
     }
@@ -124,6 +130,33 @@ fn remote_clusters(
             }
             Ok(())
         })
+}
+
+/// The sources of registries that bring objects, by name, in the order in which they count.
+fn object_sources(settings: &RegistriesSettings) -> Result<Vec<(Arc<str>, Box<dyn ObjectSource>)>> {
+    let mut sources = Vec::new();
+    for registry in &settings.live {
+        let Input::Source { open, .. } = registry.input else { continue };
+        let name = registry.source_name();
+        let live = registry.with(&settings.settings);
+        let checks: Vec<ObjectCheck> = vec![pilotfish_translate::check_object];
+        sources.push((name.clone(), open(ObjectSettings { name, live, checks })?));
+    }
+    Ok(sources)
+}
+
+fn object_source(name: Arc<str>, object_source: Box<dyn ObjectSource>, forwarding: Forwarding) -> Subsystem {
+    let (batches, received) = mpsc::channel(WAITING);
+    let sender = BatchSender::new(move |batch| {
+        let batches = batches.clone();
+        Box::pin(async move { batches.send(batch).await.is_ok() })
+    });
+    source(format!("the source of {name}"))
+        .task(|_| async move {
+            object_source.run(sender).await;
+            Ok(())
+        })
+        .task(|_| forwarding.run(name, received))
 }
 
 /// A source of one object that never changes.

@@ -25,6 +25,7 @@ pub(crate) use admin::{AdminArgs, AdminSettings};
 pub(crate) use auto_registration::{AutoRegistrationArgs, AutoRegistrationSettings};
 pub(crate) use check::Mistakes;
 pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
+use registries::LiveRegistry;
 pub(crate) use registries::{RegistriesArgs, RegistriesSettings};
 pub(crate) use sources::{SourceArgs, SourceSettings};
 pub(crate) use status::{StatusArgs, StatusSettings, WriteStatus};
@@ -138,6 +139,13 @@ impl ServeArgs {
             webhooks,
         };
         check.finish(settings)
+    }
+}
+
+impl Settings {
+    /// Whether there is any source of objects.
+    pub(crate) fn has_objects(&self) -> bool {
+        self.sources.has_any() || self.registries.live.iter().any(LiveRegistry::has_objects)
     }
 }
 

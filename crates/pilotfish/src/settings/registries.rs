@@ -3,9 +3,7 @@
 use super::check::Check;
 use clap::Args;
 use pilotfish_model::{Provider, ShardKey};
-use pilotfish_registry::{
-    Input, LiveSettings, LiveSettingsError, LiveSource, MergePolicy, RegistrySettings, RegistryTable,
-};
+use pilotfish_registry::{Input, LiveSettings, MergePolicy, RegistrySettings, RegistryTable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +64,8 @@ pub(crate) struct RegistriesSettings {
 #[derive(Clone, Debug)]
 pub(crate) struct LiveRegistry {
     pub(crate) provider: Provider,
-    pub(crate) new: fn(LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError>,
+    /// How its source is made.
+    pub(crate) input: Input,
     /// Empty for the only one of its type.
     pub(crate) instance: Arc<str>,
     pub(crate) address: String,
@@ -98,6 +97,17 @@ impl LiveRegistry {
         }
     }
 
+    /// Whether it brings objects.
+    pub(crate) fn has_objects(&self) -> bool {
+        matches!(self.input, Input::Source { .. })
+    }
+
+    /// What its source is called: `mcp`, or `mcp/west` for one of several.
+    pub(crate) fn source_name(&self) -> Arc<str> {
+        let name = self.provider.name();
+        if self.instance.is_empty() { name.into() } else { format!("{name}/{}", self.instance).into() }
+    }
+
     /// Reads `NAME[/INSTANCE]=ADDRESS[?OPTION=VALUE&...]`, and tries to make the source.
     fn parse(text: &str, table: &RegistryTable, registry: &RegistrySettings) -> Result<Self, String> {
         let (name, rest) =
@@ -105,15 +115,19 @@ impl LiveRegistry {
         let (name, instance) = name.split_once('/').unwrap_or((name, ""));
         let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (provider, found) = table.find(name).map_err(|error| error.to_string())?;
-        let Input::Live(new) = found.input else {
-            return Err(format!(
-                "{} reads objects and has no address: see PATH and --kubernetes",
-                found.name
-            ));
-        };
         let options = form_urlencoded::parse(options.as_bytes()).into_owned().collect();
-        let parsed = Self { provider, new, instance: instance.into(), address: address.to_owned(), options };
-        new(parsed.with(registry)).map_err(|error| error.to_string())?;
+        let input = found.input;
+        let parsed =
+            Self { provider, input, instance: instance.into(), address: address.to_owned(), options };
+        let checked = match input {
+            Input::Live(new) => new(parsed.with(registry)).map(drop),
+            Input::Source { check, .. } => check(parsed.with(registry)),
+            Input::Objects(_) => {
+                let name = found.name;
+                return Err(format!("{name} reads objects and has no address: see PATH and --kubernetes"));
+            }
+        };
+        checked.map_err(|error| error.to_string())?;
         Ok(parsed)
     }
 }
@@ -184,7 +198,8 @@ fn names(given: Vec<String>, default: Vec<String>, table: &RegistryTable, check:
     match table.select(&names) {
         Err(error) => check.mistake(format!("--registries: {error}")),
         Ok(found) => {
-            for (_, registry) in found.iter().filter(|(_, registry)| matches!(registry.input, Input::Live(_)))
+            for (_, registry) in
+                found.iter().filter(|(_, registry)| !matches!(registry.input, Input::Objects(_)))
             {
                 let name = registry.name;
                 check.mistake(format!(

@@ -2,6 +2,7 @@
 
 use super::check::Check;
 use super::parse;
+use crate::configuration::ConfigurationClients;
 use crate::control::debouncer::Windows;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,10 @@ pub(crate) struct XdsArgs {
     /// gets the secrets of that namespace. Only for networks where nobody else can connect
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub(crate) trust_nodes: bool,
+    /// Who is served the configuration itself, as MCP over xDS: namespaces whose identities may have it, identities, `anyone`
+    /// (also without TLS), or `nobody` [default: the root namespace]
+    #[arg(long, env = "PILOTFISH_SERVE_CONFIGURATION", value_name = "CLIENT,...")]
+    pub(crate) serve_configuration: Option<String>,
     /// How long a graceful stop may take before streams are cut [default: 10s]
     #[arg(long, env = "PILOTFISH_DRAIN_DEADLINE", value_name = "DURATION")]
     pub(crate) drain_deadline: Option<String>,
@@ -45,6 +50,8 @@ pub(crate) struct XdsSettings {
     pub(crate) address: SocketAddr,
     /// Whether a proxy's node is trusted where its connection authenticates nobody.
     pub(crate) trust_nodes: bool,
+    /// Who is served configuration; `None` for the root namespace.
+    pub(crate) serve_configuration: Option<ConfigurationClients>,
     pub(crate) drain_deadline: Duration,
     pub(crate) max_request_bytes: usize,
     pub(crate) max_streams: usize,
@@ -56,6 +63,11 @@ pub(crate) struct XdsSettings {
 impl XdsArgs {
     pub(super) fn check(self, check: &mut Check) -> XdsSettings {
         let address = check.parse("--xds-address", self.xds_address.as_deref(), parse::address);
+        let serve_configuration = check.parse(
+            "--serve-configuration",
+            self.serve_configuration.as_deref(),
+            ConfigurationClients::parse,
+        );
         let deadline = check.parse("--drain-deadline", self.drain_deadline.as_deref(), parse::duration);
         let mut limit =
             |flag, value: Option<&str>, default| check.parse(flag, value, parse::limit).unwrap_or(default);
@@ -68,6 +80,7 @@ impl XdsArgs {
         XdsSettings {
             address: address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 15010))),
             trust_nodes: self.trust_nodes,
+            serve_configuration,
             drain_deadline: deadline.unwrap_or(Duration::from_secs(10)),
             max_request_bytes,
             max_streams,

@@ -1,0 +1,500 @@
+//! What a server has sent: the pure part of the source, which turns lists and differences of resources into events.
+
+use crate::kinds::McpKind;
+use crate::resource::{Metadata, Resource, ResourceError, body_to_json};
+use pilotfish_config::{
+    Effective, Limits, MeshFile, ObjectCheck, Problem, ProblemReport, ReadObject, Rejected, Severity,
+    SourceBatch, SourceEvent, SourceProblems, read_live, read_mesh_file,
+};
+use pilotfish_model::{Kind, ObjectKey};
+use prost_types::Any;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// The label that binds an object to a revision.
+const REVISION: &str = "istio.io/rev";
+/// Errors of one answer that its refusal names.
+const NAMED_ERRORS: usize = 5;
+/// Reports of problems that are kept for one source.
+const MOST_REPORTS: usize = 1_000;
+
+/// What content is read for.
+#[derive(Clone, Debug)]
+pub(crate) struct ContentSettings {
+    /// What the source is called in messages.
+    pub(crate) origin: Arc<str>,
+    pub(crate) checks: Vec<ObjectCheck>,
+    /// Objects of other revisions are left out.
+    pub(crate) revision: Option<String>,
+    /// Whether a list without most of what there was waits for a second one.
+    pub(crate) guard: bool,
+    /// Resources of one kind; more are an error.
+    pub(crate) most_resources: usize,
+    /// The kinds that are asked for.
+    pub(crate) kinds: Vec<&'static McpKind>,
+}
+
+/// One resource of an answer, as it came.
+pub(crate) struct Incoming<'a> {
+    /// Its name outside of the envelope, as in delta; empty where there is none.
+    pub(crate) name: &'a str,
+    /// The version outside of the envelope, as in delta.
+    pub(crate) version: &'a str,
+    pub(crate) body: &'a Any,
+}
+
+/// What an answer is.
+pub(crate) enum Answer<'a> {
+    /// Everything that there is.
+    All,
+    /// What differs; these names are gone.
+    Difference { removed: &'a [String] },
+}
+
+/// What has come of an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// What is wrong with it, for its refusal; `None` when all of it was taken.
+    pub(crate) error: Option<String>,
+    /// It lacks most of what there was. What it lacks is kept until a second answer says the same.
+    pub(crate) guarded: Option<String>,
+}
+
+/// Which version of a resource is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Force {
+    Good,
+    Closed,
+    Nothing,
+}
+
+/// What is remembered of a resource.
+#[derive(Debug)]
+struct Held {
+    /// The version inside of the envelope of what was taken last; empty when it has none.
+    version: String,
+    /// The version outside of it.
+    outer: String,
+    /// Which object it became.
+    key: Option<ObjectKey>,
+    force: Force,
+}
+
+#[derive(Debug, Default)]
+struct OfKind {
+    /// Whether there was any answer.
+    answered: bool,
+    /// Whether there was one on this stream.
+    fresh: bool,
+    resources: HashMap<String, Held>,
+    /// A list that was held back: what it had.
+    held_back: Option<HashSet<String>>,
+}
+
+/// See the module's description.
+pub(crate) struct Content {
+    settings: ContentSettings,
+    kinds: BTreeMap<Kind, OfKind>,
+    events: Vec<SourceEvent>,
+    problems: BTreeMap<(Kind, String), Vec<ProblemReport>>,
+    problems_changed: bool,
+    listed: bool,
+}
+
+/// What was read of one resource.
+enum Read {
+    Good(ReadObject),
+    Refused(Rejected),
+    /// Of another revision, so it is as if it were not there.
+    Elsewhere,
+}
+
+impl Content {
+    pub(crate) fn new(settings: ContentSettings) -> Self {
+        let kinds = settings.kinds.iter().map(|entry| (entry.kind, OfKind::default())).collect();
+        Self {
+            settings,
+            kinds,
+            events: Vec::new(),
+            problems: BTreeMap::new(),
+            problems_changed: false,
+            listed: false,
+        }
+    }
+
+    /// The kinds that are asked for.
+    pub(crate) fn wanted(&self) -> &[&'static McpKind] {
+        &self.settings.kinds
+    }
+
+    /// A new stream begins.
+    pub(crate) fn stream_began(&mut self) {
+        self.kinds.values_mut().for_each(|kind| kind.fresh = false);
+    }
+
+    /// A server that was told what we have of a kind need not answer if that is all.
+    pub(crate) fn resumed(&mut self, kind: Kind) {
+        if let Some(of) = self.kinds.get_mut(&kind) {
+            of.fresh = of.answered;
+        }
+    }
+
+    /// The kinds without an answer on this stream. Mesh config need not be answered: not every server has one.
+    pub(crate) fn missing(&self) -> Vec<&'static str> {
+        let missing = self.kinds.iter().filter(|(kind, of)| !of.fresh && **kind != Kind::MeshConfig);
+        missing.map(|(kind, _)| kind.name()).collect()
+    }
+
+    /// Whether every kind was answered at least once.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.kinds.iter().all(|(kind, of)| of.answered || *kind == Kind::MeshConfig)
+    }
+
+    /// Resources of a kind with the versions that a delta server gave them; `None` where it gave one none, because then it cannot tell
+    /// what we lack.
+    pub(crate) fn versions(&self, kind: Kind) -> Option<BTreeMap<String, String>> {
+        let of = self.kinds.get(&kind)?;
+        let all = of
+            .resources
+            .iter()
+            .map(|(name, held)| (!held.outer.is_empty()).then(|| (name.clone(), held.outer.clone())));
+        all.collect()
+    }
+
+    /// How many resources there are.
+    pub(crate) fn count(&self) -> usize {
+        self.kinds.values().map(|of| of.resources.len()).sum()
+    }
+
+    /// Everything that was not sent yet.
+    pub(crate) fn batch(&mut self) -> SourceBatch {
+        let mut batch = SourceBatch { events: std::mem::take(&mut self.events), problems: None };
+        if std::mem::take(&mut self.problems_changed) {
+            let reports = self.problems.values().flatten().take(MOST_REPORTS).cloned().collect();
+            batch.problems = Some(Arc::new(SourceProblems { reports, ignored: BTreeMap::new() }));
+        }
+        if !self.listed && self.is_listed() {
+            self.listed = true;
+            batch.events.push(SourceEvent::Listed);
+        }
+        batch
+    }
+
+    /// Takes in an answer for a kind.
+    pub(crate) fn answer(
+        &mut self,
+        entry: &McpKind,
+        incoming: &[Incoming<'_>],
+        answer: &Answer<'_>,
+    ) -> Taken {
+        let mut errors = Errors::default();
+        let held = self.kinds.get(&entry.kind).map_or(0, |of| of.resources.len());
+        let most = self.settings.most_resources;
+        let known = if matches!(answer, Answer::All) { 0 } else { held };
+        if incoming.len().saturating_add(known) > most {
+            let all = incoming.len().saturating_add(known);
+            return Taken {
+                error: Some(format!("{all} resources of one kind, {most} are taken")),
+                guarded: None,
+            };
+        }
+        let mut named = HashSet::new();
+        // Of two resources of one name the last one counts.
+        let mut last: BTreeMap<String, (&Incoming<'_>, Result<Resource, ResourceError>)> = BTreeMap::new();
+        for resource in incoming {
+            match self.open(entry, resource) {
+                Ok((name, opened)) => {
+                    named.insert(name.clone());
+                    last.insert(name, (resource, opened));
+                }
+                Err(error) => errors.unnamed(&error),
+            }
+        }
+        let mut elsewhere = Vec::new();
+        for (name, (resource, opened)) in last {
+            let error = self.take(entry, &name, resource.version, opened);
+            match error {
+                Ok(true) => {}
+                Ok(false) => elsewhere.push(name),
+                Err(error) => errors.named(&name, &error),
+            }
+        }
+        for name in &elsewhere {
+            named.remove(name);
+            self.remove(entry.kind, name);
+        }
+        let guarded = match answer {
+            Answer::Difference { removed } => {
+                removed.iter().for_each(|name| self.remove(entry.kind, name));
+                None
+            }
+            // What cannot even be named may be any of the resources that are missing.
+            Answer::All if errors.is_unnamed() => None,
+            Answer::All => self.remove_missing(entry.kind, named),
+        };
+        if let Some(of) = self.kinds.get_mut(&entry.kind) {
+            (of.answered, of.fresh) = (true, true);
+        }
+        Taken { error: errors.into_text(), guarded }
+    }
+
+    /// Name and envelope of a resource. Mesh config has no envelope, and one name.
+    #[allow(clippy::type_complexity, reason = "a name with what may have failed after it was known")]
+    fn open(
+        &self,
+        entry: &McpKind,
+        incoming: &Incoming<'_>,
+    ) -> Result<(String, Result<Resource, ResourceError>), ResourceError> {
+        let opened = Resource::open(incoming.body);
+        if entry.kind == Kind::MeshConfig {
+            let bare = |_| Resource { metadata: None, body: Some(incoming.body.clone()) };
+            return Ok((String::new(), Ok(opened.unwrap_or_else(bare))));
+        }
+        let inside = opened.as_ref().ok().and_then(|opened| opened.metadata.as_ref());
+        let name = match inside {
+            Some(metadata) if !metadata.name.is_empty() => metadata.name.clone(),
+            _ => incoming.name.to_owned(),
+        };
+        match (name.is_empty(), opened) {
+            (false, opened) => Ok((name, opened)),
+            (true, Err(error)) => Err(error),
+            (true, Ok(_)) => {
+                Err(ResourceError::Malformed { part: "envelope", reason: "it has no name".into() })
+            }
+        }
+    }
+
+    /// Takes in one resource. `false`: it is not for us.
+    fn take(
+        &mut self,
+        entry: &McpKind,
+        name: &str,
+        outer: &str,
+        opened: Result<Resource, ResourceError>,
+    ) -> Result<bool, String> {
+        let held = self.kinds.get(&entry.kind).and_then(|of| of.resources.get(name));
+        let version = opened.as_ref().ok().and_then(|resource| resource.metadata.as_ref());
+        let version = version.map(|metadata| metadata.version.clone()).unwrap_or_default();
+        let same = held.is_some_and(|held| !version.is_empty() && held.version == version);
+        if same && held.is_some_and(|held| held.force == Force::Good) {
+            self.set_outer(entry.kind, name, outer);
+            return Ok(true);
+        }
+        match self.read(entry, name, opened) {
+            Read::Elsewhere => Ok(false),
+            Read::Good(ReadObject { object, mut warnings, .. }) => {
+                warnings.extend(self.settings.checks.iter().flat_map(|check| check(&object)));
+                let key = object.key().clone();
+                self.report(entry.kind, name, Some(&key), &warnings, Effective::Written);
+                let held = Held { version, outer: outer.to_owned(), key: Some(key), force: Force::Good };
+                self.hold(entry.kind, name, held);
+                self.events.push(SourceEvent::Apply(object));
+                Ok(true)
+            }
+            Read::Refused(rejected) => Err(self.refuse(entry.kind, name, rejected)),
+        }
+    }
+
+    /// Keeps the last good version of a resource whose newest is refused, or what stands in for it.
+    fn refuse(&mut self, kind: Kind, name: &str, rejected: Rejected) -> String {
+        let Rejected { key, problems, closed, .. } = rejected;
+        let error = problems.iter().find(|problem| problem.is_error());
+        let error = error.map_or_else(|| "is refused".to_owned(), ToString::to_string);
+        let held = self.kinds.get(&kind).and_then(|of| of.resources.get(name));
+        let last_good = held.is_some_and(|held| held.force == Force::Good);
+        let effective = Effective::of_refused(last_good, closed.is_some());
+        self.report(kind, name, key.as_ref(), &problems, effective);
+        if !last_good {
+            let force = if closed.is_some() { Force::Closed } else { Force::Nothing };
+            let held = Held { version: String::new(), outer: String::new(), key, force };
+            self.hold(kind, name, held);
+            self.events.extend(closed.map(SourceEvent::Apply));
+        } else if let Some(held) = self.kinds.get_mut(&kind).and_then(|of| of.resources.get_mut(name)) {
+            // The version belongs to what is in force, so the same one with good content is no news; the outer one would say that we
+            // have what we refused.
+            held.outer = format!("{}!", held.outer.trim_end_matches('!'));
+        }
+        error
+    }
+
+    fn read(&self, entry: &McpKind, name: &str, opened: Result<Resource, ResourceError>) -> Read {
+        let metadata =
+            opened.as_ref().ok().and_then(|resource| resource.metadata.clone()).unwrap_or_default();
+        let of_other = |wanted: &String| metadata.labels.get(REVISION).is_some_and(|label| label != wanted);
+        if self.settings.revision.as_ref().is_some_and(of_other) {
+            return Read::Elsewhere;
+        }
+        let body = opened.and_then(|resource| resource.body.ok_or(ResourceError::NoBody));
+        let spec = body.and_then(|body| body_to_json(entry, &body));
+        if entry.kind == Kind::MeshConfig {
+            return self.read_mesh(spec);
+        }
+        let Some((namespace, object_name)) = name
+            .split_once('/')
+            .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
+        else {
+            return refused(None, "its name is not NAMESPACE/NAME".to_owned(), None);
+        };
+        let metadata = object_metadata(namespace, object_name, &metadata);
+        let (spec, broken) = match spec {
+            Ok(spec) => (spec, None),
+            // A text is no content of any kind, so what it would guard is closed.
+            Err(error) => (json!(error.to_string()), Some(error.to_string())),
+        };
+        let object = json!({ "metadata": metadata, "spec": spec }).to_string();
+        match (read_live(entry.kind, &self.settings.origin, object.as_bytes()), broken) {
+            (Ok(read), None) => Read::Good(read),
+            (Err(rejected), None) => Read::Refused(rejected),
+            (Err(rejected), Some(error)) => refused(rejected.key, error, rejected.closed),
+            (Ok(_), Some(error)) => refused(None, error, None),
+        }
+    }
+
+    fn read_mesh(&self, spec: Result<Value, ResourceError>) -> Read {
+        let key = Some(MeshFile::Config.key());
+        let spec = match spec {
+            Ok(spec) => spec.to_string(),
+            Err(error) => return refused(key, error.to_string(), None),
+        };
+        let mut read =
+            read_mesh_file(MeshFile::Config, &self.settings.origin, spec.as_bytes(), &Limits::default());
+        match (read.objects.pop(), read.rejected.pop()) {
+            (Some(object), _) => Read::Good(object),
+            (None, Some(rejected)) => Read::Refused(rejected),
+            (None, None) => refused(key, "it holds nothing".to_owned(), None),
+        }
+    }
+
+    /// Removes what a list does not name; unless that is most of what there was and it is the first list that says so.
+    fn remove_missing(&mut self, kind: Kind, named: HashSet<String>) -> Option<String> {
+        let of = self.kinds.get_mut(&kind)?;
+        let in_force = |held: &&Held| held.force != Force::Nothing;
+        let missing: Vec<String> =
+            of.resources.keys().filter(|name| !named.contains(*name)).cloned().collect();
+        let lost = missing.iter().filter_map(|name| of.resources.get(name)).filter(in_force).count();
+        let all = of.resources.values().filter(in_force).count();
+        let confirmed =
+            of.held_back.take().is_some_and(|before| named.is_subset(&before) || before.is_subset(&named));
+        if self.settings.guard && lost * 2 > all && !confirmed {
+            of.held_back = Some(named);
+            return Some(format!(
+                "{lost} of {all} resources of kind {kind} are missing; they are kept until a second list says so too"
+            ));
+        }
+        missing.iter().for_each(|name| self.remove(kind, name));
+        None
+    }
+
+    fn remove(&mut self, kind: Kind, name: &str) {
+        let Some(of) = self.kinds.get_mut(&kind) else { return };
+        let Some(held) = of.resources.remove(name) else { return };
+        if let (Some(key), true) = (held.key, held.force != Force::Nothing) {
+            self.events.push(SourceEvent::Delete(key));
+        }
+        self.problems_changed |= self.problems.remove(&(kind, name.to_owned())).is_some();
+    }
+
+    fn hold(&mut self, kind: Kind, name: &str, held: Held) {
+        let Some(of) = self.kinds.get_mut(&kind) else { return };
+        of.resources.insert(name.to_owned(), held);
+    }
+
+    fn set_outer(&mut self, kind: Kind, name: &str, outer: &str) {
+        let held = self.kinds.get_mut(&kind).and_then(|of| of.resources.get_mut(name));
+        if let Some(held) = held.filter(|held| held.outer != outer) {
+            outer.clone_into(&mut held.outer);
+        }
+    }
+
+    fn report(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        object: Option<&ObjectKey>,
+        problems: &[Problem],
+        effective: Effective,
+    ) {
+        let place = (kind, name.to_owned());
+        if problems.is_empty() {
+            self.problems_changed |= self.problems.remove(&place).is_some();
+            return;
+        }
+        let reports: Vec<ProblemReport> = problems
+            .iter()
+            .map(|problem| ProblemReport {
+                severity: problem.severity,
+                file: self.settings.origin.clone(),
+                document: 0,
+                line: 0,
+                object: object.cloned(),
+                path: problem.path.to_string(),
+                message: problem.message.clone(),
+                hint: problem.hint.clone(),
+                effective: if problem.severity == Severity::Error { effective } else { Effective::Written },
+            })
+            .collect();
+        if self.problems.get(&place) != Some(&reports) {
+            self.problems.insert(place, reports);
+            self.problems_changed = true;
+        }
+    }
+}
+
+fn refused(key: Option<ObjectKey>, reason: String, closed: Option<pilotfish_model::Object>) -> Read {
+    let problem = Problem { severity: Severity::Error, ..Problem::doubt("", reason) };
+    Read::Refused(Rejected { key, document: 0, line: 0, problems: vec![problem], closed })
+}
+
+/// Metadata as an API server writes it.
+fn object_metadata(namespace: &str, name: &str, metadata: &Metadata) -> Value {
+    let mut object = json!({
+        "namespace": namespace, "name": name, "labels": metadata.labels, "annotations": metadata.annotations,
+    });
+    if let (Some(created), Value::Object(fields)) = (&metadata.create_time, &mut object) {
+        // Whole seconds, as an API server has them.
+        let created = prost_types::Timestamp { nanos: 0, ..*created };
+        fields.insert("creationTimestamp".to_owned(), Value::String(created.to_string()));
+    }
+    object
+}
+
+/// The errors of one answer.
+#[derive(Default)]
+struct Errors {
+    texts: Vec<String>,
+    count: usize,
+    unnamed: usize,
+}
+
+impl Errors {
+    fn add(&mut self, text: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.texts.len() < NAMED_ERRORS {
+            self.texts.push(text());
+        }
+    }
+
+    fn named(&mut self, name: &str, error: &str) {
+        self.add(|| format!("{name}: {error}"));
+    }
+
+    fn unnamed(&mut self, error: &ResourceError) {
+        self.unnamed += 1;
+        self.add(|| format!("a resource {error}"));
+    }
+
+    fn is_unnamed(&self) -> bool {
+        self.unnamed > 0
+    }
+
+    fn into_text(self) -> Option<String> {
+        let more = self.count.saturating_sub(self.texts.len());
+        let text = self.texts.join("; ");
+        match (self.count, more) {
+            (0, _) => None,
+            (_, 0) => Some(text),
+            (_, more) => Some(format!("{text}; and {more} more")),
+        }
+    }
+}

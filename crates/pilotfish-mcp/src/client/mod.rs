@@ -1,0 +1,41 @@
+//! Reading configuration from a server of MCP over xDS.
+
+mod content;
+#[cfg(any(test, feature = "testing"))]
+mod relay;
+mod settings;
+mod source;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+use pilotfish_registry::{
+    Input, LiveSettings, LiveSettingsError, ObjectSettings, ObjectSource, RegistryType,
+};
+use pilotfish_registry_client::TLS_OPTIONS;
+use settings::McpSettings;
+use source::McpSource;
+
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use relay::relay;
+
+/// The line in the table of registries.
+pub static MCP: RegistryType = RegistryType {
+    name: "mcp",
+    provider: "mcp",
+    about: "Istio configuration over MCP (xDS)",
+    address: "xds://HOST:PORT",
+    options: &[settings::OPTIONS, TLS_OPTIONS],
+    input: Input::Source { check, open },
+};
+
+/// Checks the settings; nothing is connected.
+fn check(settings: LiveSettings) -> Result<(), LiveSettingsError> {
+    McpSettings::parse(settings).map(drop)
+}
+
+fn open(settings: ObjectSettings) -> Result<Box<dyn ObjectSource>, LiveSettingsError> {
+    let ObjectSettings { name, live, checks } = settings;
+    Ok(Box::new(McpSource::new(McpSettings::parse(live)?, &name, checks)))
+}

@@ -1,0 +1,209 @@
+//! The source: sessions with a server, one after the other, and what they find as batches.
+
+use super::content::{Content, ContentSettings};
+use super::settings::McpSettings;
+use super::stream::{Answered, ClientStream, Protocol};
+use super::transport::{MessageStream, TransportError, TransportSettings, handshake};
+use pilotfish_config::{ObjectCheck, SourceEvent};
+use pilotfish_registry::{BatchSender, ObjectSource};
+use pilotfish_registry_client::{ConnectError, Server};
+use pilotfish_source::{Backoff, BackoffPolicy, Jitter, error_chain};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
+
+/// Istio's: half a second after the first failure, a minute at most.
+const RECONNECT: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(60));
+/// The time until every kind has an answer, before that counts as a failure.
+const FIRST_ANSWERS: Duration = Duration::from_secs(30);
+/// Bytes of one answer. Ten thousand large ServiceEntries are some 20 MB.
+const MOST_BYTES: usize = 256 << 20;
+/// Resources of one kind.
+const MOST_RESOURCES: usize = 500_000;
+const TRANSPORT: TransportSettings = TransportSettings {
+    most_bytes: MOST_BYTES,
+    timeout: Duration::from_secs(10),
+    ping: Duration::from_secs(20),
+};
+
+const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/";
+
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("{}", error_chain(.0))]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error("an answer that is none of xDS: {0}")]
+    Malformed(#[from] prost::DecodeError),
+    #[error("{0}")]
+    Guarded(String),
+    #[error("the process is stopping")]
+    Stopping,
+}
+
+/// See the module's description.
+pub(crate) struct McpSource {
+    name: Arc<str>,
+    settings: McpSettings,
+    content: Content,
+    backoff: Backoff,
+    /// Sessions so far.
+    sessions: usize,
+    /// The failure that was reported and is not over.
+    failing: Option<String>,
+}
+
+impl McpSource {
+    pub(crate) fn new(settings: McpSettings, name: &str, checks: Vec<ObjectCheck>) -> Self {
+        let name: Arc<str> = name.into();
+        let content = ContentSettings {
+            origin: name.clone(),
+            checks,
+            revision: settings.revision.clone(),
+            guard: settings.guard,
+            most_resources: MOST_RESOURCES,
+            kinds: settings.kinds.clone(),
+        };
+        let backoff = Backoff::new(RECONNECT, Jitter::default());
+        Self { name, settings, content: Content::new(content), backoff, sessions: 0, failing: None }
+    }
+
+    /// Sessions without end; each begins with delta where the settings leave that open.
+    async fn run_sessions(&mut self, batches: &BatchSender) {
+        loop {
+            let protocol = self.settings.protocol.unwrap_or(Protocol::Delta);
+            let mut ended = self.session(protocol, batches).await;
+            let no_delta = matches!(ended, SessionError::Transport(TransportError::Unimplemented));
+            if no_delta && self.settings.protocol.is_none() {
+                tracing::debug!(source = %self.name, "the server has no delta: asking for lists");
+                ended = self.session(Protocol::Sotw, batches).await;
+            }
+            if matches!(ended, SessionError::Stopping) || !self.fail(ended.to_string(), batches).await {
+                return;
+            }
+            tokio::time::sleep(self.backoff.wait()).await;
+        }
+    }
+
+    /// One stream, until something ends it.
+    async fn session(&mut self, protocol: Protocol, batches: &BatchSender) -> SessionError {
+        match self.follow(protocol, batches).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    async fn follow(
+        &mut self,
+        protocol: Protocol,
+        batches: &BatchSender,
+    ) -> Result<std::convert::Infallible, SessionError> {
+        let servers = &self.settings.target.servers;
+        let at = self.sessions % servers.len().max(1);
+        self.sessions = self.sessions.wrapping_add(1);
+        let Some(server) = servers.get(at).cloned() else { return Err(SessionError::Stopping) };
+        let io = self.settings.connector.connect(&server).await?;
+        let (requests, connection) = handshake(io, TRANSPORT).await?;
+        let connection = Box::pin(connection.run());
+        tokio::select! {
+            ended = connection => Err(ended.into()),
+            ended = self.stream(requests, &server, protocol, batches) => ended,
+        }
+    }
+
+    async fn stream(
+        &mut self,
+        requests: h2::client::SendRequest<bytes::Bytes>,
+        server: &Server,
+        protocol: Protocol,
+        batches: &BatchSender,
+    ) -> Result<std::convert::Infallible, SessionError> {
+        let method = match protocol {
+            Protocol::Sotw => "StreamAggregatedResources",
+            Protocol::Delta => "DeltaAggregatedResources",
+        };
+        let mut stream = ClientStream::new(protocol, self.settings.node.clone(), self.settings.old_spelling);
+        let first = stream.first_requests(&mut self.content);
+        let scheme = if self.settings.connector.is_tls() { "https" } else { "http" };
+        let uri = format!("{scheme}://{server}{SERVICE}{method}");
+        let open = MessageStream::open(requests, uri, first, TRANSPORT);
+        let late = Instant::now() + FIRST_ANSWERS;
+        let mut messages = self.in_time(late, batches, open).await??;
+        self.deliver(batches).await?;
+        loop {
+            let complete = self.content.missing().is_empty();
+            let message = match complete {
+                true => messages.next().await?,
+                false => self.in_time(late, batches, messages.next()).await??,
+            };
+            let Answered { reply, taken } = stream.on_message(&message, &mut self.content)?;
+            let guarded = taken.and_then(|(kind, taken)| {
+                if let Some(error) = taken.error {
+                    tracing::warn!(source = %self.name, %kind, %error, "an answer is refused in part");
+                }
+                taken.guarded
+            });
+            self.deliver(batches).await?;
+            messages.send(&reply).await?;
+            if let Some(guarded) = guarded {
+                return Err(SessionError::Guarded(guarded));
+            }
+        }
+    }
+
+    /// Waits for something that is due; what is late is reported once, and waited for on.
+    async fn in_time<T>(
+        &mut self,
+        late: Instant,
+        batches: &BatchSender,
+        due: impl Future<Output = T>,
+    ) -> Result<T, SessionError> {
+        tokio::pin!(due);
+        if let Ok(done) = tokio::time::timeout_at(late, &mut due).await {
+            return Ok(done);
+        }
+        let missing = self.content.missing().join(", ");
+        if self.failing.is_none() && !self.fail(format!("no answer yet for {missing}"), batches).await {
+            return Err(SessionError::Stopping);
+        }
+        Ok(due.await)
+    }
+
+    /// Sends on what an answer changed, and the end of a failure once every kind was answered.
+    async fn deliver(&mut self, batches: &BatchSender) -> Result<(), SessionError> {
+        let mut batch = self.content.batch();
+        if self.content.missing().is_empty() {
+            self.backoff.reset();
+            if self.failing.take().is_some() {
+                tracing::info!(source = %self.name, resources = self.content.count(), "the server answers again");
+                batch.events.push(SourceEvent::Recovered);
+            }
+        }
+        if !batch.is_empty() && !batches.send(batch).await {
+            return Err(SessionError::Stopping);
+        }
+        Ok(())
+    }
+
+    /// Reports a failure. `false`: nobody listens any more.
+    async fn fail(&mut self, reason: String, batches: &BatchSender) -> bool {
+        let mut batch = self.content.batch();
+        // Each retry fails again: the same reason is told once.
+        if self.failing.as_ref() != Some(&reason) {
+            let told = format!("{}: {reason}", self.name);
+            batch.events.push(SourceEvent::Failed { at: SystemTime::now(), reason: told.into() });
+            self.failing = Some(reason);
+        }
+        batch.is_empty() || batches.send(batch).await
+    }
+}
+
+impl ObjectSource for McpSource {
+    fn run(mut self: Box<Self>, batches: BatchSender) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move { self.run_sessions(&batches).await })
+    }
+}

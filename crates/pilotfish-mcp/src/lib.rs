@@ -1,0 +1,21 @@
+//! MCP over xDS: Istio's configuration as resources of an ordinary ADS stream.
+//!
+//! ```text
+//!  another control plane ──▶ client ── SourceBatch ──▶ the configuration feed
+//!  World ──▶ Catalogue of resources ──▶ the xDS server ──▶ another control plane
+//! ```
+//!
+//! A type URL is a kind (`networking.istio.io/v1/ServiceEntry`), a resource is an [`Resource`] whose body is the kind's protobuf
+//! message. Content is read from the JSON form of that message, by the same reader as files, so that it is checked alike.
+
+mod client;
+mod kinds;
+mod resource;
+mod server;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use client::MCP;
+pub use kinds::{KINDS, MESH_CONFIG, McpKind};
+pub use resource::{Metadata, Resource, ResourceError, body_to_json, json_to_body};
+pub use server::{Catalogue, Difference, ServedResource};

@@ -1,0 +1,197 @@
+//! Collections: types that the source knows by their URL only, served as a whole (configuration for other control planes).
+//!
+//! Every type that is asked for gets an answer, an empty one if need be: clients wait for one of each. A type has one response
+//! outstanding at most; what changes meanwhile goes out together when that one is answered.
+
+use super::{Stream, StreamError};
+use crate::entries::{Entries, set_version};
+use crate::limits::{Limit, LimitExceeded};
+use crate::nack::shown;
+use crate::protocol::Protocol;
+use crate::response::Contents;
+use crate::source::{Collection, CollectionState, Resource, ResourceSource};
+use crate::wire::{Frame, Request, error_text, unhex};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Types of one stream. istiod asks for 15.
+const MOST_TYPES: usize = 128;
+/// Bytes of a type URL that is none of xDS.
+const LONGEST_URL: usize = 256;
+
+/// All collections of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Collections {
+    watches: BTreeMap<Box<str>, Watch>,
+    /// Whether there may be something to send.
+    dirty: bool,
+}
+
+/// One type of one stream.
+#[derive(Debug, Default)]
+struct Watch {
+    /// What was sent, also if it was refused: the same content is not sent again.
+    sent: Entries,
+    /// An answer is due, even if nothing differs.
+    requested: bool,
+    /// The last response.
+    nonce: Option<u64>,
+    /// It was neither acknowledged nor refused.
+    outstanding: bool,
+    /// Delta: names that the client asked for; those that do not exist are told as removed.
+    asked: BTreeSet<Arc<str>>,
+}
+
+impl Collections {
+    pub(super) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// The source has another state.
+    pub(super) fn changed(&mut self) {
+        self.dirty |= !self.watches.is_empty();
+    }
+}
+
+impl<S: ResourceSource> Stream<S> {
+    /// Handles a request for a type that is none of xDS. `false`: the source does not serve it to this client.
+    pub(super) fn on_collection(&mut self, request: &Request<'_>) -> Result<bool, StreamError> {
+        let url = request.type_url;
+        let Some(connected) = &self.connected else { return Ok(false) };
+        if !self.collections.watches.contains_key(url) {
+            if !self.fanout.source.serves_collection(&connected.client, url)? {
+                return Ok(false);
+            }
+            if url.len() > LONGEST_URL {
+                return Err(StreamError::InvalidArgument("the type URL is too long".into()));
+            }
+            let asked = self.collections.watches.len() + 1;
+            if asked > MOST_TYPES {
+                let error = LimitExceeded { limit: Limit::Subscriptions, asked, allowed: MOST_TYPES };
+                return Err(error.into());
+            }
+            if self.collections.watches.is_empty() {
+                self.fanout.collect(&self.mark);
+            }
+            // Whatever its nonce is: istiod's first requests have one.
+            let watch = self.first_collection(request)?;
+            self.collections.watches.insert(url.into(), watch);
+            self.collections.dirty = true;
+            return Ok(true);
+        }
+        self.answered_collection(request);
+        if let Some(mut watch) = self.collections.watches.remove(url) {
+            let done = self.ask_by_name(&mut watch, request);
+            self.collections.watches.insert(url.into(), watch);
+            done?;
+        }
+        Ok(true)
+    }
+
+    /// A new watch. A delta client that lists what it has is sent the difference.
+    fn first_collection(&self, request: &Request<'_>) -> Result<Watch, StreamError> {
+        let mut watch = Watch { requested: true, ..Watch::default() };
+        if self.protocol == Protocol::Sotw {
+            return Ok(watch);
+        }
+        Limit::Subscriptions.check(request.initial.len(), self.fanout.limits.subscriptions)?;
+        let known = request.initial.read()?;
+        let bytes = known.iter().map(|(name, _)| name.len()).sum();
+        Limit::SubscriptionBytes.check(bytes, self.fanout.limits.subscription_bytes)?;
+        let listed = known.into_iter().map(|(name, version)| {
+            let name: Arc<str> = Arc::from(name);
+            let version = unhex(version).unwrap_or(0);
+            let resource = Resource { name: Arc::clone(&name), version, body: Bytes::new(), changed_at: 0 };
+            (name, Arc::new(resource))
+        });
+        watch.sent = listed.collect();
+        self.ask_by_name(&mut watch, request)?;
+        Ok(watch)
+    }
+
+    /// Delta: names in a request are sent again, or told as removed where there is no such resource. All others are sent, too.
+    fn ask_by_name(&self, watch: &mut Watch, request: &Request<'_>) -> Result<(), StreamError> {
+        if self.protocol == Protocol::Sotw || request.names.is_empty() {
+            return Ok(());
+        }
+        let asked = watch.asked.len().saturating_add(request.names.len());
+        Limit::Subscriptions.check(asked, self.fanout.limits.subscriptions)?;
+        for name in request.names.read()?.into_iter().filter(|name| *name != "*") {
+            watch.sent.remove(name);
+            watch.asked.insert(name.into());
+            watch.requested = true;
+        }
+        Ok(())
+    }
+
+    /// Handles ACK, NACK, a stale nonce, or a request that begins anew.
+    fn answered_collection(&mut self, request: &Request<'_>) {
+        let Some(watch) = self.collections.watches.get_mut(request.type_url) else { return };
+        let answers_last = unhex(request.nonce).is_some_and(|nonce| watch.nonce == Some(nonce));
+        if let Some(error) = request.error {
+            let error = error_text(error);
+            let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
+            tracing::warn!(
+                connection = shown(connection),
+                type_url = request.type_url,
+                error = shown(&error),
+                "configuration is refused"
+            );
+            self.fanout.recorder.collection_rejected();
+        } else if request.nonce.is_empty() && self.protocol == Protocol::Sotw {
+            // It asks again, as a client does that has lost what it had.
+            watch.sent = Entries::new();
+            (watch.requested, watch.outstanding) = (true, false);
+        }
+        if answers_last {
+            watch.outstanding = false;
+        }
+        self.collections.dirty = true;
+    }
+
+    /// The next response of a collection.
+    pub(super) fn poll_collection(&mut self) -> Option<Bytes> {
+        if !self.collections.dirty {
+            return None;
+        }
+        let connected = self.connected.as_ref()?;
+        for (url, watch) in &mut self.collections.watches {
+            if watch.outstanding {
+                continue;
+            }
+            let collection = match self.fanout.source.collection(&connected.client, url) {
+                CollectionState::NotYet => continue,
+                CollectionState::Is(collection) => collection,
+            };
+            let mut contents = Contents::difference(&watch.sent, &collection);
+            for name in std::mem::take(&mut watch.asked) {
+                // It is not in what was sent, so it is not among the removed yet.
+                if !collection.contains_key(&name) {
+                    contents.removed.push(name);
+                }
+            }
+            if contents.is_empty() && !watch.requested {
+                continue;
+            }
+            let nonce = self.fanout.nonces.next();
+            let frame = encode(self.protocol, url, &contents, &collection, nonce);
+            watch.sent = collection;
+            (watch.nonce, watch.outstanding, watch.requested) = (Some(nonce), true, false);
+            return Some(frame.whole());
+        }
+        self.collections.dirty = false;
+        None
+    }
+}
+
+fn encode(protocol: Protocol, url: &str, contents: &Contents, all: &Collection, nonce: u64) -> Frame {
+    let version = set_version(all);
+    match protocol {
+        Protocol::Delta => Frame::delta(url, version, &contents.upserts, &contents.removed, nonce),
+        Protocol::Sotw => {
+            let all: Vec<Arc<Resource>> = all.values().cloned().collect();
+            Frame::sotw(url, version, &all, nonce)
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Configuration for other control planes (MCP over xDS): what there is, and who may have it.
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use pilotfish_mcp::{Difference, McpKind};
+use pilotfish_model::Kind;
+use pilotfish_proto::ValueKind;
+use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_xds::{Collection, CollectionState, ConnectError, PeerInfo, Resource};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Who may have configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConfigurationClients {
+    /// Nobody.
+    Nobody,
+    /// Everyone, also without an identity.
+    Anyone,
+    /// Clients that prove an identity of one of these namespaces, or one of these identities.
+    Identified {
+        /// Namespaces of SPIFFE identities.
+        namespaces: BTreeSet<String>,
+        /// Whole identities: `spiffe://...`.
+        identities: BTreeSet<String>,
+    },
+}
+
+impl ConfigurationClients {
+    /// Clients with an identity of a namespace.
+    pub(crate) fn of_namespace(namespace: &str) -> Self {
+        Self::Identified { namespaces: [namespace.to_owned()].into(), identities: BTreeSet::new() }
+    }
+
+    /// Reads `nobody`, `anyone`, or namespaces and identities with commas between.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "nobody" => return Ok(Self::Nobody),
+            "anyone" => return Ok(Self::Anyone),
+            _ => {}
+        }
+        let (mut namespaces, mut identities) = (BTreeSet::new(), BTreeSet::new());
+        for entry in text.split(',').map(str::trim) {
+            if entry.starts_with("spiffe://") {
+                identities.insert(entry.to_owned());
+            } else if pilotfish_config::is_object_name(entry) && !matches!(entry, "nobody" | "anyone") {
+                namespaces.insert(entry.to_owned());
+            } else {
+                return Err(format!("{entry:?} is none of nobody, anyone, a namespace, a SPIFFE identity"));
+            }
+        }
+        Ok(Self::Identified { namespaces, identities })
+    }
+
+    /// Whether a client with these proven identities may have configuration.
+    fn check(&self, proven: &[String]) -> Result<(), ConnectError> {
+        match self {
+            Self::Anyone => Ok(()),
+            Self::Nobody => Err(ConnectError::PermissionDenied("configuration is not served here".into())),
+            Self::Identified { .. } if proven.is_empty() => Err(ConnectError::Unauthenticated(
+                "configuration is served to clients with an identity only: connect to the port with TLS, or see --serve-configuration"
+                    .into(),
+            )),
+            Self::Identified { namespaces, identities } => {
+                let allowed = |id: &String| {
+                    identities.contains(id) || namespace(id).is_some_and(|namespace| namespaces.contains(namespace))
+                };
+                if proven.iter().any(allowed) {
+                    return Ok(());
+                }
+                Err(ConnectError::PermissionDenied(format!(
+                    "configuration is not served to {}: see --serve-configuration",
+                    proven.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+/// The namespace of a SPIFFE identity in Istio's form.
+fn namespace(identity: &str) -> Option<&str> {
+    let (_, path) = identity.strip_prefix("spiffe://")?.split_once("/ns/")?;
+    Some(path.split_once("/sa/")?.0)
+}
+
+/// What is remembered of a client that may ask for configuration.
+pub(crate) struct ConfigurationClient {
+    /// Its node asks for nothing but configuration (`GENERATOR=api`).
+    is_api: bool,
+    allowed: Result<(), ConnectError>,
+}
+
+/// See the module's description.
+pub(crate) struct Configuration {
+    clients: ConfigurationClients,
+    /// The newest state; `None` before the first.
+    state: ArcSwapOption<BTreeMap<Kind, Collection>>,
+    /// For the one who changes the state.
+    counter: Mutex<u64>,
+    wanted: Notify,
+}
+
+impl Configuration {
+    pub(crate) fn new(clients: ConfigurationClients) -> Self {
+        let (state, counter) = (ArcSwapOption::empty(), Mutex::new(0));
+        Self { clients, state, counter, wanted: Notify::new() }
+    }
+
+    /// Whether anybody may have it.
+    pub(crate) fn is_served(&self) -> bool {
+        self.clients != ConfigurationClients::Nobody
+    }
+
+    /// A client connects.
+    pub(crate) fn connect(&self, node: &Node, peer: &PeerInfo) -> ConfigurationClient {
+        let generator = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("GENERATOR"));
+        let generator = generator.and_then(|value| value.kind.as_ref());
+        let is_api = matches!(generator, Some(ValueKind::StringValue(text)) if text == "api");
+        ConfigurationClient { is_api, allowed: self.clients.check(&peer.identities) }
+    }
+
+    /// Whether a type is answered: to clients that want configuration every one, to others the kinds that there are.
+    pub(crate) fn serves(&self, client: &ConfigurationClient, type_url: &str) -> Result<bool, ConnectError> {
+        if !client.is_api && (McpKind::of_type_url(type_url).is_none() || !self.is_served()) {
+            return Ok(false);
+        }
+        client.allowed.clone()?;
+        // Kept for who comes later.
+        self.wanted.notify_one();
+        Ok(true)
+    }
+
+    /// Done when the first client wants configuration.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// All resources of a type.
+    pub(crate) fn collection(&self, type_url: &str) -> CollectionState {
+        let state = self.state.load();
+        let Some(state) = &*state else { return CollectionState::NotYet };
+        let kind = McpKind::of_type_url(type_url).map(|entry| entry.kind);
+        CollectionState::Is(kind.and_then(|kind| state.get(&kind)).cloned().unwrap_or_default())
+    }
+
+    /// Takes in what differs.
+    pub(crate) fn apply(&self, differences: Vec<Difference>) {
+        let mut counter = self.counter.lock();
+        *counter += 1;
+        let mut state = self.state.load().as_deref().cloned().unwrap_or_default();
+        for (kind, name, resource) in differences {
+            let collection = state.entry(kind).or_default();
+            match resource {
+                Some(served) => {
+                    let resource = Resource {
+                        name: served.name,
+                        version: served.version,
+                        body: served.any.into(),
+                        changed_at: *counter,
+                    };
+                    collection.insert(name, Arc::new(resource));
+                }
+                None => drop(collection.remove(&name)),
+            }
+        }
+        self.state.store(Some(Arc::new(state)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_proto::{Struct, Value};
+
+    const ROOT: &str = "spiffe://cluster.local/ns/istio-system/sa/istiod";
+    const SHOP: &str = "spiffe://cluster.local/ns/shop/sa/web";
+
+    fn asks(clients: &str, identities: &[&str]) -> Result<bool, ConnectError> {
+        let configuration = Configuration::new(ConfigurationClients::parse(clients).unwrap());
+        let value = Value { kind: Some(ValueKind::StringValue("api".into())) };
+        let metadata = Some(Struct { fields: [("GENERATOR".to_owned(), value)].into() });
+        let identities = identities.iter().map(|id| (*id).to_owned()).collect();
+        let peer = PeerInfo { identities, ..PeerInfo::default() };
+        let client = configuration.connect(&Node { metadata, ..Node::default() }, &peer);
+        configuration.serves(&client, "networking.istio.io/v1/ServiceEntry")
+    }
+
+    #[test]
+    fn only_who_may_have_configuration_gets_it() {
+        assert_eq!(asks("istio-system", &[ROOT]), Ok(true));
+        assert!(matches!(asks("istio-system", &[SHOP]), Err(ConnectError::PermissionDenied(_))));
+        assert!(matches!(asks("istio-system", &[]), Err(ConnectError::Unauthenticated(_))));
+        assert_eq!(asks(&format!("edge,{SHOP}"), &[SHOP]), Ok(true));
+        assert!(matches!(asks(SHOP, &[ROOT]), Err(ConnectError::PermissionDenied(_))));
+        assert_eq!(asks("anyone", &[]), Ok(true));
+        assert!(matches!(asks("nobody", &[ROOT]), Err(ConnectError::PermissionDenied(_))));
+        // Names that only look alike.
+        for id in ["spiffe://x/ns/istio-system", "spiffe://x/ns/istio-system2/sa/a", "ns/istio-system/sa/a"] {
+            assert!(asks("istio-system", &[id]).is_err(), "{id}");
+        }
+    }
+
+    #[test]
+    fn proxies_are_answered_kinds_that_there_are_and_nothing_else() {
+        let configuration = Configuration::new(ConfigurationClients::Anyone);
+        let client = configuration.connect(&Node::default(), &PeerInfo::default());
+        assert_eq!(configuration.serves(&client, "networking.istio.io/v1/Sidecar"), Ok(true));
+        assert_eq!(configuration.serves(&client, "nonsense"), Ok(false));
+        let off = Configuration::new(ConfigurationClients::Nobody);
+        assert_eq!(off.serves(&client, "networking.istio.io/v1/Sidecar"), Ok(false));
+    }
+
+    #[test]
+    fn mistakes_in_the_setting_are_told() {
+        for text in ["", "istio-system,", "anyone,shop", "No Such"] {
+            assert!(ConfigurationClients::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Makes resources of configuration for other control planes, once the first one has asked.
+
+use super::subsystem::{StopOrder, Subsystem};
+use crate::control::shared::Shared;
+use crate::resources::Resources;
+use anyhow::{Context, Result};
+use pilotfish_mcp::Catalogue;
+use pilotfish_xds::Fanout;
+use std::sync::Arc;
+
+/// `None` where configuration is served to nobody.
+pub(super) fn subsystem(
+    resources: &Arc<Resources>,
+    fanout: &Arc<Fanout<Resources>>,
+    shared: &Arc<Shared>,
+) -> Option<Subsystem> {
+    resources.configuration().is_served().then(|| {
+        let (resources, fanout, shared) = (resources.clone(), fanout.clone(), shared.clone());
+        Subsystem::new("configuration for other control planes", StopOrder::Abort)
+            .task(|_| run(resources, fanout, shared))
+    })
+}
+
+async fn run(resources: Arc<Resources>, fanout: Arc<Fanout<Resources>>, shared: Arc<Shared>) -> Result<()> {
+    resources.configuration().wanted().await;
+    tracing::info!("configuration is served to another control plane");
+    let mut follower = shared.follow();
+    let mut catalogue = Catalogue::default();
+    loop {
+        let (world, changes) = follower.next().await;
+        // Thousands of services are some hundred milliseconds of work at the start.
+        let made = tokio::task::spawn_blocking(move || {
+            let differences = catalogue.update(&world, &changes);
+            (catalogue, differences)
+        });
+        let (again, differences) = made.await.context("making resources of configuration")?;
+        catalogue = again;
+        resources.configuration().apply(differences);
+        fanout.publish_collections();
+    }
+}
