@@ -103,7 +103,7 @@ apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {{name: shop, namespace: shop}}
 spec:
-  selector: {{app: gateway}}
+  selector: {{app: router}}
   servers: [{{port: {{number: {gateway}, name: http, protocol: HTTP}}, hosts: ['*']}}]
 ---
 apiVersion: networking.istio.io/v1
@@ -154,9 +154,10 @@ async fn answer(port: u16, host: &str, headers: &[(&str, &str)], names: &[&str])
     .await;
 }
 
-fn gateway() -> EnvoyOptions {
-    let arguments =
-        ["--kind", "router", "--name", "gateway", "--namespace", "shop", "--label", "app=gateway"];
+/// An Envoy with an address of its own: what registries have is all at 127.0.0.1, and a proxy there would be one of their workloads.
+fn envoy(kind: &str, ip: &str) -> EnvoyOptions {
+    let label = format!("app={kind}");
+    let arguments = ["--kind", kind, "--name", kind, "--namespace", "shop", "--ip", ip, "--label", &label];
     EnvoyOptions { protocol: "delta", arguments: arguments.map(str::to_owned).to_vec(), xds_port: None }
 }
 
@@ -164,8 +165,8 @@ fn gateway() -> EnvoyOptions {
 async fn one_host_has_the_endpoints_of_all_registries_and_each_may_die() {
     let Some(mut stage) = Stage::start().await else { return };
     let pilotfish = stage.serve(&[]).await;
-    let Some(_sidecar) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar("delta")).await else { return };
-    let Some(_gateway) = Envoy::start(&pilotfish, &gateway()).await else { return };
+    let Some(_sidecar) = Envoy::start(&pilotfish, &envoy("sidecar", "127.0.0.21")).await else { return };
+    let Some(_gateway) = Envoy::start(&pilotfish, &envoy("router", "127.0.0.22")).await else { return };
     answer(stage.port, ORDERS, &[], &["consul", "kubernetes", "zookeeper"]).await;
     for port in [stage.port, stage.gateway] {
         answer(port, WEB, &[], &["web-v1"]).await;
@@ -201,7 +202,7 @@ async fn the_first_registry_alone_has_a_host_where_merging_says_so() {
     let Some(stage) = Stage::start().await else { return };
     let pilotfish =
         stage.serve(&["--merge-services", "first", "--registry-order", "ServiceEntry,zookeeper"]).await;
-    let Some(_sidecar) = Envoy::start(&pilotfish, &EnvoyOptions::sidecar("sotw")).await else { return };
+    let Some(_sidecar) = Envoy::start(&pilotfish, &envoy("sidecar", "127.0.0.21")).await else { return };
     answer(stage.port, OLD, &[], &["new"]).await;
     answer(stage.port, ORDERS, &[], &["zookeeper"]).await;
     let all = pilotfish.json("/debug/registryz?registries=true").await;
