@@ -100,6 +100,12 @@ const RULES: &[Rule] = &[
         never_named: &["notify", "pilotfish-config"],
     },
     Rule {
+        name: "pilotfish-polaris",
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["notify", "pilotfish-config"],
+    },
+    Rule {
         name: "pilotfish-zookeeper",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client"],
         never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
@@ -205,6 +211,7 @@ const RULES: &[Rule] = &[
             "pilotfish-model",
             "pilotfish-nacos",
             "pilotfish-node",
+            "pilotfish-polaris",
             "pilotfish-proto",
             "pilotfish-registry",
             "pilotfish-source",

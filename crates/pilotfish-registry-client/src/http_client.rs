@@ -157,7 +157,12 @@ impl HttpClient {
                 HttpError::Body { server, source }
             }
         })?;
-        Ok(HttpAnswer { status: parts.status, version: parts.version, headers: parts.headers, body: body.to_bytes() })
+        Ok(HttpAnswer {
+            status: parts.status,
+            version: parts.version,
+            headers: parts.headers,
+            body: body.to_bytes(),
+        })
     }
 }
 

@@ -10,4 +10,6 @@ pub mod dump;
 pub mod live;
 pub mod oracle;
 #[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+pub mod polaris;
+#[allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 pub mod real;

@@ -6,12 +6,13 @@ use pilotfish_etcd::ETCD;
 use pilotfish_eureka::EUREKA;
 use pilotfish_mcp::MCP;
 use pilotfish_nacos::NACOS;
+use pilotfish_polaris::POLARIS;
 use pilotfish_registry::{KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY};
 use pilotfish_zookeeper::ZOOKEEPER;
 
 /// The registries, in the order in which they win where two have a service of the same host.
 pub(crate) const REGISTRIES: &[&RegistryType] =
-    &[&KUBERNETES, &SERVICE_ENTRY, &CONSUL, &DNS, &ETCD, &EUREKA, &MCP, &NACOS, &ZOOKEEPER];
+    &[&KUBERNETES, &SERVICE_ENTRY, &CONSUL, &DNS, &ETCD, &EUREKA, &MCP, &NACOS, &POLARIS, &ZOOKEEPER];
 
 /// The table with these and more: for programs that bring registries of their own, after the others.
 #[must_use]

@@ -1,0 +1,50 @@
+//! The Polaris registry: services and instances of some namespaces, by the Discover stream of Polaris' gRPC API.
+//!
+//! ```text
+//! Polaris ◀─ Discover: questions with revisions ─▶ session ─ answers ─▶ Directory, Mapping ─ services that differ ─▶ CatalogWriter
+//! ```
+//!
+//! [`directory`] says what is known, what to ask and what an answer changes, [`mapping`] what services and instances are in the catalog:
+//! both without IO. [`session`] asks, as Polaris pushes nothing.
+
+mod directory;
+mod mapping;
+mod proto;
+mod session;
+mod settings;
+
+use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryOption, RegistryType};
+use pilotfish_registry_client::TLS_OPTIONS;
+
+/// The line in the table of registries.
+pub static POLARIS: RegistryType = RegistryType {
+    name: "Polaris",
+    provider: "Polaris",
+    about: "services of Polaris, by its gRPC API",
+    address: "grpc://HOST:8091[,HOST:8091...]",
+    options: &[OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
+    input: Input::Live(settings::open),
+};
+
+const OPTIONS: &[RegistryOption] = &[
+    RegistryOption {
+        name: "namespaces",
+        value: "NAME,...",
+        about: "the namespaces of Polaris that are read; it cannot list them [default: default]",
+    },
+    RegistryOption {
+        name: "interval",
+        value: "DURATION",
+        about: "how often Polaris is asked what has changed [default: 2s]",
+    },
+    RegistryOption {
+        name: "host",
+        value: "TEMPLATE",
+        about: "the host name of a service [default: {service}.{namespace}.polaris]",
+    },
+    RegistryOption {
+        name: "tokenFile",
+        value: "FILE",
+        about: "the token of a user of Polaris [default: the environment's PILOTFISH_POLARIS_TOKEN]",
+    },
+];

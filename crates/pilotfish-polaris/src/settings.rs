@@ -1,0 +1,94 @@
+//! From `--registry polaris=ADDRESS?OPTION=VALUE` to a source.
+
+use crate::POLARIS;
+use crate::directory::Directory;
+use crate::mapping::Mapping;
+use crate::session::Polaris;
+use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, LiveSource};
+use pilotfish_registry_client::{Connector, Scheme, SecretOption, Target, TlsOptions, live};
+use std::time::Duration;
+
+const SCHEMES: &[Scheme] =
+    &[Scheme { name: "grpc", port: 8091, is_tls: false }, Scheme { name: "grpcs", port: 8091, is_tls: true }];
+/// As often as Polaris' own clients ask.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Checks the settings; nothing is connected yet.
+pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
+    let mut mistakes = Vec::new();
+    let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
+    let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
+    if target.as_ref().is_some_and(|target| !target.path.is_empty()) {
+        mistakes.push("the address has a path; the option namespaces says what is read".to_owned());
+    }
+    let tls = TlsOptions::take(&mut settings, is_tls, &mut mistakes);
+    let token = SecretOption::take(&mut settings, "token", Some("PILOTFISH_POLARIS_TOKEN"));
+    let namespaces = settings.parse_option("namespaces", &mut mistakes, namespaces);
+    let interval = settings.parse_duration("interval", &mut mistakes);
+    let mapping = settings.parse_option("host", &mut mistakes, Mapping::parse);
+    let options = CatalogOptions::take(&mut settings, CatalogDefaults::default())
+        .map_err(|LiveSettingsError(more)| mistakes.extend(more))
+        .unwrap_or_default();
+    let shard = settings.shard.clone();
+    if let Err(LiveSettingsError(more)) = settings.finish(&POLARIS) {
+        mistakes.extend(more);
+    }
+    let Some(target) = target.filter(|_| mistakes.is_empty()) else {
+        return Err(LiveSettingsError(mistakes));
+    };
+    let connector = Connector::new(tls.map(|tls| tls.with_alpn(&["h2"])));
+    let namespaces = namespaces.unwrap_or_else(|| vec!["default".to_owned()]);
+    let directory = Directory::new(&namespaces, mapping.unwrap_or_default());
+    let interval = interval.unwrap_or(INTERVAL);
+    Ok(live(Polaris::new(target.servers, connector, token, interval, directory), shard, options))
+}
+
+fn namespaces(text: &str) -> Result<Vec<String>, String> {
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) { Err("a name is empty".to_owned()) } else { Ok(names) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{Provider, ShardKey};
+    use pilotfish_registry::RegistrySettings;
+
+    fn check(address: &str, options: &[(&str, &str)]) -> String {
+        let settings = LiveSettings {
+            shard: ShardKey::new(Provider::new(2, "Polaris"), "c"),
+            address: address.to_owned(),
+            options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            registry: RegistrySettings::default(),
+        };
+        open(settings).map_or_else(|error| error.to_string(), |_| "taken".to_owned())
+    }
+
+    #[test]
+    fn settings_are_taken() {
+        assert_eq!(check("127.0.0.1", &[]), "taken");
+        let options = [
+            ("namespaces", "a, b"),
+            ("interval", "500ms"),
+            ("tokenFile", "/nowhere"),
+            ("caFile", "/nowhere"),
+        ];
+        assert_eq!(check("grpcs://a:1,b", &options), "taken");
+    }
+
+    #[test]
+    fn mistakes_are_told_all_at_once() {
+        let options = [("namespaces", "a,"), ("interval", "0s"), ("host", "x"), ("tokn", "x")];
+        let told = check("http://a", &options);
+        for wanted in [
+            "the scheme \"http\"",
+            "namespaces=a,: a name is empty",
+            "interval=0s",
+            "host=x",
+            "no option \"tokn\"",
+        ] {
+            assert!(told.contains(wanted), "{wanted}: {told}");
+        }
+        assert!(check("a/b", &[]).contains("the address has a path"));
+    }
+}
