@@ -45,6 +45,7 @@ impl Args {
         match self.registry.as_deref() {
             None => &["etcd", "kube-apiserver"],
             Some("etcd") => &["etcd"],
+            Some("eureka") => &["jdk", "java-eureka"],
             Some(_) => &[],
         }
     }

@@ -88,6 +88,16 @@ impl Entry {
         text.split(',').map(|entry| Self::parse(entry.trim())).collect()
     }
 
+    /// Reads a list with a name a line, and comments.
+    pub(crate) fn parse_lines(text: &str) -> Result<Vec<Self>, String> {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
+        let read = |(at, line): (usize, &str)| {
+            Self::parse(line).map_err(|error| format!("line {}: {error}", at + 1))
+        };
+        lines.map(read).collect()
+    }
+
     /// The questions that the entry begins with.
     pub(crate) fn questions(&self, family: Family) -> Vec<Question> {
         match self.kind {

@@ -6,11 +6,14 @@ use crate::plan::PlanOptions;
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
 use pilotfish_registry_client::{Scheme, Server, Target};
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::time::Duration;
 
 const SCHEMES: &[Scheme] = &[Scheme { name: "dns", port: 53, is_tls: false }];
 const MIN_TTL: Duration = Duration::from_secs(5);
 const MAX_TTL: Duration = Duration::from_secs(300);
+/// The largest file of names in bytes.
+const MAX_FILE: u64 = 4 << 20;
 
 /// The options of this registry alone.
 pub(crate) const OPTIONS: &[RegistryOption] = &[
@@ -18,6 +21,11 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
         name: "names",
         value: "NAME[,NAME...]",
         about: "what to ask for: _http._tcp.web.example.com[:PORT], srv:web.example.com[:PORT], web.example.com:PORT",
+    },
+    RegistryOption {
+        name: "namesFile",
+        value: "FILE",
+        about: "a file with more of them, one a line, read at the start; # begins a comment",
     },
     RegistryOption {
         name: "family",
@@ -88,14 +96,21 @@ impl Settings {
 }
 
 fn entries(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Entry> {
-    let Some(text) = settings.take("names") else {
-        mistakes.push("names says what to ask for, and is missing".to_owned());
-        return Vec::new();
-    };
-    let entries = Entry::parse_list(&text).unwrap_or_else(|error| {
+    let (names, file) = (settings.take("names"), settings.take("namesFile"));
+    if names.is_none() && file.is_none() {
+        mistakes.push("names or namesFile says what to ask for, and is missing".to_owned());
+    }
+    let of_names = names.map_or_else(|| Ok(Vec::new()), |names| Entry::parse_list(&names));
+    let mut entries = of_names.unwrap_or_else(|error| {
         mistakes.push(format!("names: {error}"));
         Vec::new()
     });
+    if let Some(file) = file {
+        match lines(&file).and_then(|text| Entry::parse_lines(&text)) {
+            Ok(more) => entries.extend(more),
+            Err(error) => mistakes.push(format!("namesFile={file}: {error}")),
+        }
+    }
     let mut seen = BTreeSet::new();
     for entry in &entries {
         // One name may stand for several ports by its addresses, and for one by SRV records.
@@ -104,6 +119,13 @@ fn entries(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Vec<Entry
         }
     }
     entries
+}
+
+fn lines(file: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let mut read = std::fs::File::open(file).map_err(|error| error.to_string())?.take(MAX_FILE + 1);
+    read.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > MAX_FILE { Err(format!("more than {MAX_FILE} bytes")) } else { Ok(text) }
 }
 
 fn plan(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> PlanOptions {
@@ -162,10 +184,26 @@ mod tests {
     }
 
     #[test]
+    fn names_may_stand_in_a_file() {
+        let file = tempfile::NamedTempFile::new().expect("a file can be made");
+        let path = file.path().display().to_string();
+        let options = [("names", "a:1"), ("namesFile", &*path)];
+        std::fs::write(&path, "# of the shop\n_http._tcp.web # its pages\n\nb:2\n")
+            .expect("it can be written");
+        let taken = take("a", &options).expect("they are right");
+        let names: Vec<_> = taken.entries.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a", "_http._tcp.web", "b"]);
+        std::fs::write(&path, "b:2\nb\n").expect("it can be written");
+        let error = take("a", &options).expect_err("a port is missing");
+        assert!(error.starts_with(&format!("namesFile={path}: line 2: \"b\": a name without")), "{error}");
+        assert!(take("a", &[("namesFile", "/not/there")]).is_err());
+    }
+
+    #[test]
     fn every_mistake_is_told() {
         let names = ("names", "a:1");
         for (address, options, expected) in [
-            ("a", &[][..], "names says what to ask for, and is missing"),
+            ("a", &[][..], "names or namesFile says what to ask for, and is missing"),
             (
                 "a",
                 &[("names", "a")],

@@ -59,7 +59,18 @@ impl EurekaServer {
     /// # Panics
     /// When it does not start.
     pub async fn start_on(port: u16, more: &[&str]) -> Option<Self> {
-        let java = Java::find("eureka")?;
+        Self::start_with(Java::find("eureka")?, port, more).await
+    }
+
+    /// One with room for 50,000 instances.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start_large() -> Option<Self> {
+        Self::start_with(Java::find("eureka")?.with_heap("4g"), free_port(), &[]).await
+    }
+
+    async fn start_with(java: Java, port: u16, more: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let mut arguments: Vec<String> = [
             "--server.address=127.0.0.1",

@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::process::Command;
 
+/// How long a program may take to print that it runs: a JVM has much to compile on a loaded machine.
+const START: Duration = LIMIT.saturating_mul(3);
+
 /// A compiled project, of which programs can be started.
 #[derive(Clone, Debug)]
 pub struct Java {
     jvm: PathBuf,
     class_path: String,
+    heap: &'static str,
 }
 
 impl Java {
@@ -21,7 +25,13 @@ impl Java {
     pub fn find(project: &'static str) -> Option<Self> {
         let (jdk, project) = (Tool::Jdk.find()?, Tool::JavaProject(project).find()?);
         let class_path = format!("{}:{}/*", project.join("classes").display(), project.join("lib").display());
-        Some(Self { jvm: jdk.join("bin/java"), class_path })
+        Some(Self { jvm: jdk.join("bin/java"), class_path, heap: "256m" })
+    }
+
+    /// The same with so much memory for objects, as in `2g`.
+    #[must_use]
+    pub fn with_heap(self, heap: &'static str) -> Self {
+        Self { heap, ..self }
     }
 
     /// A command that runs a class, for arguments and properties (`-D`, which must come first: see `properties`) to be added.
@@ -29,7 +39,8 @@ impl Java {
     #[must_use]
     pub fn command(&self, properties: &[(&str, &str)], main: &str) -> Command {
         let mut command = Command::new(&self.jvm);
-        command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]);
+        command.arg(format!("-Xmx{}", self.heap));
+        command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]);
         command.args(["-Djava.net.preferIPv4Stack=true", "-Djava.security.egd=file:/dev/urandom"]);
         command.args(properties.iter().map(|(name, value)| format!("-D{name}={value}")));
         command.arg("-cp").arg(&self.class_path).arg(main);
@@ -43,7 +54,7 @@ impl Program {
     /// # Panics
     /// When it ends before, or does not print it in time: with what it printed.
     pub async fn until_printed(&mut self, text: &str) {
-        let deadline = tokio::time::Instant::now() + LIMIT;
+        let deadline = tokio::time::Instant::now() + START;
         loop {
             let printed = self.printed();
             if printed.contains(text) {
@@ -54,7 +65,7 @@ impl Program {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
-                true => format!("not after {LIMIT:?}"),
+                true => format!("not after {START:?}"),
                 false => "it ended".to_owned(),
             };
             let tail: Vec<&str> = printed.lines().rev().take(40).collect();

@@ -4,6 +4,7 @@
 
 mod consul;
 mod etcd;
+mod eureka;
 mod measure;
 mod zookeeper;
 
@@ -68,8 +69,9 @@ fn main() -> Result<()> {
         match options.registry.as_str() {
             "consul" => measure::run(&options, consul::Consul::start().await?).await,
             "etcd" => measure::run(&options, etcd::Etcd::start().await?).await,
+            "eureka" => measure::run(&options, eureka::Eureka::start().await?).await,
             "zookeeper" => measure::run(&options, zookeeper::Server::start().await?).await,
-            other => bail!("there is no bench of {other:?}; known are consul, etcd, zookeeper"),
+            other => bail!("there is no bench of {other:?}; known are consul, etcd, eureka, zookeeper"),
         }
     })
 }
