@@ -96,7 +96,6 @@ const WITH_SERVICES: &[&str] = &[
     "grpc-client-subsets",
     "gw-http-virtual-services",
     "gw-tls-passthrough-sni-routes",
-    "k8s-draining-label",
     "k8s-endpoint-readiness",
     "k8s-export-to",
     "k8s-same-name-two-namespaces",

@@ -73,7 +73,7 @@ pub trait Recorder: Send + Sync + 'static {
     /// A client refused a response (`pilot_total_xds_rejects`, `pilot_xds_cds_reject`, ...). This crate does not log it.
     fn rejected(&self, nack: &Nack<'_>) {}
     /// A client refused a response of a collection.
-    fn collection_rejected(&self) {}
+    fn collection_rejected(&self, connection: &str, type_url: &str, error: &str) {}
     /// A request carried the nonce of an older response (`pilot_xds_expired_nonce{type}`).
     fn expired_nonce(&self, ty: ResourceType) {}
     /// From a publication to the moment in which the stream's task handles it (`pilot_proxy_queue_time`).

@@ -50,6 +50,12 @@ impl Recorder for PrometheusRecorder {
         self.metrics.send.observe(waited.as_secs_f64());
     }
 
+    fn collection_rejected(&self, connection: &str, type_url: &str, error: &str) {
+        self.metrics.reject("mcp");
+        let Some(left_out) = self.log.allow(Instant::now()) else { return };
+        tracing::warn!(connection, type_url, error, left_out, "another control plane refused configuration");
+    }
+
     fn rejected(&self, nack: &Nack<'_>) {
         let ty = nack.ty.short();
         self.metrics.reject(ty);

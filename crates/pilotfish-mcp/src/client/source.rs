@@ -5,6 +5,7 @@ use super::settings::McpSettings;
 use super::stream::{Answered, ClientStream, Protocol};
 use super::transport::{MessageStream, TransportError, TransportSettings, handshake};
 use pilotfish_config::{ObjectCheck, SourceEvent};
+use pilotfish_model::Kind;
 use pilotfish_registry::{BatchSender, ObjectSource};
 use pilotfish_registry_client::{ConnectError, Server};
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter, error_chain};
@@ -20,6 +21,8 @@ const RECONNECT: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(500), 
 const FIRST_ANSWERS: Duration = Duration::from_secs(30);
 /// Bytes of one answer. Ten thousand large ServiceEntries are some 20 MB.
 const MOST_BYTES: usize = 256 << 20;
+/// The time between two lines of the log about refused answers.
+const LOG_AGAIN: Duration = Duration::from_secs(1);
 /// Resources of one kind.
 const MOST_RESOURCES: usize = 500_000;
 const TRANSPORT: TransportSettings = TransportSettings {
@@ -53,6 +56,8 @@ pub(crate) struct McpSource {
     backoff: Backoff,
     /// Sessions so far.
     sessions: usize,
+    /// When a refused answer was logged last.
+    logged: Option<Instant>,
     /// The failure that was reported and is not over.
     failing: Option<String>,
 }
@@ -69,7 +74,15 @@ impl McpSource {
             kinds: settings.kinds.clone(),
         };
         let backoff = Backoff::new(RECONNECT, Jitter::default());
-        Self { name, settings, content: Content::new(content), backoff, sessions: 0, failing: None }
+        Self {
+            name,
+            settings,
+            content: Content::new(content),
+            backoff,
+            sessions: 0,
+            logged: None,
+            failing: None,
+        }
     }
 
     /// Sessions without end; each begins with delta where the settings leave that open.
@@ -143,7 +156,7 @@ impl McpSource {
             let Answered { reply, taken } = stream.on_message(&message, &mut self.content)?;
             let guarded = taken.and_then(|(kind, taken)| {
                 if let Some(error) = taken.error {
-                    tracing::warn!(source = %self.name, %kind, %error, "an answer is refused in part");
+                    self.log_refusal(kind, &error);
                 }
                 taken.guarded
             });
@@ -152,6 +165,15 @@ impl McpSource {
             if let Some(guarded) = guarded {
                 return Err(SessionError::Guarded(guarded));
             }
+        }
+    }
+
+    /// Tells of a refused answer, at most once in a second: a server can send as many as it likes. `/debug/problemz` has all reasons.
+    fn log_refusal(&mut self, kind: Kind, error: &str) {
+        let now = Instant::now();
+        if self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_AGAIN) {
+            self.logged = Some(now);
+            tracing::warn!(source = %self.name, %kind, error, "an answer is refused in part");
         }
     }
 

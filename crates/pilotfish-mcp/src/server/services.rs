@@ -188,8 +188,13 @@ fn workload(service: &Service, endpoint: &Endpoint, ports: &BTreeMap<&str, u32>)
         .map(|(key, value)| (&**key, &**value))
         .filter(|(key, _)| *key != topology::CLUSTER)
         .collect();
-    if attributes.tls_mode == TlsMode::Istio {
-        labels.insert(TLS_MODE, "istio");
+    // Without the label, an endpoint with a service account counts as one with a proxy.
+    match attributes.tls_mode {
+        TlsMode::Istio => drop(labels.insert(TLS_MODE, "istio")),
+        TlsMode::Disabled if service_account(service, endpoint).is_some() => {
+            labels.insert(TLS_MODE, "disabled");
+        }
+        TlsMode::Disabled => {}
     }
     fields.insert("labels".into(), json!(labels));
     for (name, value) in [

@@ -132,13 +132,7 @@ impl<S: ResourceSource> Stream<S> {
         if let Some(error) = request.error {
             let error = error_text(error);
             let connection = self.connected.as_ref().map_or("", |connected| &connected.id);
-            tracing::warn!(
-                connection = shown(connection),
-                type_url = request.type_url,
-                error = shown(&error),
-                "configuration is refused"
-            );
-            self.fanout.recorder.collection_rejected();
+            self.fanout.recorder.collection_rejected(shown(connection), request.type_url, shown(&error));
         } else if request.nonce.is_empty() && self.protocol == Protocol::Sotw {
             // It asks again, as a client does that has lost what it had.
             watch.sent = Entries::new();
