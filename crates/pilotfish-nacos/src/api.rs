@@ -113,7 +113,7 @@ pub(crate) enum Done {
 /// How a server is read.
 pub(crate) enum Api {
     Grpc(Grpc),
-    Http(HttpApi),
+    Http(Box<HttpApi>),
 }
 
 impl Api {

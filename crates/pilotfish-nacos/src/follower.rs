@@ -154,7 +154,7 @@ impl Follower {
     }
 
     /// A page of a list came.
-    pub(crate) fn listed(&mut self, scope: &Scope, page: u32, answer: ListPage) {
+    pub(crate) fn listed(&mut self, scope: &Scope, page: u32, answer: &ListPage) {
         self.unanswered = self.unanswered.saturating_sub(1);
         let Some(listing) = self.scopes.get_mut(scope).and_then(Option::as_mut) else { return };
         listing.seen += answer.names.len();
@@ -257,11 +257,12 @@ impl Follower {
         entry.hosts = info.hosts.len();
         entry.last_ref_time = info.last_ref_time;
         let mapped = self.mapping.service(name, info, &entry.ports);
-        if self.keep_empty && mapped.instances.is_empty() {
-            if let Some(kept) = &entry.kept {
-                self.changed.insert(name.clone(), Some(kept.clone()));
-                return;
-            }
+        if self.keep_empty
+            && mapped.instances.is_empty()
+            && let Some(kept) = &entry.kept
+        {
+            self.changed.insert(name.clone(), Some(kept.clone()));
+            return;
         }
         if !mapped.instances.is_empty() {
             entry.ports = Mapping::ports(&mapped);

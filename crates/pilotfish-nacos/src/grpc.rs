@@ -337,7 +337,7 @@ impl Reader {
 
 /// A status without its metadata.
 fn reason(status: &tonic::Status) -> String {
-    let source = std::error::Error::source(status).map(|source| pilotfish_source::error_chain(source));
+    let source = std::error::Error::source(status).map(pilotfish_source::error_chain);
     let words = [status.message(), source.as_deref().unwrap_or_default()];
     let words: Vec<&str> = words.into_iter().filter(|text| !text.is_empty()).collect();
     format!("{:?} {}", status.code(), words.join(": ")).trim_end().to_owned()

@@ -57,7 +57,7 @@ impl Nacos {
         token: Option<&str>,
     ) -> Result<(Api, bool), ApiError> {
         if self.settings.api == ApiChoice::Http {
-            return Ok((Api::Http(http.clone()), false));
+            return Ok((Api::Http(Box::new(http.clone())), false));
         }
         let grpc_server = self.settings.grpc_server(server);
         let connector = &self.settings.connector;
@@ -71,7 +71,7 @@ impl Nacos {
             // A server of version 2 that has no gRPC now is not read in the way of version 1.
             Err(error) => match http.version().await {
                 Ok(Some(version)) if !version.starts_with("1.") && !version.starts_with("0.") => Err(error),
-                Ok(version) => Ok((Api::Http(http.clone()), version.is_none())),
+                Ok(version) => Ok((Api::Http(Box::new(http.clone())), version.is_none())),
                 Err(_) => Err(error),
             },
         }
@@ -160,7 +160,7 @@ impl Session<'_> {
                 Event::Done(done) => self.take(done)?,
                 // A server that sends everybody away at once is a failure.
                 Event::Push(Err(ApiError::Reset(_))) if self.is_complete => return Ok(()),
-                Event::Push(push) => self.pushed(push?),
+                Event::Push(push) => self.pushed(&push?),
                 Event::Refresh => {
                     refresh_at = self.next_refresh();
                     self.refresh();
@@ -238,7 +238,7 @@ impl Session<'_> {
             .push(Box::pin(async move { Done::HasGrpc(Grpc::is_there(connector, &server).await.is_ok()) }));
     }
 
-    fn pushed(&mut self, push: Push) {
+    fn pushed(&mut self, push: &Push) {
         self.catalog.requested();
         self.product.follower.pushed(&push.namespace, &push.info);
     }
@@ -246,7 +246,7 @@ impl Session<'_> {
     fn take(&mut self, done: Done) -> Result<(), SessionError> {
         let follower = &mut self.product.follower;
         match done {
-            Done::Listed(scope, page, answer) => follower.listed(&scope, page, answer?),
+            Done::Listed(scope, page, answer) => follower.listed(&scope, page, &answer?),
             Done::Service(name, Ok(info)) => follower.answered(&name, &info),
             // The token is to blame, not the service: a new session has a new one.
             Done::Service(name, Err(error)) if error.is_refused() && !error.is_denied() => {

@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn without_options_it_is_as_nacos_has_it() {
-        let taken = take("http://a,b:1", &[]).ok().expect("it is right");
+        let taken = take("http://a,b:1", &[]).unwrap_or_else(|error| panic!("{error}"));
         let servers: Vec<_> = taken.servers.iter().map(Server::to_string).collect();
         assert_eq!((servers.join(" "), &*taken.base), ("a:8848 b:1".to_owned(), "/nacos"));
         assert_eq!(shown(&taken.scopes), ["public/DEFAULT_GROUP"]);
@@ -267,7 +267,7 @@ mod tests {
             ("passwordFile", "/p"),
             ("namespace", "shop"),
         ];
-        let taken = take("https://a/x", &options).ok().expect("it is right");
+        let taken = take("https://a/x", &options).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(shown(&taken.scopes), ["dev/A", "dev/B", "public/A", "public/B"]);
         assert_eq!(taken.namespaces().len(), 2);
         assert_eq!(taken.mapping.zone, ZoneFrom::Cluster);

@@ -65,7 +65,7 @@ fn told(follower: &mut Follower) -> Vec<String> {
 fn list(follower: &mut Follower, names: &[&str]) -> Vec<String> {
     follower.refresh();
     assert_eq!(asks(follower), ["list 1"]);
-    follower.listed(&scope("G"), 1, page(names.len(), names));
+    follower.listed(&scope("G"), 1, &page(names.len(), names));
     asks(follower)
 }
 
@@ -87,9 +87,9 @@ fn lists_are_read_page_by_page_and_each_service_is_asked_for_once() {
     assert_eq!(asks(&mut follower), ["list 1"]);
     follower.refresh();
     assert_eq!(asks(&mut follower), [""; 0], "it is being read");
-    follower.listed(&scope("G"), 1, page(3, &["G@@a", "b"]));
+    follower.listed(&scope("G"), 1, &page(3, &["G@@a", "b"]));
     assert_eq!(asks(&mut follower), ["list 2"]);
-    follower.listed(&scope("G"), 2, page(3, &["c"]));
+    follower.listed(&scope("G"), 2, &page(3, &["c"]));
     assert_eq!(asks(&mut follower), ["a", "b", "c"]);
     for service in ["a", "b", "c"] {
         follower.answered(&name(service), &info(service, 1, &[1]));
@@ -102,16 +102,16 @@ fn lists_are_read_page_by_page_and_each_service_is_asked_for_once() {
 fn a_list_that_lies_about_its_length_ends() {
     let mut follower = follower(false, false);
     assert_eq!(asks(&mut follower), ["list 1"]);
-    follower.listed(&scope("G"), 1, page(usize::MAX, &["a"]));
+    follower.listed(&scope("G"), 1, &page(usize::MAX, &["a"]));
     assert_eq!(asks(&mut follower), ["list 2"]);
-    follower.listed(&scope("G"), 2, page(usize::MAX, &[]));
+    follower.listed(&scope("G"), 2, &page(usize::MAX, &[]));
     assert_eq!(asks(&mut follower), ["a"]);
     follower.answered(&name("a"), &info("a", 1, &[]));
     assert_eq!(told(&mut follower), ["a: "], "nothing was known, so nothing is lost");
     let empty = page(0, &["", &"x".repeat(2000)]);
     follower.refresh();
     assert_eq!(asks(&mut follower), ["list 1"]);
-    follower.listed(&scope("G"), 1, empty);
+    follower.listed(&scope("G"), 1, &empty);
     assert_eq!(asks(&mut follower), ["a"], "names that are none are left out");
 }
 
@@ -170,7 +170,7 @@ fn a_list_with_holes_says_nothing_of_what_is_missing() {
     follower.refresh();
     assert_eq!(asks(&mut follower), ["list 1"]);
     // One name twice, as when the set moved between two pages.
-    follower.listed(&scope("G"), 1, page(2, &["a", "a"]));
+    follower.listed(&scope("G"), 1, &page(2, &["a", "a"]));
     assert_eq!(asks(&mut follower), ["b"]);
     follower.answered(&name("b"), &info("b", 2, &[]));
     assert_eq!(asks(&mut follower), ["b"], "listed as far as is known, so its emptiness is doubted");
@@ -236,7 +236,7 @@ fn a_new_session_asks_for_everything_and_doubts_what_is_missing() {
     follower.begin(false);
     assert_eq!(list(&mut follower, &["a"]), ["a", "b"]);
     follower.answered(&name("a"), &info("a", 0, &[1]));
-    assert_eq!(follower.is_settled(), false);
+    assert!(!follower.is_settled());
     follower.answered(&name("b"), &info("b", 0, &[]));
     assert_eq!(asks(&mut follower), ["-b"]);
     assert!(follower.is_settled());
@@ -265,7 +265,7 @@ fn what_nobody_pushes_is_polled() {
 #[test]
 fn answers_that_nobody_asked_for_change_nothing() {
     let mut follower = follower(false, false);
-    follower.listed(&scope("H"), 1, page(1, &["a"]));
+    follower.listed(&scope("H"), 1, &page(1, &["a"]));
     follower.answered(&name("x"), &info("x", 1, &[1]));
     assert_eq!(follower.refused(&name("x")), Ok(()));
     follower.unsubscribed();

@@ -39,8 +39,11 @@ fn list(peer: &mut Peer) -> Option<(String, String, usize)> {
     Some((message.nonce, message.version_info, message.resources.len()))
 }
 
+/// Names with versions.
+type Versions = Vec<(String, String)>;
+
 /// The next difference: its nonce, what is new, what is gone.
-fn difference(peer: &mut Peer) -> Option<(String, Vec<(String, String)>, Vec<String>)> {
+fn difference(peer: &mut Peer) -> Option<(String, Versions, Vec<String>)> {
     let response = peer.stream.lock().poll_response(peer.now)?;
     let frame = [&response.head[..], &response.tail[..]].concat();
     let message = discovery::DeltaDiscoveryResponse::decode(&frame[5..]).unwrap();
