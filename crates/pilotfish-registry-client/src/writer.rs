@@ -95,13 +95,11 @@ impl CatalogWriter {
 
     fn publish(&mut self, change: Change) {
         self.answered();
-        let is_held = matches!(change, Change::Held(_));
         if let Change::Batch(batch) = change {
             self.sender.send(batch);
         }
-        if !is_held {
-            self.recovered();
-        }
+        // Also where the answer is held back: the product can be read.
+        self.recovered();
         self.show(self.catalog.held());
     }
 
