@@ -103,7 +103,7 @@ impl Shared {
         let mut registries = self.registry_states().to_vec();
         let reports = self.reports.lock();
         for registry in &mut registries {
-            registry.source = reports.get(&registry.name).map(|report| source(report.state()));
+            registry.source = reports.get(&registry.name).map(|report| source(&report.state()));
         }
         registries
     }
@@ -271,7 +271,7 @@ impl Conflicts {
 }
 
 /// What a source tells about itself, for people and tools.
-fn source(state: SourceState) -> api::RegistrySource {
+fn source(state: &SourceState) -> api::RegistrySource {
     let age = state.last_answer.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
     api::RegistrySource {
         last_answer: state.last_answer.map(time),

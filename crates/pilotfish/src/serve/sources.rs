@@ -132,8 +132,11 @@ fn remote_clusters(
         })
 }
 
+/// A source of objects, and what it is called.
+type NamedSource = (Arc<str>, Box<dyn ObjectSource>);
+
 /// The sources of registries that bring objects, by name, in the order in which they count.
-fn object_sources(settings: &RegistriesSettings) -> Result<Vec<(Arc<str>, Box<dyn ObjectSource>)>> {
+fn object_sources(settings: &RegistriesSettings) -> Result<Vec<NamedSource>> {
     let mut sources = Vec::new();
     for registry in &settings.live {
         let Input::Source { open, .. } = registry.input else { continue };
