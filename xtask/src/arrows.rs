@@ -96,20 +96,20 @@ const RULES: &[Rule] = &[
     Rule {
         name: "pilotfish-nacos",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["notify", "pilotfish-config"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
     },
     Rule {
         name: "pilotfish-polaris",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["notify", "pilotfish-config"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
     },
     Rule {
         name: "pilotfish-zookeeper",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client"],
-        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["notify", "pilotfish-config", "hyper", "tonic"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config", "hyper", "tonic"],
     },
     // Plain utilities for sources of every product: it knows neither a product nor what comes of them.
     Rule {
@@ -160,8 +160,8 @@ const RULES: &[Rule] = &[
             "pilotfish-registry-client",
             "pilotfish-source",
         ],
-        never: &["kube", "k8s-openapi", "axum", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["tonic", "hyper", "notify"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "tonic", "hyper", "notify"],
     },
     Rule {
         name: "pilotfish-identity",
@@ -218,6 +218,7 @@ const RULES: &[Rule] = &[
             "pilotfish-translate",
             "pilotfish-webhook",
             "pilotfish-xds",
+            "pilotfish-zookeeper",
         ],
         never: &["proptest", "insta"],
         never_named: &[],

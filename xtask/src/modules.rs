@@ -47,7 +47,7 @@ const PUBLIC: Table = &[
     ("pilotfish-node", &["bootstrap", "interception"]),
     ("pilotfish-polaris", &[]),
     ("pilotfish-proto", &["istio", "istio_api", "rules"]),
-    ("pilotfish-protogen", &[]),
+    ("pilotfish-protogen", &["istio"]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),

@@ -1,5 +1,7 @@
 //! The stand-in for Consul satisfies clients that others wrote, and answers in the shape of HashiCorp's own double.
 
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
 use pilotfish_testkit::consul::{Consul, ConsulOptions};
 use pilotfish_testkit::real::{Program, Tool, eventually, fetch, free_port};
 use serde_json::{Value, json};

@@ -11,7 +11,10 @@ fn mistakes_are_refused_with_their_reason() {
         ("zk://a//b", "\"//b\" is no path of a node"),
         ("zk://a?dubboPath=dubbo", "dubboPath=dubbo: neither a path, as /dubbo, nor off"),
         ("zk://a?dubboPath=/a/../b", "dubboPath=/a/../b: neither a path, as /dubbo, nor off"),
-        ("zk://a?dubboPath=off&servicesPath=off", "dubboPath and servicesPath are both off: nothing is left to read"),
+        (
+            "zk://a?dubboPath=off&servicesPath=off",
+            "dubboPath and servicesPath are both off: nothing is left to read",
+        ),
         (
             "zk://a/x?servicesPath=/dubbo/services",
             "dubboPath /x/dubbo and servicesPath /x/dubbo/services are one in the other",
