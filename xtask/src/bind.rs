@@ -58,10 +58,12 @@ fn wrap(place: &Path, name: &str, program: &Path) -> Result<()> {
         .map(|entry| entry.path())
         .find(|path| path.join("libuv.so.1").exists())
         .context("the packages hold no libuv")?;
+    // By where the script is: the folder of tools may be moved, or be a link.
+    let inside = |path: &Path| path.strip_prefix(place).map(|path| path.display().to_string());
     let text = format!(
-        "#!/bin/sh\nLD_LIBRARY_PATH='{}' exec '{}' \"$@\"\n",
-        libraries.display(),
-        program.display(),
+        "#!/bin/sh\nhere=$(dirname -- \"$(readlink -f -- \"$0\")\")\nLD_LIBRARY_PATH=\"$here/{}\" exec \"$here/{}\" \"$@\"\n",
+        inside(&libraries)?,
+        inside(program)?,
     );
     let path = place.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -193,7 +193,7 @@ impl Etcd {
         let create = WatchCreate {
             key: first_of(prefix),
             range_end: end_of(prefix),
-            start_revision: read.revision + 1,
+            start_revision: read.revision.saturating_add(1),
             fragment: true,
         };
         catalog.requested();

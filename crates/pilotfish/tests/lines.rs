@@ -208,7 +208,7 @@ async fn a_server_that_does_not_answer_delays_readiness_no_longer_than_the_timeo
 #[test]
 fn names_that_nothing_has_are_refused_with_those_that_there_are() {
     for (registry, reason) in [
-        ("nope=x", r#"there is no registry "nope"; known are Kubernetes, ServiceEntry, lines"#),
+        ("nope=x", r#"there is no registry "nope"; known are Kubernetes, ServiceEntry, "#),
         (
             "lines=127.0.0.1:1?nme=x",
             r#"there is no option "nme"; known are namespace, port, protocol, guard, guardWait"#,
