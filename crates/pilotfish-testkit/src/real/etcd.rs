@@ -131,9 +131,9 @@ impl Etcd {
         self.answers().await;
     }
 
-    /// Sets a key.
+    /// Sets a key, as soon as the members have a leader.
     pub async fn put(&self, key: &str, value: &str) {
-        let _ = self.ctl(&["put", "--", key, value]).await;
+        eventually("etcd takes a key", || self.try_ctl(&["put", "--", key, value])).await;
     }
 
     /// Sets a key to what a file has, which may be longer than an argument.
@@ -147,9 +147,9 @@ impl Etcd {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Removes a key.
+    /// Removes a key, as soon as the members have a leader.
     pub async fn delete(&self, key: &str) {
-        let _ = self.ctl(&["del", "--", key]).await;
+        eventually("etcd removes a key", || self.try_ctl(&["del", "--", key])).await;
     }
 
     /// Runs etcdctl and gives what it printed.
