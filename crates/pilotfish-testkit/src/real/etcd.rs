@@ -133,7 +133,7 @@ impl Etcd {
 
     /// Sets a key, as soon as the members have a leader.
     pub async fn put(&self, key: &str, value: &str) {
-        eventually("etcd takes a key", || self.try_ctl(&["put", "--", key, value])).await;
+        eventually("etcd takes a key", || async { self.try_ctl(&["put", "--", key, value]).await }).await;
     }
 
     /// Sets a key to what a file has, which may be longer than an argument.
@@ -149,7 +149,7 @@ impl Etcd {
 
     /// Removes a key, as soon as the members have a leader.
     pub async fn delete(&self, key: &str) {
-        eventually("etcd removes a key", || self.try_ctl(&["del", "--", key])).await;
+        eventually("etcd removes a key", || async { self.try_ctl(&["del", "--", key]).await }).await;
     }
 
     /// Runs etcdctl and gives what it printed.
