@@ -167,7 +167,8 @@ mod tests {
     #[test]
     fn links_to_missing_files_are_found() {
         let root = workspace::root();
-        let text = "[a](Cargo.toml) [b](no/such.md#part) [c](https://example.org/x) [d](#part)\n```\na[b](c)\n```\n";
+        let text =
+            "[a](Cargo.toml) [b](no/such.md#part) [c](https://example.org/x) [d](#part)\n```\na[b](c)\n```\n";
         assert_eq!(
             dead_links("README.md", text, &root),
             ["README.md: a link to no/such.md, which does not exist"]
