@@ -24,6 +24,16 @@ struct Rule {
 
 const NETWORK: &[&str] = &["tonic", "hyper", "h2", "axum", "kube", "tower-http", "reqwest"];
 
+/// The rule of a registry with a source of its own.
+const fn registry(name: &'static str) -> Rule {
+    Rule {
+        name,
+        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config"],
+    }
+}
+
 const RULES: &[Rule] = &[
     Rule {
         name: "pilotfish-model",
@@ -69,42 +79,12 @@ const RULES: &[Rule] = &[
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
         never_named: &["axum", "notify", "pilotfish-config"],
     },
-    Rule {
-        name: "pilotfish-consul",
-        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["axum", "notify", "pilotfish-config"],
-    },
-    Rule {
-        name: "pilotfish-dns",
-        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["axum", "notify", "pilotfish-config"],
-    },
-    Rule {
-        name: "pilotfish-eureka",
-        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["axum", "notify", "pilotfish-config"],
-    },
-    Rule {
-        name: "pilotfish-etcd",
-        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["axum", "notify", "pilotfish-config"],
-    },
-    Rule {
-        name: "pilotfish-nacos",
-        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["axum", "notify", "pilotfish-config"],
-    },
-    Rule {
-        name: "pilotfish-polaris",
-        may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
-        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
-        never_named: &["axum", "notify", "pilotfish-config"],
-    },
+    registry("pilotfish-consul"),
+    registry("pilotfish-dns"),
+    registry("pilotfish-eureka"),
+    registry("pilotfish-etcd"),
+    registry("pilotfish-nacos"),
+    registry("pilotfish-polaris"),
     Rule {
         name: "pilotfish-zookeeper",
         may: &["pilotfish-model", "pilotfish-registry", "pilotfish-registry-client"],
