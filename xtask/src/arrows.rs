@@ -118,6 +118,12 @@ const RULES: &[Rule] = &[
         never_named: &["pilotfish-registry"],
     },
     Rule {
+        name: "pilotfish-sync",
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source"],
+        never: &["tonic", "prost", "envoy-types", "kube", "k8s-openapi", "hyper", "h2", "axum"],
+        never_named: &["tokio", "notify", "pilotfish-registry"],
+    },
+    Rule {
         name: "pilotfish-webhook",
         may: &["pilotfish-model", "pilotfish-config", "pilotfish-source", "pilotfish-kube"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],

@@ -52,6 +52,7 @@ const PUBLIC: Table = &[
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),
+    ("pilotfish-sync", &[]),
     ("pilotfish-testkit", &["cases", "compare", "consul", "dump", "live", "oracle", "polaris", "real"]),
     ("pilotfish-translate", &[]),
     ("pilotfish-webhook", &["inject"]),
