@@ -4,9 +4,9 @@ use super::content::{Content, ContentSettings};
 use super::settings::McpSettings;
 use super::stream::{Answered, ClientStream, Protocol};
 use super::transport::{MessageStream, TransportError, TransportSettings, handshake};
-use pilotfish_config::{ObjectCheck, SourceEvent};
+use pilotfish_config::{ObjectCheck, Severity, SourceBatch, SourceEvent};
 use pilotfish_model::Kind;
-use pilotfish_registry::{BatchSender, ObjectSource};
+use pilotfish_registry::{BatchSender, CatalogProblems, ObjectSource, SourceReport};
 use pilotfish_registry_client::{ConnectError, Server};
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter, error_chain};
 use std::future::Future;
@@ -25,6 +25,8 @@ const MOST_BYTES: usize = 256 << 20;
 const LOG_AGAIN: Duration = Duration::from_secs(1);
 /// Resources of one kind.
 const MOST_RESOURCES: usize = 500_000;
+/// Refused resources that the source itself lists; `/debug/problemz` has more.
+const SHOWN_PROBLEMS: usize = 100;
 const TRANSPORT: TransportSettings = TransportSettings {
     most_bytes: MOST_BYTES,
     timeout: Duration::from_secs(10),
@@ -95,6 +97,10 @@ impl McpSource {
                 tracing::debug!(source = %self.name, "the server has no delta: asking for lists");
                 ended = self.session(Protocol::Sotw, batches).await;
             }
+            batches.report().change(|state| {
+                state.failures += 1;
+                state.holds += u64::from(matches!(ended, SessionError::Guarded(_)));
+            });
             if matches!(ended, SessionError::Stopping) || !self.fail(ended.to_string(), batches).await {
                 return;
             }
@@ -119,9 +125,11 @@ impl McpSource {
         let at = self.sessions % servers.len().max(1);
         self.sessions = self.sessions.wrapping_add(1);
         let Some(server) = servers.get(at).cloned() else { return Err(SessionError::Stopping) };
+        batches.report().change(|state| state.sessions += 1);
         let io = self.settings.connector.connect(&server).await?;
         let (requests, connection) = handshake(io, TRANSPORT).await?;
-        let connection = Box::pin(connection.run());
+        let answered = || batches.report().change(|state| state.last_answer = Some(SystemTime::now()));
+        let connection = Box::pin(connection.run(answered));
         tokio::select! {
             ended = connection => Err(ended.into()),
             ended = self.stream(requests, &server, protocol, batches) => ended,
@@ -153,6 +161,10 @@ impl McpSource {
                 true => messages.next().await?,
                 false => self.in_time(late, batches, messages.next()).await??,
             };
+            batches.report().change(|state| {
+                state.requests += 1;
+                state.last_answer = Some(SystemTime::now());
+            });
             let Answered { reply, taken } = stream.on_message(&message, &mut self.content)?;
             let guarded = taken.and_then(|(kind, taken)| {
                 if let Some(error) = taken.error {
@@ -205,10 +217,27 @@ impl McpSource {
                 batch.events.push(SourceEvent::Recovered);
             }
         }
+        self.tell(&batch, batches.report());
         if !batch.is_empty() && !batches.send(batch).await {
             return Err(SessionError::Stopping);
         }
         Ok(())
+    }
+
+    /// Tells what there is now, beside the batch itself.
+    fn tell(&self, batch: &SourceBatch, report: &SourceReport) {
+        let objects = self.content.count();
+        let problems = batch.problems.as_ref().map(|problems| {
+            let errors = problems.reports.iter().filter(|report| report.severity == Severity::Error);
+            let first = errors.take(SHOWN_PROBLEMS).map(|report| report.to_string().into()).collect();
+            CatalogProblems { total: problems.errors(), first }
+        });
+        report.change(|state| {
+            state.objects = Some(objects);
+            if let Some(problems) = problems {
+                state.problems = problems;
+            }
+        });
     }
 
     /// Reports a failure. `false`: nobody listens any more.
