@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const WARM_UP: usize = 5;
-/// Between rounds, not always the same time: a product that is polled would be met in the same phase again and again.
-const PAUSES: [Duration; 7] = [150, 470, 300, 910, 210, 730, 390].map(Duration::from_millis);
+/// Between rounds, not always the same time: a product that is polled would be met in the same phase again and again. In ms.
+const PAUSES: [u64; 7] = [150, 470, 300, 910, 210, 730, 390];
 const PARALLEL: usize = 16;
 
 pub(super) async fn run(options: &Options, product: impl Product) -> Result<()> {
@@ -69,7 +69,7 @@ async fn changes(options: &Options, product: &impl Product, pilotfish: &Pilotfis
             floor.push(bare.saturating_duration_since(began));
             proxy.push(reached.last);
         }
-        tokio::time::sleep(PAUSES[number % PAUSES.len()]).await;
+        tokio::time::sleep(Duration::from_millis(PAUSES[number % PAUSES.len()])).await;
     }
     let row = |name: &str, times: &[Duration]| {
         let at = |share| milliseconds(percentile(times, share));

@@ -10,12 +10,13 @@ use prost::Message;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 const MISSING: &str = "rnacos is missing: run `cargo xtask tools rnacos`";
 const GROUP: &str = "DEFAULT_GROUP";
 const NAMESPACE: &str = "public";
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const REQUEST: &str = "/Request/request";
 
 /// The one message of Nacos's gRPC (`nacos_grpc_service.proto`).
@@ -90,7 +91,20 @@ impl Nacos {
             self.call("HealthCheckRequest", &json!({})).await.map_err(|error| error.to_string())
         })
         .await;
+        self.keep_alive();
         Ok(())
+    }
+
+    /// A server forgets a connection that is silent, and all its instances.
+    fn keep_alive(&self) {
+        let connection = self.connection.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(KEEP_ALIVE).await;
+                // What fails here fails in the measurement, too.
+                let _ = connection.call(REQUEST, payload("HealthCheckRequest", &json!({}))).await;
+            }
+        });
     }
 
     async fn call(&self, kind: &str, content: &Value) -> Result<Value> {

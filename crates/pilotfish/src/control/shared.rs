@@ -157,9 +157,8 @@ impl Shared {
     /// The registries that bring objects.
     fn object_registries(&self, controller: &AggregateController) -> Vec<api::Registry> {
         let sources = self.object_sources.lock();
-        let with_status = sources.iter().filter_map(|(feed, name)| {
-            Some((name, controller.source_status(feed, name)?))
-        });
+        let with_status =
+            sources.iter().filter_map(|(feed, name)| Some((name, controller.source_status(feed, name)?)));
         with_status.map(|(name, health)| registry(name.to_string(), health)).collect()
     }
 

@@ -6,8 +6,8 @@
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
-use crate::control::shared::Shared;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source};
+use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings, SourceSettings};
 use anyhow::{Context, Result};
