@@ -71,6 +71,20 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &["tokio", "notify"],
     },
+    // What registers itself: no sockets, no store of its own; stores and servers depend on it.
+    Rule {
+        name: "pilotfish-registration",
+        may: &["pilotfish-model"],
+        never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
+        never_named: &[],
+    },
+    // The API's definition: no sockets. Tonic is needed for the types that stubs are made of.
+    Rule {
+        name: "pilotfish-registration-api",
+        may: &[],
+        never: &["kube", "notify", "axum", "envoy-types", "hyper-util"],
+        never_named: &["tokio", "hyper", "h2"],
+    },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
     Rule {
@@ -109,6 +123,12 @@ const RULES: &[Rule] = &[
         may: &["pilotfish-model", "pilotfish-config", "pilotfish-source", "pilotfish-kube"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
         never_named: &["pilotfish-registry"],
+    },
+    Rule {
+        name: "pilotfish-sync",
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source"],
+        never: &["tonic", "prost", "envoy-types", "kube", "k8s-openapi", "hyper", "h2", "axum"],
+        never_named: &["tokio", "notify", "pilotfish-registry"],
     },
     Rule {
         name: "pilotfish-webhook",

@@ -278,7 +278,7 @@ mod tests {
             (r#"{"ttl":"10"}"#, "instance.ttl", "duration"),
             (r#"{"adresses":[]}"#, "instance", "unrecognized field name 'adresses'"),
             (r#"{"labels":{"a":1}}"#, "instance.labels.a", "invalid type"),
-            (r#"{"checks":[{"tcp":{},"grpc":{}}]}"#, "instance.checks[0].grpc", "kind"),
+            (r#"{"checks":[{"tcp":{},"grpc":{}}]}"#, "instance.checks[0]", "multiple fields provided for oneof 'kind'"),
         ] {
             let (found, message) = wrong::<RegisterRequest>("PUT", PATH, body);
             assert_eq!(found, field, "{body}: {message}");
