@@ -1,6 +1,6 @@
 //! What a store tells.
 
-use crate::{InstanceKey, Record};
+use crate::{InstanceKey, LeaseEvent, Record};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -72,5 +72,14 @@ impl StoreEvents {
     /// The next events, those of a commit together. `None` when the store was closed.
     pub async fn next(&mut self) -> Option<Vec<StoreEvent>> {
         self.0.recv().await
+    }
+}
+
+impl From<LeaseEvent> for StoreEvent {
+    fn from(event: LeaseEvent) -> Self {
+        match event {
+            LeaseEvent::Lapsed(key) => Self::Lapsed(key),
+            LeaseEvent::Renewed(key) => Self::Renewed(key),
+        }
     }
 }
