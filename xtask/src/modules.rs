@@ -49,6 +49,7 @@ const PUBLIC: Table = &[
     ("pilotfish-proto", &["istio", "istio_api", "rules"]),
     ("pilotfish-protogen", &["istio"]),
     ("pilotfish-registration", &["limits", "testing"]),
+    ("pilotfish-registration-api", &["v1"]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),
