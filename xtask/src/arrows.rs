@@ -85,6 +85,12 @@ const RULES: &[Rule] = &[
         never: &["kube", "notify", "axum", "envoy-types", "hyper-util"],
         never_named: &["tokio", "hyper", "h2"],
     },
+    Rule {
+        name: "pilotfish-registration-redb",
+        may: &["pilotfish-model", "pilotfish-registration"],
+        never: &["tonic", "hyper", "h2", "axum", "kube", "notify", "envoy-types"],
+        never_named: &[],
+    },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
     Rule {
