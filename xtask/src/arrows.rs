@@ -78,6 +78,26 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
         never_named: &[],
     },
+    // The API's definition: no sockets. Tonic is needed for the types that stubs are made of.
+    Rule {
+        name: "pilotfish-registration-api",
+        may: &[],
+        never: &["kube", "notify", "axum", "envoy-types", "hyper-util"],
+        never_named: &["tokio", "hyper", "h2"],
+    },
+    // For applications: no more than the API.
+    Rule {
+        name: "pilotfish-registration-client",
+        may: &["pilotfish-registration-api", "pilotfish-source"],
+        never: &["kube", "notify", "envoy-types", "pilotfish-model"],
+        never_named: &["axum", "hyper", "h2"],
+    },
+    Rule {
+        name: "pilotfish-registration-redb",
+        may: &["pilotfish-model", "pilotfish-registration"],
+        never: &["tonic", "hyper", "h2", "axum", "kube", "notify", "envoy-types"],
+        never_named: &[],
+    },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
     Rule {

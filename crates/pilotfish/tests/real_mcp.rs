@@ -2,6 +2,9 @@
 //! Pilotfish. The adapter needs the Python of the tools.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "real_mcp_parts/faults.rs"]
+mod faults;
+
 use pilotfish_testkit::real::{Authority, Pilotfish, Program, Tool, eventually, free_port};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
