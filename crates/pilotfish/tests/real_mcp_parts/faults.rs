@@ -92,6 +92,7 @@ async fn an_expired_certificate_is_told_and_a_new_one_is_enough() {
         client("key.pem")
     );
     let second = Pilotfish::launch(binary, &["--registry", &registry]);
+    eventually("it listens", || async { second.answer("/ready").await }).await;
     eventually("the reason is told", || async {
         let source = source(&second).await;
         let failure = source["failure"].as_str().unwrap_or_default();
