@@ -48,6 +48,9 @@ struct Options {
 /// What a bare client is sent, and when.
 type Seen = mpsc::UnboundedReceiver<(String, Instant)>;
 
+/// Where it is told.
+type Say = mpsc::UnboundedSender<(String, Instant)>;
+
 /// A product with its server.
 trait Product: Sync {
     /// What follows `--registry`.

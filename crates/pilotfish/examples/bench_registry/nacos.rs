@@ -1,7 +1,7 @@
 //! Nacos: a real rnacos. Instances are ephemeral, registered by gRPC as Nacos's own clients do, and live as long as the connection.
 
 use super::grpc::Connection;
-use super::{Product, Seen, service};
+use super::{Product, Say, Seen, service};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ pub(super) struct Nacos {
     server: Rnacos,
     connection: Connection,
     /// Who wants to know what is pushed.
-    pushes: Arc<Mutex<Option<mpsc::UnboundedSender<(String, Instant)>>>>,
+    pushes: Arc<Mutex<Option<Say>>>,
 }
 
 impl Nacos {
