@@ -170,13 +170,6 @@ async fn restart(directory: &Path, bars: &mut Vec<Bar>) -> Result<()> {
     heartbeats(&opened.0, &keys, 1, 80_000.0, "heartbeats, one a call", bars).await?;
     heartbeats(&opened.0, &keys, BATCH, 80_000.0, "heartbeats, batches of 100", bars).await?;
     share(&opened.0, &keys, bars).await?;
-    let resident = (resident() - before) / INSTANCES as f64;
-    bars.push(Bar {
-        name: "resident memory of an instance",
-        value: resident * 1024.0,
-        unit: "bytes",
-        bar: 0.0,
-    });
     bars.push(Bar { name: "file of an instance", value: bytes, unit: "bytes", bar: 0.0 });
     opened.close().await
 }
