@@ -85,6 +85,13 @@ const RULES: &[Rule] = &[
         never: &["kube", "notify", "axum", "envoy-types", "hyper-util"],
         never_named: &["tokio", "hyper", "h2"],
     },
+    // For applications: no more than the API.
+    Rule {
+        name: "pilotfish-registration-client",
+        may: &["pilotfish-registration-api", "pilotfish-source"],
+        never: &["kube", "notify", "envoy-types", "pilotfish-model"],
+        never_named: &["axum", "hyper", "h2"],
+    },
     Rule {
         name: "pilotfish-registration-redb",
         may: &["pilotfish-model", "pilotfish-registration"],

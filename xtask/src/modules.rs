@@ -50,6 +50,7 @@ const PUBLIC: Table = &[
     ("pilotfish-protogen", &["istio"]),
     ("pilotfish-registration", &["limits", "testing"]),
     ("pilotfish-registration-api", &["v1"]),
+    ("pilotfish-registration-client", &[]),
     ("pilotfish-registration-redb", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
