@@ -82,7 +82,25 @@ const RULES: &[Rule] = &[
     registry("pilotfish-consul"),
     registry("pilotfish-dns"),
     registry("pilotfish-eureka"),
-    registry("pilotfish-etcd"),
+    Rule {
+        name: "pilotfish-etcd",
+        may: &[
+            "pilotfish-etcd-client",
+            "pilotfish-model",
+            "pilotfish-registry",
+            "pilotfish-registry-client",
+            "pilotfish-source",
+        ],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config", "tonic"],
+    },
+    // What speaks to etcd, the registry and the store of registrations, shares this and nothing else.
+    Rule {
+        name: "pilotfish-etcd-client",
+        may: &["pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config", "pilotfish-model"],
+    },
     registry("pilotfish-nacos"),
     registry("pilotfish-polaris"),
     Rule {

@@ -37,6 +37,7 @@ const PUBLIC: Table = &[
     ("pilotfish-consul", &[]),
     ("pilotfish-dns", &[]),
     ("pilotfish-etcd", &[]),
+    ("pilotfish-etcd-client", &["proto"]),
     ("pilotfish-eureka", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),
