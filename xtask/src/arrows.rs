@@ -71,6 +71,13 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "envoy-types", "kube", "hyper", "h2", "axum"],
         never_named: &["tokio", "notify"],
     },
+    // What registers itself: no sockets, no store of its own; stores and servers depend on it.
+    Rule {
+        name: "pilotfish-registration",
+        may: &["pilotfish-model"],
+        never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
+        never_named: &[],
+    },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
     Rule {

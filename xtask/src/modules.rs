@@ -49,6 +49,7 @@ const PUBLIC: Table = &[
     ("pilotfish-polaris", &[]),
     ("pilotfish-proto", &["istio", "istio_api", "rules"]),
     ("pilotfish-protogen", &["istio"]),
+    ("pilotfish-registration", &["limits", "testing"]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),

@@ -12,6 +12,8 @@ pub enum HealthStatus {
     Unhealthy,
     /// Terminating but still serving: kept for clients with persistent sessions only.
     Draining,
+    /// Going by its own word, and still serving: sent to every client as draining until it is gone.
+    Deregistering,
     /// Terminating: never sent.
     Terminating,
     /// Not reported, as for ServiceEntry endpoints: sent without a health status.
@@ -27,6 +29,7 @@ impl HealthStatus {
             Self::Healthy => "Healthy",
             Self::Unhealthy => "Unhealthy",
             Self::Draining => "Draining",
+            Self::Deregistering => "Deregistering",
             Self::Terminating => "Terminating",
             Self::Unknown => "Unknown",
         }

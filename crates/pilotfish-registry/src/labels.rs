@@ -65,7 +65,11 @@ pub(crate) fn tls_mode(labels: &LabelMap) -> Option<TlsMode> {
 /// The health of an endpoint whose labels may say that it drains. What is never sent stays so.
 pub(crate) fn health(labels: &LabelMap, health: HealthStatus) -> HealthStatus {
     let drains = labels.get(DRAINING).is_some_and(|value| !value.is_empty());
-    if drains && health != HealthStatus::Terminating { HealthStatus::Draining } else { health }
+    match health {
+        HealthStatus::Terminating | HealthStatus::Deregistering => health,
+        _ if drains => HealthStatus::Draining,
+        _ => health,
+    }
 }
 
 /// The traffic distribution that annotations give: of the object, else of its namespace. An unknown value is none, and

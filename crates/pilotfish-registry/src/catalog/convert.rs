@@ -299,6 +299,8 @@ impl Converter {
         workload.tls_mode = labels::tls_mode(&own).unwrap_or(TlsMode::Disabled);
         workload.network = given.network;
         workload.weight = given.weight;
+        workload.service_account = labels::text(&given.service_account);
+        workload.identity = given.identity;
         workload.ready = is_usable(given.health);
         workload.workload_name = service.id.clone();
         workload.node = node;
@@ -322,7 +324,8 @@ fn endpoint(
 }
 
 fn is_usable(health: HealthStatus) -> bool {
-    matches!(health, HealthStatus::Healthy | HealthStatus::Unknown | HealthStatus::Draining)
+    use HealthStatus::{Deregistering, Draining, Healthy, Unknown};
+    matches!(health, Healthy | Unknown | Draining | Deregistering)
 }
 
 fn label_map(given: BTreeMap<String, String>) -> Labels {

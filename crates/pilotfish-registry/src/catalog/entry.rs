@@ -1,6 +1,6 @@
 //! What a product has, in words of the model but as the product wrote it.
 
-use pilotfish_model::{DubboInterface, HealthStatus, Locality, Namespace, NetworkId, Resolution};
+use pilotfish_model::{DubboInterface, HealthStatus, Locality, Namespace, NetworkId, Resolution, SpiffeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -62,6 +62,10 @@ pub struct CatalogInstance {
     pub health: HealthStatus,
     /// The node that it runs on; empty for not known.
     pub node: String,
+    /// The name of its service account; empty for none.
+    pub service_account: String,
+    /// The identity that its certificate carries, where the product knows it.
+    pub identity: Option<SpiffeId>,
 }
 
 /// A port of an instance.
@@ -104,6 +108,8 @@ impl CatalogInstance {
             weight: 0,
             health: HealthStatus::Healthy,
             node: String::new(),
+            service_account: String::new(),
+            identity: None,
         }
     }
 

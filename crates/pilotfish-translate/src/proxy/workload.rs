@@ -46,26 +46,26 @@ impl Identity {
     /// the first of its namespace, else the first.
     #[must_use]
     pub(crate) fn workload_entry(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
-        let entries = self.at_first_address(cx, |kind| *kind == WorkloadKind::WorkloadEntry);
+        let mut entries = self.at_first_address(cx, |kind| *kind == WorkloadKind::WorkloadEntry);
+        entries.retain(|workload| workload.ready);
         self.best_of(&entries).or(entries.first()).cloned()
     }
 
     /// Its instance in a registry that has no objects: one of its cluster and namespace that has its first address. Where several do,
-    /// the one of its name, else the first.
+    /// the one of its name, else the first. Whether it is ready does not count: one that is not keeps the policies that its labels select.
     #[must_use]
     pub(crate) fn registered(&self, cx: &Cx<'_>) -> Option<Arc<Workload>> {
         let instances = self.at_first_address(cx, |kind| matches!(kind, WorkloadKind::Registered(_)));
         self.best_of(&instances).cloned()
     }
 
-    /// The workloads of its cluster that are ready and have its first address.
+    /// The workloads of its cluster that have its first address.
     fn at_first_address(&self, cx: &Cx<'_>, counts: fn(&WorkloadKind) -> bool) -> Vec<Arc<Workload>> {
         let Some(address) = self.ips.first().map(ToString::to_string) else { return Vec::new() };
         cx.workloads_at(&address)
             .into_iter()
             .filter(|key| counts(&key.kind) && key.cluster == self.cluster)
             .filter_map(|key| cx.workload(&key))
-            .filter(|workload| workload.ready)
             .collect()
     }
 

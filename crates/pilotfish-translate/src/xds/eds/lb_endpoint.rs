@@ -45,7 +45,7 @@ fn health(endpoint: &Endpoint) -> EnvoyHealth {
     match endpoint.health {
         _ if is_draining(endpoint) => EnvoyHealth::Draining,
         HealthStatus::Healthy => EnvoyHealth::Healthy,
-        HealthStatus::Draining => EnvoyHealth::Draining,
+        HealthStatus::Draining | HealthStatus::Deregistering => EnvoyHealth::Draining,
         HealthStatus::Unhealthy | HealthStatus::Terminating => EnvoyHealth::Unhealthy,
         HealthStatus::Unknown => EnvoyHealth::Unknown,
     }

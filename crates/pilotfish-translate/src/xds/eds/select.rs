@@ -17,7 +17,7 @@ pub(super) fn is_sendable(endpoint: &Endpoint) -> bool {
 
 /// Whether an endpoint is draining.
 pub(super) fn is_draining(endpoint: &Endpoint) -> bool {
-    endpoint.health == HealthStatus::Draining
+    matches!(endpoint.health, HealthStatus::Draining | HealthStatus::Deregistering)
         || endpoint.attributes.labels.get(DRAINING).is_some_and(|value| !value.is_empty())
 }
 
@@ -35,11 +35,15 @@ pub(super) fn is_wanted(
     let by_health = match endpoint.health {
         HealthStatus::Terminating => false,
         HealthStatus::Unhealthy => rule.unready,
-        HealthStatus::Healthy | HealthStatus::Draining | HealthStatus::Unknown => true,
+        HealthStatus::Healthy
+        | HealthStatus::Draining
+        | HealthStatus::Deregistering
+        | HealthStatus::Unknown => true,
     };
+    let sends_draining = rule.draining || endpoint.health == HealthStatus::Deregistering;
     by_place
         && by_health
-        && (rule.draining || !is_draining(endpoint))
+        && (sends_draining || !is_draining(endpoint))
         && (networks || !endpoint.address().is_empty())
         && label_subset(&rule.subset, &endpoint.attributes.labels)
 }

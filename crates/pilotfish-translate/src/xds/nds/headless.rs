@@ -64,7 +64,10 @@ impl Query for NamesOf {
             }
             let usable = match endpoint.health {
                 HealthStatus::Healthy | HealthStatus::Unknown => true,
-                HealthStatus::Unhealthy | HealthStatus::Draining | HealthStatus::Terminating => self.unready,
+                HealthStatus::Unhealthy
+                | HealthStatus::Draining
+                | HealthStatus::Deregistering
+                | HealthStatus::Terminating => self.unready,
             };
             if own_cluster && usable {
                 out.addresses.extend(addresses.into_iter().filter(|address| seen.insert(address.clone())));

@@ -1,0 +1,118 @@
+//! Instances out of what clients send: every field is checked once, here.
+
+mod checks;
+mod names;
+mod ports;
+mod texts;
+
+use crate::limits::{MAX_ADDRESSES, MAX_DRAIN, MAX_TTL, MAX_WEIGHT, MIN_TTL};
+use crate::{Instance, InstanceKey, Registration, Violations};
+use pilotfish_model::Locality;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use names::{instance_key, service_key};
+
+impl Registration {
+    /// The instance, once everything about it is right. `domain` is that of the cluster (`cluster.local`): `web` in namespace `default` and
+    /// `web.default.svc.cluster.local` are one service.
+    ///
+    /// # Errors
+    /// All fields that are wrong.
+    pub fn validate(self, domain: &str) -> Result<Instance, Violations> {
+        let mut wrong = Violations::default();
+        let key = instance_key(&self.namespace, &self.service, &self.id, domain).unwrap_or_else(|part| {
+            wrong.extend(part);
+            InstanceKey::new("", "", "")
+        });
+        let addresses = addresses(&self.addresses, &mut wrong);
+        let ports = ports::ports(&self.ports, &mut wrong);
+        let checks = checks::checks(self.checks, &mut wrong);
+        let labels = texts::labels(self.labels, &mut wrong);
+        let metadata = texts::metadata(self.metadata, &mut wrong);
+        let locality = locality(&self.locality, &mut wrong);
+        let network = texts::name("network", self.network, &mut wrong);
+        let service_account = texts::service_account(self.service_account, &mut wrong);
+        between("ttl", self.ttl.unwrap_or(MIN_TTL), MIN_TTL, MAX_TTL, &mut wrong);
+        between("drain", self.drain, Duration::ZERO, MAX_DRAIN, &mut wrong);
+        if self.weight > MAX_WEIGHT {
+            wrong.add("weight", format!("{} is more than {MAX_WEIGHT}", self.weight));
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        let (weight, healthy, ttl, drain) = (self.weight, self.healthy, self.ttl, self.drain);
+        Ok(Instance {
+            key,
+            addresses,
+            ports,
+            labels,
+            metadata,
+            locality,
+            network,
+            weight,
+            healthy,
+            service_account,
+            ttl,
+            checks,
+            drain,
+        })
+    }
+}
+
+/// Addresses that something can be reached at: no wildcards, no groups, none twice.
+fn addresses(given: &[String], wrong: &mut Violations) -> Vec<IpAddr> {
+    if given.is_empty() {
+        wrong.add("addresses", "at least one IP address is needed");
+    }
+    if given.len() > MAX_ADDRESSES {
+        wrong.add("addresses", format!("{} addresses are more than {MAX_ADDRESSES}", given.len()));
+        return Vec::new();
+    }
+    let mut addresses = Vec::with_capacity(given.len());
+    for (index, text) in given.iter().enumerate() {
+        match address(text) {
+            Ok(address) if addresses.contains(&address) => {
+                wrong.add(format!("addresses[{index}]"), format!("{address} is there twice"));
+            }
+            Ok(address) => addresses.push(address),
+            Err(message) => wrong.add(format!("addresses[{index}]"), message),
+        }
+    }
+    addresses
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text
+        .parse()
+        .map_err(|_| format!("{} is no IP address: names are not resolved", texts::short(text)))?;
+    let address = address.to_canonical();
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    match address {
+        address if address.is_unspecified() => Err(format!("nothing can be reached at {address}")),
+        address if address.is_multicast() || is_broadcast => {
+            Err(format!("{address} stands for many and not for one instance"))
+        }
+        address => Ok(address),
+    }
+}
+
+fn locality(text: &str, wrong: &mut Violations) -> Locality {
+    let parts = text.split('/').count();
+    if parts > 3 {
+        wrong.add("locality", format!("{parts} parts: region/zone/sub_zone is all that there is"));
+    }
+    if let Err(message) = texts::printable(text, crate::limits::MAX_TEXT_BYTES) {
+        wrong.add("locality", message);
+    }
+    let mut parts = text.split('/').map(Arc::from);
+    let mut part = || parts.next().unwrap_or_default();
+    Locality { region: part(), zone: part(), sub_zone: part() }
+}
+
+fn between(field: &str, given: Duration, least: Duration, most: Duration, wrong: &mut Violations) {
+    if given < least || given > most {
+        wrong.add(field, format!("{given:?} is not between {least:?} and {most:?}"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Namespaces, services and ids. What DNS does not know is refused with the name that it could become, so that two services never
+//! become one.
+
+use super::texts::short;
+use crate::limits::MAX_ID_BYTES;
+use crate::{InstanceKey, ServiceKey, Violations};
+use pilotfish_model::Hostname;
+use std::sync::Arc;
+
+/// The key of an instance: namespace (empty for `default`), service and id, checked. A host name below `svc.DOMAIN` becomes the short name
+/// that it stands for.
+///
+/// # Errors
+/// Fields `namespace`, `service` and `id`.
+pub fn instance_key(
+    namespace: &str,
+    service: &str,
+    id: &str,
+    domain: &str,
+) -> Result<InstanceKey, Violations> {
+    let mut wrong = Violations::default();
+    let service = service_key(namespace, service, domain).unwrap_or_else(|part| {
+        wrong.extend(part);
+        ServiceKey::new("", "")
+    });
+    if let Err(message) = check_id(id) {
+        wrong.add("id", message);
+    }
+    let ServiceKey { namespace, service } = service;
+    if wrong.is_empty() { Ok(InstanceKey { namespace, service, id: id.into() }) } else { Err(wrong) }
+}
+
+/// The key of a service: namespace (empty for `default`) and name, checked.
+///
+/// # Errors
+/// Fields `namespace` and `service`.
+pub fn service_key(namespace: &str, service: &str, domain: &str) -> Result<ServiceKey, Violations> {
+    let mut wrong = Violations::default();
+    let namespace = if namespace.is_empty() { "default" } else { namespace };
+    if let Err(message) = check_label(namespace) {
+        wrong.add("namespace", message);
+    }
+    let service = match service_name(namespace, service, domain) {
+        Ok(service) => service,
+        Err(message) => {
+            wrong.add("service", message);
+            Arc::default()
+        }
+    };
+    if wrong.is_empty() { Ok(ServiceKey { namespace: namespace.into(), service }) } else { Err(wrong) }
+}
+
+fn service_name(namespace: &str, service: &str, domain: &str) -> Result<Arc<str>, String> {
+    if !service.contains('.') {
+        check_label(service)?;
+        return Ok(service.into());
+    }
+    let host = Hostname::parse(service)
+        .map_err(|error| format!("{} is no host name: {error}{}", short(service), instead(service)))?;
+    if host.is_wildcard() {
+        return Err(format!("{host} stands for many hosts and not for one service"));
+    }
+    if host.as_str() != service {
+        return Err(format!("{} is not as DNS writes it: use {:?}", short(service), host.as_str()));
+    }
+    let suffix = format!(".svc.{domain}");
+    let Some(short) = service.strip_suffix(suffix.as_str()) else { return Ok(service.into()) };
+    match short.split_once('.') {
+        Some((name, of)) if of == namespace => service_name(namespace, name, domain),
+        Some((name, of)) if !of.contains('.') => {
+            Err(format!("{service} is the service {name:?} of namespace {of:?}, and not of {namespace:?}"))
+        }
+        _ => Err(format!("{service} is no service of {domain}: NAME.NAMESPACE{suffix} is")),
+    }
+}
+
+/// A DNS label of small letters, as Kubernetes names Services and namespaces.
+pub(super) fn check_label(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("is missing".to_owned());
+    }
+    if text.len() > 63 {
+        return Err(format!("{} has {} bytes: a DNS label has 63 at most", short(text), text.len()));
+    }
+    let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    if text.bytes().all(known) && !text.starts_with('-') && !text.ends_with('-') {
+        return Ok(());
+    }
+    Err(format!("{} is no DNS label of small letters, digits and dashes{}", short(text), instead(text)))
+}
+
+/// What to use instead of a name, if there is something.
+fn instead(text: &str) -> String {
+    let known = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
+    let replaced: String = text.chars().take(253).map(known).collect();
+    let labels = replaced.split('.').map(|label| label.trim_matches('-')).filter(|label| !label.is_empty());
+    let name = labels.collect::<Vec<_>>().join(".");
+    match Hostname::parse(&name) {
+        Ok(name) => format!(": use {:?}", name.as_str()),
+        Err(_) => String::new(),
+    }
+}
+
+fn check_id(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("is missing".to_owned());
+    }
+    if text.len() > MAX_ID_BYTES {
+        return Err(format!("{} has {} bytes, more than {MAX_ID_BYTES}", short(text), text.len()));
+    }
+    let known = |c: u8| c.is_ascii_alphanumeric() || b"-._:@+~".contains(&c);
+    if text.bytes().all(known) && text != "." && text != ".." {
+        return Ok(());
+    }
+    Err(format!("{} is no id: letters, digits and -._:@+~ are allowed", short(text)))
+}
