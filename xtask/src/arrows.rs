@@ -78,6 +78,13 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
         never_named: &[],
     },
+    // Asks instances, and knows no store.
+    Rule {
+        name: "pilotfish-registration-checks",
+        may: &["pilotfish-registration", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
+        never_named: &["axum", "notify", "pilotfish-model"],
+    },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
     Rule {

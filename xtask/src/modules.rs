@@ -50,6 +50,7 @@ const PUBLIC: Table = &[
     ("pilotfish-proto", &["istio", "istio_api", "rules"]),
     ("pilotfish-protogen", &["istio"]),
     ("pilotfish-registration", &["limits", "testing"]),
+    ("pilotfish-registration-checks", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),
