@@ -197,5 +197,5 @@ impl Client {
 }
 
 async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), CallError> {
-    grpc.ready().await.map_err(|error| CallError::Refused(error.into()))
+    grpc.ready().await.map_err(|error| CallError::Unreachable(error.into()))
 }

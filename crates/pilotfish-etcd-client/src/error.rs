@@ -23,9 +23,20 @@ pub enum CallError {
     /// Nothing came in time. What was asked for may have happened or not.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
-    /// The server refused, or cannot be reached. What was asked for may have happened or not.
+    /// The server refused. Asked elsewhere or again, it would be the same.
     #[error("{0}")]
     Refused(SessionError),
+    /// The server cannot be reached, has no leader, or has forgotten who asks. What was asked for may have happened or not.
+    #[error("{0}")]
+    Unreachable(SessionError),
+}
+
+impl CallError {
+    /// Whether this server, or this login, is of no use any more.
+    #[must_use]
+    pub const fn is_fatal(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::Unreachable(_))
+    }
 }
 
 impl From<Status> for CallError {
@@ -37,7 +48,17 @@ impl From<Status> for CallError {
             Code::OutOfRange if says("message length too large") => Self::TooLarge,
             Code::NotFound if says("requested lease not found") => Self::LeaseNotFound,
             Code::ResourceExhausted if says("database space exceeded") => Self::NoSpace(reason(&status)),
-            _ => Self::Refused(reason(&status)),
+            // Logging in again helps.
+            Code::InvalidArgument if says("revision of auth store is old") => Self::Unreachable(reason(&status)),
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented => Self::Refused(reason(&status)),
+            _ => Self::Unreachable(reason(&status)),
         }
     }
 }
@@ -65,7 +86,10 @@ mod tests {
             (Code::NotFound, "etcdserver: requested lease not found", "LeaseNotFound"),
             (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "NoSpace"),
             (Code::ResourceExhausted, "etcdserver: too many requests", "Refused"),
-            (Code::Unavailable, "etcdserver: no leader", "Refused"),
+            (Code::PermissionDenied, "etcdserver: permission denied", "Refused"),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old", "Unreachable"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", "Unreachable"),
+            (Code::Unavailable, "etcdserver: no leader", "Unreachable"),
         ] {
             assert!(error(code, text).starts_with(wanted), "{text}: {}", error(code, text));
         }
