@@ -78,12 +78,47 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
         never_named: &[],
     },
+<<<<<<< HEAD
     // Asks instances, and knows no store.
     Rule {
         name: "pilotfish-registration-checks",
         may: &["pilotfish-registration", "pilotfish-source"],
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
         never_named: &["axum", "notify", "pilotfish-model"],
+=======
+    // The API's definition: no sockets. Tonic is needed for the types that stubs are made of.
+    Rule {
+        name: "pilotfish-registration-api",
+        may: &[],
+        never: &["kube", "notify", "axum", "envoy-types", "hyper-util"],
+        never_named: &["tokio", "hyper", "h2"],
+    },
+    // For applications: no more than the API.
+    Rule {
+        name: "pilotfish-registration-client",
+        may: &["pilotfish-registration-api", "pilotfish-source"],
+        never: &["kube", "notify", "envoy-types", "pilotfish-model"],
+        never_named: &["axum", "hyper", "h2"],
+    },
+    Rule {
+        name: "pilotfish-registration-redb",
+        may: &["pilotfish-model", "pilotfish-registration"],
+        never: &["tonic", "hyper", "h2", "axum", "kube", "notify", "envoy-types"],
+        never_named: &[],
+>>>>>>> main
+    },
+    Rule {
+        name: "pilotfish-registration-etcd",
+        may: &[
+            "pilotfish-etcd-client",
+            "pilotfish-model",
+            "pilotfish-registration",
+            "pilotfish-registry",
+            "pilotfish-registry-client",
+            "pilotfish-source",
+        ],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
+        never_named: &["axum", "notify", "tonic"],
     },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
@@ -141,6 +176,12 @@ const RULES: &[Rule] = &[
         may: &["pilotfish-model", "pilotfish-config", "pilotfish-source", "pilotfish-kube"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
         never_named: &["pilotfish-registry"],
+    },
+    Rule {
+        name: "pilotfish-sync",
+        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source"],
+        never: &["tonic", "prost", "envoy-types", "kube", "k8s-openapi", "hyper", "h2", "axum"],
+        never_named: &["tokio", "notify", "pilotfish-registry"],
     },
     Rule {
         name: "pilotfish-webhook",

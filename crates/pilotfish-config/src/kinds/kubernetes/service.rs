@@ -58,9 +58,9 @@ pub struct ServiceSpec {
     pub ip_family_policy: String,
 }
 
-/// Whether an annotation of a Service may mean something: those of Istio do.
+/// Whether an annotation of a Service may mean something: those of Istio do, and those of the sync with Polaris.
 fn is_read(key: &str) -> bool {
-    key.split('/').next().is_some_and(|domain| domain.ends_with("istio.io"))
+    key.split('/').next().is_some_and(|domain| domain.ends_with("istio.io") || domain == "polarismesh.cn")
 }
 
 impl ServiceSpec {
