@@ -109,7 +109,12 @@ impl Runner {
     }
 
     /// Looks whether everything that may have been missed is known now, and whether etcd knows this store still.
-    async fn check(&mut self, following: &mut Following, entered: Entered, is_whole: bool) -> Result<(), End> {
+    async fn check(
+        &mut self,
+        following: &mut Following,
+        entered: Entered,
+        is_whole: bool,
+    ) -> Result<(), End> {
         {
             let view = self.shared.view.lock();
             if !following.is_current && view.revision() < unsigned(entered.header.revision) {
@@ -139,8 +144,7 @@ impl Runner {
                 true => untold,
                 false => missed.iter().filter(|key| untold.contains(*key)).cloned().collect(),
             };
-            let events =
-                if is_whole { vec![view.reset(grace.clone())] } else { view.release(grace.clone()) };
+            let events = if is_whole { vec![view.reset(grace.clone())] } else { view.release(grace.clone()) };
             (events, grace)
         };
         if std::mem::take(&mut self.is_disconnected) {

@@ -32,7 +32,7 @@ struct Ask {
 
 impl KeepAlives {
     /// Streams of a client, each begun when it is asked for something. When one ends, the session is lost.
-    pub(crate) fn new(client: Client, lost: Lost) -> Self {
+    pub(crate) fn new(client: &Client, lost: Lost) -> Self {
         let mut tasks = JoinSet::new();
         let streams = (0..STREAMS).map(|_| {
             let (asks, asked) = mpsc::channel(UNANSWERED);

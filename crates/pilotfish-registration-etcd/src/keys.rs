@@ -40,11 +40,6 @@ impl Keys {
         &self.prefix
     }
 
-    /// What the keys of open stores begin with.
-    pub(crate) fn stores(&self) -> String {
-        format!("{}{STORES}", self.prefix)
-    }
-
     pub(crate) fn record(&self, key: &InstanceKey) -> Vec<u8> {
         format!("{}{INSTANCES}{key}", self.prefix).into_bytes()
     }
@@ -85,7 +80,10 @@ mod tests {
     fn keys_are_read_as_they_are_written() {
         let keys = Keys::new("/pilotfish/");
         let key = InstanceKey::new("default", "web.example.com", "a@1:2");
-        assert_eq!(String::from_utf8(keys.record(&key)).unwrap(), "/pilotfish/instances/default/web.example.com/a@1:2");
+        assert_eq!(
+            String::from_utf8(keys.record(&key)).unwrap(),
+            "/pilotfish/instances/default/web.example.com/a@1:2"
+        );
         assert_eq!(keys.name(&keys.record(&key)), Some(Name::Record(key.clone())));
         assert_eq!(keys.name(&keys.lease(&key)), Some(Name::Lease(key)));
         assert_eq!(keys.name(&keys.store("x")), Some(Name::Store("x".into())));

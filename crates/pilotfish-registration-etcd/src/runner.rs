@@ -153,7 +153,9 @@ impl Runner {
                 snapshot.take(&self.shared.keys, pair);
                 if snapshot.len() > MAX_INSTANCES || snapshot.bytes() > MAX_BYTES {
                     let limit = MAX_BYTES >> 20;
-                    return Err(format!("there are more than {MAX_INSTANCES} instances, or {limit} MiB of them"));
+                    return Err(format!(
+                        "there are more than {MAX_INSTANCES} instances, or {limit} MiB of them"
+                    ));
                 }
                 Ok(())
             };

@@ -20,7 +20,7 @@ pub(crate) struct Lost(watch::Sender<Option<Arc<str>>>);
 impl Session {
     pub(crate) fn new(client: Client) -> Self {
         let lost = Lost(watch::Sender::new(None));
-        Self { keep_alives: KeepAlives::new(client.clone(), lost.clone()), client, lost }
+        Self { keep_alives: KeepAlives::new(&client, lost.clone()), client, lost }
     }
 
     /// Ends the session, where a call failed in a way that others will too. Returns the error as a text.

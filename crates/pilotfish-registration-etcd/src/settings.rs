@@ -33,19 +33,20 @@ impl EtcdStoreSettings {
     /// With all mistakes, one line each.
     pub fn parse(text: &str) -> Result<Self, LiveSettingsError> {
         let (address, options) = text.split_once('?').unwrap_or((text, ""));
+        let mut mistakes = Vec::new();
         let mut settings = LiveSettings {
             shard: ShardKey::new(Provider::new(0, "registration"), ""),
-            address: without_repeated_schemes(address),
+            address: without_repeated_schemes(address, &mut mistakes),
             options: form_urlencoded::parse(options.as_bytes()).into_owned().collect(),
             registry: RegistrySettings::default(),
         };
-        let mut mistakes = Vec::new();
         let servers = Servers::take(&mut settings, &mut mistakes);
         let prefix = settings.take("prefix").unwrap_or_else(|| PREFIX.to_owned());
         if let Err(mistake) = check_prefix(&prefix) {
             mistakes.push(format!("prefix={prefix}: {mistake}"));
         }
-        let known: Vec<&str> = ETCD_STORE_OPTIONS.iter().copied().flatten().map(|option| option.name).collect();
+        let known: Vec<&str> =
+            ETCD_STORE_OPTIONS.iter().copied().flatten().map(|option| option.name).collect();
         let known = known.join(", ");
         mistakes.extend(
             settings.options.keys().map(|option| format!("there is no option {option:?}; known are {known}")),
@@ -58,11 +59,19 @@ impl EtcdStoreSettings {
 }
 
 /// `http://a,http://b`, as etcd's own tools take it, is `http://a,b`.
-fn without_repeated_schemes(address: &str) -> String {
+fn without_repeated_schemes(address: &str, mistakes: &mut Vec<String>) -> String {
     let mut servers = address.split(',');
     let first = servers.next().unwrap_or_default();
     let scheme = first.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
-    let rest = servers.map(|server| server.strip_prefix(&scheme).unwrap_or(server));
+    let rest = servers.map(|server| match server.split_once("://") {
+        Some((other, rest)) => {
+            if !scheme.eq_ignore_ascii_case(&format!("{other}://")) {
+                mistakes.push(format!("{server}: all servers need the same scheme"));
+            }
+            rest
+        }
+        None => server,
+    });
     std::iter::once(first).chain(rest).collect::<Vec<_>>().join(",")
 }
 
@@ -92,7 +101,10 @@ mod tests {
         for (text, wanted) in [
             ("127.0.0.1", "http://127.0.0.1:2379 /pilotfish/registration/"),
             ("http://a:2379,http://b:2380?prefix=/p", "http://a:2379,b:2380 /p/"),
-            ("https://a,b?prefix=/p/q/&caFile=/nowhere&user=u&passwordFile=/nowhere", "https://a:2379,b:2379 /p/q/"),
+            (
+                "https://a,b?prefix=/p/q/&caFile=/nowhere&user=u&passwordFile=/nowhere",
+                "https://a:2379,b:2379 /p/q/",
+            ),
         ] {
             assert_eq!(read(text), wanted);
         }
@@ -110,7 +122,7 @@ mod tests {
         ] {
             assert!(told.contains(wanted), "{wanted}: {told}");
         }
-        assert!(read("http://a,https://b").contains("\"https://b\" is not HOST:PORT"));
+        assert!(read("http://a,https://b").contains("https://b: all servers need the same scheme"));
         assert!(read(&format!("a?prefix={}", "x".repeat(300))).contains("more than 256 bytes"));
         assert!(read("http://a/path").contains("the address has a path"));
     }

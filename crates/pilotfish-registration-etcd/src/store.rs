@@ -1,9 +1,9 @@
 //! The store itself.
 
 use crate::EtcdStoreSettings;
+use crate::anew::revoke;
 use crate::lanes::Lanes;
 use crate::plan::is_lapsed_only;
-use crate::anew::revoke;
 use crate::runner::Runner;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -77,7 +77,10 @@ impl EtcdStore {
         let now = Instant::now();
         let renewals: Vec<(InstanceKey, Renewal)> = {
             let view = self.shared.view.lock();
-            keys.into_iter().map(|key| (view.renewal(&key, now), key)).map(|(what, key)| (key, what)).collect()
+            keys.into_iter()
+                .map(|key| (view.renewal(&key, now), key))
+                .map(|(what, key)| (key, what))
+                .collect()
         };
         if renewals.iter().all(|(_, renewal)| *renewal == Renewal::Done) {
             return renewals.iter().map(|_| Ok(())).collect();
@@ -94,7 +97,9 @@ impl EtcdStore {
         let asked = Instant::now();
         let is_there = match renewal {
             Renewal::Done => return Ok(()),
-            Renewal::Extend(id) => session.keep_alives.extend(id).await.map(|is_there| is_there.then_some(id)),
+            Renewal::Extend(id) => {
+                session.keep_alives.extend(id).await.map(|is_there| is_there.then_some(id))
+            }
             Renewal::Look => Ok(None),
         };
         let answer = match is_there {
@@ -105,7 +110,9 @@ impl EtcdStore {
             Ok(None) => {
                 let (answer, answered) = oneshot::channel();
                 self.lanes.put(Attempt::renew(key.clone(), answer)).await;
-                answered.await.unwrap_or_else(|_| Err(RenewError::Unavailable("the store was closed".to_owned())))
+                answered
+                    .await
+                    .unwrap_or_else(|_| Err(RenewError::Unavailable("the store was closed".to_owned())))
             }
             Err(why) => Err(RenewError::Unavailable(why)),
         };

@@ -200,7 +200,11 @@ impl View {
                     touched.insert(key);
                 }
                 Some(Name::Store(name)) => {
-                    if is_put { self.stores.insert(name) } else { self.stores.remove(&name) };
+                    if is_put {
+                        self.stores.insert(name)
+                    } else {
+                        self.stores.remove(&name)
+                    };
                 }
                 None => {}
             }
@@ -329,7 +333,8 @@ impl Snapshot {
 
 /// The record of a key's value.
 pub(crate) fn read(key: &InstanceKey, pair: &KeyValue) -> Result<Arc<Record>, String> {
-    decode(key.clone(), &pair.value, unsigned(pair.mod_revision), unsigned(pair.create_revision)).map(Arc::new)
+    decode(key.clone(), &pair.value, unsigned(pair.mod_revision), unsigned(pair.create_revision))
+        .map(Arc::new)
 }
 
 /// etcd's revisions are never negative.

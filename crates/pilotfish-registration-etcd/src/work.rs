@@ -32,8 +32,15 @@ pub(crate) struct Attempt {
 
 #[derive(Debug)]
 enum Job {
-    Write { write: Write, lapsed_only: bool, json: Bytes, answer: oneshot::Sender<Result<Written, WriteError>> },
-    Renew { answer: oneshot::Sender<Result<(), RenewError>> },
+    Write {
+        write: Write,
+        lapsed_only: bool,
+        json: Bytes,
+        answer: oneshot::Sender<Result<Written, WriteError>>,
+    },
+    Renew {
+        answer: oneshot::Sender<Result<(), RenewError>>,
+    },
 }
 
 /// An answer that waits until the own watch has seen what it is about.
