@@ -78,14 +78,13 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
         never_named: &[],
     },
-<<<<<<< HEAD
     // Asks instances, and knows no store.
     Rule {
         name: "pilotfish-registration-checks",
         may: &["pilotfish-registration", "pilotfish-source"],
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
         never_named: &["axum", "notify", "pilotfish-model"],
-=======
+    },
     // The API's definition: no sockets. Tonic is needed for the types that stubs are made of.
     Rule {
         name: "pilotfish-registration-api",
@@ -105,7 +104,6 @@ const RULES: &[Rule] = &[
         may: &["pilotfish-model", "pilotfish-registration"],
         never: &["tonic", "hyper", "h2", "axum", "kube", "notify", "envoy-types"],
         never_named: &[],
->>>>>>> main
     },
     Rule {
         name: "pilotfish-registration-etcd",
