@@ -49,7 +49,9 @@ impl From<Status> for CallError {
             Code::NotFound if says("requested lease not found") => Self::LeaseNotFound,
             Code::ResourceExhausted if says("database space exceeded") => Self::NoSpace(reason(&status)),
             // Logging in again helps.
-            Code::InvalidArgument if says("revision of auth store is old") => Self::Unreachable(reason(&status)),
+            Code::InvalidArgument if says("revision of auth store is old") => {
+                Self::Unreachable(reason(&status))
+            }
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
