@@ -85,6 +85,19 @@ const RULES: &[Rule] = &[
         never: &["kube", "notify", "axum", "envoy-types", "hyper-util"],
         never_named: &["tokio", "hyper", "h2"],
     },
+    // Applications link it: it knows nothing of what servers do.
+    Rule {
+        name: "pilotfish-registration-client",
+        may: &["pilotfish-registration-api", "pilotfish-source"],
+        never: &["kube", "notify", "envoy-types", "redb", "pilotfish-model", "pilotfish-registration"],
+        never_named: &["axum", "hyper", "h2"],
+    },
+    Rule {
+        name: "pilotfish-registration-server",
+        may: &["pilotfish-identity", "pilotfish-registration", "pilotfish-registration-api"],
+        never: &["kube", "notify", "envoy-types", "redb", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "h2", "pilotfish-model"],
+    },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
     Rule {

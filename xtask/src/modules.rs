@@ -50,6 +50,8 @@ const PUBLIC: Table = &[
     ("pilotfish-protogen", &["istio"]),
     ("pilotfish-registration", &["limits", "testing"]),
     ("pilotfish-registration-api", &["v1"]),
+    ("pilotfish-registration-client", &[]),
+    ("pilotfish-registration-server", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),

@@ -1,0 +1,10 @@
+//! The server over real sockets, on a store in memory.
+
+mod access;
+mod bad_input;
+mod grpc;
+mod harness;
+mod json;
+mod limits;
+mod tls;
+mod watch;
