@@ -1,121 +1,111 @@
 //! Why a call failed.
 
-use pilotfish_registration_api::v1::FieldViolation;
-use std::time::Duration;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
 /// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum ClientError {
-    /// The settings are impossible.
+pub enum Error {
+    /// The options cannot be used.
     #[error("{0}")]
-    Settings(String),
-    /// The token cannot be read.
-    #[error("cannot read the token: {0}")]
-    Token(String),
-    /// Fields of the instance are wrong. Trying again does not help.
-    #[error("{message}")]
-    Invalid {
-        /// All of them, in one line.
-        message: String,
-        /// Each of them.
-        fields: Vec<FieldViolation>,
-    },
-    /// The server said no. Trying the same again does not help.
-    #[error("{message} ({code})")]
+    Options(String),
+    /// The server refuses what was asked, and will again: a mistake in the instance, no identity, no right.
+    #[error("{message}{}", of_fields(fields))]
     Refused {
-        /// The code of gRPC.
+        /// gRPC's code.
         code: Code,
-        /// Why.
+        /// What is wrong.
         message: String,
+        /// The fields that are wrong.
+        fields: Vec<FieldError>,
     },
-    /// No server can be reached, or none can answer now. Trying again may help.
-    #[error("{message}")]
-    Unavailable {
-        /// Why, of the last server that was tried.
-        message: String,
-        /// How long to wait at least.
-        retry_after: Option<Duration>,
-    },
+    /// No server can be reached, or none can do it now. Trying again is safe.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The lease is lost: register again.
+    #[error("{0}")]
+    NotFound(String),
 }
 
-impl ClientError {
-    /// Whether trying the same again can succeed.
+/// A field that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Its path, as in `instance.ports[0].number`.
+    pub field: String,
+    /// What is wrong, and what is allowed.
+    pub message: String,
+}
+
+fn of_fields(fields: &[FieldError]) -> String {
+    fields.iter().map(|wrong| format!("\n  {}: {}", wrong.field, wrong.message)).collect()
+}
+
+impl Error {
+    /// Whether the same call may succeed later, or at another server.
     #[must_use]
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Token(_))
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
     }
+}
 
-    /// The error of an answer.
-    pub(crate) fn of(status: &Status) -> Self {
-        let message = status.message().to_owned();
-        let details = status.get_error_details();
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        let message = pilotfish_source::one_line(status.message());
         match status.code() {
-            Code::InvalidArgument => {
-                let fields =
-                    details.bad_request().map(|request| &request.field_violations[..]).unwrap_or_default();
-                let fields = fields.iter().map(|violation| FieldViolation {
-                    field: violation.field.clone(),
-                    message: violation.description.clone(),
-                });
-                Self::Invalid { message, fields: fields.collect() }
+            Code::NotFound => Self::NotFound(message),
+            code @ (Code::InvalidArgument
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::FailedPrecondition
+            | Code::AlreadyExists
+            | Code::Unimplemented) => Self::Refused { code, message, fields: fields(&status) },
+            // The rest may pass: a server that is overloaded, restarts, or is behind something that is.
+            code => {
+                Self::Unavailable(if message.is_empty() { code.description().to_owned() } else { message })
             }
-            // Limits of rates and of what fits now pass; so does a transport that broke off.
-            Code::Unavailable
-            | Code::DeadlineExceeded
-            | Code::ResourceExhausted
-            | Code::Cancelled
-            | Code::Unknown => {
-                let retry_after = details.retry_info().and_then(|retry| retry.retry_delay);
-                Self::Unavailable { message, retry_after }
-            }
-            // Tokens are rotated, and rules are mended: only the application knows whether waiting makes sense.
-            code => Self::Refused { code, message },
         }
     }
+}
 
-    /// The code, where the server said no.
-    pub(crate) fn code(&self) -> Option<Code> {
-        match self {
-            Self::Refused { code, .. } => Some(*code),
-            _ => None,
-        }
-    }
+/// The violations of `google.rpc.BadRequest` in the details of a status.
+fn fields(status: &Status) -> Vec<FieldError> {
+    use tonic_types::StatusExt;
+    let Some(request) = status.get_details_bad_request() else { return Vec::new() };
+    let field =
+        |wrong: tonic_types::FieldViolation| FieldError { field: wrong.field, message: wrong.description };
+    request.field_violations.into_iter().map(field).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tonic_types::ErrorDetails;
+    use tonic_types::{ErrorDetails, StatusExt};
 
     #[test]
-    fn what_can_pass_is_temporary() {
-        for (code, expected) in [
-            (Code::Unavailable, true),
-            (Code::ResourceExhausted, true),
-            (Code::DeadlineExceeded, true),
-            (Code::InvalidArgument, false),
-            (Code::PermissionDenied, false),
-            (Code::Unauthenticated, false),
-            (Code::Aborted, false),
-        ] {
-            assert_eq!(ClientError::of(&Status::new(code, "x")).is_temporary(), expected, "{code:?}");
+    fn a_status_is_refused_lost_or_passes() {
+        let error = |code| Error::from(Status::new(code, "why"));
+        for code in [Code::InvalidArgument, Code::PermissionDenied, Code::Unauthenticated, Code::Aborted] {
+            assert!(matches!(error(code), Error::Refused { .. }), "{code:?}");
         }
+        for code in [
+            Code::Unavailable,
+            Code::ResourceExhausted,
+            Code::Unknown,
+            Code::Internal,
+            Code::DeadlineExceeded,
+        ] {
+            assert!(error(code).is_transient(), "{code:?}");
+        }
+        assert!(matches!(error(Code::NotFound), Error::NotFound(_)));
     }
 
     #[test]
-    fn fields_and_waits_are_taken_from_details() {
-        let mut details = ErrorDetails::with_bad_request_violation("instance.ttl", "too short");
-        let invalid = ClientError::of(&Status::with_error_details(Code::InvalidArgument, "x", details));
-        assert!(
-            matches!(&invalid, ClientError::Invalid { fields, .. } if fields[0].field == "instance.ttl"),
-            "{invalid:?}"
-        );
-        details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
-        let busy = ClientError::of(&Status::with_error_details(Code::Unavailable, "x", details));
-        assert!(
-            matches!(busy, ClientError::Unavailable { retry_after: Some(after), .. } if after.as_secs() == 3)
-        );
+    fn fields_are_named() {
+        let details =
+            ErrorDetails::with_bad_request_violation("instance.ports[0].number", "not from 1 to 65535");
+        let error =
+            Error::from(Status::with_error_details(Code::InvalidArgument, "1 field is wrong", details));
+        assert_eq!(error.to_string(), "1 field is wrong\n  instance.ports[0].number: not from 1 to 65535");
     }
 }

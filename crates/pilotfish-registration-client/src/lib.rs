@@ -1,41 +1,42 @@
-//! A client of the registration API, for applications.
+//! Registers a service with Pilotfish and keeps it registered.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use pilotfish_registration_client::{ClientSettings, Instance, Port, RegistrationClient};
+//! use pilotfish_registration_client::{Client, ClientOptions, Instance, Port};
 //!
-//! let client = RegistrationClient::new(ClientSettings::new(["http://127.0.0.1:15013"]))?;
-//! let registration = client
-//!     .register(Instance {
-//!         service: "web".into(),
-//!         id: "web-1".into(),
-//!         addresses: vec!["10.0.0.1".into()],
-//!         ports: vec![Port { number: 8080, ..Port::default() }],
-//!         ..Instance::default()
-//!     })
-//!     .await?;
-//! // Serve. The lease is renewed meanwhile, and registered again where it was lost.
-//! registration.close().await?;
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::new(ClientOptions::new(["http://127.0.0.1:15016"]))?;
+//! let registration = client.register(Instance {
+//!     namespace: "default".into(),
+//!     service: "web".into(),
+//!     id: "web-1".into(),
+//!     addresses: vec!["10.0.0.1".into()],
+//!     ports: vec![Port { number: 8080, protocol: "http".into(), ..Port::default() }],
+//!     ..Instance::default()
+//! }).await?;
+//! // ... serve ...
+//! registration.deregister(None).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Several servers may be given: one that cannot be reached gives way to the next. What fails for a while is tried again, with waits that
-//! grow and are partly random.
+//! A [`Registration`] renews its lease by itself, goes to another server when one is gone, and registers again when the lease was lost.
+//! [`Client::watch`] follows instances and resumes where a connection ended.
 
 mod client;
+mod connection;
 mod error;
 mod keeper;
 mod registration;
-mod settings;
 mod watch;
 
-pub use client::RegistrationClient;
-pub use error::ClientError;
+pub use client::Client;
+pub use connection::ClientOptions;
+pub use error::{Error, FieldError};
 pub use pilotfish_registration_api::v1::{
-    Check, FieldViolation, GrpcCheck, Health, HttpCheck, Instance, InstanceKey, Port, Record, TcpCheck,
-    check, record,
+    Check, GrpcCheck, HttpCheck, Instance, Port, Record, TcpCheck, check,
 };
-pub use registration::{Registration, RegistrationState};
-pub use settings::{ClientSettings, Token};
-pub use watch::{Change, InstanceWatch, WatchFilter};
+pub use registration::{Registration, State};
+pub use watch::{Change, Watch};
+
+/// The lease of an instance that names none: [`Client::register`] gives it this one, as nothing would remove the instance otherwise.
+pub const DEFAULT_TTL: std::time::Duration = std::time::Duration::from_secs(10);

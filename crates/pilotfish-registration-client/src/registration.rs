@@ -1,90 +1,126 @@
 //! An instance that is kept registered.
 
-use crate::client::RegistrationClient;
-use crate::error::ClientError;
-use crate::keeper::{Command, Keeper};
-use pilotfish_registration_api::v1;
-use tokio::sync::{mpsc, oneshot, watch};
+use crate::client::{Client, Registered};
+use crate::keeper::{Keeper, Step};
+use crate::{Error, Instance};
+use pilotfish_source::Jitter;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 
-/// Where a registration is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum RegistrationState {
-    /// It is not registered yet.
-    #[default]
-    Pending,
-    /// It is registered, and its lease was renewed when it had to be.
+/// How a registration is.
+#[derive(Clone, Debug)]
+pub enum State {
+    /// It is tried. With an error it failed, and is tried again; what was registered before stays until its lease ends.
+    Registering {
+        /// The last failure.
+        error: Option<Error>,
+    },
+    /// The server has it.
     Registered {
-        /// The revision of its last change.
+        /// The store's revision of its last change.
         revision: u64,
     },
-    /// Renewing or registering again fails. It is tried again.
-    Failing {
+    /// The server refuses it. It is tried again from time to time, as rules may change.
+    Refused {
         /// Why.
-        reason: String,
+        error: Error,
     },
-    /// It is deregistered, or given up.
-    Closed,
 }
 
-/// An instance that is registered. Dropping it deregisters it in the background; [`Registration::close`] waits for that.
+/// An instance that is kept registered. Dropped, it is left to its lease: [`Registration::deregister`] takes it out at once.
 #[derive(Debug)]
 pub struct Registration {
-    commands: mpsc::Sender<Command>,
-    state: watch::Receiver<RegistrationState>,
-    keeper: Option<JoinHandle<Result<(), ClientError>>>,
+    client: Client,
+    instance: watch::Sender<Arc<Instance>>,
+    state: watch::Receiver<State>,
+    stop: watch::Sender<bool>,
+    /// `None` once it has stopped.
+    task: Option<JoinHandle<()>>,
 }
 
 impl Registration {
-    /// Registers an instance once, and then keeps it.
-    pub(crate) async fn begin(
-        client: RegistrationClient,
-        instance: v1::Instance,
-    ) -> Result<Self, ClientError> {
-        let (commands, receiver) = mpsc::channel(4);
-        let (state, watched) = watch::channel(RegistrationState::Pending);
-        let mut keeper = Keeper::new(client, instance, state);
-        keeper.register().await?;
-        let keeper = tokio::spawn(keeper.run(receiver));
-        Ok(Self { commands, state: watched, keeper: Some(keeper) })
+    pub(crate) fn start(client: Client, instance: Instance, registered: Option<Registered>) -> Self {
+        let (instance, instances) = watch::channel(Arc::new(instance));
+        let keeper = Keeper::new(Jitter::default());
+        let (states, state) = watch::channel(keeper.state().clone());
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(keep(client.clone(), keeper, (instances, stopped), states, registered));
+        Self { client, instance, state, stop, task: Some(task) }
     }
 
-    /// Changes what is registered: all of it but the name.
-    ///
-    /// # Errors
-    /// When a server says no: what was registered before is kept. When no server answers now, the change is made as soon as one does,
-    /// and this is no error.
-    pub async fn update(&self, instance: v1::Instance) -> Result<(), ClientError> {
-        let (answer, answered) = oneshot::channel();
-        let gone = || ClientError::Settings("the registration is closed".to_owned());
-        self.commands.send(Command::Update(Box::new(instance), answer)).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
-    }
-
-    /// Where it is now.
+    /// How it is, now and later.
     #[must_use]
-    pub fn state(&self) -> RegistrationState {
-        self.state.borrow().clone()
-    }
-
-    /// Where it is, as that changes.
-    #[must_use]
-    pub fn states(&self) -> watch::Receiver<RegistrationState> {
+    pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Deregisters the instance, and waits for that.
+    /// Changes the instance: its health, labels, weight. Its names must stay.
     ///
     /// # Errors
-    /// When no server answers within some seconds. The instance then goes when its lease ends.
-    pub async fn close(mut self) -> Result<(), ClientError> {
-        // The keeper may have ended: then there is nothing to stop.
-        let _ = self.commands.send(Command::Close).await;
-        match self.keeper.take() {
-            Some(keeper) => {
-                keeper.await.unwrap_or_else(|error| Err(ClientError::Settings(error.to_string())))
-            }
-            None => Ok(()),
+    /// [`Error::Options`] when it has another name.
+    pub fn update(&self, instance: Instance) -> Result<(), Error> {
+        let known = self.instance.borrow().clone();
+        let name = |of: &Instance| (of.namespace.clone(), of.service.clone(), of.id.clone());
+        if name(&known) != name(&instance) {
+            return Err(Error::Options("an instance with another name is another instance".to_owned()));
         }
+        self.instance.send_replace(Arc::new(instance));
+        Ok(())
+    }
+
+    /// Takes it out: at once, or after its drain time, which is returned; `drain` stands for the one of the instance. Trying that again after
+    /// an error is safe; without it the lease ends by itself.
+    ///
+    /// # Errors
+    /// When the server refuses, or none answers.
+    pub async fn deregister(&mut self, drain: Option<Duration>) -> Result<Duration, Error> {
+        // A registration that is under way must not come after it.
+        self.stop.send_replace(true);
+        if let Some(task) = self.task.take()
+            && let Err(error) = task.await
+        {
+            tracing::warn!(%error, "the task of a registration ended early");
+        }
+        let instance = self.instance.borrow().clone();
+        self.client.deregister_once(&instance, drain).await
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Registers and renews until it is asked to stop, or aborted.
+async fn keep(
+    client: Client,
+    mut keeper: Keeper,
+    (mut instances, mut stopped): (watch::Receiver<Arc<Instance>>, watch::Receiver<bool>),
+    states: watch::Sender<State>,
+    registered: Option<Registered>,
+) {
+    let mut wait = registered.map_or(Duration::ZERO, |registered| keeper.registered(Ok(registered)));
+    loop {
+        states.send_replace(keeper.state().clone());
+        let due = Instant::now() + wait;
+        tokio::select! {
+            () = sleep_until(due) => {}
+            _ = stopped.wait_for(|stop| *stop) => return,
+            changed = instances.changed() => match changed {
+                Ok(()) => keeper.changed(),
+                Err(_) => return,
+            },
+        }
+        let instance = instances.borrow_and_update().clone();
+        wait = match keeper.next() {
+            Step::Register => keeper.registered(client.register_once(&instance).await),
+            Step::Renew => keeper.renewed(client.renew_once(&instance).await),
+        };
     }
 }

@@ -1,172 +1,242 @@
-//! A watch that goes on when a connection or a server does not.
+//! Following instances.
 
-use crate::client::RegistrationClient;
-use crate::error::ClientError;
-use crate::keeper::seed;
-use pilotfish_registration_api::v1::{self, watch_event};
+use crate::connection::Stub;
+use crate::{Client, Error, Record};
+use pilotfish_registration_api::v1::watch_event::Change as Event;
+use pilotfish_registration_api::v1::{WatchRequest, WatchResponse};
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tonic::{Code, Streaming};
 
-const BACKOFF: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(10));
+/// How long to wait after a connection that failed.
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(5));
 
+/// The name of an instance: namespace, service and id.
 type Key = (String, String, String);
 
-/// Which instances are watched. Empty texts: all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WatchFilter {
-    /// The namespace.
-    pub namespace: String,
-    /// The service.
-    pub service: String,
-}
-
-/// What happened.
+/// Something that changed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// An instance is there, or has changed.
-    Updated(v1::Record),
+    /// An instance is there, or is another one.
+    Updated(Box<Record>),
     /// An instance is gone.
-    Removed(v1::InstanceKey),
-    /// Everything that there was at the beginning has been told. Comes once.
+    Removed {
+        /// The namespace.
+        namespace: String,
+        /// The service.
+        service: String,
+        /// The instance.
+        id: String,
+    },
+    /// Everything that there was at the beginning has been told.
     Synced,
 }
 
-/// A watch. It remembers the names of what it has told, so that it can tell what went while it was not connected.
-pub struct InstanceWatch {
-    client: RegistrationClient,
-    filter: WatchFilter,
-    stream: Option<Streaming<v1::WatchResponse>>,
+/// Follows instances. Goes on at the next server when a connection ends, and tells only what changed meanwhile.
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    namespace: String,
+    service: String,
+    stream: Option<(usize, Streaming<WatchResponse>)>,
+    /// From where to resume: revision and epoch.
     resume: Option<(u64, u64)>,
-    /// The instances that were told.
-    known: BTreeSet<Key>,
-    /// Those of the snapshot that is being told.
-    snapshot: Option<BTreeSet<Key>>,
-    ready: VecDeque<Change>,
-    is_synced: bool,
+    /// Instances that were told, with their revisions: what differs after a list that had to be told anew.
+    told: BTreeMap<Key, Record>,
+    /// Those that a new list has not named yet.
+    unnamed: Option<BTreeMap<Key, Record>>,
+    was_synced: bool,
+    pending: VecDeque<Change>,
     backoff: Backoff,
 }
 
-impl RegistrationClient {
-    /// Watches instances: what there is, [`Change::Synced`], and then what changes.
-    #[must_use]
-    pub fn watch(&self, filter: WatchFilter) -> InstanceWatch {
-        InstanceWatch {
-            client: self.clone(),
-            filter,
+impl Watch {
+    pub(crate) fn new(client: Client, namespace: String, service: String) -> Self {
+        Self {
+            client,
+            namespace,
+            service,
             stream: None,
             resume: None,
-            known: BTreeSet::new(),
-            snapshot: None,
-            ready: VecDeque::new(),
-            is_synced: false,
-            backoff: Backoff::new(BACKOFF, Jitter::seeded(seed())),
+            told: BTreeMap::new(),
+            unnamed: None,
+            was_synced: false,
+            pending: VecDeque::new(),
+            backoff: Backoff::new(RETRY, Jitter::default()),
         }
     }
-}
 
-impl InstanceWatch {
-    /// Waits for the next change. Where servers cannot answer, it connects again and resumes.
+    /// The next change. Servers that cannot be reached are tried again; may be dropped and called again.
     ///
     /// # Errors
-    /// When a server says that the client may not watch. Asking again tries again.
-    pub async fn next(&mut self) -> Result<Change, ClientError> {
+    /// When the server refuses: no identity, no right.
+    pub async fn next(&mut self) -> Result<Change, Error> {
         loop {
-            if let Some(change) = self.ready.pop_front() {
+            if let Some(change) = self.pending.pop_front() {
                 return Ok(change);
             }
-            let Some(stream) = &mut self.stream else {
-                self.connect().await?;
-                continue;
+            let failed = match &mut self.stream {
+                None => self.open().await.err(),
+                Some((server, stream)) => {
+                    let server = *server;
+                    match stream.message().await {
+                        Ok(Some(message)) => {
+                            self.backoff.reset();
+                            self.take(message);
+                            None
+                        }
+                        Ok(None) => Some((server, Error::Unavailable("the stream ended".to_owned()))),
+                        Err(status) => Some((server, self.failure(status))),
+                    }
+                }
             };
-            match stream.message().await {
-                Ok(Some(response)) => {
-                    self.backoff.reset();
-                    self.take(response);
+            if let Some((server, error)) = failed {
+                self.stream = None;
+                if !error.is_transient() {
+                    return Err(error);
                 }
-                Ok(None) => self.stream = None,
-                Err(status) => {
-                    self.stream = None;
-                    self.after(ClientError::of(&status)).await?;
-                }
+                tracing::debug!(%error, "a watch of registrations ended; it goes on at another server");
+                self.client.servers.leave(server);
+                tokio::time::sleep(self.backoff.wait()).await;
             }
         }
     }
 
-    async fn connect(&mut self) -> Result<(), ClientError> {
-        self.snapshot = None;
-        let request = v1::WatchRequest {
-            namespace: self.filter.namespace.clone(),
-            service: self.filter.service.clone(),
+    /// A revision that is too old is no failure: everything is told anew.
+    fn failure(&mut self, status: tonic::Status) -> Error {
+        if status.code() == Code::OutOfRange {
+            self.resume = None;
+            return Error::Unavailable(status.message().to_owned());
+        }
+        status.into()
+    }
+
+    async fn open(&mut self) -> Result<(), (usize, Error)> {
+        let (server, mut stub): (usize, Stub) = self.client.servers.stub().await?;
+        let request = WatchRequest {
+            namespace: self.namespace.clone(),
+            service: self.service.clone(),
             resume_revision: self.resume.map(|(revision, _)| revision),
             resume_epoch: self.resume.map(|(_, epoch)| epoch),
         };
-        match self.client.watch_once(request).await {
-            Ok(stream) => {
-                self.stream = Some(stream);
-                Ok(())
-            }
-            Err(error) => self.after(error).await,
-        }
-    }
-
-    /// What to do after an error: begin anew, wait, or give it to the application.
-    async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
-        if error.code() == Some(Code::OutOfRange) {
-            self.resume = None;
-            return Ok(());
-        }
-        if !error.is_temporary() {
-            return Err(error);
-        }
-        self.client.give_up_server();
-        tracing::debug!(%error, "the watch of registrations broke off: connecting again");
-        tokio::time::sleep(self.backoff.wait()).await;
+        let stream = stub.watch(request).await.map_err(|status| (server, self.failure(status)))?;
+        // A list that was not told to its end is told again.
+        self.unnamed = None;
+        self.stream = Some((server, stream.into_inner()));
         Ok(())
     }
 
-    fn take(&mut self, response: v1::WatchResponse) {
-        let v1::WatchResponse { revision, epoch, snapshot, partial, events } = response;
-        for change in events.into_iter().filter_map(|event| event.change) {
-            match change {
-                watch_event::Change::Updated(record) => {
-                    if let Some(key) = record.instance.as_ref().map(key_of) {
-                        if snapshot {
-                            self.snapshot.get_or_insert_default().insert(key.clone());
-                        }
-                        self.known.insert(key);
-                        self.ready.push_back(Change::Updated(record));
-                    }
-                }
-                watch_event::Change::Removed(key) => {
-                    self.known.remove(&(key.namespace.clone(), key.service.clone(), key.id.clone()));
-                    self.ready.push_back(Change::Removed(key));
-                }
+    fn take(&mut self, message: WatchResponse) {
+        if message.snapshot && self.unnamed.is_none() {
+            self.unnamed = Some(self.told.clone());
+        }
+        for event in message.events {
+            match event.change {
+                Some(Event::Updated(record)) => self.updated(record),
+                Some(Event::Removed(key)) => self.removed((key.namespace, key.service, key.id)),
+                None => {}
             }
         }
-        if !partial {
-            if snapshot {
-                self.end_snapshot();
-            }
-            self.resume = Some((revision, epoch));
+        if message.partial {
+            return;
+        }
+        for key in self.unnamed.take().unwrap_or_default().into_keys() {
+            self.removed(key);
+        }
+        self.resume = Some((message.revision, message.epoch));
+        if !std::mem::replace(&mut self.was_synced, true) {
+            self.pending.push_back(Change::Synced);
         }
     }
 
-    /// What is in no part of a snapshot is gone.
-    fn end_snapshot(&mut self) {
-        let told = self.snapshot.take().unwrap_or_default();
-        for (namespace, service, id) in std::mem::replace(&mut self.known, told.clone()).into_iter() {
-            if !told.contains(&(namespace.clone(), service.clone(), id.clone())) {
-                self.ready.push_back(Change::Removed(v1::InstanceKey { namespace, service, id }));
-            }
+    fn updated(&mut self, record: Record) {
+        let key = key(&record);
+        if let Some(unnamed) = &mut self.unnamed {
+            unnamed.remove(&key);
         }
-        if !std::mem::replace(&mut self.is_synced, true) {
-            self.ready.push_back(Change::Synced);
+        if self.told.get(&key) != Some(&record) {
+            self.told.insert(key, record.clone());
+            self.pending.push_back(Change::Updated(Box::new(record)));
+        }
+    }
+
+    fn removed(&mut self, key: Key) {
+        if self.told.remove(&key).is_some() {
+            let (namespace, service, id) = key;
+            self.pending.push_back(Change::Removed { namespace, service, id });
         }
     }
 }
 
-fn key_of(instance: &v1::Instance) -> Key {
-    (instance.namespace.clone(), instance.service.clone(), instance.id.clone())
+fn key(record: &Record) -> Key {
+    let instance = record.instance.clone().unwrap_or_default();
+    (instance.namespace, instance.service, instance.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClientOptions, Instance};
+    use pilotfish_registration_api::v1::{InstanceKey, WatchEvent};
+
+    fn watch() -> Watch {
+        let client = Client::new(ClientOptions::new(["http://127.0.0.1:1"])).unwrap();
+        client.watch("shop", "")
+    }
+
+    fn record(id: &str, revision: u64) -> Record {
+        let instance = Instance {
+            namespace: "shop".into(),
+            service: "web".into(),
+            id: id.into(),
+            ..Instance::default()
+        };
+        Record { instance: Some(instance), revision, ..Record::default() }
+    }
+
+    fn tell(
+        watch: &mut Watch,
+        revision: u64,
+        (snapshot, partial): (bool, bool),
+        events: Vec<Event>,
+    ) -> Vec<Change> {
+        let events = events.into_iter().map(|change| WatchEvent { change: Some(change) }).collect();
+        watch.take(WatchResponse { revision, epoch: 7, snapshot, partial, events });
+        watch.pending.drain(..).collect()
+    }
+
+    fn updated(id: &str, revision: u64) -> Event {
+        Event::Updated(record(id, revision))
+    }
+
+    fn removed(id: &str) -> Change {
+        Change::Removed { namespace: "shop".into(), service: "web".into(), id: id.into() }
+    }
+
+    #[test]
+    fn a_list_told_anew_tells_only_what_differs() {
+        let mut watch = watch();
+        let (part, end) = ((true, true), (true, false));
+        assert_eq!(tell(&mut watch, 3, part, vec![updated("a", 1), updated("b", 1)]).len(), 2);
+        assert_eq!(watch.resume, None, "not in the middle of a list");
+        let last = tell(&mut watch, 3, end, vec![updated("c", 1)]);
+        assert_eq!(last, [Change::Updated(Box::new(record("c", 1))), Change::Synced]);
+        assert_eq!(watch.resume, Some((3, 7)));
+        // Connected anew, from the beginning: a is as it was, b changed, c is gone.
+        let told = tell(&mut watch, 6, part, vec![updated("a", 1), updated("b", 5)]);
+        assert_eq!(told, [Change::Updated(Box::new(record("b", 5)))]);
+        assert_eq!(tell(&mut watch, 6, end, vec![]), [removed("c")]);
+        assert_eq!(tell(&mut watch, 9, (false, false), vec![]), []);
+        assert_eq!(watch.resume, Some((9, 7)));
+    }
+
+    #[test]
+    fn a_removal_is_told_once() {
+        let mut watch = watch();
+        tell(&mut watch, 2, (true, false), vec![updated("a", 2)]);
+        let key = || InstanceKey { namespace: "shop".into(), service: "web".into(), id: "a".into() };
+        let told = tell(&mut watch, 3, (false, false), vec![Event::Removed(key()), Event::Removed(key())]);
+        assert_eq!(told, [removed("a")]);
+    }
 }

@@ -121,22 +121,8 @@ impl RegistrationServer {
             recorder,
             closing,
         });
-        let (health, services) = services()?;
-        let routes = Routes::new();
-        let registration = RegistrationServiceServer::new(Grpc(Arc::clone(&api)));
-        let requests = Requests {
-            openapi: openapi(&routes, &settings.version).to_string().into(),
-            page: page(&routes).into(),
-            routes,
-            registration: registration.max_decoding_message_size(limits.request_bytes),
-            services,
-            authentication,
-            refusals: Rate::new(limits.refusals_per_second, limits.refusals_per_second.saturating_mul(10)),
-            budget: Budget::new(limits.all_request_bytes),
-            anonymous,
-            is_loopback: address.ip().is_loopback(),
-            api,
-        };
+        let is_loopback = address.ip().is_loopback();
+        let (health, requests) = requests(api, authentication, &settings.version, anonymous, is_loopback)?;
         let (listener, local) = listen(address).map_err(|source| ServerError::Bind { address, source })?;
         Ok(Bound {
             listener,
@@ -150,6 +136,34 @@ impl RegistrationServer {
             log: LogLimit::default(),
         })
     }
+}
+
+/// What requests share, and who tells health.
+fn requests(
+    api: Arc<Api>,
+    authentication: Arc<Authentication>,
+    version: &str,
+    anonymous: bool,
+    is_loopback: bool,
+) -> Result<(HealthReporter, Requests), ServerError> {
+    let limits = api.limits;
+    let (health, services) = services()?;
+    let routes = Routes::new();
+    let registration = RegistrationServiceServer::new(Grpc(Arc::clone(&api)));
+    let requests = Requests {
+        openapi: openapi(&routes, version).to_string().into(),
+        page: page(&routes).into(),
+        routes,
+        registration: registration.max_decoding_message_size(limits.request_bytes),
+        services,
+        authentication,
+        refusals: Rate::new(limits.refusals_per_second, limits.refusals_per_second.saturating_mul(10)),
+        budget: Budget::new(limits.all_request_bytes),
+        anonymous,
+        is_loopback,
+        api,
+    };
+    Ok((health, requests))
 }
 
 type Services = Vec<(String, crate::answer::Handler)>;

@@ -1,7 +1,9 @@
 //! A store in memory, instances, and the conformance suite of stores, for tests.
 
+mod conformance;
 mod memory;
 
+pub use conformance::{Opened, Subject, conformance};
 pub use memory::MemoryStore;
 
 use crate::{Caller, Instance, InstanceKey, Registration, RegistrationPort, Value, Write};
