@@ -78,6 +78,52 @@ const RULES: &[Rule] = &[
         never: &["tonic", "prost", "hyper", "h2", "axum", "kube", "notify", "redb", "envoy-types"],
         never_named: &[],
     },
+    // Asks instances, and knows no store.
+    Rule {
+        name: "pilotfish-registration-checks",
+        may: &["pilotfish-registration", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
+        never_named: &["axum", "notify", "pilotfish-model"],
+    },
+    // The API's definition: no sockets. Tonic is needed for the types that stubs are made of.
+    Rule {
+        name: "pilotfish-registration-api",
+        may: &[],
+        never: &["kube", "notify", "envoy-types"],
+        never_named: &["axum", "hyper", "h2", "tokio"],
+    },
+    // For applications: no more than the API.
+    Rule {
+        name: "pilotfish-registration-client",
+        may: &["pilotfish-registration-api", "pilotfish-source"],
+        never: &["kube", "notify", "envoy-types", "pilotfish-model"],
+        never_named: &["axum", "hyper", "h2"],
+    },
+    Rule {
+        name: "pilotfish-registration-redb",
+        may: &["pilotfish-model", "pilotfish-registration"],
+        never: &["tonic", "hyper", "h2", "axum", "kube", "notify", "envoy-types"],
+        never_named: &[],
+    },
+    Rule {
+        name: "pilotfish-registration-etcd",
+        may: &[
+            "pilotfish-etcd-client",
+            "pilotfish-model",
+            "pilotfish-registration",
+            "pilotfish-registry",
+            "pilotfish-registry-client",
+            "pilotfish-source",
+        ],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
+        never_named: &["axum", "notify", "tonic"],
+    },
+    Rule {
+        name: "pilotfish-registration-server",
+        may: &["pilotfish-identity", "pilotfish-registration", "pilotfish-registration-api"],
+        never: &["kube", "notify", "envoy-types", "redb", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "h2", "pilotfish-model"],
+    },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.
     Rule {
@@ -89,7 +135,25 @@ const RULES: &[Rule] = &[
     registry("pilotfish-consul"),
     registry("pilotfish-dns"),
     registry("pilotfish-eureka"),
-    registry("pilotfish-etcd"),
+    Rule {
+        name: "pilotfish-etcd",
+        may: &[
+            "pilotfish-etcd-client",
+            "pilotfish-model",
+            "pilotfish-registry",
+            "pilotfish-registry-client",
+            "pilotfish-source",
+        ],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config", "tonic"],
+    },
+    // What speaks to etcd, the registry and the store of registrations, shares this and nothing else.
+    Rule {
+        name: "pilotfish-etcd-client",
+        may: &["pilotfish-registry", "pilotfish-registry-client", "pilotfish-source"],
+        never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "notify", "pilotfish-config", "pilotfish-model"],
+    },
     registry("pilotfish-nacos"),
     registry("pilotfish-polaris"),
     Rule {

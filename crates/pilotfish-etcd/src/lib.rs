@@ -4,17 +4,14 @@
 //! etcd ◀─ Range, Watch ─▶ session ─ answers ─▶ Watch, Keyspace (schema) ─ services that differ ─▶ CatalogWriter
 //! ```
 //!
-//! [`schema`] says what a key and its value mean, [`keyspace`] what is known of all keys, [`watch`] what the answers of a watch mean:
-//! all three without IO. [`session`] reads everything at one revision and follows what comes after it.
+//! [`schema`] says what a key and its value mean, [`keyspace`] what is known of all keys: both without IO. [`session`] reads everything at one revision and follows what comes after it.
 
-mod client;
 mod keyspace;
-mod proto;
 mod schema;
 mod session;
 mod settings;
-mod watch;
 
+use pilotfish_etcd_client::LOGIN_OPTIONS;
 use pilotfish_registry::{CATALOG_OPTIONS, Input, RegistryOption, RegistryType};
 use pilotfish_registry_client::TLS_OPTIONS;
 
@@ -24,7 +21,7 @@ pub static ETCD: RegistryType = RegistryType {
     provider: "etcd",
     about: "keys of a prefix, by a schema of your own",
     address: "http://HOST:2379[,HOST:2379...]",
-    options: &[OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
+    options: &[OPTIONS, LOGIN_OPTIONS, TLS_OPTIONS, CATALOG_OPTIONS],
     input: Input::Live(settings::open),
 };
 
@@ -58,11 +55,5 @@ const OPTIONS: &[RegistryOption] = &[
         name: "instancePort",
         value: "NUMBER",
         about: "where instances listen whose key and value do not say it [default: they are left out]",
-    },
-    RegistryOption { name: "user", value: "NAME", about: "log in as this user [default: nobody]" },
-    RegistryOption {
-        name: "passwordFile",
-        value: "FILE",
-        about: "the user's password [default: the environment's PILOTFISH_ETCD_PASSWORD]",
     },
 ];

@@ -5,23 +5,15 @@ use crate::keyspace::Keyspace;
 use crate::schema::{
     Defaults, Field, Fields, Format, HostTemplate, KeyPattern, LAYOUTS, Layout, Schema, parse_port,
 };
-use crate::session::{Etcd, Login};
+use crate::session::Etcd;
+use pilotfish_etcd_client::Servers;
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, LiveSource};
-use pilotfish_registry_client::{Connector, Scheme, SecretOption, Target, TlsOptions, live};
-
-const SCHEMES: &[Scheme] =
-    &[Scheme { name: "http", port: 2379, is_tls: false }, Scheme { name: "https", port: 2379, is_tls: true }];
+use pilotfish_registry_client::live;
 
 /// Checks the settings; nothing is connected yet.
 pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
     let mut mistakes = Vec::new();
-    let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
-    let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
-    if target.as_ref().is_some_and(|target| !target.path.is_empty()) {
-        mistakes.push("the address has a path; the option prefix says which keys are read".to_owned());
-    }
-    let tls = TlsOptions::take(&mut settings, is_tls, &mut mistakes);
-    let login = login(&mut settings, &mut mistakes);
+    let servers = Servers::take(&mut settings, &mut mistakes);
     let options = CatalogOptions::take(&mut settings, CatalogDefaults::default())
         .map_err(|LiveSettingsError(more)| mistakes.extend(more))
         .unwrap_or_default();
@@ -30,31 +22,11 @@ pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, Li
     if let Err(LiveSettingsError(more)) = settings.finish(&ETCD) {
         mistakes.extend(more);
     }
-    match (target, schema) {
-        (Some(target), Some(schema)) if mistakes.is_empty() => {
-            let connector = Connector::new(tls.map(|tls| tls.with_alpn(&["h2"])));
-            Ok(live(Etcd::new(target.servers, connector, login, Keyspace::new(schema)), shard, options))
+    match (servers, schema) {
+        (Some(servers), Some(schema)) if mistakes.is_empty() => {
+            Ok(live(Etcd::new(servers, Keyspace::new(schema)), shard, options))
         }
         _ => Err(LiveSettingsError(mistakes)),
-    }
-}
-
-fn login(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<Login> {
-    let has_file = settings.options.contains_key("passwordFile");
-    let password = SecretOption::take(settings, "password", Some("PILOTFISH_ETCD_PASSWORD"));
-    match settings.take("user") {
-        Some(user) if password.is_set() => Some(Login { user, password }),
-        Some(_) => {
-            mistakes
-                .push("user needs passwordFile, or PILOTFISH_ETCD_PASSWORD in the environment".to_owned());
-            None
-        }
-        None => {
-            if has_file {
-                mistakes.push("passwordFile needs user".to_owned());
-            }
-            None
-        }
     }
 }
 

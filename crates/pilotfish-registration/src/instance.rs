@@ -107,6 +107,26 @@ pub struct Instance {
     pub drain: Duration,
 }
 
+impl Instance {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        /// The counters of an `Arc`, and what an allocation costs beside.
+        const SHARED: usize = 32;
+        let texts = |map: &BTreeMap<Arc<str>, Arc<str>>| -> usize {
+            map.iter().map(|(key, value)| key.len() + value.len() + 2 * SHARED + 32).sum()
+        };
+        size_of::<Self>()
+            + self.key.id.len()
+            + self.addresses.len() * size_of::<IpAddr>()
+            + self.ports.len() * size_of::<Port>()
+            + self.checks.len() * (size_of::<Check>() + 2 * SHARED)
+            + texts(&self.labels)
+            + texts(&self.metadata)
+            + 8 * SHARED
+    }
+}
+
 /// A port of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {

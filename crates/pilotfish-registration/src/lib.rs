@@ -7,15 +7,35 @@
 //! One direction: memory is changed by events of the store only, so what can be seen is durable. No wall clock is stored or
 //! compared.
 
+mod clock;
+mod directory;
+mod health;
+mod history;
 mod instance;
+mod leases;
 pub mod limits;
+mod liveness;
+mod registrar;
 mod registration;
 mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod validate;
 mod violations;
 
+pub use clock::RunningClock;
+pub use directory::{Counts, Directory, Filter, Listing};
+pub use health::{Health, InstanceView};
+pub use history::WatchEvent;
 pub use instance::{Check, CheckKind, Instance, InstanceKey, Port, Record, RecordState, ServiceKey};
+pub use leases::{LeaseEvent, LeaseTable};
 pub use limits::Limits;
+pub use liveness::LivenessSettings;
+pub use registrar::{
+    Caller, CheckResult, Deregister, DeregisterError, Deregistered, Register, RegisterError, Registered,
+    Registrar, RegistrarDriver, RegistrarSettings, RegistrarStats, RenewalError, ServiceChanges,
+    ServicesChanged, Watch, WatchBatch, WatchError, WatchFrom,
+};
 pub use registration::{Registration, RegistrationCheck, RegistrationCheckKind, RegistrationPort};
 pub use store::{
     Expected, RenewError, Store, StoreDescription, StoreEvent, StoreEventSender, StoreEvents, Value, Write,

@@ -15,8 +15,12 @@ pub struct Limits {
     pub services: usize,
     /// `watches`: in all.
     pub watches: usize,
+    /// `owner-watches`: of one identity.
+    pub owner_watches: usize,
     /// `history-events`: changes that a watch can resume over.
     pub history_events: usize,
+    /// `history-bytes`: about what they may keep in memory.
+    pub history_bytes: usize,
 }
 
 impl Default for Limits {
@@ -26,14 +30,18 @@ impl Default for Limits {
             service_instances: 20_000,
             owner_instances: 100_000,
             services: 100_000,
-            watches: 10_000,
+            watches: 1_000,
+            owner_watches: 100,
             history_events: 100_000,
+            history_bytes: 64 << 20,
         }
     }
 }
 
 /// Registrations, renewals or deregistrations in one batch.
 pub const MAX_BATCH: usize = 1_000;
+/// Instances in one page of a list.
+pub const MAX_PAGE: usize = 1_000;
 /// Addresses of an instance.
 pub const MAX_ADDRESSES: usize = 16;
 /// Ports of an instance.

@@ -1,7 +1,8 @@
 //! What a store tells.
 
-use crate::{InstanceKey, Record};
+use crate::{InstanceKey, LeaseEvent, Record};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Something that happened in a store.
@@ -59,12 +60,19 @@ impl StoreEventSender {
         events.is_empty() || self.0.send(events).await.is_ok()
     }
 
-    /// The same from a thread outside of the runtime.
-    ///
-    /// # Panics
-    /// Within an asynchronous task.
-    pub fn send_blocking(&self, events: Vec<StoreEvent>) -> bool {
-        events.is_empty() || self.0.blocking_send(events).is_ok()
+    /// The same from a thread outside of the runtime, which waits for a reader that is behind unless nobody needs the events any more.
+    pub fn send_blocking(&self, events: Vec<StoreEvent>, is_closing: impl Fn() -> bool) -> bool {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let mut events = events;
+        while !events.is_empty() {
+            match self.0.try_send(events) {
+                Ok(()) => return true,
+                Err(mpsc::error::TrySendError::Full(back)) if !is_closing() => events = back,
+                Err(_) => return false,
+            }
+            std::thread::sleep(PAUSE);
+        }
+        true
     }
 }
 
@@ -72,5 +80,14 @@ impl StoreEvents {
     /// The next events, those of a commit together. `None` when the store was closed.
     pub async fn next(&mut self) -> Option<Vec<StoreEvent>> {
         self.0.recv().await
+    }
+}
+
+impl From<LeaseEvent> for StoreEvent {
+    fn from(event: LeaseEvent) -> Self {
+        match event {
+            LeaseEvent::Lapsed(key) => Self::Lapsed(key),
+            LeaseEvent::Renewed(key) => Self::Renewed(key),
+        }
     }
 }

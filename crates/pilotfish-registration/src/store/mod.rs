@@ -25,8 +25,9 @@ pub trait Store: Send + Sync + 'static {
     /// Each write succeeds or fails by itself, with one answer for each, in their order. Resolved when what succeeded is durable and
     /// its events were handed on. Two writes of one key in one call happen in their order.
     ///
-    /// A write of what is there already (the same instance, owner and state) changes nothing, and answers the stored revision. So does
-    /// the removal of what is not there. Dropping the future does not take a write back.
+    /// A write of what is there already (the same instance, owner and state) changes nothing and answers the stored revision, whatever
+    /// was expected: who got no answer may try again. The removal of what is not there changes nothing either. Dropping the future does
+    /// not take a write back.
     fn write(&self, writes: Vec<Write>) -> BoxFuture<'_, Vec<Result<Written, WriteError>>>;
 
     /// Begins leases anew; nothing is written to a disk. One answer for each, in their order.

@@ -7,7 +7,7 @@ const MAX_PENDING: usize = 200_000;
 
 /// A watch from the revision after a full read.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     /// The cluster and the revision of the read.
     read: Header,
     created: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Watch {
 
 /// What an answer means.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Step {
+pub enum Step {
     /// The server is there, and that is all.
     Answered,
     /// These happened, in this order.
@@ -27,16 +27,26 @@ pub(crate) enum Step {
 
 /// Why a watch cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WatchError {
+pub enum WatchError {
     /// The server ended it.
     #[error("etcd ended the watch: {0}")]
     Canceled(String),
     /// The address leads to another cluster now.
     #[error("another etcd cluster answers now: {now:x} instead of {before:x}")]
-    OtherCluster { before: u64, now: u64 },
+    OtherCluster {
+        /// The cluster that was read.
+        before: u64,
+        /// The cluster that answers.
+        now: u64,
+    },
     /// The history is another one: the cluster was restored from a backup, or has lost its data.
     #[error("the revision went back from {before} to {now}: the cluster was restored or has lost its data")]
-    Backwards { before: i64, now: i64 },
+    Backwards {
+        /// The revision that was read.
+        before: i64,
+        /// The revision of the answer.
+        now: i64,
+    },
     /// One change is larger than what is kept.
     #[error("a change of more than {MAX_PENDING} keys came in pieces")]
     TooLarge,
@@ -44,17 +54,22 @@ pub(crate) enum WatchError {
 
 impl Watch {
     /// After a read that was answered with this header.
-    pub(crate) fn new(read: Header) -> Self {
+    #[must_use]
+    pub fn new(read: Header) -> Self {
         Self { read, created: false, pending: Vec::new() }
     }
 
     /// Whether the server has begun it.
-    pub(crate) fn is_created(&self) -> bool {
+    #[must_use]
+    pub fn is_created(&self) -> bool {
         self.created
     }
 
     /// Takes an answer.
-    pub(crate) fn take(&mut self, answer: WatchResponse) -> Result<Step, WatchError> {
+    ///
+    /// # Errors
+    /// When the watch cannot go on.
+    pub fn take(&mut self, answer: WatchResponse) -> Result<Step, WatchError> {
         self.check(answer.header.unwrap_or_default())?;
         if answer.canceled {
             if answer.compact_revision > 0 {
@@ -103,7 +118,7 @@ mod tests {
     const READ: Header = Header { cluster_id: 7, revision: 10 };
 
     fn event(key: &str, mod_revision: i64) -> Event {
-        let kv = KeyValue { key: key.to_owned().into(), mod_revision, value: bytes::Bytes::new() };
+        let kv = KeyValue { key: key.to_owned().into(), mod_revision, ..Default::default() };
         Event { r#type: 0, kv: Some(kv) }
     }
 

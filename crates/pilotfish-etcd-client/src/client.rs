@@ -1,0 +1,201 @@
+//! Calls of etcd's API on one server.
+
+use crate::proto::{
+    AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
+    LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse, PutRequest, PutResponse, RangeRequest,
+    RangeResponse, TxnRequest, TxnResponse, WatchAsk, WatchCreate, WatchRequest, WatchResponse,
+};
+use crate::{CallError, MAX_MESSAGE};
+use http::uri::PathAndQuery;
+use pilotfish_registry_client::{Connector, Server, SessionError, grpc_channel};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Streaming};
+use tonic_prost::ProstCodec;
+
+/// How long a call may take where nothing else is said.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One server. Cheap to clone; clones share its connection, and calls of clones run side by side.
+#[derive(Clone, Debug)]
+pub struct Client {
+    grpc: Grpc<Channel>,
+    token: Option<MetadataValue<Ascii>>,
+    timeout: Duration,
+}
+
+/// A watch that runs: what is asked, and what is answered.
+#[derive(Debug)]
+pub struct WatchStream {
+    /// What is asked.
+    pub asks: mpsc::Sender<WatchRequest>,
+    /// What is answered.
+    pub answers: Streaming<WatchResponse>,
+}
+
+/// A stream that keeps leases alive: one answer for each question, in their order.
+#[derive(Debug)]
+pub struct KeepAliveStream {
+    /// What is asked.
+    pub asks: mpsc::Sender<LeaseKeepAliveRequest>,
+    /// What is answered.
+    pub answers: Streaming<LeaseKeepAliveResponse>,
+}
+
+impl Client {
+    /// A server that is connected to at the first call. A call may take 10 s.
+    ///
+    /// # Errors
+    /// When the server is no host and port of a URI.
+    pub fn new(connector: Connector, server: &Server) -> Result<Self, SessionError> {
+        let channel = grpc_channel(connector, server)?;
+        let grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        Ok(Self { grpc, token: None, timeout: TIMEOUT })
+    }
+
+    /// The same, whose calls may take so long.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Logs in: calls that follow are this user's.
+    ///
+    /// # Errors
+    /// When the server refuses or cannot be reached.
+    pub async fn authenticate(&mut self, name: &str, password: &str) -> Result<(), SessionError> {
+        let ask = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
+        let path = PathAndQuery::from_static("/etcdserverpb.Auth/Authenticate");
+        let answer: AuthenticateResponse = self.call(path, ask).await?;
+        let mut token: MetadataValue<Ascii> = answer.token.parse()?;
+        token.set_sensitive(true);
+        self.token = Some(token);
+        Ok(())
+    }
+
+    /// Reads one page of keys.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn range(&self, ask: RangeRequest) -> Result<RangeResponse, CallError> {
+        self.call(PathAndQuery::from_static("/etcdserverpb.KV/Range"), ask).await
+    }
+
+    /// Writes one key.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn put(&self, ask: PutRequest) -> Result<PutResponse, CallError> {
+        self.call(PathAndQuery::from_static("/etcdserverpb.KV/Put"), ask).await
+    }
+
+    /// Does a transaction.
+    ///
+    /// # Errors
+    /// See [`CallError`]. After a time-out it may have happened or not.
+    pub async fn transaction(&self, ask: TxnRequest) -> Result<TxnResponse, CallError> {
+        self.call(PathAndQuery::from_static("/etcdserverpb.KV/Txn"), ask).await
+    }
+
+    /// Grants a lease of so many seconds, or of more where etcd wants more.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn grant(&self, ttl: i64) -> Result<i64, CallError> {
+        let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseGrant");
+        let answer: LeaseGrantResponse = self.call(path, LeaseGrantRequest { ttl, id: 0 }).await?;
+        if answer.error.is_empty() && answer.id != 0 {
+            return Ok(answer.id);
+        }
+        Err(CallError::Refused(SessionError::new(format!("etcd granted no lease: {}", answer.error))))
+    }
+
+    /// Ends a lease, and deletes the keys that end with it.
+    ///
+    /// # Errors
+    /// [`CallError::LeaseNotFound`] when it has ended already; see [`CallError`].
+    pub async fn revoke(&self, id: i64) -> Result<(), CallError> {
+        let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseRevoke");
+        let _: LeaseRevokeResponse = self.call(path, LeaseRevokeRequest { id }).await?;
+        Ok(())
+    }
+
+    /// Begins a watch. It ends when the server loses its leader, which would else be a silent one.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn watch(&self, create: WatchCreate) -> Result<WatchStream, CallError> {
+        let first = WatchRequest { ask: Some(WatchAsk::Create(create)) };
+        let (asks, answers) = self.stream("/etcdserverpb.Watch/Watch", first, 4).await?;
+        Ok(WatchStream { asks, answers })
+    }
+
+    /// Begins a stream that keeps leases alive, with the first of them. It ends when the server loses its leader.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn keep_alive(&self, first: i64) -> Result<KeepAliveStream, CallError> {
+        let first = LeaseKeepAliveRequest { id: first };
+        let (asks, answers) = self.stream("/etcdserverpb.Lease/LeaseKeepAlive", first, 256).await?;
+        Ok(KeepAliveStream { asks, answers })
+    }
+
+    /// A stream of both sides. The server answers, with headers too, when it was asked for something: so the first question is part
+    /// of its beginning.
+    async fn stream<Ask, Answer>(
+        &self,
+        path: &'static str,
+        first: Ask,
+        waiting: usize,
+    ) -> Result<(mpsc::Sender<Ask>, Streaming<Answer>), CallError>
+    where
+        Ask: prost::Message + Default + 'static,
+        Answer: prost::Message + Default + 'static,
+    {
+        let (asks, asked) = mpsc::channel(waiting);
+        asks.try_send(first).map_err(|error| CallError::Refused(error.into()))?;
+        let mut request = self.request(ReceiverStream::new(asked));
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        let path = PathAndQuery::from_static(path);
+        let mut grpc = self.grpc.clone();
+        let begun = timeout(self.timeout, async {
+            ready(&mut grpc).await?;
+            let codec = ProstCodec::<Ask, Answer>::default();
+            Ok::<_, CallError>(grpc.streaming(request, path, codec).await?)
+        });
+        let answers = begun.await.map_err(|_| CallError::Timeout(self.timeout))??.into_inner();
+        Ok((asks, answers))
+    }
+
+    async fn call<Ask, Answer>(&self, path: PathAndQuery, ask: Ask) -> Result<Answer, CallError>
+    where
+        Ask: prost::Message + Default + 'static,
+        Answer: prost::Message + Default + 'static,
+    {
+        let request = self.request(ask);
+        let mut grpc = self.grpc.clone();
+        let answered = timeout(self.timeout, async {
+            ready(&mut grpc).await?;
+            let codec = ProstCodec::<Ask, Answer>::default();
+            Ok::<_, CallError>(grpc.unary(request, path, codec).await?)
+        });
+        Ok(answered.await.map_err(|_| CallError::Timeout(self.timeout))??.into_inner())
+    }
+
+    fn request<T>(&self, ask: T) -> Request<T> {
+        let mut request = Request::new(ask);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+}
+
+async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), CallError> {
+    grpc.ready().await.map_err(|error| CallError::Unreachable(error.into()))
+}

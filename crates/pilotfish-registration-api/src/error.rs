@@ -1,0 +1,31 @@
+//! Errors as HTTP has them.
+
+use crate::v1::error::Code;
+
+/// The header (and gRPC metadata) with the name of the limit that refused a request.
+pub const LIMIT_HEADER: &str = "pilotfish-limit";
+
+/// The status of a body that is longer than it may be; its code is `RESOURCE_EXHAUSTED`.
+pub const HTTP_BODY_TOO_LONG: u16 = 413;
+
+/// The status of a request that the client did not finish in time; its code is `DEADLINE_EXCEEDED`.
+pub const HTTP_CLIENT_SLOW: u16 = 408;
+
+/// The HTTP status of a code.
+#[must_use]
+pub fn http_status(code: Code) -> u16 {
+    match code {
+        Code::Ok => 200,
+        Code::InvalidArgument => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::Unimplemented => 405,
+        Code::Aborted => 409,
+        Code::OutOfRange => 410,
+        Code::ResourceExhausted => 429,
+        Code::Unknown | Code::Internal => 500,
+        Code::Unavailable => 503,
+        Code::DeadlineExceeded => 504,
+    }
+}

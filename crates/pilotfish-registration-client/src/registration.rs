@@ -1,0 +1,126 @@
+//! An instance that is kept registered.
+
+use crate::client::{Client, Registered};
+use crate::keeper::{Keeper, Step};
+use crate::{Error, Instance};
+use pilotfish_source::Jitter;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// How a registration is.
+#[derive(Clone, Debug)]
+pub enum State {
+    /// It is tried. With an error it failed, and is tried again; what was registered before stays until its lease ends.
+    Registering {
+        /// The last failure.
+        error: Option<Error>,
+    },
+    /// The server has it.
+    Registered {
+        /// The store's revision of its last change.
+        revision: u64,
+    },
+    /// The server refuses it. It is tried again from time to time, as rules may change.
+    Refused {
+        /// Why.
+        error: Error,
+    },
+}
+
+/// An instance that is kept registered. Dropped, it is left to its lease: [`Registration::deregister`] takes it out at once.
+#[derive(Debug)]
+pub struct Registration {
+    client: Client,
+    instance: watch::Sender<Arc<Instance>>,
+    state: watch::Receiver<State>,
+    stop: watch::Sender<bool>,
+    /// `None` once it has stopped.
+    task: Option<JoinHandle<()>>,
+}
+
+impl Registration {
+    pub(crate) fn start(client: Client, instance: Instance, registered: Option<Registered>) -> Self {
+        let (instance, instances) = watch::channel(Arc::new(instance));
+        let keeper = Keeper::new(Jitter::default());
+        let (states, state) = watch::channel(keeper.state().clone());
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(keep(client.clone(), keeper, (instances, stopped), states, registered));
+        Self { client, instance, state, stop, task: Some(task) }
+    }
+
+    /// How it is, now and later.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    /// Changes the instance: its health, labels, weight. Its names must stay.
+    ///
+    /// # Errors
+    /// [`Error::Options`] when it has another name.
+    pub fn update(&self, instance: Instance) -> Result<(), Error> {
+        let known = self.instance.borrow().clone();
+        let name = |of: &Instance| (of.namespace.clone(), of.service.clone(), of.id.clone());
+        if name(&known) != name(&instance) {
+            return Err(Error::Options("an instance with another name is another instance".to_owned()));
+        }
+        self.instance.send_replace(Arc::new(instance));
+        Ok(())
+    }
+
+    /// Takes it out: at once, or after its drain time, which is returned; `drain` stands for the one of the instance. Trying that again after
+    /// an error is safe; without it the lease ends by itself.
+    ///
+    /// # Errors
+    /// When the server refuses, or none answers.
+    pub async fn deregister(&mut self, drain: Option<Duration>) -> Result<Duration, Error> {
+        // A registration that is under way must not come after it.
+        self.stop.send_replace(true);
+        if let Some(task) = self.task.take()
+            && let Err(error) = task.await
+        {
+            tracing::warn!(%error, "the task of a registration ended early");
+        }
+        let instance = self.instance.borrow().clone();
+        self.client.deregister_once(&instance, drain).await
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Registers and renews until it is asked to stop, or aborted.
+async fn keep(
+    client: Client,
+    mut keeper: Keeper,
+    (mut instances, mut stopped): (watch::Receiver<Arc<Instance>>, watch::Receiver<bool>),
+    states: watch::Sender<State>,
+    registered: Option<Registered>,
+) {
+    let mut wait = registered.map_or(Duration::ZERO, |registered| keeper.registered(Ok(registered)));
+    loop {
+        states.send_replace(keeper.state().clone());
+        let due = Instant::now() + wait;
+        tokio::select! {
+            () = sleep_until(due) => {}
+            _ = stopped.wait_for(|stop| *stop) => return,
+            changed = instances.changed() => match changed {
+                Ok(()) => keeper.changed(),
+                Err(_) => return,
+            },
+        }
+        let instance = instances.borrow_and_update().clone();
+        wait = match keeper.next() {
+            Step::Register => keeper.registered(client.register_once(&instance).await),
+            Step::Renew => keeper.renewed(client.renew_once(&instance).await),
+        };
+    }
+}

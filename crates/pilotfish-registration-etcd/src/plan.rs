@@ -1,0 +1,234 @@
+//! What a write or a renewal does, given what is believed to be there: without IO.
+//!
+//! Every plan is done by a transaction that compares with what was believed. Where something else is there, the transaction says what,
+//! and a new plan is made. So what is believed may be old, and every answer is true nevertheless.
+
+use pilotfish_registration::{Expected, Record, RecordState, Value, Write, WriteError, Written};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is believed to be in etcd.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Belief {
+    /// The record.
+    pub(crate) record: Option<Arc<Record>>,
+    /// The revision of its key. Also where the value is none that can be read: such a record counts as none, and is overwritten.
+    pub(crate) revision: u64,
+    /// The lease of its lease key; `None` where the key is not there.
+    pub(crate) lease: Option<i64>,
+}
+
+impl Belief {
+    /// Whether the record should have a lease and has none.
+    pub(crate) fn is_lapsed(&self) -> bool {
+        self.lease.is_none() && self.record.as_ref().is_some_and(|record| record.lease().is_some())
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) record: Change,
+    pub(crate) lease: LeaseChange,
+    pub(crate) answer: Answer,
+}
+
+/// What happens to the key of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Nothing,
+    Put,
+    Delete,
+}
+
+/// What happens to the lease and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseChange {
+    Nothing,
+    /// A new lease of that time.
+    Grant(Duration),
+    /// This one begins anew.
+    Extend(i64, Duration),
+    Delete,
+}
+
+/// What is answered when the plan was done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Answer {
+    /// Something was written, at the revision of the transaction.
+    Changed,
+    /// It was there already, at this revision.
+    Unchanged(u64),
+    /// Nothing was there to be removed.
+    Nothing,
+    /// Something else is there than what was expected.
+    Conflict,
+    /// The lease began anew.
+    Renewed,
+    /// There is no lease that could.
+    NoLease,
+}
+
+impl Plan {
+    fn only(answer: Answer) -> Self {
+        Self { record: Change::Nothing, lease: LeaseChange::Nothing, answer }
+    }
+
+    /// What a write does. `lapsed_only`: a removal that was decided on because the lease had lapsed, and must not happen when it was renewed.
+    pub(crate) fn write(write: &Write, lapsed_only: bool, belief: &Belief) -> Self {
+        let current = belief.record.as_ref();
+        let conflicts = write.expected.check(current).is_err();
+        match (&write.value, current) {
+            (Some(value), Some(record)) if value.equals(record) => {
+                let lease = lease(record.lease(), belief);
+                Self { record: Change::Nothing, lease, answer: Answer::Unchanged(record.revision) }
+            }
+            (None, Some(_)) if lapsed_only && belief.lease.is_some() => Self::only(Answer::Conflict),
+            _ if conflicts => Self::only(Answer::Conflict),
+            (Some(value), _) => {
+                let lease = lease(lease_of(value), belief);
+                Self { record: Change::Put, lease, answer: Answer::Changed }
+            }
+            (None, Some(_)) => {
+                Self { record: Change::Delete, lease: LeaseChange::Delete, answer: Answer::Changed }
+            }
+            (None, None) => Self::only(Answer::Nothing),
+        }
+    }
+
+    /// What a renewal does.
+    pub(crate) fn renew(belief: &Belief) -> Self {
+        match belief.record.as_ref().and_then(|record| record.lease()) {
+            Some(ttl) => {
+                Self { record: Change::Nothing, lease: lease(Some(ttl), belief), answer: Answer::Renewed }
+            }
+            None => Self::only(Answer::NoLease),
+        }
+    }
+}
+
+/// What happens to the lease of a record that should have one of that time.
+fn lease(ttl: Option<Duration>, belief: &Belief) -> LeaseChange {
+    let before = belief.record.as_ref().and_then(|record| record.lease());
+    match (ttl, belief.lease) {
+        (Some(ttl), Some(id)) if before == Some(ttl) => LeaseChange::Extend(id, ttl),
+        (Some(ttl), _) => LeaseChange::Grant(ttl),
+        (None, Some(_)) => LeaseChange::Delete,
+        (None, None) => LeaseChange::Nothing,
+    }
+}
+
+fn lease_of(value: &Value) -> Option<Duration> {
+    match value.state {
+        RecordState::Serving => value.instance.ttl,
+        RecordState::Draining => None,
+    }
+}
+
+/// Whether a write is a removal because of a lapse: liveness removes what it saw, at its revision.
+pub(crate) fn is_lapsed_only(write: &Write, seen: &Belief) -> bool {
+    write.value.is_none() && matches!(write.expected, Expected::Revision(_)) && seen.is_lapsed()
+}
+
+impl Answer {
+    /// The answer to a write, where `revision` is that of the transaction.
+    pub(crate) fn written(&self, belief: &Belief, revision: u64) -> Result<Written, WriteError> {
+        match self {
+            Self::Changed => Ok(Written { revision, changed: true }),
+            Self::Unchanged(revision) => Ok(Written { revision: *revision, changed: false }),
+            Self::Nothing => Ok(Written { revision, changed: false }),
+            Self::Conflict => Err(WriteError::Conflict { current: belief.record.clone() }),
+            Self::Renewed | Self::NoLease => {
+                Err(WriteError::Unavailable("a write was answered as a renewal".to_owned()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_registration::{Instance, testing};
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn value(ttl: Option<Duration>, weight: u32, state: RecordState) -> Value {
+        let instance = Instance { ttl, weight, ..testing::instance("a") };
+        Value { instance: Arc::new(instance), owner: "me".into(), state }
+    }
+
+    fn serving(ttl: Option<Duration>, weight: u32) -> Value {
+        value(ttl, weight, RecordState::Serving)
+    }
+
+    fn belief(value: Value, lease: Option<i64>) -> Belief {
+        let Value { instance, owner, state } = value;
+        let record = Record { instance, owner, state, revision: 5, created: 4 };
+        Belief { record: Some(Arc::new(record)), revision: 5, lease }
+    }
+
+    fn show(plan: &Plan) -> String {
+        format!("{:?} {:?} {:?}", plan.record, plan.lease, plan.answer)
+    }
+
+    #[test]
+    fn writes_do_what_is_needed_and_no_more() {
+        use Expected::{Absent, Any, Revision};
+        let there = |lease| belief(serving(Some(TTL), 1), lease);
+        let put = |ttl| Some(serving(ttl, 2));
+        let same = || Some(serving(Some(TTL), 1));
+        let drain = Some(value(Some(TTL), 1, RecordState::Draining));
+        let none = Belief::default();
+        for (expected, value, belief, wanted) in [
+            (Any, put(Some(TTL)), &none, "Put Grant(10s) Changed"),
+            (Any, put(None), &none, "Put Nothing Changed"),
+            (Revision(5), put(None), &none, "Nothing Nothing Conflict"),
+            (Any, put(Some(TTL)), &there(Some(9)), "Put Extend(9, 10s) Changed"),
+            (Any, put(Some(2 * TTL)), &there(Some(9)), "Put Grant(20s) Changed"),
+            (Any, put(Some(TTL)), &there(None), "Put Grant(10s) Changed"),
+            (Any, put(None), &there(Some(9)), "Put Delete Changed"),
+            (Revision(5), put(None), &there(None), "Put Nothing Changed"),
+            (Revision(4), put(None), &there(None), "Nothing Nothing Conflict"),
+            (Absent, put(None), &there(None), "Nothing Nothing Conflict"),
+            (Absent, same(), &there(Some(9)), "Nothing Extend(9, 10s) Unchanged(5)"),
+            (Any, same(), &there(None), "Nothing Grant(10s) Unchanged(5)"),
+            (Any, drain, &there(Some(9)), "Put Delete Changed"),
+            (Any, None, &there(Some(9)), "Delete Delete Changed"),
+            (Revision(5), None, &there(None), "Delete Delete Changed"),
+            (Revision(4), None, &there(None), "Nothing Nothing Conflict"),
+            (Any, None, &none, "Nothing Nothing Nothing"),
+            (Absent, None, &none, "Nothing Nothing Nothing"),
+            (Revision(5), None, &none, "Nothing Nothing Conflict"),
+        ] {
+            let write = Write { key: testing::key("a"), expected, value };
+            assert_eq!(show(&Plan::write(&write, false, belief)), wanted, "{write:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_renewed_is_not_removed_for_its_lapse() {
+        let seen = belief(serving(Some(TTL), 1), None);
+        let write = Write { key: testing::key("a"), expected: Expected::Revision(5), value: None };
+        assert!(is_lapsed_only(&write, &seen));
+        assert_eq!(show(&Plan::write(&write, true, &seen)), "Delete Delete Changed");
+        let renewed = belief(serving(Some(TTL), 1), Some(9));
+        assert_eq!(show(&Plan::write(&write, true, &renewed)), "Nothing Nothing Conflict");
+        assert!(!is_lapsed_only(&write, &renewed));
+        let deregistration = Write { expected: Expected::Any, ..write };
+        assert!(!is_lapsed_only(&deregistration, &seen));
+        assert!(!is_lapsed_only(&testing::put(testing::instance("a")), &seen));
+    }
+
+    #[test]
+    fn renewals_need_a_record_with_a_lease() {
+        for (belief, wanted) in [
+            (belief(serving(Some(TTL), 1), Some(9)), "Nothing Extend(9, 10s) Renewed"),
+            (belief(serving(Some(TTL), 1), None), "Nothing Grant(10s) Renewed"),
+            (belief(serving(None, 1), None), "Nothing Nothing NoLease"),
+            (belief(value(Some(TTL), 1, RecordState::Draining), None), "Nothing Nothing NoLease"),
+            (Belief::default(), "Nothing Nothing NoLease"),
+        ] {
+            assert_eq!(show(&Plan::renew(&belief)), wanted);
+        }
+    }
+}

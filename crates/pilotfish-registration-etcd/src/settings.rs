@@ -1,0 +1,129 @@
+//! From `--registration-store etcd=ADDRESS?OPTION=VALUE&...` to a store.
+
+use crate::keys::Keys;
+use pilotfish_etcd_client::{LOGIN_OPTIONS, Servers};
+use pilotfish_model::{Provider, ShardKey};
+use pilotfish_registry::{LiveSettings, LiveSettingsError, RegistryOption, RegistrySettings};
+use pilotfish_registry_client::TLS_OPTIONS;
+
+/// The options of the store, for `--help` and its page.
+pub const ETCD_STORE_OPTIONS: &[&[RegistryOption]] = &[OPTIONS, LOGIN_OPTIONS, TLS_OPTIONS];
+
+const OPTIONS: &[RegistryOption] = &[RegistryOption {
+    name: "prefix",
+    value: "KEY",
+    about: "the keys of the store begin so; stores with the same prefix share everything [default: /pilotfish/registration]",
+}];
+
+const PREFIX: &str = "/pilotfish/registration";
+/// How long a prefix may be in bytes.
+const MAX_PREFIX: usize = 256;
+
+/// Where the store is, checked.
+#[derive(Debug)]
+pub struct EtcdStoreSettings {
+    pub(crate) servers: Servers,
+    pub(crate) keys: Keys,
+}
+
+impl EtcdStoreSettings {
+    /// Reads `http://HOST:2379[,HOST:2379...][?OPTION=VALUE&...]`. Nothing is connected yet, and no file is read.
+    ///
+    /// # Errors
+    /// With all mistakes, one line each.
+    pub fn parse(text: &str) -> Result<Self, LiveSettingsError> {
+        let (address, options) = text.split_once('?').unwrap_or((text, ""));
+        let mut mistakes = Vec::new();
+        let mut settings = LiveSettings {
+            shard: ShardKey::new(Provider::new(0, "registration"), ""),
+            address: without_repeated_schemes(address, &mut mistakes),
+            options: form_urlencoded::parse(options.as_bytes()).into_owned().collect(),
+            registry: RegistrySettings::default(),
+        };
+        let servers = Servers::take(&mut settings, &mut mistakes);
+        let prefix = settings.take("prefix").unwrap_or_else(|| PREFIX.to_owned());
+        if let Err(mistake) = check_prefix(&prefix) {
+            mistakes.push(format!("prefix={prefix}: {mistake}"));
+        }
+        let known: Vec<&str> =
+            ETCD_STORE_OPTIONS.iter().copied().flatten().map(|option| option.name).collect();
+        let known = known.join(", ");
+        mistakes.extend(
+            settings.options.keys().map(|option| format!("there is no option {option:?}; known are {known}")),
+        );
+        match servers {
+            Some(servers) if mistakes.is_empty() => Ok(Self { servers, keys: Keys::new(&prefix) }),
+            _ => Err(LiveSettingsError(mistakes)),
+        }
+    }
+}
+
+/// `http://a,http://b`, as etcd's own tools take it, is `http://a,b`.
+fn without_repeated_schemes(address: &str, mistakes: &mut Vec<String>) -> String {
+    let mut servers = address.split(',');
+    let first = servers.next().unwrap_or_default();
+    let scheme = first.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+    let rest = servers.map(|server| match server.split_once("://") {
+        Some((other, rest)) => {
+            if !scheme.eq_ignore_ascii_case(&format!("{other}://")) {
+                mistakes.push(format!("{server}: all servers need the same scheme"));
+            }
+            rest
+        }
+        None => server,
+    });
+    std::iter::once(first).chain(rest).collect::<Vec<_>>().join(",")
+}
+
+fn check_prefix(prefix: &str) -> Result<(), String> {
+    if prefix.trim_matches('/').is_empty() {
+        return Err("it must name something: other keys of etcd are none of ours".to_owned());
+    }
+    if prefix.len() > MAX_PREFIX {
+        return Err(format!("it has more than {MAX_PREFIX} bytes"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> String {
+        match EtcdStoreSettings::parse(text) {
+            Ok(settings) => format!("{} {}", settings.servers.describe(), settings.keys.prefix()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn settings_are_read() {
+        for (text, wanted) in [
+            ("127.0.0.1", "http://127.0.0.1:2379 /pilotfish/registration/"),
+            ("http://a:2379,http://b:2380?prefix=/p", "http://a:2379,b:2380 /p/"),
+            (
+                "https://a,b?prefix=/p/q/&caFile=/nowhere&user=u&passwordFile=/nowhere",
+                "https://a:2379,b:2379 /p/q/",
+            ),
+        ] {
+            assert_eq!(read(text), wanted);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_all_at_once() {
+        let told = read("ftp://a?prefix=/&caFile=x&user=u&userNmae=v");
+        for wanted in [
+            "the scheme \"ftp\"",
+            "caFile, certFile, keyFile and serverName are for TLS",
+            "user needs passwordFile",
+            "prefix=/: it must name something",
+            "there is no option \"userNmae\"; known are prefix, user, passwordFile, caFile",
+        ] {
+            assert!(told.contains(wanted), "{wanted}: {told}");
+        }
+        assert!(read("http://a,https://b").contains("https://b: all servers need the same scheme"));
+        assert!(read(&format!("a?prefix={}", "x".repeat(300))).contains("more than 256 bytes"));
+        assert!(read("http://a/path").contains("the address has a path"));
+    }
+}

@@ -1,0 +1,241 @@
+//! The file: opening it, reading it, and transactions.
+
+use crate::codec::{decode, decode_key, encode, encode_key};
+use crate::interner::Interner;
+use crate::{FILE_NAME, OpenError};
+use pilotfish_registration::{InstanceKey, Record};
+use redb::backends::FileBackend;
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageError, Table,
+    TableDefinition, TableError, WriteTransaction,
+};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The format that is written. A file with another one is not touched.
+const FORMAT: u64 = 1;
+/// What is read and not written yet is kept in memory, up to this.
+const CACHE_BYTES: usize = 32 << 20;
+
+const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
+const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
+const FORMAT_NUMBER: &str = "format";
+const REVISION_NUMBER: &str = "revision";
+
+/// A file that is open; nobody else can open it meanwhile.
+pub(crate) struct RecordFile {
+    path: PathBuf,
+    database: Database,
+}
+
+/// Everything that is in a file.
+pub(crate) struct Contents {
+    pub(crate) revision: u64,
+    pub(crate) records: Vec<Arc<Record>>,
+}
+
+/// What is wrong with a file or a disk.
+#[derive(Debug)]
+pub(crate) enum FileError {
+    /// The disk or a quota is full.
+    Full(String),
+    /// Anything else.
+    Other(String),
+}
+
+/// Transactions that are under way.
+pub(crate) struct Transaction<'txn> {
+    records: Table<'txn, &'static [u8], &'static [u8]>,
+    numbers: Table<'txn, &'static str, u64>,
+    interner: Interner,
+}
+
+impl RecordFile {
+    /// Opens the file in a directory, both of which are made where they are missing, and reads it.
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Contents), OpenError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { path, source }
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at(directory))?;
+        let path = directory.join(FILE_NAME);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(at(&path))?;
+        // The file's own name must be as durable as what is in it.
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(at(directory))?;
+        // What reads a damaged file may find it impossible in more ways than it has errors for.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::read(&path, file)));
+        opened.unwrap_or_else(|panic| Err(corrupt(&path, panic_message(&*panic))))
+    }
+
+    fn read(path: &Path, file: File) -> Result<(Self, Contents), OpenError> {
+        let mut builder = Builder::new();
+        builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+        let backend = FileBackend::new(file).map_err(|error| open_error(path, error))?;
+        let database = builder.create_with_backend(backend).map_err(|error| open_error(path, error))?;
+        let file = Self { path: path.to_owned(), database };
+        file.prepare()?;
+        let contents = file.contents().map_err(|error| corrupt(path, error))?;
+        Ok((file, contents))
+    }
+
+    /// Opens the same file again, after an error that ended every use of it.
+    pub(crate) fn reopen(directory: &Path) -> Result<(Self, Contents), OpenError> {
+        Self::open(directory)
+    }
+
+    /// Checks the format, and gives one to a new file.
+    fn prepare(&self) -> Result<(), OpenError> {
+        let broken = |error: redb::Error| match disk_error(error) {
+            FileError::Full(why) => OpenError::Io { path: self.path.clone(), source: io::Error::other(why) },
+            FileError::Other(why) => corrupt(&self.path, why),
+        };
+        match self.number(FORMAT_NUMBER).map_err(broken)? {
+            Some(FORMAT) => Ok(()),
+            Some(found) => Err(OpenError::Format { path: self.path.clone(), found, known: FORMAT }),
+            None => self.initialize().map_err(broken),
+        }
+    }
+
+    fn initialize(&self) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        transaction.open_table(RECORDS)?;
+        transaction.open_table(NUMBERS)?.insert(FORMAT_NUMBER, FORMAT)?;
+        Ok(transaction.commit()?)
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, redb::Error> {
+        let numbers = match self.database.begin_read()?.open_table(NUMBERS) {
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            numbers => numbers?,
+        };
+        Ok(numbers.get(name)?.map(|number| number.value()))
+    }
+
+    fn contents(&self) -> Result<Contents, String> {
+        let text = |error: redb::Error| error.to_string();
+        let revision = self.number(REVISION_NUMBER).map_err(text)?.unwrap_or_default();
+        let mut interner = Interner::default();
+        let mut records = Vec::new();
+        let transaction = self.database.begin_read().map_err(|error| text(error.into()))?;
+        let table = transaction.open_table(RECORDS).map_err(|error| text(error.into()))?;
+        for entry in table.iter().map_err(|error| text(error.into()))? {
+            let (key, value) = entry.map_err(|error| text(error.into()))?;
+            let key = decode_key(key.value(), &mut interner)?;
+            let record = decode(key, value.value(), &mut interner)?;
+            if record.revision > revision {
+                return Err(format!("the record of {} is newer than the file", record.instance.key));
+            }
+            records.push(Arc::new(record));
+        }
+        Ok(Contents { revision, records })
+    }
+
+    /// Runs a transaction, and makes it durable if it says that it changed something. Every error ends all use of the file, which
+    /// must be opened again.
+    pub(crate) fn transact<T>(
+        &self,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<(T, bool), FileError>,
+    ) -> Result<T, FileError> {
+        let run = || {
+            let transaction = self.database.begin_write().map_err(disk_error)?;
+            let (answer, has_changed) = Transaction::run(&transaction, change)?;
+            match has_changed {
+                true => transaction.commit().map_err(disk_error)?,
+                false => transaction.abort().map_err(disk_error)?,
+            }
+            Ok(answer)
+        };
+        catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| Err(FileError::Other(panic_message(&*panic))))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Transaction<'_> {
+    fn run<T>(
+        transaction: &WriteTransaction,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        let mut tables = Transaction {
+            records: transaction.open_table(RECORDS).map_err(disk_error)?,
+            numbers: transaction.open_table(NUMBERS).map_err(disk_error)?,
+            interner: Interner::default(),
+        };
+        change(&mut tables)
+    }
+
+    pub(crate) fn get(&mut self, key: &InstanceKey) -> Result<Option<Record>, FileError> {
+        let Some(stored) = self.records.get(encode_key(key).as_slice()).map_err(disk_error)? else {
+            return Ok(None);
+        };
+        decode(key.clone(), stored.value(), &mut self.interner).map(Some).map_err(FileError::Other)
+    }
+
+    pub(crate) fn put(&mut self, record: &Record) -> Result<(), FileError> {
+        let key = encode_key(&record.instance.key);
+        self.records.insert(key.as_slice(), encode(record).as_slice()).map_err(disk_error)?;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, key: &InstanceKey) -> Result<(), FileError> {
+        self.records.remove(encode_key(key).as_slice()).map_err(disk_error)?;
+        Ok(())
+    }
+
+    pub(crate) fn set_revision(&mut self, revision: u64) -> Result<(), FileError> {
+        self.numbers.insert(REVISION_NUMBER, revision).map_err(disk_error)?;
+        Ok(())
+    }
+}
+
+fn open_error(path: &Path, error: DatabaseError) -> OpenError {
+    let path = path.to_owned();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => OpenError::InUse { path },
+        DatabaseError::UpgradeRequired(found) => {
+            OpenError::Format { path, found: found.into(), known: FORMAT }
+        }
+        DatabaseError::Storage(StorageError::Io(source)) if !is_damage(&source) => {
+            OpenError::Io { path, source }
+        }
+        error => corrupt(&path, error.to_string()),
+    }
+}
+
+/// Whether an error of reading means the file and not the disk.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+}
+
+/// A damaged file, of which a copy is kept, once: who restarts again and again fills no disk.
+fn corrupt(path: &Path, why: String) -> OpenError {
+    let copy = path.with_extension("redb.corrupt");
+    let copied = match fs::exists(&copy) {
+        Ok(true) => Ok(copy),
+        _ => fs::copy(path, &copy).map(|_| copy).map_err(|error| error.to_string()),
+    };
+    OpenError::Corrupt { path: path.to_owned(), why, copy: copied }
+}
+
+fn disk_error(error: impl Into<redb::Error>) -> FileError {
+    let error = error.into();
+    let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
+    match &error {
+        redb::Error::Io(source) if full.contains(&source.kind()) => FileError::Full(source.to_string()),
+        _ => FileError::Other(error.to_string()),
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it cannot be read".to_owned())
+}

@@ -1,0 +1,22 @@
+//! Texts that are in many records, kept once.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Makes shared texts, each once. Dropped when a file was read; what it made stays.
+#[derive(Debug, Default)]
+pub(crate) struct Interner(HashSet<Arc<str>>);
+
+impl Interner {
+    pub(crate) fn text(&mut self, text: &str) -> Arc<str> {
+        if text.is_empty() {
+            return Arc::default();
+        }
+        if let Some(known) = self.0.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&new));
+        new
+    }
+}

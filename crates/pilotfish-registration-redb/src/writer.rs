@@ -1,0 +1,313 @@
+//! The thread that writes: one transaction for all writes that wait, and leases.
+
+use crate::file::{Contents, FileError, RecordFile, Transaction};
+use crate::store::Shared;
+use pilotfish_registration::{
+    InstanceKey, LeaseTable, Record, StoreEvent, StoreEventSender, Value, Write, WriteError, Written,
+};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Writes of one transaction, about.
+const COMMIT: usize = 8_192;
+/// Leases that are looked at under one lock.
+const LEASES: usize = 4_096;
+/// How long a file that failed is left alone before it is tried again; twice as long each time.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Writes of one caller.
+pub(crate) struct Job {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) answer: oneshot::Sender<Answers>,
+}
+
+type Answers = Vec<Result<Written, WriteError>>;
+
+/// The thread that writes.
+pub(crate) struct Writer {
+    directory: PathBuf,
+    /// `None` after an error, until it could be opened again.
+    file: Option<RecordFile>,
+    trouble: Trouble,
+    revision: u64,
+    shared: Arc<Shared>,
+    events: StoreEventSender,
+    first: Option<StoreEvent>,
+}
+
+/// What a transaction did, for leases and events.
+enum Effect {
+    Changed {
+        revision: u64,
+        key: InstanceKey,
+        record: Option<Arc<Record>>,
+    },
+    /// Nothing was changed, and the lease begins anew.
+    Touched(InstanceKey, Duration),
+}
+
+/// What a transaction did, once it is durable.
+struct Done {
+    revision: u64,
+    answers: Vec<Answers>,
+    effects: Vec<Effect>,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        directory: PathBuf,
+        file: RecordFile,
+        contents: Contents,
+        shared: Arc<Shared>,
+        events: StoreEventSender,
+    ) -> Self {
+        let revision = contents.revision;
+        let first = Some(reset(contents, &shared));
+        let trouble = Trouble { failed: Instant::now(), wait: Duration::ZERO };
+        Self { directory, file: Some(file), trouble, revision, shared, events, first }
+    }
+
+    /// Writes until nobody can ask any more.
+    pub(crate) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
+        let first = self.first.take().into_iter().collect();
+        self.tell(first);
+        loop {
+            match jobs.recv_timeout(LeaseTable::TICK) {
+                Ok(job) => self.write(gather(job, jobs)),
+                Err(mpsc::RecvTimeoutError::Timeout) => self.revive(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+            self.lapse();
+        }
+    }
+
+    /// Writes, makes it durable, tells of it, and answers.
+    fn write(&mut self, jobs: Vec<Job>) {
+        self.revive();
+        let (writes, callers): (Vec<_>, Vec<_>) =
+            jobs.into_iter().map(|job| (job.writes, job.answer)).unzip();
+        let counts: Vec<usize> = writes.iter().map(Vec::len).collect();
+        let answers = match self.commit(writes) {
+            Ok(answers) => answers,
+            Err(error) => counts.into_iter().map(|count| vec![Err(error.clone()); count]).collect(),
+        };
+        for (caller, answers) in callers.into_iter().zip(answers) {
+            // Who does not wait any more needs no answer.
+            let _ = caller.send(answers);
+        }
+    }
+
+    fn commit(&mut self, writes: Vec<Vec<Write>>) -> Result<Vec<Answers>, WriteError> {
+        let Some(file) = self.file.as_ref().filter(|_| self.trouble.is_over()) else {
+            let trouble = self.shared.trouble.lock().clone();
+            return Err(trouble.unwrap_or_else(|| WriteError::Unavailable("the file is not open".to_owned())));
+        };
+        let before = self.revision;
+        let done = file.transact(|transaction| {
+            let mut done =
+                Done { revision: before, answers: Vec::with_capacity(writes.len()), effects: Vec::new() };
+            for writes in writes {
+                let answers = writes.into_iter().map(|write| done.write(transaction, write));
+                let answers = answers.collect::<Result<Answers, FileError>>()?;
+                done.answers.push(answers);
+            }
+            if done.revision != before {
+                transaction.set_revision(done.revision)?;
+            }
+            let has_changed = done.revision != before;
+            Ok((done, has_changed))
+        });
+        match done {
+            Ok(Done { revision, answers, effects }) => {
+                if revision != before {
+                    self.recovered();
+                }
+                self.revision = revision;
+                let events = self.begin_leases(effects);
+                self.tell(events);
+                Ok(answers)
+            }
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Begins and ends leases of what was written. Returns all events until then, in their order.
+    fn begin_leases(&self, effects: Vec<Effect>) -> Vec<StoreEvent> {
+        let mut leases = self.shared.leases.lock();
+        let mut events: Vec<StoreEvent> = leases.take_events().into_iter().map(StoreEvent::from).collect();
+        for effect in effects {
+            match effect {
+                Effect::Changed { revision, key, record } => {
+                    match record.as_ref().and_then(|record| record.lease()) {
+                        Some(ttl) => {
+                            leases.start(&key, ttl);
+                        }
+                        None => leases.end(&key),
+                    }
+                    events.push(StoreEvent::Changed { revision, key, record });
+                }
+                Effect::Touched(key, ttl) => {
+                    if leases.start(&key, ttl) {
+                        events.push(StoreEvent::Renewed(key));
+                    }
+                }
+            }
+        }
+        events
+    }
+
+    /// Lets leases lapse that were not renewed.
+    fn lapse(&self) {
+        loop {
+            let mut leases = self.shared.leases.lock();
+            let is_more = leases.advance(Instant::now(), LEASES);
+            let events = leases.take_events();
+            drop(leases);
+            self.tell(events.into_iter().map(StoreEvent::from).collect());
+            if !is_more {
+                return;
+            }
+        }
+    }
+
+    /// After an error the file is closed and opened again, which finds out what of the last transaction is there.
+    fn fail(&mut self, error: FileError) -> WriteError {
+        self.file = None;
+        let error = match error {
+            FileError::Full(why) => WriteError::Full(why),
+            FileError::Other(why) => WriteError::Unavailable(why),
+        };
+        self.set_trouble(&error);
+        self.trouble.begin();
+        self.reopen();
+        error
+    }
+
+    /// Opens a file again that could not be.
+    fn revive(&mut self) {
+        if self.file.is_none() && self.trouble.is_over() {
+            self.trouble.begin();
+            self.reopen();
+        }
+    }
+
+    fn reopen(&mut self) {
+        match RecordFile::reopen(&self.directory) {
+            Ok((file, contents)) => {
+                self.file = Some(file);
+                // It was not acknowledged, and it is there: memory follows.
+                if contents.revision != self.revision {
+                    self.revision = contents.revision;
+                    let event = reset(contents, &self.shared);
+                    self.tell(vec![event]);
+                }
+            }
+            Err(error) => self.set_trouble(&WriteError::Unavailable(error.to_string())),
+        }
+    }
+
+    fn set_trouble(&self, error: &WriteError) {
+        let mut trouble = self.shared.trouble.lock();
+        if trouble.as_ref() != Some(error) {
+            let file = self.directory.join(crate::FILE_NAME);
+            tracing::error!(file = %file.display(), %error, "registrations cannot be written: what was acknowledged stays");
+            *trouble = Some(error.clone());
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.shared.trouble.lock().take().is_some() {
+            tracing::info!("registrations can be written again");
+        }
+        self.trouble.wait = Duration::ZERO;
+    }
+
+    /// Hands events on. Who does not read them holds up writes, unless the store is closed.
+    fn tell(&self, events: Vec<StoreEvent>) {
+        self.events.send_blocking(events, || self.shared.is_closing.load(Ordering::Acquire));
+    }
+}
+
+/// When what failed is tried again.
+struct Trouble {
+    failed: Instant,
+    /// Zero for at once.
+    wait: Duration,
+}
+
+impl Trouble {
+    fn begin(&mut self) {
+        self.failed = Instant::now();
+        self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+    }
+
+    fn is_over(&self) -> bool {
+        self.failed.elapsed() >= self.wait
+    }
+}
+
+impl Done {
+    fn write(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        write: Write,
+    ) -> Result<Result<Written, WriteError>, FileError> {
+        let Write { key, expected, value } = write;
+        let current = transaction.get(&key)?.map(Arc::new);
+        if let (Some(value), Some(record)) = (&value, &current)
+            && value.equals(record)
+        {
+            self.effects.extend(record.lease().map(|ttl| Effect::Touched(key, ttl)));
+            return Ok(Ok(Written { revision: record.revision, changed: false }));
+        }
+        if let Err(conflict) = expected.check(current.as_ref()) {
+            return Ok(Err(conflict));
+        }
+        if value.is_none() && current.is_none() {
+            return Ok(Ok(Written { revision: self.revision, changed: false }));
+        }
+        self.revision += 1;
+        let revision = self.revision;
+        let record = value.map(|value| record(value, current.as_deref(), revision));
+        match &record {
+            Some(record) => transaction.put(record)?,
+            None => transaction.remove(&key)?,
+        }
+        self.effects.push(Effect::Changed { revision, key, record });
+        Ok(Ok(Written { revision, changed: true }))
+    }
+}
+
+fn record(value: Value, before: Option<&Record>, revision: u64) -> Arc<Record> {
+    let Value { instance, owner, state } = value;
+    let created = before.map_or(revision, |before| before.created);
+    Arc::new(Record { instance, owner, revision, created, state })
+}
+
+/// All leases begin anew.
+fn reset(contents: Contents, shared: &Shared) -> StoreEvent {
+    let Contents { revision, records } = contents;
+    let mut leases = shared.leases.lock();
+    *leases = LeaseTable::new(Instant::now());
+    for record in &records {
+        record.lease().map(|ttl| leases.start(&record.instance.key, ttl));
+    }
+    StoreEvent::Reset { revision, records, lapsed: Vec::new() }
+}
+
+/// A job, and those that wait behind it.
+fn gather(first: Job, jobs: &mpsc::Receiver<Job>) -> Vec<Job> {
+    let mut count = first.writes.len();
+    let mut all = vec![first];
+    while count < COMMIT
+        && let Ok(job) = jobs.try_recv()
+    {
+        count += job.writes.len();
+        all.push(job);
+    }
+    all
+}

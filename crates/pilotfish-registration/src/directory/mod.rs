@@ -1,0 +1,208 @@
+//! What is registered, in memory: changed by events of the store, by what liveness says and by results of checks.
+
+mod counts;
+mod list;
+
+pub use counts::Counts;
+pub use list::{Filter, Listing};
+
+use crate::health::{InstanceView, Signs};
+use crate::{InstanceKey, Record, ServiceKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type Instances = BTreeMap<Arc<str>, Entry>;
+
+/// All instances, by namespace, service and id.
+#[derive(Debug, Default)]
+pub struct Directory {
+    revision: u64,
+    namespaces: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Instances>>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: Arc<Record>,
+    signs: Signs,
+}
+
+impl Entry {
+    fn view(&self) -> InstanceView {
+        InstanceView { record: Arc::clone(&self.record), health: self.signs.health(&self.record) }
+    }
+}
+
+/// A change that somebody can see.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change {
+    /// The store's revision when it happened.
+    pub(crate) revision: u64,
+    /// Which instance.
+    pub(crate) key: InstanceKey,
+    /// What it was.
+    pub(crate) before: Option<InstanceView>,
+    /// What it is; `None` for gone.
+    pub(crate) after: Option<InstanceView>,
+}
+
+impl Directory {
+    /// The revision of the store up to which everything is here.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// One instance.
+    #[must_use]
+    pub fn get(&self, key: &InstanceKey) -> Option<InstanceView> {
+        self.entry(key).map(Entry::view)
+    }
+
+    /// The record of one instance.
+    #[must_use]
+    pub fn record(&self, key: &InstanceKey) -> Option<&Arc<Record>> {
+        self.entry(key).map(|entry| &entry.record)
+    }
+
+    /// All instances of a service, in the order of their ids.
+    pub fn service(&self, key: &ServiceKey) -> impl Iterator<Item = InstanceView> {
+        self.instances(&key.namespace, &key.service).into_iter().flat_map(|all| all.values().map(Entry::view))
+    }
+
+    /// All services that have an instance, in their order.
+    pub fn services(&self) -> impl Iterator<Item = ServiceKey> {
+        self.namespaces.iter().flat_map(|(namespace, services)| {
+            services
+                .keys()
+                .map(|service| ServiceKey { namespace: Arc::clone(namespace), service: Arc::clone(service) })
+        })
+    }
+
+    /// How many there are of what.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How many instances a service has.
+    #[must_use]
+    pub fn service_len(&self, key: &InstanceKey) -> usize {
+        self.instances(&key.namespace, &key.service).map_or(0, BTreeMap::len)
+    }
+
+    /// Everything there is, as a store says it. Returns what differs, in the order of revisions; what is gone comes last.
+    pub(crate) fn reset(&mut self, revision: u64, records: Vec<Arc<Record>>) -> Vec<Change> {
+        let mut before = std::mem::take(self);
+        self.revision = revision;
+        let mut changes = Vec::new();
+        for record in records {
+            let key = record.instance.key.clone();
+            let known = before.take(&key);
+            // Whether it lapsed is told anew; results of checks of the same record stand.
+            let signs = match &known {
+                Some(known) if known.record == record => {
+                    Signs { check_failed: known.signs.check_failed, ..Signs::default() }
+                }
+                _ => Signs::default(),
+            };
+            let entry = Entry { record, signs };
+            let (before, after) = (known.map(|entry| entry.view()), entry.view());
+            self.put(entry);
+            if before.as_ref() != Some(&after) {
+                changes.push(Change { revision: after.record.revision, key, before, after: Some(after) });
+            }
+        }
+        changes.sort_by_key(|change| change.revision);
+        let gone = before.namespaces.into_values().flat_map(BTreeMap::into_values);
+        changes.extend(gone.flat_map(BTreeMap::into_values).map(|entry| Change {
+            revision,
+            key: entry.record.instance.key.clone(),
+            before: Some(entry.view()),
+            after: None,
+        }));
+        changes
+    }
+
+    /// A record was created, changed or removed.
+    pub(crate) fn set(
+        &mut self,
+        revision: u64,
+        key: InstanceKey,
+        record: Option<Arc<Record>>,
+    ) -> Option<Change> {
+        self.revision = self.revision.max(revision);
+        let known = self.take(&key);
+        let before = known.as_ref().map(Entry::view);
+        let after = record.map(|record| {
+            // Checks go on where what they ask did not change; a write begins the lease anew.
+            let same = known.as_ref().filter(|known| known.record.instance.checks == record.instance.checks);
+            let check_failed = same.is_some_and(|known| known.signs.check_failed);
+            let entry = Entry { record, signs: Signs { check_failed, ..Signs::default() } };
+            let view = entry.view();
+            self.put(entry);
+            view
+        });
+        (before != after).then_some(Change { revision, key, before, after })
+    }
+
+    /// Liveness says whether its lease has lapsed, and whether that is believed.
+    pub(crate) fn set_lapsed(&mut self, key: &InstanceKey, lapsed: bool, preserved: bool) -> Option<Change> {
+        self.mark(key, |signs| {
+            signs.lapsed = lapsed;
+            signs.preserved = preserved;
+        })
+    }
+
+    /// Active checks say whether they fail.
+    pub(crate) fn set_check_failed(&mut self, key: &InstanceKey, failed: bool) -> Option<Change> {
+        self.mark(key, |signs| signs.check_failed = failed)
+    }
+
+    fn mark(&mut self, key: &InstanceKey, change: impl FnOnce(&mut Signs)) -> Option<Change> {
+        let revision = self.revision;
+        let services = self.namespaces.get_mut(&key.namespace)?;
+        let entry = services.get_mut(&key.service)?.get_mut(&key.id)?;
+        let before = entry.view();
+        change(&mut entry.signs);
+        let after = entry.view();
+        self.counts.moved(before.health, after.health);
+        let differs = before.health != after.health;
+        differs.then(|| Change { revision, key: key.clone(), before: Some(before), after: Some(after) })
+    }
+
+    fn instances(&self, namespace: &str, service: &str) -> Option<&Instances> {
+        self.namespaces.get(namespace)?.get(service)
+    }
+
+    fn entry(&self, key: &InstanceKey) -> Option<&Entry> {
+        self.instances(&key.namespace, &key.service)?.get(&key.id)
+    }
+
+    fn take(&mut self, key: &InstanceKey) -> Option<Entry> {
+        let services = self.namespaces.get_mut(&key.namespace)?;
+        let instances = services.get_mut(&key.service)?;
+        let entry = instances.remove(&key.id)?;
+        if instances.is_empty() {
+            services.remove(&key.service);
+            self.counts.services -= 1;
+            if services.is_empty() {
+                self.namespaces.remove(&key.namespace);
+            }
+        }
+        self.counts.removed(&entry.record.owner, entry.signs.health(&entry.record));
+        Some(entry)
+    }
+
+    /// Puts in what is not there. Names of namespaces and services are kept once.
+    fn put(&mut self, entry: Entry) {
+        let key = &entry.record.instance.key;
+        self.counts.added(&entry.record.owner, entry.signs.health(&entry.record));
+        let services = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
+        let instances = services.entry(Arc::clone(&key.service)).or_insert_with(|| {
+            self.counts.services += 1;
+            Instances::new()
+        });
+        instances.insert(Arc::clone(&key.id), entry);
+    }
+}

@@ -1,0 +1,202 @@
+//! Deregistering: at once, or after a grace time in which the instance drains.
+
+use super::register::ROUNDS;
+use super::{Caller, Registrar};
+use crate::limits::{MAX_BATCH, MAX_DRAIN};
+use crate::{Expected, Instance, InstanceKey, Record, RecordState, Value, Write, WriteError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One deregistration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deregister {
+    /// Which instance.
+    pub key: InstanceKey,
+    /// What must be there. That it is gone already is always a success.
+    pub expected: Expected,
+    /// The grace time; `None` for the one that was registered, zero for none.
+    pub drain: Option<Duration>,
+}
+
+/// What became of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deregistered {
+    /// It is gone.
+    Removed {
+        /// The revision of the change.
+        revision: u64,
+    },
+    /// It drains, and is removed after that time from its beginning.
+    Draining {
+        /// The revision of the record.
+        revision: u64,
+        /// The grace time.
+        drain: Duration,
+    },
+    /// It was not registered.
+    Absent,
+}
+
+/// Why a deregistration did not happen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DeregisterError {
+    /// Something else is there than what was expected.
+    #[error("{}", WriteError::Conflict { current: current.clone() })]
+    Conflict {
+        /// What is there.
+        current: Option<Arc<Record>>,
+    },
+    /// Another identity registered it.
+    #[error("{0:?} registered it")]
+    NotOwner(Arc<str>),
+    /// The store cannot be reached. It may have happened; trying again is safe.
+    #[error("the store cannot write now: {0}")]
+    Unavailable(String),
+    /// The store's disk or quota is full.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// There are more of them in one batch than are allowed.
+    #[error("a batch has at most {MAX_BATCH}")]
+    TooMany,
+}
+
+struct Pending {
+    index: usize,
+    request: Deregister,
+    current: Option<Arc<Record>>,
+}
+
+enum Plan {
+    Answer(Result<Deregistered, DeregisterError>),
+    Write(Write, Outcome),
+}
+
+/// What a write means when it succeeds.
+enum Outcome {
+    Absent,
+    Removed,
+    Draining(Duration),
+}
+
+impl Registrar {
+    /// Deregisters instances; at most [`MAX_BATCH`] of them. One answer for each, in their order.
+    pub async fn deregister(
+        &self,
+        caller: &Caller,
+        batch: Vec<Deregister>,
+    ) -> Vec<Result<Deregistered, DeregisterError>> {
+        if batch.len() > MAX_BATCH {
+            return batch.iter().map(|_| Err(DeregisterError::TooMany)).collect();
+        }
+        let mut answers: Vec<Option<Result<Deregistered, DeregisterError>>> =
+            batch.iter().map(|_| None).collect();
+        let mut pending: Vec<Pending> = {
+            let state = self.shared.state.read();
+            let current = |request: &Deregister| state.directory.record(&request.key).cloned();
+            let pending = batch.into_iter().enumerate();
+            pending.map(|(index, request)| Pending { index, current: current(&request), request }).collect()
+        };
+        let mut reached = 0;
+        for round in 1.. {
+            reached =
+                reached.max(self.removal_round(caller, &mut pending, &mut answers, round == ROUNDS).await);
+            if pending.is_empty() {
+                break;
+            }
+        }
+        self.shared.reached(|progress| progress.revision >= reached).await;
+        let missing = || Err(DeregisterError::Unavailable("the store gave no answer".to_owned()));
+        let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect();
+        self.shared.counters.deregistrations(&answers);
+        answers
+    }
+
+    /// What met something else is left for the next round. Returns the highest revision of a change.
+    async fn removal_round(
+        &self,
+        caller: &Caller,
+        pending: &mut Vec<Pending>,
+        answers: &mut [Option<Result<Deregistered, DeregisterError>>],
+        is_last: bool,
+    ) -> u64 {
+        let (mut writes, mut writing) = (Vec::new(), Vec::new());
+        for item in pending.drain(..) {
+            match plan(caller, &item) {
+                Plan::Answer(answer) => set(answers, item.index, answer),
+                Plan::Write(write, outcome) => {
+                    writes.push(write);
+                    writing.push((item, outcome));
+                }
+            }
+        }
+        let written = if writes.is_empty() { Vec::new() } else { self.store.write(writes).await };
+        let mut reached = 0;
+        for ((mut item, outcome), written) in writing.into_iter().zip(written) {
+            let answer = match written {
+                Ok(written) => {
+                    let revision = written.revision;
+                    reached = if written.changed { reached.max(revision) } else { reached };
+                    Ok(match outcome {
+                        Outcome::Absent => Deregistered::Absent,
+                        Outcome::Removed => Deregistered::Removed { revision },
+                        Outcome::Draining(drain) => Deregistered::Draining { revision, drain },
+                    })
+                }
+                Err(WriteError::Conflict { current }) if !is_last => {
+                    item.current = current;
+                    pending.push(item);
+                    continue;
+                }
+                Err(error) => Err(error.into()),
+            };
+            set(answers, item.index, answer);
+        }
+        reached
+    }
+}
+
+fn plan(caller: &Caller, Pending { request, current, .. }: &Pending) -> Plan {
+    let key = request.key.clone();
+    let Some(record) = current else {
+        // What was just registered may not be here yet: the store knows, and answers with a conflict.
+        return Plan::Write(Write { key, expected: Expected::Absent, value: None }, Outcome::Absent);
+    };
+    if !caller.owns(record) {
+        return Plan::Answer(Err(DeregisterError::NotOwner(Arc::clone(&record.owner))));
+    }
+    let is_draining = record.state == RecordState::Draining;
+    if is_draining && request.drain.is_none_or(|drain| !drain.is_zero()) {
+        let (revision, drain) = (record.revision, record.instance.drain);
+        return Plan::Answer(Ok(Deregistered::Draining { revision, drain }));
+    }
+    if let Err(error) = request.expected.check(Some(record)) {
+        return Plan::Answer(Err(error.into()));
+    }
+    let expected = Expected::Revision(record.revision);
+    let drain = request.drain.unwrap_or(record.instance.drain).min(MAX_DRAIN);
+    if drain.is_zero() {
+        return Plan::Write(Write { key, expected, value: None }, Outcome::Removed);
+    }
+    let instance = match drain == record.instance.drain {
+        true => Arc::clone(&record.instance),
+        false => Arc::new(Instance { drain, ..Instance::clone(&record.instance) }),
+    };
+    let value = Value { instance, owner: Arc::clone(&record.owner), state: RecordState::Draining };
+    Plan::Write(Write { key, expected, value: Some(value) }, Outcome::Draining(drain))
+}
+
+fn set<T>(answers: &mut [Option<T>], index: usize, answer: T) {
+    if let Some(place) = answers.get_mut(index) {
+        *place = Some(answer);
+    }
+}
+
+impl From<WriteError> for DeregisterError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Conflict { current } => Self::Conflict { current },
+            WriteError::Unavailable(why) => Self::Unavailable(why),
+            WriteError::Full(why) => Self::Full(why),
+        }
+    }
+}

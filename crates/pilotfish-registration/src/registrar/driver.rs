@@ -1,0 +1,220 @@
+//! The task that follows the store: events into memory, and what liveness asks for into the store.
+
+use super::state::{Progress, Shared, State};
+use super::stats::add;
+use crate::clock::RunningClock;
+use crate::history::History;
+use crate::limits::MAX_BATCH;
+use crate::liveness::Verdict;
+use crate::{Expected, InstanceKey, Record, Store, StoreEvent, StoreEvents, Write, WriteError, Written};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Fuse, FusedFuture as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the clock goes on, which is also how exact removals are.
+const TICK: Duration = Duration::from_millis(200);
+/// How many log lines of one kind one step writes.
+const LOGGED: usize = 10;
+
+/// The task that must run as long as the registrar is used.
+#[must_use = "nothing is registered unless it runs"]
+pub struct RegistrarDriver {
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    events: StoreEvents,
+    clock: RunningClock,
+    removals: Fuse<BoxFuture<'static, Vec<Result<Written, WriteError>>>>,
+}
+
+impl RegistrarDriver {
+    pub(super) fn new(shared: Arc<Shared>, store: Arc<dyn Store>, events: StoreEvents) -> Self {
+        Self { shared, store, events, clock: RunningClock::new(now()), removals: Fuse::terminated() }
+    }
+
+    /// Follows the store until it is closed.
+    pub async fn run(mut self) {
+        loop {
+            tokio::select! {
+                events = self.events.next() => match events {
+                    Some(events) => self.apply(events),
+                    None => break,
+                },
+                answers = &mut self.removals => self.removed(&answers),
+                () = tokio::time::sleep(TICK) => {}
+            }
+            self.step();
+        }
+        tracing::info!("the store of registrations was closed");
+    }
+
+    /// What happens at this time.
+    fn step(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.write();
+        let now = self.time(&state);
+        if state.disconnected.is_some() || !self.removals.is_terminated() {
+            return;
+        }
+        let verdicts = state.liveness.due(now, MAX_BATCH);
+        let writes = self.believe(&mut state, verdicts);
+        drop(state);
+        if !writes.is_empty() {
+            let store = Arc::clone(&self.store);
+            self.removals = async move { store.write(writes).await }.boxed().fuse();
+        }
+    }
+
+    fn apply(&mut self, events: Vec<StoreEvent>) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.write();
+        for event in events {
+            let now = self.time(&state);
+            let verdicts = match event {
+                StoreEvent::Reset { revision, records, lapsed } => {
+                    self.reset(&mut state, revision, records, &lapsed, now)
+                }
+                StoreEvent::Changed { revision, key, record } => {
+                    shared.quota.lock().settle(&key);
+                    changed(&mut state, revision, key, record, now)
+                }
+                StoreEvent::Lapsed(key) => self.lapsed(&mut state, &key, now),
+                StoreEvent::Renewed(key) => state.liveness.renewed(&key, now),
+                StoreEvent::Disconnected(why) => {
+                    tracing::warn!(%why, "the store of registrations cannot be reached: nothing is removed meanwhile");
+                    state.disconnected = Some(why);
+                    Vec::new()
+                }
+                StoreEvent::Connected => {
+                    tracing::info!("the store of registrations is reached");
+                    state.disconnected = None;
+                    self.clock.skip(self::now());
+                    Vec::new()
+                }
+            };
+            self.believe(&mut state, verdicts);
+        }
+        let (revision, is_ready) = (state.directory.revision(), state.is_ready);
+        drop(state);
+        shared.progress.send_if_modified(|progress| {
+            let reached = Progress { revision, is_ready, ..*progress };
+            std::mem::replace(progress, reached) != reached
+        });
+    }
+
+    /// Everything anew. What a watch has seen before is told as changes.
+    fn reset(
+        &self,
+        state: &mut State,
+        revision: u64,
+        records: Vec<Arc<Record>>,
+        lapsed: &[InstanceKey],
+        now: Duration,
+    ) -> Vec<Verdict> {
+        state.liveness.reset();
+        for record in &records {
+            // Nothing has lapsed yet, so nothing is said.
+            state.liveness.changed(&record.instance.key, None, Some(record), now);
+        }
+        let before = state.directory.revision();
+        let changes = state.directory.reset(revision, records);
+        if state.is_ready {
+            // Revisions of a history never fall.
+            let changes = changes.into_iter().map(|mut change| {
+                change.revision = change.revision.max(before);
+                change
+            });
+            state.publish(changes);
+        } else {
+            let limits = &self.shared.settings.limits;
+            state.history = History::new(revision, limits.history_events, limits.history_bytes);
+            state.is_ready = true;
+        }
+        state.subscribers.reset();
+        lapsed.iter().flat_map(|key| self.lapsed(state, key, now)).collect()
+    }
+
+    fn lapsed(&self, state: &mut State, key: &InstanceKey, now: Duration) -> Vec<Verdict> {
+        let Some(record) = state.directory.record(key) else { return Vec::new() };
+        add(&self.shared.counters.lapsed, 1);
+        state.liveness.lapsed(record, now)
+    }
+
+    /// Makes what liveness says visible. Returns removals, which the store does.
+    fn believe(&self, state: &mut State, verdicts: Vec<Verdict>) -> Vec<Write> {
+        let mut writes = Vec::new();
+        let mut logged = 0;
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Lapsed { key, lapsed, preserved } => {
+                    let change = state.directory.set_lapsed(&key, lapsed, preserved);
+                    state.publish(change);
+                }
+                Verdict::Remove { key, revision } => {
+                    writes.push(Write { key, expected: Expected::Revision(revision), value: None });
+                }
+                Verdict::Preserving { service, lapsed, leased } => {
+                    add(&self.shared.counters.preservations, 1);
+                    tracing::warn!(
+                        %service, lapsed, leased,
+                        "most leases of a service lapsed together: its instances stay as they are"
+                    );
+                }
+                Verdict::Preserved { service, is_overdue } => {
+                    logged += 1;
+                    if logged <= LOGGED {
+                        let why = if is_overdue { "too much time has passed" } else { "most came back" };
+                        tracing::info!(%service, why, "lapsed leases of a service count again");
+                    }
+                }
+            }
+        }
+        writes
+    }
+
+    fn removed(&self, answers: &[Result<Written, WriteError>]) {
+        let removed = answers.iter().flatten().filter(|written| written.changed).count();
+        add(&self.shared.counters.expired, removed);
+        // Who came back meanwhile is a conflict, and not a failure.
+        let failure = answers.iter().flat_map(|answer| answer.as_ref().err());
+        if let Some(error) = failure.clone().find(|error| error.is_temporary()) {
+            let failed = failure.filter(|error| error.is_temporary()).count();
+            tracing::warn!(%error, failed, "instances whose time is over could not be removed; trying again in a while");
+        }
+    }
+
+    /// The time that counts: neither our pauses nor what the store was away.
+    fn time(&mut self, state: &State) -> Duration {
+        match state.disconnected {
+            None => self.clock.advance(now()),
+            Some(_) => self.clock.running(),
+        }
+    }
+}
+
+impl Drop for RegistrarDriver {
+    /// Whoever waits is told that nothing will come any more.
+    fn drop(&mut self) {
+        self.shared.state.write().watchers.end();
+        self.shared.progress.send_modify(|progress| progress.is_closed = true);
+    }
+}
+
+fn changed(
+    state: &mut State,
+    revision: u64,
+    key: InstanceKey,
+    record: Option<Arc<Record>>,
+    now: Duration,
+) -> Vec<Verdict> {
+    let before = state.directory.record(&key).cloned();
+    let verdicts = state.liveness.changed(&key, before.as_deref(), record.as_deref(), now);
+    let change = state.directory.set(revision, key, record);
+    state.publish(change);
+    verdicts
+}
+
+/// The clock of the runtime, which tests can drive.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,252 @@
+//! Registering: idempotent, by owner, within limits.
+
+use super::quota::Exceeded;
+use super::state::Shared;
+use super::{Caller, Registrar};
+use crate::limits::MAX_BATCH;
+use crate::{Expected, Instance, InstanceKey, Record, RecordState, RenewError, Value, Write, WriteError};
+use std::sync::Arc;
+
+/// How often what somebody else changed meanwhile is looked at again.
+pub(super) const ROUNDS: usize = 4;
+
+/// One registration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Register {
+    /// What is to be there.
+    pub instance: Instance,
+    /// What must be there. What is there already is always a success, so that a client may try again.
+    pub expected: Expected,
+}
+
+/// A registration that succeeded: it is durable, and lists and watches have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The revision of the record.
+    pub revision: u64,
+    /// Whether something changed. Otherwise its lease was renewed.
+    pub changed: bool,
+}
+
+/// Why a registration did not happen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RegisterError {
+    /// Something else is there than what was expected.
+    #[error("{}", WriteError::Conflict { current: current.clone() })]
+    Conflict {
+        /// What is there.
+        current: Option<Arc<Record>>,
+    },
+    /// Another identity registered it.
+    #[error("{0:?} registered it")]
+    NotOwner(Arc<str>),
+    /// A limit would be exceeded; its name is that of docs/limits.md.
+    #[error("limit {limit}: {most} are registered")]
+    Limit {
+        /// Which.
+        limit: &'static str,
+        /// The most that is allowed.
+        most: usize,
+    },
+    /// The store cannot be reached. It may have happened; trying again is safe.
+    #[error("the store cannot write now: {0}")]
+    Unavailable(String),
+    /// The store's disk or quota is full.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// There are more of them in one batch than are allowed.
+    #[error("a batch has at most {MAX_BATCH}")]
+    TooMany,
+}
+
+/// A registration that was not answered yet.
+struct Pending {
+    index: usize,
+    instance: Arc<Instance>,
+    expected: Expected,
+    current: Option<Arc<Record>>,
+}
+
+enum Plan {
+    /// It is there: its lease is renewed.
+    Renew(u64),
+    Write(Write),
+    Refuse(RegisterError),
+}
+
+impl Registrar {
+    /// Registers instances; at most [`MAX_BATCH`] of them. One answer for each, in their order.
+    pub async fn register(
+        &self,
+        caller: &Caller,
+        batch: Vec<Register>,
+    ) -> Vec<Result<Registered, RegisterError>> {
+        if batch.len() > MAX_BATCH {
+            return batch.iter().map(|_| Err(RegisterError::TooMany)).collect();
+        }
+        let mut answers: Vec<Option<Result<Registered, RegisterError>>> =
+            batch.iter().map(|_| None).collect();
+        let mut pending = self.look_up(batch);
+        let mut quota = QuotaGuard::new(&self.shared, &caller.identity);
+        for round in 1.. {
+            self.round(caller, &mut pending, &mut answers, &mut quota, round == ROUNDS).await;
+            if pending.is_empty() {
+                break;
+            }
+        }
+        let changed = answers.iter().flatten().flatten().filter(|answer| answer.changed);
+        if let Some(revision) = changed.map(|answer| answer.revision).max() {
+            self.shared.reached(|progress| progress.revision >= revision).await;
+        }
+        drop(quota);
+        let missing = || Err(RegisterError::Unavailable("the store gave no answer".to_owned()));
+        let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect();
+        self.shared.counters.registrations(&answers);
+        answers
+    }
+
+    fn look_up(&self, batch: Vec<Register>) -> Vec<Pending> {
+        let state = self.shared.state.read();
+        let pending = batch.into_iter().enumerate().map(|(index, Register { instance, expected })| {
+            let current = state.directory.record(&instance.key).cloned();
+            Pending { index, instance: Arc::new(instance), expected, current }
+        });
+        pending.collect()
+    }
+
+    /// Renews what is there already and writes the rest. What met something else is left for the next round.
+    async fn round(
+        &self,
+        caller: &Caller,
+        pending: &mut Vec<Pending>,
+        answers: &mut [Option<Result<Registered, RegisterError>>],
+        quota: &mut QuotaGuard<'_>,
+        is_last: bool,
+    ) {
+        let (mut writes, mut writing) = (Vec::new(), Vec::new());
+        let (mut renewals, mut renewing) = (Vec::new(), Vec::new());
+        for item in pending.drain(..) {
+            let plan = match plan(caller, &item) {
+                Plan::Write(write) if item.current.is_none() => match quota.take(&write.key) {
+                    Ok(()) => Plan::Write(write),
+                    Err(Exceeded { limit, most }) => Plan::Refuse(RegisterError::Limit { limit, most }),
+                },
+                plan => plan,
+            };
+            match plan {
+                Plan::Refuse(error) => set(answers, item.index, Err(error)),
+                Plan::Renew(revision) if item.instance.ttl.is_none() => {
+                    set(answers, item.index, Ok(Registered { revision, changed: false }));
+                }
+                Plan::Renew(revision) => {
+                    renewals.push(item.instance.key.clone());
+                    renewing.push((item, revision));
+                }
+                Plan::Write(write) => {
+                    writes.push(write);
+                    writing.push(item);
+                }
+            }
+        }
+        let renewed = if renewals.is_empty() { Vec::new() } else { self.store.renew(renewals).await };
+        for ((item, revision), renewed) in renewing.into_iter().zip(renewed) {
+            match renewed {
+                Ok(()) => set(answers, item.index, Ok(Registered { revision, changed: false })),
+                // The store knows better: it is written again, which begins a lease.
+                Err(RenewError::NotFound) => {
+                    writes.push(write(caller, &item));
+                    writing.push(item);
+                }
+                Err(RenewError::Unavailable(why)) => {
+                    set(answers, item.index, Err(RegisterError::Unavailable(why)));
+                }
+            }
+        }
+        let written = if writes.is_empty() { Vec::new() } else { self.store.write(writes).await };
+        for (mut item, written) in writing.into_iter().zip(written) {
+            match written {
+                Ok(written) => {
+                    let answer = Registered { revision: written.revision, changed: written.changed };
+                    set(answers, item.index, Ok(answer));
+                }
+                Err(WriteError::Conflict { current }) if !is_last => {
+                    item.current = current;
+                    pending.push(item);
+                }
+                Err(error) => set(answers, item.index, Err(error.into())),
+            }
+        }
+    }
+}
+
+fn plan(caller: &Caller, item: &Pending) -> Plan {
+    if let Some(record) = &item.current {
+        if !caller.owns(record) {
+            return Plan::Refuse(RegisterError::NotOwner(Arc::clone(&record.owner)));
+        }
+        if value(caller, item).equals(record) {
+            return Plan::Renew(record.revision);
+        }
+    }
+    match item.expected.check(item.current.as_ref()) {
+        Ok(()) => Plan::Write(write(caller, item)),
+        Err(error) => Plan::Refuse(error.into()),
+    }
+}
+
+fn value(caller: &Caller, item: &Pending) -> Value {
+    let (instance, owner) = (Arc::clone(&item.instance), Arc::clone(&caller.identity));
+    Value { instance, owner, state: RecordState::Serving }
+}
+
+/// The write that changes exactly what was looked at.
+fn write(caller: &Caller, item: &Pending) -> Write {
+    let expected =
+        item.current.as_ref().map_or(Expected::Absent, |record| Expected::Revision(record.revision));
+    Write { key: item.instance.key.clone(), expected, value: Some(value(caller, item)) }
+}
+
+fn set<T>(answers: &mut [Option<T>], index: usize, answer: T) {
+    if let Some(place) = answers.get_mut(index) {
+        *place = Some(answer);
+    }
+}
+
+/// Counts new instances until they are there or were refused, also when nobody waits for the answer any more.
+struct QuotaGuard<'a> {
+    shared: &'a Shared,
+    owner: &'a Arc<str>,
+    taken: Vec<InstanceKey>,
+}
+
+impl<'a> QuotaGuard<'a> {
+    fn new(shared: &'a Shared, owner: &'a Arc<str>) -> Self {
+        Self { shared, owner, taken: Vec::new() }
+    }
+
+    fn take(&mut self, key: &InstanceKey) -> Result<(), Exceeded> {
+        let state = self.shared.state.read();
+        let limits = &self.shared.settings.limits;
+        if self.shared.quota.lock().take(limits, &state.directory, key, self.owner)? {
+            self.taken.push(key.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for QuotaGuard<'_> {
+    fn drop(&mut self) {
+        let mut quota = self.shared.quota.lock();
+        self.taken.iter().for_each(|key| quota.settle(key));
+    }
+}
+
+impl From<WriteError> for RegisterError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Conflict { current } => Self::Conflict { current },
+            WriteError::Unavailable(why) => Self::Unavailable(why),
+            WriteError::Full(why) => Self::Full(why),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What the registrar knows, behind one lock.
+
+use super::changes::Subscribers;
+use super::quota::Quota;
+use super::settings::RegistrarSettings;
+use super::stats::Counters;
+use super::watch::Watchers;
+use crate::directory::{Change, Directory};
+use crate::history::History;
+use crate::liveness::Liveness;
+use parking_lot::{Mutex, RwLock};
+use std::hash::{BuildHasher, RandomState};
+use tokio::sync::watch;
+
+/// What calls and the driver share.
+pub(super) struct Shared {
+    pub(super) settings: RegistrarSettings,
+    pub(super) state: RwLock<State>,
+    pub(super) quota: Mutex<Quota>,
+    pub(super) counters: Counters,
+    pub(super) progress: watch::Sender<Progress>,
+}
+
+/// How far the driver has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) is_ready: bool,
+    pub(super) is_closed: bool,
+    pub(super) revision: u64,
+}
+
+pub(super) struct State {
+    pub(super) directory: Directory,
+    pub(super) liveness: Liveness,
+    pub(super) history: History,
+    pub(super) watchers: Watchers,
+    pub(super) subscribers: Subscribers,
+    pub(super) is_ready: bool,
+    /// Why the store cannot be reached.
+    pub(super) disconnected: Option<String>,
+    /// Whose memory this is: health is no part of the store, so another process may have told a watch something else.
+    pub(super) epoch: u64,
+}
+
+impl Shared {
+    pub(super) fn new(settings: RegistrarSettings) -> Self {
+        let state = State {
+            directory: Directory::default(),
+            liveness: Liveness::new(settings.liveness),
+            history: History::new(0, settings.limits.history_events, settings.limits.history_bytes),
+            watchers: Watchers::default(),
+            subscribers: Subscribers::default(),
+            is_ready: false,
+            disconnected: None,
+            epoch: RandomState::new().hash_one(0),
+        };
+        Self {
+            settings,
+            state: RwLock::new(state),
+            quota: Mutex::default(),
+            counters: Counters::default(),
+            progress: watch::Sender::default(),
+        }
+    }
+
+    /// Waits until the driver has come so far. False when it ended before.
+    pub(super) async fn reached(&self, is_enough: impl Fn(&Progress) -> bool) -> bool {
+        let mut progress = self.progress.subscribe();
+        let reached = progress.wait_for(|progress| is_enough(progress) || progress.is_closed).await;
+        reached.is_ok_and(|progress| is_enough(&progress))
+    }
+}
+
+impl State {
+    /// Tells everybody who follows.
+    pub(super) fn publish(&mut self, changes: impl IntoIterator<Item = Change>) {
+        for change in changes {
+            self.subscribers.changed(&change.key);
+            self.watchers.changed(&change.key, self.history.end());
+            self.history.push(change);
+        }
+    }
+}

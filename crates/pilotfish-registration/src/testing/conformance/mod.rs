@@ -1,0 +1,47 @@
+//! What every store must do. A store's tests call [`conformance`] with a [`Subject`].
+
+#![allow(clippy::panic, reason = "what fails is a test")]
+
+mod leases;
+mod probe;
+mod reopening;
+mod writes;
+
+use crate::{Store, StoreEvents};
+use futures::future::BoxFuture;
+use probe::Probe;
+use std::sync::Arc;
+
+/// A store that is tested: empty at first, it can be opened again and again with what was written.
+pub trait Subject: Send {
+    /// Opens it. What was opened before was dropped.
+    fn open(&mut self) -> BoxFuture<'_, Opened>;
+}
+
+/// A store that was opened.
+pub struct Opened {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Its events.
+    pub events: StoreEvents,
+}
+
+/// Runs the whole suite on one store. It takes some seconds, since leases lapse.
+///
+/// # Panics
+/// Where the store does not do what it must.
+pub async fn conformance(subject: &mut dyn Subject) {
+    let mut probe = Probe::open(subject).await;
+    assert!(probe.records.is_empty(), "empty at first");
+    writes::create_change_remove(&mut probe).await;
+    writes::expectations(&mut probe).await;
+    writes::what_is_there_already_is_no_write(&mut probe).await;
+    writes::a_batch(&mut probe).await;
+    writes::every_field_comes_back(&mut probe).await;
+    writes::nobody_overwrites_what_he_did_not_see(&mut probe).await;
+    writes::a_write_that_nobody_waits_for(&mut probe).await;
+    leases::lapse_and_renewal(&mut probe).await;
+    leases::a_write_begins_a_lease_anew(&mut probe).await;
+    leases::what_has_no_lease(&mut probe).await;
+    reopening::everything_is_there(subject, probe).await;
+}

@@ -1,0 +1,65 @@
+//! A store in memory, instances, and the conformance suite of stores, for tests.
+
+mod conformance;
+mod memory;
+
+pub use conformance::{Opened, Subject, conformance};
+pub use memory::MemoryStore;
+
+use crate::{Caller, Instance, InstanceKey, Registration, RegistrationPort, Value, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The domain of the cluster in tests.
+pub const DOMAIN: &str = "cluster.local";
+
+/// A registration of `web` in namespace `default` on 10.0.0.1:8080, with a lease of 10 s.
+#[must_use]
+pub fn registration(id: &str) -> Registration {
+    Registration {
+        addresses: vec!["10.0.0.1".to_owned()],
+        ports: vec![RegistrationPort {
+            number: 8080,
+            service_port: 80,
+            name: "http".into(),
+            ..Default::default()
+        }],
+        ttl: Some(Duration::from_secs(10)),
+        ..Registration::new("default", "web", id)
+    }
+}
+
+/// The instance of [`registration`].
+///
+/// # Panics
+/// For an id that is none.
+#[must_use]
+pub fn instance(id: &str) -> Instance {
+    registration(id).validate(DOMAIN).expect("a good registration")
+}
+
+/// The key of [`instance`].
+#[must_use]
+pub fn key(id: &str) -> InstanceKey {
+    InstanceKey::new("default", "web", id)
+}
+
+/// An identity that may change what it registered.
+#[must_use]
+pub fn caller(identity: &str) -> Caller {
+    Caller { identity: identity.into(), may_take_over: false }
+}
+
+/// A write of an instance by `owner`, whatever is there.
+#[must_use]
+pub fn put(instance: Instance) -> Write {
+    let key = instance.key.clone();
+    let value = Value { instance: Arc::new(instance), owner: "owner".into(), state: Default::default() };
+    Write { key, expected: Default::default(), value: Some(value) }
+}
+
+/// A removal, whatever is there.
+#[must_use]
+pub fn remove(key: InstanceKey) -> Write {
+    Write { key, expected: Default::default(), value: None }
+}
