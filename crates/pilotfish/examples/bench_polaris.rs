@@ -187,7 +187,7 @@ async fn changes(options: &Options, server: &ApiServer, polaris: &Polaris) -> Re
     let (mut bare, mut called) = (Vec::new(), Vec::new());
     for round in 1..=options.rounds {
         tokio::time::sleep(BETWEEN_ROUNDS).await;
-        polaris.seen();
+        drop(polaris.seen());
         let label = format!("round-{round}");
         let patch = json!({"metadata": {"labels": {"version": label}}});
         let name = format!("s{}-{}", round % options.services, round % options.endpoints);
@@ -233,7 +233,7 @@ async fn restart(options: &Options, server: &ApiServer, polaris: &Polaris) -> Re
         if polaris.count() == wanted { Ok(()) } else { Err(polaris.count().to_string()) }
     })
     .await?;
-    polaris.seen();
+    drop(polaris.seen());
     let mut addresses: Vec<String> = (0..options.restarted).map(|n| address(number, n)).collect();
     let began = Instant::now();
     for first in (0..options.restarted).step_by(options.surge.max(1)) {

@@ -59,6 +59,19 @@ impl Sync {
     }
 }
 
+impl Sync {
+    /// Waits for two more passes over everything.
+    async fn compares_twice(&self) {
+        let passes = async || self.metric("pilotfish_sync_passes_total{extent=\"all\"").await;
+        let before = passes().await;
+        eventually("two more passes", || async {
+            let now = passes().await;
+            if now >= before + 2.0 { Ok(()) } else { Err(now) }
+        })
+        .await;
+    }
+}
+
 struct World {
     server: ApiServer,
     polaris: Polaris,
@@ -82,6 +95,19 @@ impl World {
 
     async fn has(&self, what: &str, wanted: &[&str]) {
         has(&self.polaris, what, wanted).await;
+    }
+
+    /// Waits for Events that say all of this.
+    async fn has_events(&self, says: &[&str]) {
+        eventually("Events say so", || async {
+            let request = http::Request::get("/api/v1/namespaces/shop/events").body(Vec::new()).unwrap();
+            let events: Value =
+                self.server.client().request(request).await.map_err(|error| error.to_string())?;
+            let text = events["items"].to_string();
+            let missing: Vec<_> = says.iter().filter(|part| !text.contains(**part)).collect();
+            if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} not in {text}")) }
+        })
+        .await;
     }
 
     /// The requests that wrote, since this was asked last.
@@ -258,23 +284,10 @@ async fn odd_pods_and_endpoints_are_registered_as_far_as_they_can_be() {
     assert_eq!(labelled["metadata"].as_object().unwrap().len(), 63);
     assert_eq!(labelled["metadata"]["clusterName"], "east");
     // What could not be is told on the Service, and the passes after it write nothing.
-    eventually("an Event says so", || async {
-        let request = http::Request::get("/api/v1/namespaces/shop/events").body(Vec::new()).unwrap();
-        let events: Value =
-            world.server.client().request(request).await.map_err(|error| error.to_string())?;
-        let text = events["items"].to_string();
-        let says = ["PolarisRegister", "heavy", "clusterName", "entries more than fit", "has a name of"];
-        let missing: Vec<_> = says.into_iter().filter(|part| !text.contains(part)).collect();
-        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} not in {text}")) }
-    })
-    .await;
-    let passes = sync.metric("pilotfish_sync_passes_total{extent=\"all\"").await;
+    let says = ["PolarisRegister", "heavy", "clusterName", "entries more than fit", "has a name of"];
+    world.has_events(&says).await;
     world.writes();
-    eventually("two more passes", || async {
-        let now = sync.metric("pilotfish_sync_passes_total{extent=\"all\"").await;
-        if now >= passes + 2.0 { Ok(()) } else { Err(now) }
-    })
-    .await;
+    sync.compares_twice().await;
     assert_eq!(world.writes(), Vec::<String>::new());
     // It becomes ready, and a label changes: one call each.
     world
@@ -452,6 +465,42 @@ fn manifest(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
+/// Started as the Deployment starts it, as its service account.
+fn as_deployed(server: &ApiServer, polaris: &Polaris, folder: &TempDir) -> Sync {
+    let (kubeconfig, token) = (folder.path().join("kubeconfig"), folder.path().join("token"));
+    std::fs::write(&kubeconfig, server.kubeconfig_of(TOKEN)).unwrap();
+    std::fs::write(&token, "secret\n").unwrap();
+    let documents = manifest("deployment.yaml");
+    let deployment: Value = serde_saphyr::from_str(documents.split("\n---\n").nth(1).unwrap()).unwrap();
+    let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    let admin = free_port();
+    let mut command = Command::new(BINARY);
+    for argument in arguments.as_array().unwrap().iter().filter_map(Value::as_str) {
+        command.arg(match argument.split_once('=') {
+            Some(("--address", _)) => format!("--address=127.0.0.1:{}", polaris.http_port()),
+            Some(("--token-file", _)) => format!("--token-file={}", token.display()),
+            Some(("--admin-address", _)) => format!("--admin-address=127.0.0.1:{admin}"),
+            _ => argument.to_owned(),
+        });
+    }
+    command.arg("--kubeconfig").arg(&kubeconfig);
+    Sync { program: Program::start(&mut command, folder.path().join("sync.log")), admin }
+}
+
+/// The rights that were used, and what was refused.
+fn audited(log: &Path) -> (BTreeSet<String>, Vec<Value>) {
+    let (mut used, mut refused) = (BTreeSet::new(), Vec::new());
+    for line in std::fs::read_to_string(log).unwrap().lines() {
+        let event: Value = serde_json::from_str(line).unwrap();
+        if event["responseStatus"]["code"] == 403 {
+            refused.push(event.clone());
+        }
+        let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        used.insert(format!("{} {}", of(&event["verb"]), of(&event["objectRef"]["resource"])));
+    }
+    (used, refused)
+}
+
 /// The arguments of the Deployment, on an API server that enforces its rights: nothing is refused, and every right is used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
@@ -480,26 +529,7 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
         .await;
     let secured = PolarisOptions { token: Some("secret".to_owned()), ..polaris_options() };
     let polaris = Polaris::start(secured).await;
-    let (kubeconfig, token) = (folder.path().join("kubeconfig"), folder.path().join("token"));
-    std::fs::write(&kubeconfig, server.kubeconfig_of(TOKEN)).unwrap();
-    std::fs::write(&token, "secret\n").unwrap();
-    let documents = manifest("deployment.yaml");
-    let deployment = documents.split("\n---\n").nth(1).unwrap();
-    let deployment: Value = serde_saphyr::from_str(deployment).unwrap();
-    let arguments =
-        deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap().clone();
-    let admin = free_port();
-    let mut command = Command::new(BINARY);
-    for argument in arguments.iter().filter_map(Value::as_str) {
-        command.arg(match argument.split_once('=') {
-            Some(("--address", _)) => format!("--address=127.0.0.1:{}", polaris.http_port()),
-            Some(("--token-file", _)) => format!("--token-file={}", token.display()),
-            Some(("--admin-address", _)) => format!("--admin-address=127.0.0.1:{admin}"),
-            _ => argument.to_owned(),
-        });
-    }
-    command.arg("--kubeconfig").arg(&kubeconfig);
-    let mut sync = Sync { program: Program::start(&mut command, folder.path().join("sync.log")), admin };
+    let mut sync = as_deployed(&server, &polaris, &folder);
     has(&polaris, "it is registered", &["shop/web 10.0.0.1:8080"]).await;
     eventually("an Event was written", || async {
         let text = std::fs::read_to_string(&log).unwrap();
@@ -508,18 +538,7 @@ async fn the_manifests_give_the_rights_that_are_used_and_no_more() {
     .await;
     sync.program.terminate().await;
     assert_eq!(sync.program.ended().await, Some(0));
-    let (mut used, mut refused) = (BTreeSet::new(), Vec::new());
-    for line in std::fs::read_to_string(&log).unwrap().lines() {
-        let event: Value = serde_json::from_str(line).unwrap();
-        if event["responseStatus"]["code"] == 403 {
-            refused.push(event.clone());
-        }
-        used.insert(format!(
-            "{} {}",
-            event["verb"].as_str().unwrap(),
-            event["objectRef"]["resource"].as_str().unwrap_or_default()
-        ));
-    }
+    let (used, refused) = audited(&log);
     assert!(refused.is_empty(), "{refused:#?}");
     let granted = [
         "create events",
