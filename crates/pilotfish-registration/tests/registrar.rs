@@ -1,6 +1,6 @@
 //! The registrar on a store in memory, with the clock of the test.
 
-use pilotfish_registration::testing::{MemoryStore, caller, instance, key};
+use pilotfish_registration::testing::{MemoryStore, caller, checked_instance, instance, key};
 use pilotfish_registration::{
     Caller, CheckResult, Deregister, DeregisterError, Deregistered, Expected, Filter, Health, Instance,
     InstanceKey, Limits, Register, RegisterError, Registered, Registrar, RegistrarSettings, RenewalError,
@@ -290,18 +290,25 @@ async fn limits_are_exact() {
 #[tokio::test(start_paused = true)]
 async fn checks_count_for_what_was_checked() {
     let running = running(RegistrarSettings::default()).await;
-    let first = running.register(instance("a")).await.expect("registered");
+    let first = running.register(checked_instance("a")).await.expect("registered");
     let result = |revision, has_failed| CheckResult { key: key("a"), revision, has_failed };
     running.registrar.report_checks([result(first.revision, true)]);
     assert_eq!(running.health("a"), Some(Health::CheckFailed));
-    let second = running.register(Instance { weight: 2, ..instance("a") }).await.expect("changed");
+    let second = running.register(Instance { weight: 2, ..checked_instance("a") }).await.expect("changed");
     assert_eq!(running.health("a"), Some(Health::CheckFailed), "what is checked did not change");
     running.registrar.report_checks([result(first.revision, false)]);
     assert_eq!(running.health("a"), Some(Health::CheckFailed), "a result of what was");
     running.registrar.report_checks([result(second.revision, false)]);
     assert_eq!(running.health("a"), Some(Health::Healthy));
-    running.register(Instance { healthy: false, ..instance("a") }).await.expect("changed");
+    running.register(Instance { healthy: false, ..checked_instance("a") }).await.expect("changed");
     assert_eq!(running.health("a"), Some(Health::Reported));
+    let free = running.register(instance("b")).await.expect("registered");
+    running.registrar.report_checks([CheckResult {
+        key: key("b"),
+        revision: free.revision,
+        has_failed: true,
+    }]);
+    assert_eq!(running.health("b"), Some(Health::Healthy), "it has no checks");
 }
 
 #[tokio::test(start_paused = true)]
