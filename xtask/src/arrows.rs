@@ -89,8 +89,8 @@ const RULES: &[Rule] = &[
     Rule {
         name: "pilotfish-registration-api",
         may: &[],
-        never: &["kube", "notify", "axum", "envoy-types", "hyper-util"],
-        never_named: &["tokio", "hyper", "h2"],
+        never: &["kube", "notify", "envoy-types"],
+        never_named: &["axum", "hyper", "h2", "tokio"],
     },
     // For applications: no more than the API.
     Rule {
@@ -117,6 +117,12 @@ const RULES: &[Rule] = &[
         ],
         never: &["kube", "k8s-openapi", "envoy-types", "pilotfish-xds", "pilotfish-translate", "redb"],
         never_named: &["axum", "notify", "tonic"],
+    },
+    Rule {
+        name: "pilotfish-registration-server",
+        may: &["pilotfish-identity", "pilotfish-registration", "pilotfish-registration-api"],
+        never: &["kube", "notify", "envoy-types", "redb", "pilotfish-xds", "pilotfish-translate"],
+        never_named: &["axum", "h2", "pilotfish-model"],
     },
     // The rim that registries with a source of their own share; each of them may use it, and none another one. Axum comes with
     // the servers of tonic, which other crates switch on.

@@ -10,6 +10,8 @@ use crate::{process, tools};
 
 /// The bench of a live cluster.
 const KUBERNETES: &str = "bench_kubernetes";
+/// The bench of registration, and the package that it is in.
+const REGISTRATION: (&str, &str) = ("bench_registration", "pilotfish-registration-redb");
 /// The bench of registries with a source of their own.
 const REGISTRY: &str = "bench_registry";
 
@@ -25,6 +27,9 @@ pub(crate) struct Args {
     /// Measure a registry with a source of its own instead, beside a bare client of its product
     #[arg(long, value_name = "NAME", conflicts_with = "kubernetes")]
     registry: Option<String>,
+    /// Measure registration on the embedded store instead
+    #[arg(long, conflicts_with_all = ["kubernetes", "registry", "pilotfish"])]
+    registration: bool,
     /// Options of the bench itself; `-- --help` shows them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
@@ -56,6 +61,9 @@ impl Args {
 /// # Errors
 /// When something cannot be built or started.
 pub(crate) fn run(args: &Args) -> Result<bool> {
+    if args.registration {
+        return registration(args);
+    }
     let folder = Profile::Release.folder();
     let mut build = process::cargo();
     build.args(["build", "--release"]);
@@ -90,4 +98,12 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     }
     bench.arg("--pilotfish").arg(pilotfish).args(&args.rest);
     process::succeeds(&mut bench)
+}
+
+/// Needs neither Pilotfish nor a server: it calls the registrar.
+fn registration(args: &Args) -> Result<bool> {
+    let (example, package) = REGISTRATION;
+    process::check(process::cargo().args(["build", "--release", "--package", package, "--example", example]))?;
+    let bench = Profile::Release.folder().join("examples").join(example);
+    process::succeeds(process::command(bench).args(&args.rest))
 }

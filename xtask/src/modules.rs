@@ -55,6 +55,7 @@ const PUBLIC: Table = &[
     ("pilotfish-registration-client", &[]),
     ("pilotfish-registration-etcd", &[]),
     ("pilotfish-registration-redb", &[]),
+    ("pilotfish-registration-server", &[]),
     ("pilotfish-registry", &["testing"]),
     ("pilotfish-registry-client", &[]),
     ("pilotfish-source", &[]),

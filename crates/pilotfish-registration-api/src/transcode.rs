@@ -2,7 +2,7 @@
 //!
 //! A field comes from the path, the query or the body. One that comes from two places must have the same value in both.
 
-use crate::bounds::{BoundExceeded, check_json};
+use crate::bounds::{BoundExceeded, Refused, check_encoded, check_json};
 use crate::routes::{Body, Found};
 use percent_encoding::percent_decode_str;
 use prost::{Message, Name};
@@ -55,18 +55,27 @@ impl Found<'_> {
             }
             set(&mut message, &name, &value, "the query")?;
         }
-        message.transcode_to().map_err(|error| BadRequest::field("", error.to_string()))
+        // What came as JSON is bounded as what comes by gRPC.
+        let encoded = message.encode_to_vec();
+        let malformed = |error: prost::DecodeError| BadRequest::field("", error.to_string());
+        check_encoded(&M::full_name(), &encoded).map_err(|refused| match refused {
+            Refused::Bound(bound) => bound.into(),
+            Refused::Malformed(error) => malformed(error),
+        })?;
+        M::decode(&encoded[..]).map_err(malformed)
     }
 }
 
 /// A message as JSON. Fields that are not set are left out.
-#[must_use]
-pub fn to_json<M: Message + Name>(message: &M) -> Vec<u8> {
+///
+/// # Errors
+/// When a duration of it is none, which no message of a server has.
+pub fn to_json<M: Message + Name>(message: &M) -> Result<Vec<u8>, serde_json::Error> {
     let descriptor = crate::pool().get_message_by_name(&M::full_name());
     let descriptor = descriptor.expect("types and descriptors are of one definition");
     let mut dynamic = DynamicMessage::new(descriptor);
     dynamic.transcode_from(message).expect("a message of this type decodes as such");
-    serde_json::to_vec(&dynamic).expect("messages without floats have a JSON form")
+    serde_json::to_vec(&dynamic)
 }
 
 fn query_text(encoded: &str) -> Option<String> {
@@ -278,7 +287,11 @@ mod tests {
             (r#"{"ttl":"10"}"#, "instance.ttl", "duration"),
             (r#"{"adresses":[]}"#, "instance", "unrecognized field name 'adresses'"),
             (r#"{"labels":{"a":1}}"#, "instance.labels.a", "invalid type"),
-            (r#"{"checks":[{"tcp":{},"grpc":{}}]}"#, "instance.checks[0]", "multiple fields provided for oneof 'kind'"),
+            (
+                r#"{"checks":[{"tcp":{},"grpc":{}}]}"#,
+                "instance.checks[0]",
+                "multiple fields provided for oneof 'kind'",
+            ),
         ] {
             let (found, message) = wrong::<RegisterRequest>("PUT", PATH, body);
             assert_eq!(found, field, "{body}: {message}");
@@ -313,12 +326,18 @@ mod tests {
 
     #[test]
     fn json_has_the_names_and_forms_of_proto3() {
-        let response =
-            crate::v1::RegisterResponse { revision: 12, ttl: Some(Duration { seconds: 10, nanos: 0 }), changed: false };
-        assert_eq!(String::from_utf8(to_json(&response)).unwrap(), r#"{"revision":"12","ttl":"10s"}"#);
+        let response = crate::v1::RegisterResponse {
+            revision: 12,
+            ttl: Some(Duration { seconds: 10, nanos: 0 }),
+            changed: false,
+        };
+        assert_eq!(
+            String::from_utf8(to_json(&response).unwrap()).unwrap(),
+            r#"{"revision":"12","ttl":"10s"}"#
+        );
         let error = crate::v1::Error { code: 3, current_revision: 4, ..crate::v1::Error::default() };
         assert_eq!(
-            String::from_utf8(to_json(&error)).unwrap(),
+            String::from_utf8(to_json(&error).unwrap()).unwrap(),
             r#"{"code":"INVALID_ARGUMENT","currentRevision":"4"}"#
         );
     }
@@ -327,6 +346,9 @@ mod tests {
     fn deep_and_large_bodies_end_with_an_error() {
         let deep = format!("{{\"labels\":{}", "[".repeat(50_000));
         assert!(read::<RegisterRequest>("PUT", PATH, &deep).is_err());
+        let many = format!("{{\"requests\":[{}{{}}]}}", "{},".repeat(1_000));
+        let found = read::<BatchRenewRequest>("POST", "/v1/instances:batchRenew", &many);
+        assert_eq!(found, Err(BadRequest::Bound(BoundExceeded::Items)));
         let large = format!("{{\"requests\":[{}{{}}]}}", "{},".repeat(400_000));
         let found = read::<BatchRenewRequest>("POST", "/v1/instances:batchRenew", &large);
         assert_eq!(found, Err(BadRequest::Bound(BoundExceeded::Values)));

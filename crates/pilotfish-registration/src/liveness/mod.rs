@@ -5,6 +5,8 @@
 
 mod preservation;
 mod service;
+#[cfg(test)]
+mod tests;
 
 use crate::{InstanceKey, Record, RecordState, ServiceKey};
 use service::LeasedService;

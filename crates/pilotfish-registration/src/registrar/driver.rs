@@ -75,6 +75,7 @@ impl RegistrarDriver {
                     self.reset(&mut state, revision, records, &lapsed, now)
                 }
                 StoreEvent::Changed { revision, key, record } => {
+                    shared.quota.lock().settle(&key);
                     changed(&mut state, revision, key, record, now)
                 }
                 StoreEvent::Lapsed(key) => self.lapsed(&mut state, &key, now),

@@ -155,7 +155,10 @@ impl Registrar {
     pub fn report_checks(&self, results: impl IntoIterator<Item = CheckResult>) {
         let mut state = self.shared.state.write();
         for CheckResult { key, revision, has_failed } in results {
-            if state.directory.record(&key).is_some_and(|record| record.revision == revision) {
+            let is_meant = |record: &Arc<crate::Record>| {
+                record.revision == revision && !record.instance.checks.is_empty()
+            };
+            if state.directory.record(&key).is_some_and(is_meant) {
                 let change = state.directory.set_check_failed(&key, has_failed);
                 state.publish(change);
             }

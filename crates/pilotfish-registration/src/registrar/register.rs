@@ -5,7 +5,6 @@ use super::state::Shared;
 use super::{Caller, Registrar};
 use crate::limits::MAX_BATCH;
 use crate::{Expected, Instance, InstanceKey, Record, RecordState, RenewError, Value, Write, WriteError};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// How often what somebody else changed meanwhile is looked at again.
@@ -217,22 +216,20 @@ fn set<T>(answers: &mut [Option<T>], index: usize, answer: T) {
 struct QuotaGuard<'a> {
     shared: &'a Shared,
     owner: &'a Arc<str>,
-    taken: HashSet<InstanceKey>,
+    taken: Vec<InstanceKey>,
 }
 
 impl<'a> QuotaGuard<'a> {
     fn new(shared: &'a Shared, owner: &'a Arc<str>) -> Self {
-        Self { shared, owner, taken: HashSet::new() }
+        Self { shared, owner, taken: Vec::new() }
     }
 
     fn take(&mut self, key: &InstanceKey) -> Result<(), Exceeded> {
-        if self.taken.contains(key) {
-            return Ok(());
-        }
         let state = self.shared.state.read();
         let limits = &self.shared.settings.limits;
-        self.shared.quota.lock().take(limits, &state.directory, key, self.owner)?;
-        self.taken.insert(key.clone());
+        if self.shared.quota.lock().take(limits, &state.directory, key, self.owner)? {
+            self.taken.push(key.clone());
+        }
         Ok(())
     }
 }
@@ -240,9 +237,7 @@ impl<'a> QuotaGuard<'a> {
 impl Drop for QuotaGuard<'_> {
     fn drop(&mut self) {
         let mut quota = self.shared.quota.lock();
-        for key in &self.taken {
-            quota.give_back(key, self.owner);
-        }
+        self.taken.iter().for_each(|key| quota.settle(key));
     }
 }
 

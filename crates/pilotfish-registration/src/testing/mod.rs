@@ -6,7 +6,10 @@ mod memory;
 pub use conformance::{Opened, Subject, conformance};
 pub use memory::MemoryStore;
 
-use crate::{Caller, Instance, InstanceKey, Registration, RegistrationPort, Value, Write};
+use crate::{
+    Caller, Instance, InstanceKey, Registration, RegistrationCheck, RegistrationCheckKind, RegistrationPort,
+    Value, Write,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +39,18 @@ pub fn registration(id: &str) -> Registration {
 #[must_use]
 pub fn instance(id: &str) -> Instance {
     registration(id).validate(DOMAIN).expect("a good registration")
+}
+
+/// The instance of [`registration`] with an active check and no lease.
+///
+/// # Panics
+/// For an id that is none.
+#[must_use]
+pub fn checked_instance(id: &str) -> Instance {
+    let kind = Some(RegistrationCheckKind::Tcp);
+    let checks = vec![RegistrationCheck { kind, ..Default::default() }];
+    let registration = Registration { checks, ttl: None, ..registration(id) };
+    registration.validate(DOMAIN).expect("a good registration")
 }
 
 /// The key of [`instance`].

@@ -3,6 +3,8 @@
 mod checks;
 mod names;
 mod ports;
+#[cfg(test)]
+mod tests;
 mod texts;
 
 use crate::limits::{MAX_ADDRESSES, MAX_DRAIN, MAX_TTL, MAX_WEIGHT, MIN_TTL};

@@ -1,0 +1,207 @@
+//! Who may do what: tokens and rules, from files that are read again when they change.
+
+mod pattern;
+mod rules;
+mod tokens;
+
+use crate::identity::{ANONYMOUS, Who};
+use arc_swap::ArcSwap;
+use pilotfish_identity::{Authenticated, Authenticator, Call};
+use pilotfish_registration::{Instance, InstanceKey};
+pub(crate) use rules::Grant;
+use rules::Rules;
+use serde::Deserialize;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use tokens::Tokens;
+pub(crate) use tokens::{Digest, digest};
+
+/// Bytes of a file of tokens or rules.
+const FILE_BYTES: usize = 4 << 20;
+
+/// What a client does with an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Action {
+    /// Registers, changes and renews.
+    Register,
+    /// Deregisters.
+    Deregister,
+    /// Gets, lists and watches.
+    Read,
+}
+
+/// Why a file of tokens or rules cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not of the form that docs/registration.md describes.
+    #[error("{0}")]
+    Invalid(String),
+    /// The same, with the file.
+    #[error("{path}: {reason}")]
+    InvalidFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl AccessError {
+    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
+        Self::Invalid(reason.into())
+    }
+}
+
+/// Where tokens and rules are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessFiles {
+    /// Tokens (YAML).
+    pub tokens: Option<PathBuf>,
+    /// Rules (YAML). Without them, who is known may register, change what is its own, and read everything.
+    pub rules: Option<PathBuf>,
+}
+
+/// Tokens and rules as they are now.
+#[derive(Debug)]
+pub(crate) struct Access {
+    files: AccessFiles,
+    now: ArcSwap<Loaded>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Loaded {
+    tokens: Tokens,
+    rules: Option<Rules>,
+}
+
+impl Access {
+    /// Reads the files.
+    pub(crate) fn load(files: AccessFiles) -> Result<Self, AccessError> {
+        let now = ArcSwap::from_pointee(load(&files)?);
+        Ok(Self { files, now })
+    }
+
+    /// Reads the files again; whether anything changed. Where that fails, what there was stays in force.
+    pub(crate) fn reload(&self) -> Result<bool, AccessError> {
+        let loaded = load(&self.files)?;
+        let changed = **self.now.load() != loaded;
+        if changed {
+            self.now.store(Arc::new(loaded));
+        }
+        Ok(changed)
+    }
+
+    /// Whether there is anything to read again.
+    pub(crate) fn has_files(&self) -> bool {
+        self.files != AccessFiles::default()
+    }
+
+    /// Whether clients may use tokens of a file.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.files.tokens.is_some()
+    }
+
+    /// Whether an identity that was proved before is still one.
+    pub(crate) fn is_current(&self, who: &Who) -> bool {
+        let now = self.now.load();
+        who.token.is_none_or(|digest| now.tokens.identity(&digest).is_some_and(|name| *name == who.identity))
+    }
+
+    /// What a client may do with an instance; `None` for not at all.
+    pub(crate) fn grant(&self, who: &Who, action: Action, key: &InstanceKey) -> Option<Grant> {
+        match &self.now.load().rules {
+            Some(rules) => rules.grant(&who.identities, action, key),
+            None => Some(Grant { any_owner: false }),
+        }
+    }
+
+    /// Whether an instance whose key is granted may have its addresses and service account.
+    pub(crate) fn check_instance(&self, who: &Who, instance: &Instance) -> Result<(), &'static str> {
+        match &self.now.load().rules {
+            Some(rules) => rules.check_instance(&who.identities, instance),
+            // Nobody proved anything here, and nobody is protected from anybody.
+            None if &*who.identity == ANONYMOUS => Ok(()),
+            None if is_own_account(&who.identities, instance) => Ok(()),
+            None => Err("without a rule, a client registers its own service account only"),
+        }
+    }
+
+    /// Whether a client may do this with anything.
+    pub(crate) fn allows_some(&self, who: &Who, action: Action) -> bool {
+        self.now.load().rules.as_ref().is_none_or(|rules| rules.allows_some(&who.identities, action))
+    }
+}
+
+/// Whether an instance has no service account, or that of one of these SPIFFE ids in its own namespace.
+fn is_own_account(identities: &[String], instance: &Instance) -> bool {
+    let account = &*instance.service_account;
+    let suffix = format!("/ns/{}/sa/{account}", instance.key.namespace);
+    let is = |id: &String| {
+        id.strip_prefix("spiffe://")
+            .and_then(|id| id.strip_suffix(&suffix))
+            .is_some_and(|trust| !trust.contains('/'))
+    };
+    account.is_empty() || identities.iter().any(is)
+}
+
+fn load(files: &AccessFiles) -> Result<Loaded, AccessError> {
+    let tokens = files.tokens.as_deref().map(|path| read(path, Tokens::parse)).transpose()?;
+    let rules = files.rules.as_deref().map(|path| read(path, Rules::parse)).transpose()?;
+    Ok(Loaded { tokens: tokens.unwrap_or_default(), rules })
+}
+
+fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, AccessError>) -> Result<T, AccessError> {
+    use std::io::Read;
+    let failed = |source| AccessError::Read { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text).map_err(failed)?;
+    let parsed = if text.len() > FILE_BYTES {
+        Err(AccessError::invalid(format!("it has more than {FILE_BYTES} bytes")))
+    } else {
+        parse(&text)
+    };
+    parsed.map_err(|error| match error {
+        AccessError::Invalid(reason) => AccessError::InvalidFile { path: path.to_owned(), reason },
+        other => other,
+    })
+}
+
+/// Knows clients by the tokens of the file.
+pub(crate) struct TokenFile(pub(crate) Arc<Access>);
+
+impl Authenticator for TokenFile {
+    fn name(&self) -> &'static str {
+        TOKEN
+    }
+
+    fn authenticate<'a>(
+        &'a self,
+        call: &'a Call,
+    ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
+        let known = bearer(call.metadata("authorization")).map(digest);
+        let identity = known.and_then(|digest| self.0.now.load().tokens.identity(&digest).cloned());
+        let answer = identity.map(|identity| vec![identity.to_string()]);
+        Box::pin(async { answer.ok_or_else(|| "no such token".to_owned()) })
+    }
+}
+
+/// The name of the method of tokens in the file.
+pub(crate) const TOKEN: &str = "token";
+
+/// The token of an `authorization` header.
+pub(crate) fn bearer(header: Option<&str>) -> Option<&str> {
+    let (scheme, token) = header?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

@@ -1,0 +1,56 @@
+//! Names with `*`, which stands for any number of characters.
+
+/// A pattern of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern(String);
+
+impl Pattern {
+    pub(super) fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Whether a whole name matches. Its time is at most the product of both lengths.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, name, expected) in [
+            ("web", "web", true),
+            ("web", "web1", false),
+            ("web", "", false),
+            ("*", "", true),
+            ("*", "anything", true),
+            ("web*", "web", true),
+            ("web*", "web-1", true),
+            ("web*", "aweb", false),
+            ("*.example.com", "a.example.com", true),
+            ("*.example.com", "example.com", false),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "acb", false),
+            ("ab*ba", "aba", false),
+            ("a**b", "ab", true),
+            ("spiffe://cluster.local/ns/shop/*", "spiffe://cluster.local/ns/shop/sa/web", true),
+            ("spiffe://cluster.local/ns/shop/*", "spiffe://cluster.local/ns/shop2/sa/web", false),
+        ] {
+            assert_eq!(Pattern::new(pattern).matches(name), expected, "{pattern} {name}");
+        }
+    }
+}

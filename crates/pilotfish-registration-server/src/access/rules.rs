@@ -1,0 +1,264 @@
+//! Who may do what, as a file declares it.
+
+use super::pattern::Pattern;
+use super::{AccessError, Action};
+use ipnet::IpNet;
+use pilotfish_registration::{Instance, InstanceKey};
+use serde::Deserialize;
+
+/// Rules in a file.
+const MOST: usize = 10_000;
+
+/// The rules of a file. What none of them allows is denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rules(Vec<Rule>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    identities: Vec<Pattern>,
+    namespaces: Vec<Pattern>,
+    services: Vec<Pattern>,
+    actions: Vec<Action>,
+    /// Whether instances of other identities are meant too.
+    any_owner: bool,
+    /// `None`: an instance's service account has to be that of the client's SPIFFE id.
+    service_accounts: Option<Vec<Pattern>>,
+    /// `None`: all.
+    addresses: Option<Vec<IpNet>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    rules: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Entry {
+    identities: Vec<String>,
+    #[serde(default = "everything")]
+    namespaces: Vec<String>,
+    #[serde(default = "everything")]
+    services: Vec<String>,
+    actions: Vec<Action>,
+    #[serde(default)]
+    instances: Owners,
+    service_accounts: Option<Vec<String>>,
+    addresses: Option<Vec<IpNet>>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Owners {
+    #[default]
+    Own,
+    Any,
+}
+
+fn everything() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// What a client may do with an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// Whether it may change what other identities registered.
+    pub(crate) any_owner: bool,
+}
+
+impl Rules {
+    pub(super) fn parse(text: &str) -> Result<Self, AccessError> {
+        let file: File =
+            serde_saphyr::from_str(text).map_err(|error| AccessError::invalid(error.to_string()))?;
+        if file.rules.len() > MOST {
+            return Err(AccessError::invalid(format!(
+                "{} rules: at most {MOST} are allowed",
+                file.rules.len()
+            )));
+        }
+        let rules = file.rules.into_iter().enumerate().map(|(index, entry)| rule(index, &entry));
+        Ok(Self(rules.collect::<Result<_, _>>()?))
+    }
+
+    /// What these identities may do with an instance; `None` for not at all.
+    pub(super) fn grant(&self, identities: &[String], action: Action, key: &InstanceKey) -> Option<Grant> {
+        let granting = || self.of(identities, action).filter(|rule| rule.covers(key));
+        granting().next()?;
+        Some(Grant { any_owner: granting().any(|rule| rule.any_owner) })
+    }
+
+    /// Whether an instance may be registered with its addresses and service account, where its key is granted.
+    pub(super) fn check_instance(
+        &self,
+        identities: &[String],
+        instance: &Instance,
+    ) -> Result<(), &'static str> {
+        let mut reason = "";
+        for rule in self.of(identities, Action::Register).filter(|rule| rule.covers(&instance.key)) {
+            match rule.check_instance(identities, instance) {
+                Ok(()) => return Ok(()),
+                Err(why) => reason = why,
+            }
+        }
+        Err(reason)
+    }
+
+    /// Whether these identities may do this with anything.
+    pub(super) fn allows_some(&self, identities: &[String], action: Action) -> bool {
+        self.of(identities, action).next().is_some()
+    }
+
+    fn of(&self, identities: &[String], action: Action) -> impl Iterator<Item = &Rule> {
+        self.0.iter().filter(move |rule| rule.actions.contains(&action) && any(&rule.identities, identities))
+    }
+}
+
+impl Rule {
+    fn covers(&self, key: &InstanceKey) -> bool {
+        let one = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+        one(&self.namespaces, &key.namespace) && one(&self.services, &key.service)
+    }
+
+    fn check_instance(&self, identities: &[String], instance: &Instance) -> Result<(), &'static str> {
+        let account = &*instance.service_account;
+        let accounts = match &self.service_accounts {
+            Some(allowed) => account.is_empty() || allowed.iter().any(|pattern| pattern.matches(account)),
+            None => super::is_own_account(identities, instance),
+        };
+        if !accounts {
+            return Err("no rule allows this service account");
+        }
+        let known = |networks: &[IpNet]| {
+            instance.addresses.iter().all(|address| networks.iter().any(|network| network.contains(address)))
+        };
+        if self.addresses.as_deref().is_none_or(known) {
+            Ok(())
+        } else {
+            Err("no rule allows these addresses")
+        }
+    }
+}
+
+fn rule(index: usize, entry: &Entry) -> Result<Rule, AccessError> {
+    for (name, list) in
+        [("identities", &entry.identities), ("namespaces", &entry.namespaces), ("services", &entry.services)]
+    {
+        if list.is_empty() || list.iter().any(String::is_empty) {
+            return Err(AccessError::invalid(format!(
+                "rules[{index}].{name}: it names nothing; `\"*\"` means everything"
+            )));
+        }
+    }
+    if entry.actions.is_empty() {
+        return Err(AccessError::invalid(format!("rules[{index}].actions: it names nothing")));
+    }
+    let patterns = |list: &[String]| list.iter().map(|text| Pattern::new(text)).collect();
+    Ok(Rule {
+        identities: patterns(&entry.identities),
+        namespaces: patterns(&entry.namespaces),
+        services: patterns(&entry.services),
+        actions: entry.actions.clone(),
+        any_owner: matches!(entry.instances, Owners::Any),
+        service_accounts: entry.service_accounts.as_deref().map(patterns),
+        addresses: entry.addresses.clone(),
+    })
+}
+
+fn any(patterns: &[Pattern], names: &[String]) -> bool {
+    names.iter().any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_registration::Registration;
+
+    const FILE: &str = r#"
+rules:
+- identities: ["token/payments", "spiffe://cluster.local/ns/shop/*"]
+  namespaces: [shop]
+  services: ["pay-*", payments]
+  actions: [register, deregister]
+  addresses: [10.0.0.0/8]
+- identities: [token/agent]
+  actions: [register, deregister, read]
+  instances: any
+  serviceAccounts: ["web-*"]
+- identities: ["*"]
+  namespaces: [shop, public]
+  actions: [read]
+"#;
+
+    fn granted(identity: &str, action: Action, namespace: &str, service: &str) -> Option<bool> {
+        let rules = Rules::parse(FILE).unwrap();
+        let key = InstanceKey::new(namespace, service, "a");
+        rules.grant(&[identity.to_owned()], action, &key).map(|grant| grant.any_owner)
+    }
+
+    #[test]
+    fn what_no_rule_allows_is_denied() {
+        use Action::{Deregister, Read, Register};
+        for (identity, action, namespace, service, expected) in [
+            ("token/payments", Register, "shop", "payments", Some(false)),
+            ("token/payments", Register, "shop", "pay-1", Some(false)),
+            ("token/payments", Register, "shop", "web", None),
+            ("token/payments", Register, "public", "payments", None),
+            ("token/payments2", Register, "shop", "payments", None),
+            ("spiffe://cluster.local/ns/shop/sa/x", Deregister, "shop", "payments", Some(false)),
+            ("spiffe://cluster.local/ns/other/sa/x", Deregister, "shop", "payments", None),
+            ("token/agent", Deregister, "any", "thing", Some(true)),
+            ("anonymous", Read, "public", "web", Some(false)),
+            ("anonymous", Read, "private", "web", None),
+            ("anonymous", Register, "public", "web", None),
+        ] {
+            assert_eq!(
+                granted(identity, action, namespace, service),
+                expected,
+                "{identity} {action:?} {namespace}/{service}"
+            );
+        }
+    }
+
+    #[test]
+    fn addresses_and_service_accounts_are_part_of_a_rule() {
+        let rules = Rules::parse(FILE).unwrap();
+        let check = |identity: &str, address: &str, account: &str| {
+            let mut registration = Registration::new("shop", "payments", "a");
+            registration.addresses = vec![address.to_owned()];
+            registration.service_account = account.to_owned();
+            registration.ports =
+                vec![pilotfish_registration::RegistrationPort { number: 80, ..Default::default() }];
+            let instance = registration.validate("cluster.local").unwrap();
+            rules.check_instance(&[identity.to_owned()], &instance)
+        };
+        let own = "spiffe://cluster.local/ns/shop/sa/web";
+        for (identity, address, account, expected) in [
+            ("token/payments", "10.1.2.3", "", Ok(())),
+            ("token/payments", "169.254.169.254", "", Err("no rule allows these addresses")),
+            ("token/payments", "10.1.2.3", "web", Err("no rule allows this service account")),
+            (own, "10.1.2.3", "web", Ok(())),
+            (own, "10.1.2.3", "other", Err("no rule allows this service account")),
+            ("token/agent", "192.0.2.1", "web-1", Ok(())),
+            ("token/agent", "192.0.2.1", "admin", Err("no rule allows this service account")),
+        ] {
+            assert_eq!(check(identity, address, account), expected, "{identity} {address} {account}");
+        }
+    }
+
+    #[test]
+    fn bad_files_name_the_place() {
+        for (text, part) in [
+            ("rules:\n- identities: []\n  actions: [read]\n", "rules[0].identities"),
+            ("rules:\n- identities: [a]\n  actions: []\n", "rules[0].actions"),
+            ("rules:\n- identities: [a]\n  actions: [write]\n", "write"),
+            ("rules:\n- identities: [a]\n  actions: [read]\n  service: [b]\n", "service"),
+            ("rules:\n- identities: [a]\n  actions: [read]\n  services: [\"\"]\n", "rules[0].services"),
+            ("rules:\n- identities: [a]\n  actions: [read]\n  addresses: [10.0.0.0/99]\n", "10.0.0.0/99"),
+            ("{", ""),
+        ] {
+            let error = Rules::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

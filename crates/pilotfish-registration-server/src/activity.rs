@@ -1,0 +1,142 @@
+//! What a connection is doing, so that one that does nothing, or is stuck, can be ended.
+
+use crate::limits::ServerLimits;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The requests of one connection.
+#[derive(Debug)]
+pub(crate) struct Activity(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    next: u64,
+    /// When each open request has to be over at the latest.
+    open: BTreeMap<u64, Instant>,
+    streams: usize,
+    is_used: bool,
+    idle_since: Instant,
+}
+
+/// A request that goes on until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    activity: Arc<Activity>,
+    number: u64,
+}
+
+/// A stream of a connection; over when it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenStream(Arc<Activity>);
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// No request came in time.
+    NoRequest,
+    /// It was idle.
+    Idle,
+    /// Its client does not take a response.
+    Stuck,
+}
+
+impl Activity {
+    pub(crate) fn new(now: Instant) -> Arc<Self> {
+        let open = BTreeMap::new();
+        Arc::new(Self(Mutex::new(State { next: 0, open, streams: 0, is_used: false, idle_since: now })))
+    }
+
+    /// A request begins, which may take so long.
+    pub(crate) fn begin(self: &Arc<Self>, now: Instant, most: Duration) -> Busy {
+        let mut state = self.0.lock();
+        state.is_used = true;
+        state.next += 1;
+        let number = state.next;
+        state.open.insert(number, now + most);
+        Busy { activity: Arc::clone(self), number }
+    }
+
+    /// A stream begins; `None` when there are too many.
+    pub(crate) fn open_stream(self: &Arc<Self>, allowed: usize) -> Option<OpenStream> {
+        let mut state = self.0.lock();
+        if state.streams >= allowed {
+            return None;
+        }
+        state.streams += 1;
+        Some(OpenStream(Arc::clone(self)))
+    }
+
+    /// Whether the connection has to end.
+    pub(crate) fn end(&self, now: Instant, limits: &ServerLimits) -> Option<End> {
+        let state = self.0.lock();
+        let idle = now.saturating_duration_since(state.idle_since);
+        match state.open.is_empty() {
+            false => state.open.values().any(|until| *until < now).then_some(End::Stuck),
+            true if !state.is_used => (idle >= limits.first_request_timeout).then_some(End::NoRequest),
+            true => (idle >= limits.idle_timeout).then_some(End::Idle),
+        }
+    }
+}
+
+impl Busy {
+    /// It turned out to be one that may take so long from now on.
+    pub(crate) fn may_take(&self, now: Instant, most: Duration) {
+        if let Some(until) = self.activity.0.lock().open.get_mut(&self.number) {
+            *until = now + most;
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.activity.0.lock();
+        state.open.remove(&self.number);
+        state.idle_since = Instant::now();
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.0.lock().streams -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_it_is_unused_idle_or_stuck() {
+        let limits = ServerLimits::default();
+        let activity = Activity::new(Instant::now());
+        let end = || activity.end(Instant::now(), &limits);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(end(), None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(end(), Some(End::NoRequest));
+        let busy = activity.begin(Instant::now(), Duration::from_secs(60));
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert_eq!(end(), None);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(end(), Some(End::Stuck));
+        busy.may_take(Instant::now(), Duration::from_secs(3_600));
+        assert_eq!(end(), None);
+        drop(busy);
+        tokio::time::advance(Duration::from_secs(119)).await;
+        assert_eq!(end(), None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(end(), Some(End::Idle));
+    }
+
+    #[tokio::test]
+    async fn streams_are_counted() {
+        let activity = Activity::new(Instant::now());
+        let (a, b) = (activity.open_stream(2), activity.open_stream(2));
+        assert!(a.is_some() && b.is_some() && activity.open_stream(2).is_none());
+        drop(a);
+        assert!(activity.open_stream(2).is_some());
+    }
+}

@@ -1,0 +1,321 @@
+//! One request: who asks, whether it may, and which side answers.
+
+use crate::access::{TOKEN, bearer, digest};
+use crate::activity::Activity;
+use crate::api::Api;
+use crate::body::{Guarded, LimitedBody, Part};
+use crate::failure::Failure;
+use crate::grpc::{Client, Grpc};
+use crate::identity::Who;
+use crate::json::{self, Outcome};
+use crate::limits::{Budget, Limit};
+use crate::origin;
+use crate::rate::Rate;
+use crate::recorder::Protocol;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call};
+use pilotfish_registration_api::v1::error::Code;
+use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
+use pilotfish_registration_api::{LIMIT_HEADER, Routes, SERVICE};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tower::Service;
+
+/// Bytes that a call of health or reflection may send.
+const CALL_BYTES: usize = 64 << 10;
+
+type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+/// A service of tonic, behind one type.
+pub(crate) type Handler = Box<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
+
+/// What all requests share.
+pub(crate) struct Requests {
+    pub(crate) api: Arc<Api>,
+    pub(crate) routes: Routes,
+    pub(crate) openapi: Bytes,
+    pub(crate) page: Bytes,
+    pub(crate) registration: RegistrationServiceServer<Grpc>,
+    /// Health and reflection, by the beginnings of their paths.
+    pub(crate) services: Vec<(String, Handler)>,
+    pub(crate) authentication: Arc<Authentication>,
+    pub(crate) refusals: Rate<std::net::IpAddr>,
+    pub(crate) budget: Arc<Budget>,
+    /// Whether clients may do without an identity.
+    pub(crate) anonymous: bool,
+    /// Whether the listener is reached from this machine only.
+    pub(crate) is_loopback: bool,
+}
+
+/// One connection, for its requests.
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// The identities of its certificate, or why there are none.
+    pub(crate) certificate: Authenticated,
+    pub(crate) activity: Arc<Activity>,
+}
+
+/// A handler of one of tonic's services, and the beginning of its paths.
+pub(crate) fn handler<T>(service: T) -> (String, Handler)
+where
+    T: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + NamedService,
+    T: Clone + Send + Sync + 'static,
+    T::Future: Send + 'static,
+{
+    let call = move |request| -> Answer {
+        let answer = service.clone().call(request);
+        Box::pin(async move { answer.await.unwrap_or_else(|never| match never {}) })
+    };
+    (format!("/{}/", T::NAME), Box::new(call))
+}
+
+impl Requests {
+    /// Answers one request; the connection is busy until the answer is sent.
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        peer: Arc<Peer>,
+        request: Request<Incoming>,
+    ) -> Response<Guarded<Body>> {
+        let limits = &self.api.limits;
+        let started = Instant::now();
+        // Twice: to arrive, and to be answered; and as long again for the client to take the answer.
+        let busy = peer.activity.begin(started, 3 * limits.request_timeout);
+        let (parts, body) = request.into_parts();
+        let is_grpc = parts
+            .headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|media| media.as_bytes().starts_with(b"application/grpc"));
+        let (protocol, method) = match is_grpc {
+            true => (Protocol::Grpc, rpc_name(parts.uri.path())),
+            false => (Protocol::Json, self.json_name(&parts)),
+        };
+        if matches!(method, "Watch" | "Heartbeat")
+            || parts.uri.path().ends_with("/Watch")
+            || is_reflection(&parts)
+        {
+            busy.may_take(started, limits.stream_age + 3 * limits.request_timeout);
+        }
+        let response = match is_grpc {
+            true => self.grpc(&peer, parts, body).await,
+            false => self.http(&peer, &parts, body).await,
+        };
+        self.record(protocol, method, &response, started.elapsed());
+        response.map(|body| Guarded::new(body, busy))
+    }
+
+    fn record(&self, protocol: Protocol, method: &'static str, response: &Response<Body>, took: Duration) {
+        if let Some(limit) = response.headers().get(LIMIT_HEADER).and_then(|limit| limit.to_str().ok()) {
+            self.api.recorder.limit_exceeded(limit);
+        }
+        let code = match protocol {
+            Protocol::Json => {
+                response.extensions().get::<Outcome>().map_or(Code::Unknown, |outcome| outcome.0)
+            }
+            // A status among the headers: there is nothing but an error.
+            Protocol::Grpc => match tonic::Status::from_header_map(response.headers()) {
+                Some(status) => Code::try_from(i32::from(status.code())).unwrap_or(Code::Unknown),
+                None => Code::Ok,
+            },
+        };
+        self.api.recorder.request(method, protocol, code.as_str_name(), took);
+    }
+
+    async fn grpc(&self, peer: &Peer, mut parts: Parts, body: Incoming) -> Response<Body> {
+        let limits = &self.api.limits;
+        let fail = |failure: Failure| failure.to_status().into_http();
+        let path = parts.uri.path();
+        if let Some((_, service)) = self.services.iter().find(|(prefix, _)| path.starts_with(prefix)) {
+            if let Err(failure) = self.api.take_rate(&Who::anonymous(peer.address.ip())) {
+                return fail(failure);
+            }
+            // Health's watch and reflection go on: they have places among the streams of their connection.
+            let Some(stream) = peer.activity.open_stream(limits.connection_streams) else {
+                return fail(Failure::limit(Limit::ConnectionStreams, "too many streams on this connection"));
+            };
+            let body =
+                LimitedBody::new(body, Part::Message, CALL_BYTES, limits.request_timeout, self.budget.hold());
+            let body = Body::new(body.map_err(|failure| failure.to_status()));
+            let response = service(Request::from_parts(parts, body)).await;
+            return response.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _open = &stream;
+                    frame
+                }))
+            });
+        }
+        let who = match self.identify(peer, &parts.headers).await {
+            Ok(who) => who,
+            Err(failure) => return fail(failure),
+        };
+        if let Err(failure) = self.api.take_rate(&who) {
+            return fail(failure);
+        }
+        let part = if rpc_name(path) == "Heartbeat" { Part::Message } else { Part::Whole };
+        let held = self.budget.hold();
+        let body =
+            LimitedBody::new(body, part, limits.request_bytes, limits.request_timeout, Arc::clone(&held));
+        parts.extensions.insert(Client { who, activity: Arc::clone(&peer.activity) });
+        let request = Request::from_parts(parts, Body::new(body.map_err(|failure| failure.to_status())));
+        let answer = self.registration.clone().call(request).await.unwrap_or_else(|never| match never {});
+        drop(held);
+        answer
+    }
+
+    async fn http(&self, peer: &Peer, parts: &Parts, body: Incoming) -> Response<Body> {
+        if let Err(failure) = origin::check(parts, self.is_loopback) {
+            return json::failure(&failure);
+        }
+        if parts.method == Method::GET
+            && let Some((media, text)) = self.document(parts.uri.path())
+        {
+            return match self.api.take_rate(&Who::anonymous(peer.address.ip())) {
+                Ok(()) => {
+                    let mut response = json::bytes(HeaderValue::from_static(media), text);
+                    response.extensions_mut().insert(Outcome(Code::Ok));
+                    response
+                }
+                Err(failure) => json::failure(&failure),
+            };
+        }
+        let who = match self.identify(peer, &parts.headers).await {
+            Ok(who) => who,
+            Err(failure) => return json::failure(&failure),
+        };
+        if let Err(failure) = self.api.take_rate(&who) {
+            return json::failure(&failure);
+        }
+        let limits = &self.api.limits;
+        let held = self.budget.hold();
+        let body = LimitedBody::new(
+            body,
+            Part::Whole,
+            limits.request_bytes,
+            limits.request_timeout,
+            Arc::clone(&held),
+        );
+        let client = Client { who, activity: Arc::clone(&peer.activity) };
+        let response = json::handle(&self.api, &self.routes, &client, parts, body).await;
+        drop(held);
+        response
+    }
+
+    /// The documents that need no identity.
+    fn document(&self, path: &str) -> Option<(&'static str, Bytes)> {
+        match path {
+            "/" | "/docs" => Some(("text/html; charset=utf-8", self.page.clone())),
+            "/openapi.json" => Some(("application/json", self.openapi.clone())),
+            _ => None,
+        }
+    }
+
+    async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Who, Failure> {
+        let address = peer.address.ip();
+        let reason = match &peer.certificate {
+            Ok(identities) => {
+                let who = Who::new(identities.clone(), None, address);
+                return who
+                    .ok_or_else(|| Failure::new(Code::Unauthenticated, "the certificate names nobody"));
+            }
+            Err(reason) => reason,
+        };
+        if !headers.contains_key(AUTHORIZATION) {
+            return match self.anonymous {
+                true => Ok(Who::anonymous(address)),
+                false => Err(Failure::new(
+                    Code::Unauthenticated,
+                    format!(
+                        "the client proves no identity: send `authorization: Bearer TOKEN` ({CERTIFICATE}: {reason})"
+                    ),
+                )),
+            };
+        }
+        let now = std::time::Instant::now();
+        if !self.refusals.has(&address, now) {
+            return Err(Failure::limit(
+                Limit::RefusalsPerSecond,
+                "too many refused credentials from this address",
+            ));
+        }
+        let metadata = headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
+        let call = Call::new(peer.address.to_string(), metadata.collect());
+        match self.authentication.run(reason, &call).await {
+            Ok((method, identities)) => {
+                let token =
+                    (method == TOKEN).then(|| bearer(call.metadata("authorization")).map(digest)).flatten();
+                let who = Who::new(identities, token, address);
+                who.ok_or_else(|| Failure::new(Code::Unauthenticated, "the credentials name nobody"))
+            }
+            Err(error) => {
+                // Counted; the next one may not be looked at.
+                let _ = self.refusals.take(address, now);
+                self.authentication.log_refusal(&call.address, &error);
+                Err(Failure::new(Code::Unauthenticated, error.to_string()))
+            }
+        }
+    }
+
+    fn json_name(&self, parts: &Parts) -> &'static str {
+        match self.routes.find(parts.method.as_str(), parts.uri.path()) {
+            Ok(found) => known(found.binding().rpc()),
+            Err(_) => OTHER,
+        }
+    }
+}
+
+const OTHER: &str = "other";
+
+fn rpc_name(path: &str) -> &'static str {
+    let name = path
+        .strip_prefix('/')
+        .and_then(|path| path.strip_prefix(SERVICE))
+        .and_then(|path| path.strip_prefix('/'));
+    name.map_or(OTHER, known)
+}
+
+/// A method's name as a label.
+fn known(name: &str) -> &'static str {
+    const METHODS: [&str; 10] = [
+        "Register",
+        "Renew",
+        "Deregister",
+        "BatchRegister",
+        "BatchRenew",
+        "BatchDeregister",
+        "Heartbeat",
+        "GetInstance",
+        "ListInstances",
+        "Watch",
+    ];
+    METHODS.into_iter().find(|known| *known == name).unwrap_or(OTHER)
+}
+
+fn is_reflection(parts: &Parts) -> bool {
+    parts.uri.path().starts_with("/grpc.reflection.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_of_the_definition_has_a_label() {
+        let service = pilotfish_registration_api::pool().get_service_by_name(SERVICE).unwrap();
+        for method in service.methods() {
+            assert_eq!(rpc_name(&format!("/{SERVICE}/{}", method.name())), method.name());
+        }
+        assert_eq!(rpc_name("/x.Y/Z"), OTHER);
+    }
+}

@@ -1,0 +1,357 @@
+//! What the API does, for gRPC and JSON alike: validation, rules, the registrar.
+
+use crate::access::{Access, Action, Grant};
+use crate::convert;
+use crate::failure::Failure;
+use crate::identity::Who;
+use crate::limits::{Limit, ServerLimits, Slots};
+use crate::rate::Rate;
+use crate::recorder::Recorder;
+use pilotfish_registration::limits::MAX_PAGE;
+use pilotfish_registration::{
+    Caller, Deregister, Deregistered, Filter, InstanceKey, Register, Registered, Registrar, Violations,
+    instance_key, service_key,
+};
+use pilotfish_registration_api::v1::{self, error::Code};
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Instances in a page where nothing is said.
+const PAGE: usize = 100;
+
+/// The API on a registrar.
+pub(crate) struct Api {
+    pub(crate) registrar: Registrar,
+    pub(crate) access: Arc<Access>,
+    pub(crate) domain: String,
+    pub(crate) limits: ServerLimits,
+    pub(crate) bookmark_interval: Duration,
+    pub(crate) rate: Rate<(Arc<str>, IpAddr)>,
+    pub(crate) owner_streams: Arc<Slots<Arc<str>>>,
+    pub(crate) recorder: Arc<dyn Recorder>,
+    /// Becomes true when the server shuts down.
+    pub(crate) closing: watch::Receiver<bool>,
+}
+
+/// Something that may be done, and how.
+type Prepared<T> = Result<(T, Grant), Failure>;
+
+impl Api {
+    pub(crate) async fn register(
+        &self,
+        who: &Who,
+        request: v1::RegisterRequest,
+    ) -> Result<v1::RegisterResponse, Failure> {
+        only(self.register_all(who, vec![request]).await)
+    }
+
+    pub(crate) async fn batch_register(
+        &self,
+        who: &Who,
+        batch: v1::BatchRegisterRequest,
+    ) -> v1::BatchRegisterResponse {
+        let results =
+            self.register_all(who, batch.requests).await.into_iter().map(|result| v1::RegisterResult {
+                result: Some(match result {
+                    Ok(response) => v1::register_result::Result::Response(response),
+                    Err(failure) => v1::register_result::Result::Error(self.item(&failure)),
+                }),
+            });
+        v1::BatchRegisterResponse { results: results.collect() }
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        who: &Who,
+        request: v1::RenewRequest,
+    ) -> Result<v1::RenewResponse, Failure> {
+        only(self.renew_all(who, vec![request]).await)
+    }
+
+    pub(crate) async fn batch_renew(
+        &self,
+        who: &Who,
+        batch: v1::BatchRenewRequest,
+    ) -> v1::BatchRenewResponse {
+        let results = self.renew_all(who, batch.requests).await.into_iter().map(|result| v1::RenewResult {
+            result: Some(match result {
+                Ok(response) => v1::renew_result::Result::Response(response),
+                Err(failure) => v1::renew_result::Result::Error(self.item(&failure)),
+            }),
+        });
+        v1::BatchRenewResponse { results: results.collect() }
+    }
+
+    pub(crate) async fn deregister(
+        &self,
+        who: &Who,
+        request: v1::DeregisterRequest,
+    ) -> Result<v1::DeregisterResponse, Failure> {
+        only(self.deregister_all(who, vec![request]).await)
+    }
+
+    pub(crate) async fn batch_deregister(
+        &self,
+        who: &Who,
+        batch: v1::BatchDeregisterRequest,
+    ) -> v1::BatchDeregisterResponse {
+        let results =
+            self.deregister_all(who, batch.requests).await.into_iter().map(|result| v1::DeregisterResult {
+                result: Some(match result {
+                    Ok(response) => v1::deregister_result::Result::Response(response),
+                    Err(failure) => v1::deregister_result::Result::Error(self.item(&failure)),
+                }),
+            });
+        v1::BatchDeregisterResponse { results: results.collect() }
+    }
+
+    pub(crate) fn get(
+        &self,
+        who: &Who,
+        request: &v1::GetInstanceRequest,
+    ) -> Result<v1::GetInstanceResponse, Failure> {
+        let key = self.key(&request.namespace, &request.service, &request.id)?;
+        self.granted(who, Action::Read, &key)?;
+        let view = self.registrar.get(&key);
+        let view = view.ok_or_else(|| Failure::new(Code::NotFound, format!("{key} is not registered")))?;
+        Ok(v1::GetInstanceResponse { record: Some(convert::record(&view)) })
+    }
+
+    pub(crate) fn list(
+        &self,
+        who: &Who,
+        request: &v1::ListInstancesRequest,
+    ) -> Result<v1::ListInstancesResponse, Failure> {
+        let filter = self.filter(who, &request.namespace, &request.service)?;
+        let after = page_token(&request.page_token)?;
+        let size = match usize::try_from(request.page_size) {
+            Ok(0) => PAGE,
+            Ok(size) => size.min(MAX_PAGE),
+            Err(_) => MAX_PAGE,
+        };
+        let page = self.registrar.list(&filter, after.as_ref(), size);
+        let readable = page.instances.iter().filter(|view| self.may_read(who, &view.record.instance.key));
+        Ok(v1::ListInstancesResponse {
+            records: readable.map(convert::record).collect(),
+            next_page_token: page.next.map(|key| key.to_string()).unwrap_or_default(),
+            revision: page.revision,
+        })
+    }
+
+    /// Counts a request, or a message of a stream, of a client.
+    pub(crate) fn take_rate(&self, who: &Who) -> Result<(), Failure> {
+        let key = (Arc::clone(&who.identity), who.address);
+        self.rate.take(key, Instant::now()).map_err(|wait| {
+            let message = format!("more than {} requests in a second", self.limits.requests_per_second);
+            Failure { retry_after: Some(wait), ..Failure::limit(Limit::RequestsPerSecond, &message) }
+        })
+    }
+
+    /// Which instances a list or watch means. An error where the client may read none of them.
+    pub(crate) fn filter(&self, who: &Who, namespace: &str, service: &str) -> Result<Filter, Failure> {
+        if !self.access.allows_some(who, Action::Read) {
+            return Err(denied(who, Action::Read, "anything"));
+        }
+        let some = |text: &str| (!text.is_empty()).then(|| Arc::from(text));
+        if namespace.is_empty() {
+            return Ok(Filter { namespace: None, service: some(service) });
+        }
+        // A good name stands for that which is not said.
+        let named = if service.is_empty() { "any" } else { service };
+        let key = service_key(namespace, named, &self.domain)?;
+        if service.is_empty() {
+            return Ok(Filter { namespace: Some(key.namespace), service: None });
+        }
+        self.granted(who, Action::Read, &InstanceKey::new(key.namespace.clone(), key.service.clone(), ""))?;
+        Ok(Filter { namespace: Some(key.namespace), service: Some(key.service) })
+    }
+
+    pub(crate) fn may_read(&self, who: &Who, key: &InstanceKey) -> bool {
+        self.access.grant(who, Action::Read, key).is_some()
+    }
+
+    /// Counts a limit that was met by a part of a request.
+    pub(crate) fn note(&self, failure: &Failure) {
+        if let Some(limit) = failure.limit {
+            self.recorder.limit_exceeded(limit);
+        }
+    }
+
+    fn item(&self, failure: &Failure) -> v1::Error {
+        self.note(failure);
+        failure.to_error()
+    }
+
+    fn key(&self, namespace: &str, service: &str, id: &str) -> Result<InstanceKey, Failure> {
+        Ok(instance_key(namespace, service, id, &self.domain)?)
+    }
+
+    fn granted(&self, who: &Who, action: Action, key: &InstanceKey) -> Result<Grant, Failure> {
+        self.access.grant(who, action, key).ok_or_else(|| denied(who, action, &key.service_key().to_string()))
+    }
+
+    async fn register_all(
+        &self,
+        who: &Who,
+        requests: Vec<v1::RegisterRequest>,
+    ) -> Vec<Result<v1::RegisterResponse, Failure>> {
+        let prepared: Vec<Prepared<Register>> =
+            requests.into_iter().map(|request| self.prepare_register(who, request)).collect();
+        let ttls: Vec<_> =
+            prepared.iter().map(|one| one.as_ref().ok().and_then(|(one, _)| one.instance.ttl)).collect();
+        let results = in_groups(&self.registrar, who, prepared, |registrar, caller, batch| async move {
+            let answers = registrar.register(&caller, batch).await.into_iter();
+            answers.map(|answer| answer.map_err(Failure::from)).collect()
+        });
+        let response = |(result, ttl): (Result<Registered, Failure>, Option<Duration>)| {
+            result.map(|Registered { revision, changed }| v1::RegisterResponse {
+                revision,
+                changed,
+                ttl: ttl.map(convert::duration),
+            })
+        };
+        results.await.into_iter().zip(ttls).map(response).collect()
+    }
+
+    fn prepare_register(&self, who: &Who, request: v1::RegisterRequest) -> Prepared<Register> {
+        let nested = |wrong: Violations| {
+            let mut all = Violations::default();
+            all.nest("instance", wrong);
+            Failure::from(all)
+        };
+        let instance = request.instance.ok_or_else(|| Failure::field("instance", "is missing"))?;
+        let instance = convert::registration(instance).map_err(nested)?;
+        let instance = instance.validate(&self.domain).map_err(nested)?;
+        let grant = self.granted(who, Action::Register, &instance.key)?;
+        self.access.check_instance(who, &instance).map_err(|reason| {
+            Failure::new(Code::PermissionDenied, format!("{} may not register it: {reason}", who.identity))
+        })?;
+        Ok((Register { instance, expected: convert::expected(request.expected_revision) }, grant))
+    }
+
+    pub(crate) async fn renew_all(
+        &self,
+        who: &Who,
+        requests: Vec<v1::RenewRequest>,
+    ) -> Vec<Result<v1::RenewResponse, Failure>> {
+        let prepare = |request: v1::RenewRequest| {
+            let key = self.key(&request.namespace, &request.service, &request.id)?;
+            let grant = self.granted(who, Action::Register, &key)?;
+            Ok((key, grant))
+        };
+        let prepared: Vec<Prepared<InstanceKey>> = requests.into_iter().map(prepare).collect();
+        let results = in_groups(&self.registrar, who, prepared, |registrar, caller, batch| async move {
+            let renewed = registrar.renew(&caller, batch).await.into_iter();
+            renewed.map(|one| one.map(|()| v1::RenewResponse {}).map_err(Failure::from)).collect()
+        });
+        results.await
+    }
+
+    async fn deregister_all(
+        &self,
+        who: &Who,
+        requests: Vec<v1::DeregisterRequest>,
+    ) -> Vec<Result<v1::DeregisterResponse, Failure>> {
+        let prepare = |request: v1::DeregisterRequest| {
+            let key = self.key(&request.namespace, &request.service, &request.id)?;
+            let drain = convert::drain(request.drain)?;
+            let grant = self.granted(who, Action::Deregister, &key)?;
+            Ok((Deregister { key, expected: convert::expected(request.expected_revision), drain }, grant))
+        };
+        let prepared: Vec<Prepared<Deregister>> = requests.into_iter().map(prepare).collect();
+        let results = in_groups(&self.registrar, who, prepared, |registrar, caller, batch| async move {
+            let gone = registrar.deregister(&caller, batch).await.into_iter();
+            gone.map(|one| one.map(deregistered).map_err(Failure::from)).collect()
+        });
+        results.await
+    }
+}
+
+fn deregistered(gone: Deregistered) -> v1::DeregisterResponse {
+    match gone {
+        Deregistered::Absent => v1::DeregisterResponse::default(),
+        Deregistered::Removed { revision } => v1::DeregisterResponse { found: true, revision, drain: None },
+        Deregistered::Draining { revision, drain } => {
+            v1::DeregisterResponse { found: true, revision, drain: Some(convert::duration(drain)) }
+        }
+    }
+}
+
+/// Does what is prepared: that which may touch what others registered apart from that which may not. Results are in their order.
+async fn in_groups<T, R, F>(
+    registrar: &Registrar,
+    who: &Who,
+    prepared: Vec<Prepared<T>>,
+    call: impl Fn(Registrar, Caller, Vec<T>) -> F,
+) -> Vec<Result<R, Failure>>
+where
+    F: Future<Output = Vec<Result<R, Failure>>>,
+{
+    let mut results: Vec<Option<Result<R, Failure>>> = prepared.iter().map(|_| None).collect();
+    let (mut own, mut any) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    for ((index, place), one) in results.iter_mut().enumerate().zip(prepared) {
+        match one {
+            Ok((item, grant)) => {
+                let (indexes, items) = if grant.any_owner { &mut any } else { &mut own };
+                indexes.push(index);
+                items.push(item);
+            }
+            Err(failure) => *place = Some(Err(failure)),
+        }
+    }
+    for (may_take_over, (indexes, items)) in [(false, own), (true, any)] {
+        if !items.is_empty() {
+            let caller = Caller { identity: Arc::clone(&who.identity), may_take_over };
+            for (index, result) in indexes.into_iter().zip(call(registrar.clone(), caller, items).await) {
+                if let Some(place) = results.get_mut(index) {
+                    *place = Some(result);
+                }
+            }
+        }
+    }
+    let missing = || Err(Failure::new(Code::Internal, "there is no result"));
+    results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+}
+
+fn only<R>(results: Vec<Result<R, Failure>>) -> Result<R, Failure> {
+    results.into_iter().next().unwrap_or_else(|| Err(Failure::new(Code::Internal, "there is no result")))
+}
+
+fn denied(who: &Who, action: Action, what: &str) -> Failure {
+    let action = match action {
+        Action::Register => "register",
+        Action::Deregister => "deregister",
+        Action::Read => "read",
+    };
+    Failure::new(Code::PermissionDenied, format!("no rule allows {} to {action} {what}", who.identity))
+}
+
+/// Where a page begins: after this instance.
+fn page_token(text: &str) -> Result<Option<InstanceKey>, Failure> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let mut parts = text.splitn(3, '/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(namespace), Some(service), Some(id)) => Ok(Some(InstanceKey::new(namespace, service, id))),
+        _ => Err(Failure::field("pageToken", "it is not that of a page")),
+    }
+}
+
+/// Completes when the server shuts down.
+pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone.
+    let _ = closing.wait_for(|closing| *closing).await;
+}
+
+/// Ends with a failure when an answer takes too long.
+pub(crate) async fn in_time<R>(
+    limit: Duration,
+    answer: impl Future<Output = Result<R, Failure>>,
+) -> Result<R, Failure> {
+    let late = || Failure::new(Code::DeadlineExceeded, "the store did not answer in time: try again");
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(late()))
+}

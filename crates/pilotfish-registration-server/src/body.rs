@@ -1,0 +1,264 @@
+//! Bodies of requests, limited in bytes and time; bodies of responses that know when they are over.
+
+use crate::activity::Busy;
+use crate::failure::Failure;
+use crate::limits::{Held, Limit};
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// What the limits are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of the body.
+    Whole,
+    /// Each gRPC message of it.
+    Message,
+}
+
+/// A request's body. Its error is what the client gets.
+pub(crate) struct LimitedBody<B> {
+    body: B,
+    part: Part,
+    bytes: usize,
+    time: Duration,
+    held: Arc<Held>,
+    received: usize,
+    messages: Messages,
+    /// When the part that has begun has to be over.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> LimitedBody<B> {
+    pub(crate) fn new(body: B, part: Part, bytes: usize, time: Duration, held: Arc<Held>) -> Self {
+        let until = (part == Part::Whole).then(|| Box::pin(tokio::time::sleep(time)));
+        Self { body, part, bytes, time, held, received: 0, messages: Messages::default(), until }
+    }
+
+    fn count(&mut self, data: &Bytes) -> Result<(), Failure> {
+        if !self.held.take(data.len()) {
+            return Err(Failure::limit(
+                Limit::AllRequestBytes,
+                "too many requests are being read: try again",
+            ));
+        }
+        match self.part {
+            Part::Whole => {
+                self.received = self.received.saturating_add(data.len());
+                if self.received > self.bytes {
+                    return Err(Failure::too_long(self.bytes));
+                }
+            }
+            Part::Message => {
+                let was_open = self.messages.is_open();
+                self.messages.push(data, self.bytes)?;
+                if !self.messages.is_open() {
+                    self.held.release();
+                    self.until = None;
+                } else if !was_open || self.until.is_none() {
+                    self.until = Some(Box::pin(tokio::time::sleep_until(Instant::now() + self.time)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B>
+where
+    B::Error: std::fmt::Display,
+{
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        if self.part == Part::Whole && self.body.size_hint().lower() > self.bytes as u64 {
+            return Poll::Ready(Some(Err(Failure::too_long(self.bytes))));
+        }
+        if self.until.as_mut().is_some_and(|until| until.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Some(Err(Failure::slow())));
+        }
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            None => return Poll::Ready(None),
+            Some(Err(error)) => {
+                use pilotfish_registration_api::v1::error::Code;
+                let message = format!("the request broke off: {error}");
+                return Poll::Ready(Some(Err(Failure::new(Code::InvalidArgument, message))));
+            }
+            Some(Ok(frame)) => frame,
+        };
+        if let Some(data) = frame.data_ref() {
+            let data = data.clone();
+            if let Err(failure) = self.count(&data) {
+                return Poll::Ready(Some(Err(failure)));
+            }
+            if let Some(until) = self.until.as_mut() {
+                // So that this task is woken when the time is over.
+                let _ = until.as_mut().poll(cx);
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Where the gRPC messages of a stream begin and end: a flag, four bytes of length, and so many bytes.
+#[derive(Debug, Default)]
+struct Messages {
+    header: Vec<u8>,
+    left: usize,
+}
+
+impl Messages {
+    /// Whether a message has begun and is not over.
+    fn is_open(&self) -> bool {
+        !self.header.is_empty() || self.left > 0
+    }
+
+    fn push(&mut self, mut data: &[u8], most: usize) -> Result<(), Failure> {
+        while !data.is_empty() {
+            if self.left > 0 {
+                let taken = self.left.min(data.len());
+                self.left -= taken;
+                data.advance(taken);
+                continue;
+            }
+            let (header, rest) = data.split_at((5 - self.header.len()).min(data.len()));
+            self.header.extend_from_slice(header);
+            data = rest;
+            if let [_, a, b, c, d] = self.header[..] {
+                self.header.clear();
+                self.left = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+                if self.left > most {
+                    return Err(Failure::too_long(most));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A response's body that keeps something until it is over or dropped.
+pub(crate) struct Guarded<B> {
+    body: B,
+    _busy: Busy,
+}
+
+impl<B> Guarded<B> {
+    pub(crate) fn new(body: B, busy: Busy) -> Self {
+        Self { body, _busy: busy }
+    }
+}
+
+impl<B: Body + Unpin> Body for Guarded<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Budget;
+    use http_body_util::{BodyExt, StreamBody};
+    use pilotfish_registration_api::v1::error::Code;
+
+    type Source = tokio::sync::mpsc::UnboundedSender<Bytes>;
+
+    fn body(
+        part: Part,
+        budget: &Arc<Budget>,
+    ) -> (Source, LimitedBody<impl Body<Data = Bytes, Error = std::convert::Infallible> + Unpin>) {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
+        let frames = futures::stream::unfold(receiver, |mut receiver| async {
+            receiver.recv().await.map(|data| (Ok(Frame::data(data)), receiver))
+        });
+        let body = StreamBody::new(Box::pin(frames));
+        (sender, LimitedBody::new(body, part, 10, Duration::from_secs(30), budget.hold()))
+    }
+
+    async fn failure<B: Body<Data = Bytes, Error = Failure> + Unpin>(body: B) -> Option<Code> {
+        body.collect().await.err().map(|failure| failure.code)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_whole_body_has_so_many_bytes_and_so_much_time() {
+        let budget = Budget::new(1_000);
+        let (sender, whole) = body(Part::Whole, &budget);
+        sender.send(Bytes::from_static(b"0123456789")).unwrap();
+        drop(sender);
+        assert_eq!(failure(whole).await, None);
+        let (sender, whole) = body(Part::Whole, &budget);
+        sender.send(Bytes::from_static(b"0123456789x")).unwrap();
+        assert_eq!(failure(whole).await, Some(Code::ResourceExhausted));
+        let (sender, whole) = body(Part::Whole, &budget);
+        sender.send(Bytes::from_static(b"0")).unwrap();
+        assert_eq!(failure(whole).await, Some(Code::DeadlineExceeded), "the rest never comes");
+        drop(sender);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_may_go_on_but_not_a_message() {
+        let budget = Budget::new(1_000);
+        let (sender, mut stream) = body(Part::Message, &budget);
+        for _ in 0..100 {
+            sender.send(Bytes::from_static(b"\0\0\0\0\x03abc\0\0\0\0\0\0\0")).unwrap();
+            sender.send(Bytes::from_static(b"\0\0\x02ab")).unwrap();
+            for _ in 0..2 {
+                assert!(matches!(stream.frame().await, Some(Ok(_))));
+            }
+            tokio::time::advance(Duration::from_secs(100)).await;
+        }
+        sender.send(Bytes::from_static(b"\0\0\0\0\x03ab")).unwrap();
+        assert!(matches!(stream.frame().await, Some(Ok(_))));
+        assert_eq!(stream.frame().await.unwrap().unwrap_err().code, Code::DeadlineExceeded);
+        let (sender, stream) = body(Part::Message, &budget);
+        sender.send(Bytes::from_static(b"\0\0\0\0\x0b")).unwrap();
+        assert_eq!(failure(stream).await, Some(Code::ResourceExhausted), "it says that it will be too long");
+    }
+
+    #[tokio::test]
+    async fn bodies_share_what_may_be_read() {
+        let budget = Budget::new(12);
+        let (first, mut one) = body(Part::Whole, &budget);
+        first.send(Bytes::from_static(b"01234567")).unwrap();
+        assert!(matches!(one.frame().await, Some(Ok(_))));
+        let (second, two) = body(Part::Whole, &budget);
+        second.send(Bytes::from_static(b"01234567")).unwrap();
+        assert_eq!(failure(two).await, Some(Code::ResourceExhausted));
+        drop(one);
+        let (third, three) = body(Part::Whole, &budget);
+        third.send(Bytes::from_static(b"01234567")).unwrap();
+        drop(third);
+        assert_eq!(failure(three).await, None, "what was dropped is given back");
+    }
+}

@@ -1,0 +1,125 @@
+//! One connection: TLS, HTTP/1 or HTTP/2, and a watch over what it does.
+
+use crate::activity::{Activity, End};
+use crate::answer::{Peer, Requests};
+use crate::api::closed;
+use crate::limits::ServerLimits;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use pilotfish_identity::{TlsContext, spiffe_ids};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, interval, timeout};
+
+/// How often a connection is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Bytes that are read ahead of an HTTP/1 connection, and the most that a request's head may have.
+const HEAD: usize = 32 << 10;
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(
+    requests: Arc<Requests>,
+    tls: Option<Arc<TlsContext>>,
+    io: TcpStream,
+    address: SocketAddr,
+) {
+    // Without it, answers wait for delayed ACKs.
+    if let Err(error) = io.set_nodelay(true) {
+        tracing::debug!(%address, %error, "connection is gone already");
+        return;
+    }
+    let Some(tls) = tls else {
+        return serve_http(requests, io, address, Err("there is no TLS".to_owned())).await;
+    };
+    let limit = requests.api.limits.first_request_timeout;
+    let handshake = timeout(limit, tls.handshake(io)).await;
+    requests.api.recorder.handshake(matches!(handshake, Ok(Ok(_))));
+    match handshake {
+        Ok(Ok(stream)) => {
+            let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
+            serve_http(requests, stream, address, certificate).await;
+        }
+        // Probes of load balancers connect and leave.
+        Ok(Err(error))
+            if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) =>
+        {
+            tracing::debug!(%address, %error, "no TLS handshake");
+        }
+        Ok(Err(error)) => {
+            tls.authentication().log_refusal(&address.to_string(), &format!("TLS handshake: {error}"));
+        }
+        Err(_) => tracing::debug!(%address, "no TLS handshake in time"),
+    }
+}
+
+async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    requests: Arc<Requests>,
+    io: I,
+    address: SocketAddr,
+    certificate: pilotfish_identity::Authenticated,
+) {
+    let activity = Activity::new(Instant::now());
+    let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity) });
+    let limits = requests.api.limits;
+    let mut closing = requests.api.closing.clone();
+    let service = hyper::service::service_fn(move |request| {
+        let (requests, peer) = (Arc::clone(&requests), Arc::clone(&peer));
+        async move { Ok::<_, Infallible>(requests.answer(peer, request).await) }
+    });
+    let builder = builder(&limits);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut look = interval(LOOK);
+    let mut is_closing = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%address, %error, "connection ended");
+                }
+                return;
+            }
+            () = closed(&mut closing), if !is_closing => {
+                is_closing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = look.tick() => match activity.end(Instant::now(), &limits) {
+                None => {}
+                Some(End::Idle) if !is_closing => {
+                    is_closing = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                Some(end) => {
+                    tracing::debug!(%address, ?end, "connection is closed");
+                    return;
+                }
+            },
+        }
+    }
+}
+
+fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
+        .max_headers(64)
+        .max_buf_size(HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(256 << 10)
+        .initial_connection_window_size(1 << 20)
+        .max_concurrent_streams(limits.connection_requests)
+        .max_header_list_size(limits.header_bytes)
+        .max_send_buf_size(256 << 10)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(10));
+    builder
+}

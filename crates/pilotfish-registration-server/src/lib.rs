@@ -1,0 +1,35 @@
+//! The registration API's listener: gRPC and JSON over HTTP on one port.
+//!
+//! ```text
+//! socket ─ TLS, limits ─▶ request ─ identity, rate ─┬─ gRPC ─▶ stubs ──────┐
+//!                                                   └─ JSON ─▶ transcoding ┴▶ Api: validation, rules ─▶ Registrar
+//! ```
+//!
+//! Secure by default: without TLS it listens on loopback only; once there are tokens or TLS, clients have to prove who they are; once
+//! there are rules, what none of them allows is denied. Everything that a client can make it spend is limited first: docs/limits.md.
+
+mod access;
+mod activity;
+mod answer;
+mod api;
+mod body;
+mod connection;
+mod convert;
+mod failure;
+mod grpc;
+mod heartbeat;
+mod identity;
+mod json;
+mod limits;
+mod origin;
+mod rate;
+mod recorder;
+mod server;
+mod settings;
+mod watch;
+
+pub use access::{AccessError, AccessFiles};
+pub use limits::{Limit, ServerLimits};
+pub use recorder::{Protocol, Recorder, Silent};
+pub use server::{ALPN, Bound, RegistrationServer, ServerError};
+pub use settings::ServerSettings;

@@ -1,0 +1,246 @@
+//! What a client can make the server keep or do. docs/limits.md, "Of registration". Limits of what is registered are the registrar's.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A limit by its name: in errors, in the header `pilotfish-limit`, and as a label of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Bytes of one request ([`ServerLimits::request_bytes`]).
+    RequestBytes,
+    /// Bytes of all requests that are being read ([`ServerLimits::all_request_bytes`]).
+    AllRequestBytes,
+    /// Requests of one client ([`ServerLimits::requests_per_second`]).
+    RequestsPerSecond,
+    /// Refused credentials of one address ([`ServerLimits::refusals_per_second`]).
+    RefusalsPerSecond,
+    /// Connections in all ([`ServerLimits::connections`]).
+    Connections,
+    /// Connections of one address ([`ServerLimits::address_connections`]).
+    AddressConnections,
+    /// Watches and heartbeat streams of one connection ([`ServerLimits::connection_streams`]).
+    ConnectionStreams,
+    /// Watches and heartbeat streams of one identity ([`ServerLimits::owner_streams`]).
+    OwnerStreams,
+}
+
+impl Limit {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::RequestBytes,
+        Self::AllRequestBytes,
+        Self::RequestsPerSecond,
+        Self::RefusalsPerSecond,
+        Self::Connections,
+        Self::AddressConnections,
+        Self::ConnectionStreams,
+        Self::OwnerStreams,
+    ];
+
+    /// Its name: `request-bytes`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RequestBytes => "request-bytes",
+            Self::AllRequestBytes => "all-request-bytes",
+            Self::RequestsPerSecond => "requests-per-second",
+            Self::RefusalsPerSecond => "refusals-per-second",
+            Self::Connections => "connections",
+            Self::AddressConnections => "address-connections",
+            Self::ConnectionStreams => "connection-streams",
+            Self::OwnerStreams => "owner-streams",
+        }
+    }
+}
+
+/// How much a client may make the server do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// `request-bytes`: of one request, or one message of a stream.
+    pub request_bytes: usize,
+    /// `all-request-bytes`: of all requests that are being read.
+    pub all_request_bytes: usize,
+    /// `requests-per-second`: of one identity at one address; twice as many in a burst. Messages of streams count too.
+    pub requests_per_second: u32,
+    /// `refusals-per-second`: of one address; ten times as many in a burst. Beyond it, credentials are not looked at.
+    pub refusals_per_second: u32,
+    /// `connections`: in all.
+    pub connections: usize,
+    /// `address-connections`: of one address.
+    pub address_connections: usize,
+    /// Requests at a time on one connection. HTTP/2 holds the client back.
+    pub connection_requests: u32,
+    /// `connection-streams`: watches and heartbeat streams of one connection.
+    pub connection_streams: usize,
+    /// `owner-streams`: the same of one identity.
+    pub owner_streams: usize,
+    /// Bytes of the headers of one request.
+    pub header_bytes: u32,
+    /// The time for a TLS handshake, and then for the first request.
+    pub first_request_timeout: Duration,
+    /// The time for all of a request, or of one message of a stream, to arrive; and then for its answer.
+    pub request_timeout: Duration,
+    /// How long a connection may stay without requests.
+    pub idle_timeout: Duration,
+    /// How long a stream may go on. Its client connects again and proves who it is once more.
+    pub stream_age: Duration,
+    /// The time for the authenticators to identify a client.
+    pub authentication_timeout: Duration,
+    /// The time for requests to end after a shutdown began.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            request_bytes: 4 << 20,
+            all_request_bytes: 256 << 20,
+            requests_per_second: 5_000,
+            refusals_per_second: 10,
+            connections: 20_000,
+            address_connections: 2_000,
+            connection_requests: 256,
+            connection_streams: 32,
+            owner_streams: 2_000,
+            header_bytes: 16 << 10,
+            first_request_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(120),
+            stream_age: Duration::from_secs(60 * 60),
+            authentication_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Bytes that all requests share.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    allowed: usize,
+    used: AtomicUsize,
+}
+
+/// Bytes that one request took of the [`Budget`]; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    budget: Arc<Budget>,
+    bytes: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(allowed: usize) -> Arc<Self> {
+        Arc::new(Self { allowed, used: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn hold(self: &Arc<Self>) -> Arc<Held> {
+        Arc::new(Held { budget: Arc::clone(self), bytes: AtomicUsize::new(0) })
+    }
+}
+
+impl Held {
+    /// Takes so much more; false when there is too little.
+    pub(crate) fn take(&self, bytes: usize) -> bool {
+        let used = self.budget.used.fetch_add(bytes, Ordering::AcqRel).saturating_add(bytes);
+        if used > self.budget.allowed {
+            self.budget.used.fetch_sub(bytes, Ordering::AcqRel);
+            return false;
+        }
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        true
+    }
+
+    /// Gives everything back.
+    pub(crate) fn release(&self) {
+        let bytes = self.bytes.swap(0, Ordering::AcqRel);
+        self.budget.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// How many of something each key has.
+#[derive(Debug)]
+pub(crate) struct Slots<K: Eq + Hash> {
+    allowed: usize,
+    taken: Mutex<HashMap<K, usize>>,
+}
+
+/// One of them; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot<K: Eq + Hash> {
+    slots: Arc<Slots<K>>,
+    key: K,
+}
+
+impl<K: Eq + Hash + Clone> Slots<K> {
+    pub(crate) fn new(allowed: usize) -> Arc<Self> {
+        Arc::new(Self { allowed, taken: Mutex::default() })
+    }
+
+    /// One more for a key; `None` when it has as many as it may.
+    pub(crate) fn take(self: &Arc<Self>, key: K) -> Option<Slot<K>> {
+        let mut taken = self.taken.lock();
+        if taken.get(&key).copied().unwrap_or_default() >= self.allowed {
+            return None;
+        }
+        *taken.entry(key.clone()).or_default() += 1;
+        Some(Slot { slots: Arc::clone(self), key })
+    }
+}
+
+impl<K: Eq + Hash> Drop for Slot<K> {
+    fn drop(&mut self) {
+        let mut taken = self.slots.taken.lock();
+        if let Some(count) = taken.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_limits_are_different() {
+        let names: std::collections::BTreeSet<_> = Limit::ALL.iter().map(|limit| limit.as_str()).collect();
+        assert_eq!(names.len(), Limit::ALL.len());
+    }
+
+    #[test]
+    fn requests_share_bytes_and_give_them_back() {
+        let budget = Budget::new(10);
+        let (a, b) = (budget.hold(), budget.hold());
+        assert!(a.take(6) && a.take(1));
+        assert!(!b.take(4), "3 are left");
+        assert!(b.take(3));
+        a.release();
+        assert!(b.take(7));
+        drop(b);
+        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn slots_are_counted_by_key_and_forgotten() {
+        let slots = Slots::new(2);
+        let (a, b, other) = (slots.take("a"), slots.take("a"), slots.take("b"));
+        assert!(a.is_some() && b.is_some() && other.is_some());
+        assert!(slots.take("a").is_none());
+        drop(a);
+        let again = slots.take("a");
+        assert!(again.is_some());
+        drop((again, b, other));
+        assert!(slots.taken.lock().is_empty());
+    }
+}

@@ -1,0 +1,89 @@
+//! Requests that a web page makes a browser send. The API has no use for them, and a page must not reach a listener on the loopback of
+//! whoever looks at it.
+
+use crate::failure::Failure;
+use http::header::{HOST, ORIGIN};
+use http::request::Parts;
+use pilotfish_registration_api::v1::error::Code;
+use std::net::IpAddr;
+
+/// Refuses requests from pages of other places, and on loopback those whose name for us is not ours.
+pub(crate) fn check(parts: &Parts, is_loopback: bool) -> Result<(), Failure> {
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(|| text(HOST.as_str()));
+    let host = host.unwrap_or_default();
+    let is_elsewhere = match (text("sec-fetch-site"), text(ORIGIN.as_str())) {
+        (Some(site), _) => !matches!(site, "none" | "same-origin"),
+        (None, Some(origin)) => origin.split_once("://").is_none_or(|(_, origin)| origin != host),
+        (None, None) => false,
+    };
+    if is_elsewhere {
+        return Err(Failure::new(
+            Code::PermissionDenied,
+            "requests of web pages from elsewhere are not answered",
+        ));
+    }
+    if is_loopback && !is_own_name(host) {
+        let message = "this address is called by a name that is not its own: use localhost or the IP address";
+        return Err(Failure::new(Code::PermissionDenied, message));
+    }
+    Ok(())
+}
+
+/// Whether `host[:port]` is an IP address or localhost.
+fn is_own_name(host: &str) -> bool {
+    let bare = |host: &str| {
+        host.strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host)
+            .parse::<IpAddr>()
+            .is_ok()
+    };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|c| c.is_ascii_digit()) => name,
+        _ => host,
+    };
+    name.is_empty() || name == "localhost" || name.ends_with(".localhost") || bare(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(headers: &[(&str, &str)], is_loopback: bool) -> bool {
+        let mut request = http::Request::builder().uri("/v1/instances");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        check(&request.body(()).unwrap().into_parts().0, is_loopback).is_ok()
+    }
+
+    #[test]
+    fn pages_of_elsewhere_are_refused() {
+        for (headers, expected) in [
+            (&[("host", "127.0.0.1:15017")][..], true),
+            (&[("host", "127.0.0.1:1"), ("origin", "http://127.0.0.1:1")], true),
+            (&[("host", "127.0.0.1:1"), ("origin", "https://evil.example")], false),
+            (&[("host", "127.0.0.1:1"), ("origin", "null")], false),
+            (&[("host", "127.0.0.1:1"), ("sec-fetch-site", "cross-site")], false),
+            (&[("host", "127.0.0.1:1"), ("sec-fetch-site", "none")], true),
+        ] {
+            assert_eq!(allowed(headers, true), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn names_on_loopback_are_our_own() {
+        for (host, expected) in [
+            ("localhost", true),
+            ("localhost:80", true),
+            ("[::1]:80", true),
+            ("10.0.0.1", true),
+            ("rebound.example:80", false),
+            ("localhost.example", false),
+        ] {
+            assert_eq!(allowed(&[("host", host)], true), expected, "{host}");
+            assert!(allowed(&[("host", host)], false), "{host}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The listener: bound first, run later.
+
+use crate::access::{Access, AccessError, TokenFile};
+use crate::answer::{Requests, handler};
+use crate::api::{Api, closed};
+use crate::connection;
+use crate::grpc::Grpc;
+use crate::limits::{Budget, Limit, ServerLimits, Slots};
+use crate::rate::Rate;
+use crate::recorder::Recorder;
+use crate::settings::ServerSettings;
+use pilotfish_identity::{Authentication, Authenticator, LogLimit, TlsContext};
+use pilotfish_registration::Registrar;
+use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
+use pilotfish_registration_api::{DESCRIPTORS, Routes, SERVICE, openapi, page};
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+/// The ALPN names that a [`Tls`](pilotfish_identity::Tls) of this server has to offer.
+pub const ALPN: &[&str] = &["h2", "http/1.1"];
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address is in use or not one of this machine.
+    #[error("cannot listen on {address} for registrations")]
+    Bind {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Other machines would reach it without TLS.
+    #[error(
+        "{address} is reached by other machines: registrations need TLS there, or the setting that allows plaintext"
+    )]
+    Plaintext {
+        /// The address as configured.
+        address: SocketAddr,
+    },
+    /// Tokens or rules cannot be used.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The descriptors of reflection do not fit.
+    #[error("no gRPC reflection")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// A server that is not bound yet.
+pub struct RegistrationServer {
+    registrar: Registrar,
+    settings: ServerSettings,
+    recorder: Arc<dyn Recorder>,
+}
+
+/// A server that has its address and does not answer yet.
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    requests: Arc<Requests>,
+    tls: Option<Arc<TlsContext>>,
+    health: HealthReporter,
+    close: watch::Sender<bool>,
+    reload_interval: Duration,
+    addresses: Arc<Slots<IpAddr>>,
+    log: LogLimit,
+}
+
+impl RegistrationServer {
+    /// A server of that registrar, whose driver runs elsewhere.
+    #[must_use]
+    pub fn new(registrar: Registrar, settings: ServerSettings, recorder: Arc<dyn Recorder>) -> Self {
+        Self { registrar, settings, recorder }
+    }
+
+    /// Takes the address and reads tokens and rules.
+    ///
+    /// # Errors
+    /// When the address cannot be had or must not be used without TLS, or a file cannot be used.
+    pub fn bind(self) -> Result<Bound, ServerError> {
+        let Self { registrar, settings, recorder } = self;
+        let address = settings.address;
+        if settings.tls.is_none() && !address.ip().is_loopback() && !settings.allow_plaintext {
+            return Err(ServerError::Plaintext { address });
+        }
+        let access = Arc::new(Access::load(settings.access)?);
+        let anonymous = settings.tls.is_none() && settings.authenticators.is_empty() && !access.has_tokens();
+        let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
+        if access.has_tokens() {
+            authenticators.push(Arc::new(TokenFile(Arc::clone(&access))));
+        }
+        authenticators.extend(settings.authenticators);
+        let limits = settings.limits;
+        let authentication =
+            || Authentication::new("registration", authenticators, limits.authentication_timeout);
+        let (tls, authentication) = match settings.tls {
+            Some(tls) => {
+                let tls = Arc::new(TlsContext::new(tls, authentication()));
+                let authentication = Arc::clone(tls.authentication());
+                (Some(tls), authentication)
+            }
+            None => (None, Arc::new(authentication())),
+        };
+        let (close, closing) = watch::channel(false);
+        let api = Arc::new(Api {
+            registrar,
+            access,
+            domain: settings.domain,
+            limits,
+            bookmark_interval: settings.bookmark_interval,
+            rate: Rate::new(limits.requests_per_second, limits.requests_per_second.saturating_mul(2)),
+            owner_streams: Slots::new(limits.owner_streams),
+            recorder,
+            closing,
+        });
+        let is_loopback = address.ip().is_loopback();
+        let (health, requests) = requests(api, authentication, &settings.version, anonymous, is_loopback)?;
+        let (listener, local) = listen(address).map_err(|source| ServerError::Bind { address, source })?;
+        Ok(Bound {
+            listener,
+            address: local,
+            requests: Arc::new(requests),
+            tls,
+            health,
+            close,
+            reload_interval: settings.reload_interval,
+            addresses: Slots::new(limits.address_connections),
+            log: LogLimit::default(),
+        })
+    }
+}
+
+/// What requests share, and who tells health.
+fn requests(
+    api: Arc<Api>,
+    authentication: Arc<Authentication>,
+    version: &str,
+    anonymous: bool,
+    is_loopback: bool,
+) -> Result<(HealthReporter, Requests), ServerError> {
+    let limits = api.limits;
+    let (health, services) = services()?;
+    let routes = Routes::new();
+    let registration = RegistrationServiceServer::new(Grpc(Arc::clone(&api)));
+    let requests = Requests {
+        openapi: openapi(&routes, version).to_string().into(),
+        page: page(&routes).into(),
+        routes,
+        registration: registration.max_decoding_message_size(limits.request_bytes),
+        services,
+        authentication,
+        refusals: Rate::new(limits.refusals_per_second, limits.refusals_per_second.saturating_mul(10)),
+        budget: Budget::new(limits.all_request_bytes),
+        anonymous,
+        is_loopback,
+        api,
+    };
+    Ok((health, requests))
+}
+
+type Services = Vec<(String, crate::answer::Handler)>;
+
+/// Health and reflection.
+fn services() -> Result<(HealthReporter, Services), ServerError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let services = vec![handler(health), handler(builder().build_v1()?), handler(builder().build_v1alpha()?)];
+    Ok((reporter, services))
+}
+
+fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let listener = socket.listen(4096)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+impl Bound {
+    /// The address, with the port that the system chose for port 0.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown` resolves, then drains: no new connections, streams end with `UNAVAILABLE`, and what is left after
+    /// [`ServerLimits::drain_timeout`] is cut off.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let limits = self.requests.api.limits;
+        let mut connections = JoinSet::new();
+        let mut background = JoinSet::new();
+        background.spawn(reload(Arc::clone(&self.requests.api), self.reload_interval));
+        background.spawn(report_ready(self.requests.api.registrar.clone(), self.health.clone()));
+        tokio::pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = connections.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a connection's task ended early");
+                    }
+                    self.requests.api.recorder.connections(connections.len());
+                }
+                accepted = self.listener.accept() => match accepted {
+                    Ok((io, peer)) => self.admit(&mut connections, &limits, io, peer),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection for registrations");
+                        // Mostly the process is out of file descriptors: others have to end first.
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        for service in ["", SERVICE] {
+            self.health.set_service_status(service, ServingStatus::NotServing).await;
+        }
+        self.close.send_replace(true);
+        let all = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(limits.drain_timeout, all).await.is_err() {
+            tracing::warn!(
+                connections = connections.len(),
+                "connections for registrations did not end in time: cut off"
+            );
+        }
+        connections.shutdown().await;
+        background.shutdown().await;
+        self.requests.api.recorder.connections(0);
+    }
+
+    fn admit(&self, connections: &mut JoinSet<()>, limits: &ServerLimits, io: TcpStream, peer: SocketAddr) {
+        let recorder = &self.requests.api.recorder;
+        let slot = self.addresses.take(peer.ip());
+        let exceeded = match &slot {
+            _ if connections.len() >= limits.connections => Limit::Connections,
+            None => Limit::AddressConnections,
+            Some(_) => {
+                let (requests, tls) = (Arc::clone(&self.requests), self.tls.clone());
+                connections.spawn(async move {
+                    connection::serve(requests, tls, io, peer).await;
+                    drop(slot);
+                });
+                return recorder.connections(connections.len());
+            }
+        };
+        recorder.limit_exceeded(exceeded.as_str());
+        if let Some(left_out) = self.log.allow(Instant::now()) {
+            tracing::warn!(%peer, limit = exceeded.as_str(), left_out, "too many connections for registrations: closed");
+        }
+    }
+}
+
+/// Reads tokens and rules again when they change, until the server closes.
+async fn reload(api: Arc<Api>, interval: Duration) {
+    if !api.access.has_files() {
+        return;
+    }
+    let mut closing = api.closing.clone();
+    let mut is_broken = false;
+    loop {
+        tokio::select! {
+            () = closed(&mut closing) => return,
+            () = tokio::time::sleep(interval) => {}
+        }
+        let access = Arc::clone(&api.access);
+        let Ok(reloaded) = tokio::task::spawn_blocking(move || access.reload()).await else { continue };
+        match reloaded {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!("tokens and rules of registrations were read again");
+                api.recorder.access_reloaded(true);
+            }
+            Err(error) if !is_broken => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "tokens and rules of registrations stay as they were");
+                api.recorder.access_reloaded(false);
+                is_broken = true;
+                continue;
+            }
+            Err(_) => continue,
+        }
+        is_broken = false;
+    }
+}
+
+/// Says in gRPC health when the store was read.
+async fn report_ready(registrar: Registrar, health: HealthReporter) {
+    for service in ["", SERVICE] {
+        health.set_service_status(service, ServingStatus::NotServing).await;
+    }
+    if registrar.ready().await {
+        for service in ["", SERVICE] {
+            health.set_service_status(service, ServingStatus::Serving).await;
+        }
+    }
+}

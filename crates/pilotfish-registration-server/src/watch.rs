@@ -1,0 +1,126 @@
+//! Watches: batches of the registrar as responses, as far as their client may read.
+
+use crate::activity::{Activity, OpenStream};
+use crate::api::{Api, closed};
+use crate::convert;
+use crate::failure::Failure;
+use crate::identity::Who;
+use crate::limits::{Limit, Slot};
+use futures::Stream;
+use pilotfish_registration::{Caller, Watch, WatchBatch, WatchEvent, WatchFrom};
+use pilotfish_registration_api::v1::{self, error::Code};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The places that a stream takes of its connection's and its identity's.
+pub(crate) struct StreamSlots {
+    _connection: OpenStream,
+    _owner: Slot<Arc<str>>,
+}
+
+struct Watching {
+    api: Arc<Api>,
+    who: Who,
+    watch: Watch,
+    until: Instant,
+    _slots: StreamSlots,
+}
+
+impl Api {
+    /// Takes the places of one more stream.
+    pub(crate) fn open_stream(&self, who: &Who, activity: &Arc<Activity>) -> Result<StreamSlots, Failure> {
+        let connection = activity.open_stream(self.limits.connection_streams).ok_or_else(|| {
+            Failure::limit(
+                Limit::ConnectionStreams,
+                "too many watches and heartbeat streams on this connection",
+            )
+        })?;
+        let owner = self.owner_streams.take(Arc::clone(&who.identity)).ok_or_else(|| {
+            Failure::limit(Limit::OwnerStreams, "too many watches and heartbeat streams of this client")
+        })?;
+        Ok(StreamSlots { _connection: connection, _owner: owner })
+    }
+
+    /// Whether a stream may go on: its client is still who it was.
+    pub(crate) fn check_stream(&self, who: &Who) -> Result<(), Failure> {
+        match self.access.is_current(who) {
+            true => Ok(()),
+            false => Err(Failure::new(Code::Unauthenticated, "the token is not valid any more")),
+        }
+    }
+
+    /// A watch. It holds nothing but its place in the history: a client that is too slow for that gets OUT_OF_RANGE.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        who: &Who,
+        activity: &Arc<Activity>,
+        request: &v1::WatchRequest,
+    ) -> Result<impl Stream<Item = Result<v1::WatchResponse, Failure>> + Send + use<>, Failure> {
+        let filter = self.filter(who, &request.namespace, &request.service)?;
+        let slots = self.open_stream(who, activity)?;
+        let from = match request.resume_revision {
+            Some(revision) => WatchFrom::After { revision, epoch: request.resume_epoch },
+            None => WatchFrom::Snapshot,
+        };
+        let caller = Caller { identity: Arc::clone(&who.identity), may_take_over: false };
+        let watch = self.registrar.watch(&caller, filter, from)?;
+        let until = Instant::now() + self.limits.stream_age;
+        let watching = Watching { api: Arc::clone(self), who: who.clone(), watch, until, _slots: slots };
+        Ok(futures::stream::unfold(Some(watching), |watching| async {
+            let mut watching = watching?;
+            match watching.next().await {
+                Ok(response) => Some((Ok(response), Some(watching))),
+                Err(failure) => {
+                    watching.api.note(&failure);
+                    Some((Err(failure), None))
+                }
+            }
+        }))
+    }
+}
+
+impl Watching {
+    async fn next(&mut self) -> Result<v1::WatchResponse, Failure> {
+        let mut closing = self.api.closing.clone();
+        let batch = loop {
+            tokio::select! {
+                biased;
+                () = closed(&mut closing) => return Err(shutting_down()),
+                () = tokio::time::sleep_until(self.until) => return Err(too_old()),
+                batch = self.watch.next() => break batch?,
+                () = tokio::time::sleep(self.api.bookmark_interval) => {
+                    // It is the time to look at the token, too, where nothing happens.
+                    self.api.check_stream(&self.who)?;
+                    if let Some(batch) = self.watch.bookmark() {
+                        break batch;
+                    }
+                }
+            }
+        };
+        self.api.check_stream(&self.who)?;
+        Ok(self.response(batch))
+    }
+
+    fn response(&self, batch: WatchBatch) -> v1::WatchResponse {
+        let WatchBatch { revision, epoch, is_snapshot, is_partial, events } = batch;
+        let readable = events.into_iter().filter(|event| self.api.may_read(&self.who, &event.key));
+        let events = readable.map(|event| event_of(&event)).collect();
+        v1::WatchResponse { revision, epoch, snapshot: is_snapshot, partial: is_partial, events }
+    }
+}
+
+fn event_of(event: &WatchEvent) -> v1::WatchEvent {
+    let change = match &event.instance {
+        Some(view) => v1::watch_event::Change::Updated(convert::record(view)),
+        None => v1::watch_event::Change::Removed(convert::key(&event.key)),
+    };
+    v1::WatchEvent { change: Some(change) }
+}
+
+pub(crate) fn shutting_down() -> Failure {
+    Failure::new(Code::Unavailable, "Pilotfish is shutting down: connect again")
+}
+
+pub(crate) fn too_old() -> Failure {
+    Failure::new(Code::Unavailable, "the stream is as old as it may become: connect again, and resume")
+}

@@ -1,0 +1,173 @@
+//! What a client can make the server do, and what ends it.
+
+use crate::harness::{Harness, eventually, instance, register, renew};
+use bytes::Bytes;
+use pilotfish_registration::{Limits, RegistrarSettings};
+use pilotfish_registration_api::{MAX_ITEMS, v1};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+const PATH: &str = "/v1/namespaces/default/services/web/instances/a";
+
+#[tokio::test]
+async fn a_body_without_end_is_cut_off() {
+    let harness =
+        Harness::with(RegistrarSettings::default(), |settings| settings.limits.request_bytes = 100_000).await;
+    let declared = format!("PUT {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 999999999\r\n\r\n");
+    let answer = harness.raw(declared.as_bytes()).await;
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].as_str()),
+        (413, Some("RESOURCE_EXHAUSTED")),
+        "{answer:?}"
+    );
+    let mut endless =
+        format!("PUT {PATH} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n").into_bytes();
+    for _ in 0..50 {
+        endless.extend(b"1000\r\n");
+        endless.extend([b' '; 0x1000]);
+        endless.extend(b"\r\n");
+    }
+    let mut io = TcpStream::connect(harness.address).await.unwrap();
+    let _ = io.write_all(&endless).await;
+    let mut answer = [0; 64];
+    let read = io.read(&mut answer).await.unwrap();
+    assert!(String::from_utf8_lossy(&answer[..read]).contains(" 413 "), "{answer:?}");
+    let mut client = harness.grpc().await;
+    let large = v1::Instance { metadata: [("a".to_owned(), "x".repeat(200_000))].into(), ..instance("a") };
+    let status = client
+        .register(v1::RegisterRequest { instance: Some(large), expected_revision: None })
+        .await
+        .unwrap_err();
+    assert!(matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange), "{status:?}");
+    eventually("it is counted", || harness.limit("request-bytes") >= 2).await;
+    client.register(register("a")).await.unwrap();
+}
+
+#[tokio::test]
+async fn slow_clients_are_ended() {
+    let harness = Harness::with(RegistrarSettings::default(), |settings| {
+        settings.limits.first_request_timeout = Duration::from_millis(100);
+        settings.limits.request_timeout = Duration::from_millis(300);
+        settings.limits.idle_timeout = Duration::from_millis(300);
+    })
+    .await;
+    let begin = Instant::now();
+    for silent in ["", "P", "PUT / HTTP/1.1\r\nhost: lo", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let answer = harness.raw(silent.as_bytes()).await;
+        assert!(matches!(answer.status, 0 | 400 | 408), "{silent:?}: {answer:?}");
+    }
+    let body = format!("PUT {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{{");
+    let answer = harness.raw(body.as_bytes()).await;
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].as_str()),
+        (408, Some("DEADLINE_EXCEEDED")),
+        "{answer:?}"
+    );
+    let idle = harness.raw(format!("GET {PATH} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await;
+    assert_eq!(idle.status, 404, "a connection that was used and then is idle is closed");
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    eventually("all are gone", || harness.heard.lock().connections == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_registers_a_million_instances_meets_its_limit() {
+    let limits = Limits { owner_instances: 2_500, ..Limits::default() };
+    let harness = Harness::with(RegistrarSettings { limits, ..Default::default() }, |_| {}).await;
+    let mut client = harness.grpc().await;
+    let (mut good, mut refused) = (0, 0);
+    for batch in 0..5 {
+        let requests = (0..MAX_ITEMS).map(|id| register(&format!("{batch}-{id}"))).collect();
+        let results =
+            client.batch_register(v1::BatchRegisterRequest { requests }).await.unwrap().into_inner().results;
+        for result in results {
+            match result.result.unwrap() {
+                v1::register_result::Result::Response(_) => good += 1,
+                v1::register_result::Result::Error(error) => {
+                    assert_eq!(error.code(), v1::error::Code::ResourceExhausted);
+                    assert!(error.message.contains("owner-instances"), "{}", error.message);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert_eq!((good, refused), (2_500, 2_500));
+    assert_eq!(harness.limit("owner-instances"), 2_500);
+    client.renew(renew("0-0")).await.unwrap();
+}
+
+#[tokio::test]
+async fn batches_are_bounded_before_they_are_decoded() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    let many = v1::BatchRenewRequest { requests: vec![v1::RenewRequest::default(); 1_500_000] };
+    let status = client.batch_renew(many).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("batch-items"), "{status:?}");
+    let body = format!("{{\"requests\":[{}{{}}]}}", "{},".repeat(MAX_ITEMS));
+    let (status, answer) = harness.json("POST", "/v1/instances:batchRenew", &body).await;
+    assert_eq!(status, 429);
+    assert!(answer["error"]["message"].as_str().unwrap().contains("batch-items"), "{answer}");
+    eventually("both are counted", || harness.limit("batch-items") == 2).await;
+}
+
+#[tokio::test]
+async fn requests_connections_and_streams_are_counted() {
+    let harness = Harness::with(RegistrarSettings::default(), |settings| {
+        settings.limits.requests_per_second = 50;
+        settings.limits.address_connections = 2;
+        settings.limits.connection_streams = 2;
+    })
+    .await;
+    let mut client = harness.grpc().await;
+    let _streams = [
+        client.watch(v1::WatchRequest::default()).await.unwrap(),
+        client.watch(v1::WatchRequest::default()).await.unwrap(),
+    ];
+    let third = client.watch(v1::WatchRequest::default()).await.map(drop).unwrap_err();
+    assert_eq!(third.code(), Code::ResourceExhausted);
+    let _second = harness.grpc().await;
+    assert_eq!(harness.raw(b"GET / HTTP/1.1\r\n\r\n").await.status, 0, "a third connection is closed");
+    assert_eq!(harness.limit("address-connections"), 1);
+    let mut limited = false;
+    for _ in 0..2_000 {
+        if let Err(status) = client.renew(renew("a")).await
+            && status.code() == Code::ResourceExhausted
+        {
+            assert!(status.message().contains("requests-per-second"), "{status:?}");
+            limited = true;
+            break;
+        }
+    }
+    assert!(limited);
+    eventually("all are counted", || {
+        harness.limit("connection-streams") == 1 && harness.limit("requests-per-second") == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_ends_its_heartbeat_stream() {
+    let harness =
+        Harness::with(RegistrarSettings::default(), |settings| settings.limits.request_bytes = 50_000).await;
+    let mut client = harness.grpc().await;
+    let long = v1::RenewRequest { id: "x".repeat(60_000), ..renew("a") };
+    let requests = futures::stream::iter([v1::HeartbeatRequest { renewals: vec![long] }]);
+    let mut responses = client.heartbeat(requests).await.unwrap().into_inner();
+    let status = responses.message().await.unwrap_err();
+    assert!(matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange), "{status:?}");
+    client.register(register("a")).await.unwrap();
+}
+
+#[tokio::test]
+async fn heads_are_bounded() {
+    let harness = Harness::start().await;
+    let long = format!("GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(100_000));
+    assert_eq!(harness.raw(long.as_bytes()).await.status, 431);
+    let many = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{}\r\n", "x: y\r\n".repeat(100));
+    assert_eq!(harness.raw(many.as_bytes()).await.status, 431);
+    let bytes = Bytes::from_static(&[0xff; 4_000]);
+    assert!(matches!(harness.raw(&bytes).await.status, 0 | 400));
+    assert_eq!(harness.json("GET", "/v1/instances", "").await.0, 200);
+}

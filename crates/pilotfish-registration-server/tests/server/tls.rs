@@ -1,0 +1,124 @@
+//! TLS: identities of certificates, and tokens where there is no certificate.
+
+use crate::harness::{Harness, deregister, instance, register};
+use pilotfish_identity::{Authorities, Pem, ServerCertificate, Tls};
+use pilotfish_registration::RegistrarSettings;
+use pilotfish_registration_api::v1;
+use pilotfish_registration_api::v1::registration_service_client::RegistrationServiceClient;
+use pilotfish_registration_server::{ALPN, AccessFiles};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use std::sync::Arc;
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Certificate and key for a name.
+    fn sign(&self, name: SanType) -> (String, String) {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![name];
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn spiffe(&self, id: &str) -> Identity {
+        let (certificate, key) = self.sign(SanType::URI(id.try_into().unwrap()));
+        Identity::from_pem(certificate, key)
+    }
+}
+
+async fn start(authority: &Authority, access: AccessFiles) -> Harness {
+    let (certificate, key) = authority.sign(SanType::DnsName("localhost".try_into().unwrap()));
+    fn pem(text: &str) -> Pem<'_> {
+        Pem { origin: "test", text: text.as_bytes() }
+    }
+    let certificate = ServerCertificate::from_pem(pem(&certificate), pem(&key)).unwrap();
+    let root = authority.0.pem();
+    let authorities = Authorities::from_pem(&[pem(&root)]).unwrap();
+    let tls = Arc::new(Tls::new(certificate, authorities, ALPN).unwrap());
+    Harness::with(RegistrarSettings::default(), |settings| {
+        settings.tls = Some(tls);
+        settings.access = access;
+    })
+    .await
+}
+
+async fn connect(
+    harness: &Harness,
+    authority: &Authority,
+    identity: Option<Identity>,
+) -> Result<RegistrationServiceClient<Channel>, String> {
+    let mut tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(authority.0.pem()))
+        .domain_name("localhost");
+    if let Some(identity) = identity {
+        tls = tls.identity(identity);
+    }
+    let endpoint =
+        Endpoint::from_shared(format!("https://{}", harness.address)).unwrap().tls_config(tls).unwrap();
+    let channel = endpoint.connect().await.map_err(|error| format!("{error:?}"))?;
+    Ok(RegistrationServiceClient::new(channel))
+}
+
+#[tokio::test]
+async fn certificates_are_identities() {
+    let authority = Authority::new();
+    let harness = start(&authority, AccessFiles::default()).await;
+    let web = authority.spiffe("spiffe://cluster.local/ns/default/sa/web");
+    let mut web = connect(&harness, &authority, Some(web)).await.unwrap();
+    web.register(register("a")).await.unwrap();
+    let key = v1::GetInstanceRequest { namespace: "default".into(), service: "web".into(), id: "a".into() };
+    let record = web.get_instance(key).await.unwrap().into_inner().record.unwrap();
+    assert_eq!(record.owner, "spiffe://cluster.local/ns/default/sa/web");
+
+    let other = authority.spiffe("spiffe://cluster.local/ns/default/sa/other");
+    let mut other = connect(&harness, &authority, Some(other)).await.unwrap();
+    assert_eq!(other.deregister(deregister("a")).await.unwrap_err().code(), Code::PermissionDenied);
+
+    let with_account = |account: &str| {
+        let instance = v1::Instance { service_account: account.into(), ..instance("b") };
+        v1::RegisterRequest { instance: Some(instance), expected_revision: None }
+    };
+    assert_eq!(
+        other.register(with_account("web")).await.unwrap_err().code(),
+        Code::PermissionDenied,
+        "another's account"
+    );
+    other.register(with_account("other")).await.unwrap();
+}
+
+#[tokio::test]
+async fn clients_without_a_certificate_need_a_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens.yaml");
+    std::fs::write(&tokens, "tokens:\n- name: a\n  token: 0123456789abcdef\n").unwrap();
+    let authority = Authority::new();
+    let harness = start(&authority, AccessFiles { tokens: Some(tokens), rules: None }).await;
+    let mut client = connect(&harness, &authority, None).await.unwrap();
+    assert_eq!(client.register(register("a")).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut request = tonic::Request::new(register("a"));
+    request.metadata_mut().insert("authorization", "Bearer 0123456789abcdef".parse().unwrap());
+    client.register(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn certificates_of_strangers_and_plaintext_are_refused() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let harness = start(&authority, AccessFiles::default()).await;
+    let identity = stranger.spiffe("spiffe://cluster.local/ns/default/sa/web");
+    // TLS 1.3 tells a client of its refused certificate with the first answer.
+    let refused = match connect(&harness, &authority, Some(identity)).await {
+        Err(_) => true,
+        Ok(mut client) => client.register(register("a")).await.is_err(),
+    };
+    assert!(refused);
+    assert_eq!(harness.raw(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.status, 0);
+    assert_eq!(harness.registrar.stats().counts.instances(), 0);
+}

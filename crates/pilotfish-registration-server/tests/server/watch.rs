@@ -1,0 +1,150 @@
+//! Watches by gRPC, lines of JSON and server-sent events.
+
+use crate::harness::{Client, Harness, deregister, eventually, instance, register};
+use pilotfish_registration::{Limits, RegistrarSettings};
+use pilotfish_registration_api::v1::{self, watch_event::Change};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tonic::{Code, Streaming};
+
+/// The next response that tells something.
+async fn next(watch: &mut Streaming<v1::WatchResponse>) -> v1::WatchResponse {
+    loop {
+        let response = watch.message().await.unwrap().unwrap();
+        if response.snapshot || !response.events.is_empty() {
+            return response;
+        }
+    }
+}
+
+fn told(response: &v1::WatchResponse) -> Vec<String> {
+    let told = response.events.iter().map(|event| match event.change.as_ref().unwrap() {
+        Change::Updated(record) => format!("+{}", record.instance.as_ref().unwrap().id),
+        Change::Removed(key) => format!("-{}", key.id),
+    });
+    told.collect()
+}
+
+async fn watch(
+    client: &mut Client,
+    resume: Option<(u64, u64)>,
+) -> Result<Streaming<v1::WatchResponse>, tonic::Status> {
+    let request = v1::WatchRequest {
+        resume_revision: resume.map(|(revision, _)| revision),
+        resume_epoch: resume.map(|(_, epoch)| epoch),
+        ..v1::WatchRequest::default()
+    };
+    client.watch(request).await.map(tonic::Response::into_inner)
+}
+
+#[tokio::test]
+async fn a_watch_tells_what_there_is_what_changes_and_resumes() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    client.register(register("a")).await.unwrap();
+    let mut first = watch(&mut client, None).await.unwrap();
+    let snapshot = next(&mut first).await;
+    assert!(snapshot.snapshot && !snapshot.partial);
+    assert_eq!(told(&snapshot), ["+a"]);
+    client.register(register("b")).await.unwrap();
+    let change = next(&mut first).await;
+    assert_eq!(told(&change), ["+b"]);
+    drop(first);
+    client.deregister(deregister("a")).await.unwrap();
+    client.register(register("c")).await.unwrap();
+    let mut second = watch(&mut client, Some((change.revision, change.epoch))).await.unwrap();
+    let mut missed = Vec::new();
+    while missed.len() < 2 {
+        let response = next(&mut second).await;
+        assert!(!response.snapshot);
+        missed.extend(told(&response));
+    }
+    assert_eq!(missed, ["-a", "+c"]);
+}
+
+#[tokio::test]
+async fn a_revision_that_is_too_old_is_out_of_range() {
+    let settings =
+        RegistrarSettings { limits: Limits { history_events: 3, ..Limits::default() }, ..Default::default() };
+    let harness = Harness::with(settings, |_| {}).await;
+    let mut client = harness.grpc().await;
+    let first = client.register(register("a")).await.unwrap().into_inner().revision;
+    for id in 0..10 {
+        client.register(register(&id.to_string())).await.unwrap();
+    }
+    let failed = watch(&mut client, Some((first, 0))).await.map(drop).unwrap_err();
+    assert_eq!(failed.code(), Code::OutOfRange);
+    let (status, answer) =
+        harness.json("GET", &format!("/v1/instances:watch?resumeRevision={first}"), "").await;
+    assert_eq!((status, &answer["error"]["code"]), (410, &Value::from("OUT_OF_RANGE")));
+}
+
+#[tokio::test]
+async fn a_watch_is_filtered_and_its_bookmarks_go_on() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    let request = v1::WatchRequest { namespace: "shop".into(), ..v1::WatchRequest::default() };
+    let mut shop = client.watch(request).await.unwrap().into_inner();
+    assert_eq!(told(&next(&mut shop).await), Vec::<String>::new());
+    let revision = client.register(register("a")).await.unwrap().into_inner().revision;
+    loop {
+        let bookmark = shop.message().await.unwrap().unwrap();
+        assert!(bookmark.events.is_empty(), "{bookmark:?}");
+        if bookmark.revision >= revision {
+            break;
+        }
+    }
+    let other = v1::Instance { namespace: "shop".into(), ..instance("x") };
+    client.register(v1::RegisterRequest { instance: Some(other), expected_revision: None }).await.unwrap();
+    assert_eq!(told(&next(&mut shop).await), ["+x"]);
+}
+
+async fn lines(harness: &Harness, path: &str, headers: &str) -> Lines<BufReader<TcpStream>> {
+    let mut io = TcpStream::connect(harness.address).await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", harness.address);
+    io.write_all(head.as_bytes()).await.unwrap();
+    BufReader::new(io).lines()
+}
+
+/// The next line that begins like this, without chunk sizes and bookmarks.
+async fn line(lines: &mut Lines<BufReader<TcpStream>>, begin: &str, part: &str) -> String {
+    loop {
+        let line = lines.next_line().await.unwrap().unwrap();
+        if line.starts_with(begin) && line.contains(part) {
+            return line;
+        }
+    }
+}
+
+#[tokio::test]
+async fn lines_of_json_and_events() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    client.register(register("a")).await.unwrap();
+    let mut json = lines(&harness, "/v1/instances:watch?service=web", "").await;
+    let first: Value = serde_json::from_str(&line(&mut json, "{", "\"snapshot\"").await).unwrap();
+    assert_eq!(first["events"][0]["updated"]["instance"]["id"], "a");
+    let mut events = lines(&harness, "/v1/instances:watch", "accept: text/event-stream\r\n").await;
+    let id = line(&mut events, "id: ", "-").await;
+    line(&mut events, "data: {", "\"snapshot\"").await;
+    drop(events);
+    client.register(register("b")).await.unwrap();
+    let change: Value = serde_json::from_str(&line(&mut json, "{", "\"events\"").await).unwrap();
+    assert_eq!(change["events"][0]["updated"]["instance"]["id"], "b");
+    let resume = format!("accept: text/event-stream\r\nlast-event-{id}\r\n");
+    let mut events = lines(&harness, "/v1/instances:watch", &resume).await;
+    let data = line(&mut events, "data: {", "events").await;
+    assert!(data.contains("\"b\"") && !data.contains("\"a\"") && !data.contains("snapshot"), "{data}");
+}
+
+#[tokio::test]
+async fn watches_of_gone_clients_are_forgotten() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    let streams = [watch(&mut client, None).await.unwrap(), watch(&mut client, None).await.unwrap()];
+    let json = lines(&harness, "/v1/instances:watch", "").await;
+    eventually("all are open", || harness.registrar.stats().watches == 3).await;
+    drop((streams, json));
+    eventually("all are gone", || harness.registrar.stats().watches == 0).await;
+}
