@@ -39,6 +39,7 @@ async fn what_fails_is_marked_and_stays() {
     let store = Arc::new(store);
     let (registrar, driver) = Registrar::new(store.clone(), events, RegistrarSettings::default());
     let driver = tokio::spawn(driver.run());
+    assert!(registrar.ready().await);
     let (handle, runner) =
         checks(CheckSettings { networks: Networks::with_loopback(), ..CheckSettings::default() });
     let checking = tokio::spawn(check_instances(registrar.clone(), handle.clone(), runner));

@@ -28,9 +28,10 @@ async fn leader(etcd: &Etcd) -> usize {
     loop {
         let status = etcd.ctl(&["endpoint", "status"]).await;
         let leads = |line: &&str| line.split(", ").nth(4) == Some("true");
-        let port = status.lines().find(leads).and_then(|line| {
-            line.split(',').next()?.rsplit(':').next()?.parse::<u16>().ok()
-        });
+        let port = status
+            .lines()
+            .find(leads)
+            .and_then(|line| line.split(',').next()?.rsplit(':').next()?.parse::<u16>().ok());
         if let Some(member) = (0..3).find(|member| port == Some(etcd.port(*member))) {
             return member;
         }
@@ -59,7 +60,9 @@ async fn goes_on(fault: impl AsyncFnOnce(&mut Etcd, usize)) {
     }
     assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
     for store in [&near, &far] {
-        store.until("everything is there", |told| told.records.len() == 41 && told.disconnected.is_none()).await;
+        store
+            .until("everything is there", |told| told.records.len() == 41 && told.disconnected.is_none())
+            .await;
         assert_eq!((store.told().lapses, store.told().resets), (0, 1));
     }
     sleep(Duration::from_secs(9)).await;
@@ -173,7 +176,11 @@ async fn compaction_while_cut_off_costs_one_more_read() {
     cut.until("it is back", |told| told.disconnected.is_none()).await;
     let told = cut.told();
     assert_eq!(told.resets, 2);
-    let ids: Vec<String> = told.records.values().map(|record| format!("{}={}", record.instance.key.id, record.instance.weight)).collect();
+    let ids: Vec<String> = told
+        .records
+        .values()
+        .map(|record| format!("{}={}", record.instance.key.id, record.instance.weight))
+        .collect();
     assert_eq!((ids, told.lapsed.len()), (vec!["b=7".to_owned(), "c=0".to_owned()], 0));
     cut.put(leased("d", 600)).await;
 }
@@ -187,7 +194,9 @@ async fn bad_connections_take_nothing_away() {
     let instance = leased("renewed", 6);
     store.put(instance.clone()).await;
     let _heartbeat = heartbeat(&[&store], &instance);
-    for (n, fault) in [Fault::Close, Fault::Truncate(150), Fault::Garble(40), Fault::Garble(400)].into_iter().enumerate() {
+    for (n, fault) in
+        [Fault::Close, Fault::Truncate(150), Fault::Garble(40), Fault::Garble(400)].into_iter().enumerate()
+    {
         let before = store.told().disconnections;
         proxy.set(fault).await;
         proxy.cut();
@@ -225,7 +234,15 @@ async fn a_quota_that_is_used_up_is_said() {
     let padding = "x".repeat(15_000);
     let full = loop {
         let metadata = [("padding".into(), padding.as_str().into())].into();
-        let large: Vec<_> = (0..64).map(|n| put(Instance { metadata: Clone::clone(&metadata), ttl: None, ..leased(&format!("large-{n}"), 1) })).collect();
+        let large: Vec<_> = (0..64)
+            .map(|n| {
+                put(Instance {
+                    metadata: Clone::clone(&metadata),
+                    ttl: None,
+                    ..leased(&format!("large-{n}"), 1)
+                })
+            })
+            .collect();
         let answers = store.store.write(large).await;
         if let Some(error) = answers.into_iter().find_map(Result::err) {
             break error;

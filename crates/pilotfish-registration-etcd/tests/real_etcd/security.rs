@@ -11,7 +11,14 @@ async fn users_log_in_and_need_no_more_than_their_prefix() {
     for arguments in [
         &["user", "add", "root:top"][..],
         &["role", "add", "registration"],
-        &["role", "grant-permission", "--prefix=true", "registration", "readwrite", "/pilotfish/registration/"],
+        &[
+            "role",
+            "grant-permission",
+            "--prefix=true",
+            "registration",
+            "readwrite",
+            "/pilotfish/registration/",
+        ],
         &["user", "add", "pilot:secret"],
         &["user", "grant-role", "pilot", "registration"],
         &["user", "grant-role", "root", "root"],
