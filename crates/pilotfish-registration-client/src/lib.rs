@@ -5,7 +5,7 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::new(ClientOptions::new(["http://127.0.0.1:15016"]))?;
-//! let registration = client.register(Instance {
+//! let mut registration = client.register(Instance {
 //!     namespace: "default".into(),
 //!     service: "web".into(),
 //!     id: "web-1".into(),

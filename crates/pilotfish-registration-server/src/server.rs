@@ -279,21 +279,19 @@ async fn reload(api: Arc<Api>, interval: Duration) {
         let access = Arc::clone(&api.access);
         let Ok(reloaded) = tokio::task::spawn_blocking(move || access.reload()).await else { continue };
         match reloaded {
-            Ok(false) => {}
-            Ok(true) => {
+            Ok(changed) if changed || is_broken => {
                 tracing::info!("tokens and rules of registrations were read again");
                 api.recorder.access_reloaded(true);
+                is_broken = false;
             }
             Err(error) if !is_broken => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(error, "tokens and rules of registrations stay as they were");
                 api.recorder.access_reloaded(false);
                 is_broken = true;
-                continue;
             }
-            Err(_) => continue,
+            Ok(_) | Err(_) => {}
         }
-        is_broken = false;
     }
 }
 

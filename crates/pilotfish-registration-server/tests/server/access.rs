@@ -120,8 +120,10 @@ async fn tokens_rotate_and_streams_of_old_ones_end() {
     std::fs::write(&tokens, "tokens: nonsense").unwrap();
     eventually("a broken file is noticed", || harness.heard.lock().reloads == [false]).await;
     assert_eq!(code(&mut client, old, register("a")).await, Code::Ok, "what there was stays in force");
+    std::fs::write(&tokens, TOKENS).unwrap();
+    eventually("so is that it is mended", || harness.heard.lock().reloads == [false, true]).await;
     std::fs::write(&tokens, TOKENS.replace(old, "token-of-agent-02")).unwrap();
-    eventually("it is read again", || harness.heard.lock().reloads == [false, true]).await;
+    eventually("it is read again", || harness.heard.lock().reloads == [false, true, true]).await;
     assert_eq!(code(&mut client, old, register("a")).await, Code::Unauthenticated);
     assert_eq!(code(&mut client, "token-of-agent-02", register("a")).await, Code::Ok);
     let ended = loop {
