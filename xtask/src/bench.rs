@@ -15,6 +15,9 @@ const REGISTRATION: (&str, &str) = ("bench_registration", "pilotfish-registratio
 /// The bench of registries with a source of their own.
 const REGISTRY: &str = "bench_registry";
 
+/// The bench of a cluster that is synced into Polaris.
+const POLARIS: &str = "bench_polaris";
+
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -27,6 +30,9 @@ pub(crate) struct Args {
     /// Measure a registry with a source of its own instead, beside a bare client of its product
     #[arg(long, value_name = "NAME", conflicts_with = "kubernetes")]
     registry: Option<String>,
+    /// Measure `pilotfish sync polaris` instead, beside a bare watch
+    #[arg(long, conflicts_with_all = ["kubernetes", "registry", "registration"])]
+    polaris: bool,
     /// Measure registration on the embedded store instead
     #[arg(long, conflicts_with_all = ["kubernetes", "registry", "pilotfish"])]
     registration: bool,
@@ -41,7 +47,7 @@ impl Args {
         match (self.kubernetes, &self.registry) {
             (true, _) => Some(KUBERNETES),
             (false, Some(_)) => Some(REGISTRY),
-            (false, None) => None,
+            (false, None) => self.polaris.then_some(POLARIS),
         }
     }
 
@@ -50,7 +56,10 @@ impl Args {
         match self.registry.as_deref() {
             None => &["etcd", "kube-apiserver"],
             Some("etcd") => &["etcd"],
+            Some("dns") => &["bind"],
             Some("eureka") => &["jdk", "java-eureka"],
+            Some("nacos") => &["rnacos", "iptables"],
+            Some("zookeeper") => &["jdk", "zookeeper", "java-dubbo"],
             Some(_) => &[],
         }
     }

@@ -83,7 +83,13 @@ impl Guard {
             self.held = None;
             return Verdict::Allowed;
         }
-        let until = self.held.as_ref().map_or(now + wait, |held| held.until);
+        // What is wanted beyond what was held needs another look, though not at once again and again.
+        let again = now + wait / 6;
+        let until = match &self.held {
+            None => now + wait,
+            Some(held) if deletions.is_subset(&held.keys) => held.until,
+            Some(held) => held.until.max(again),
+        };
         let keys = match self.held.take() {
             Some(held) => held.keys.union(deletions).cloned().collect(),
             None => deletions.clone(),

@@ -151,8 +151,10 @@ fn actual() -> impl Strategy<Value = Actual> {
         })
 }
 
+type Foreign = (Vec<(ServiceKey, Place, ActualInstance)>, Vec<(AliasKey, ActualAlias)>);
+
 /// What belongs to others.
-fn foreign(actual: &Actual) -> (Vec<(ServiceKey, Place, ActualInstance)>, Vec<(AliasKey, ActualAlias)>) {
+fn foreign(actual: &Actual) -> Foreign {
     let all = actual.instances.iter().flat_map(|(service, places)| {
         places.iter().map(|(place, instance)| (service.clone(), place.clone(), instance.clone()))
     });

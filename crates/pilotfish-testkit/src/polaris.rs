@@ -5,10 +5,15 @@
 //! documentation, `[grpc]`, its protocol buffers, or `[rec FILE]`, a recorded exchange with a server of June 2025.
 //! `tests/polaris.rs` replays the recordings. It knows nothing of Pilotfish's client.
 //!
-//! Not here: aliases, rules (routing, limits, circuit breakers), the server's own xDS, users and roles, and the expiry of heartbeats
-//! (an instance stays as healthy as it was written).
+//! Not here: rules (routing, limits, circuit breakers), the server's own xDS, roles, and users but for the token of one.
+
+mod aliases;
+mod faults;
+
+pub use faults::{PolarisFault, Seen};
 
 use bytes::Bytes;
+use faults::Faults;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -58,6 +63,13 @@ pub struct PolarisOptions {
     pub clients_need_token: bool,
     /// How often one instance may be written by the console API: at once, and then each second.
     pub instance_limit: Option<(u32, u32)>,
+    /// A user whose token may be asked for with `token`: its id and its token, which is taken like `token`. [rec auth-users]
+    pub user: Option<(String, String)>,
+    /// Whether queries of the console see what Discover sees. [doc] Its reads lag behind writes; the recorded server's do not
+    /// [rec instances-read-after-write].
+    pub console_lags: bool,
+    /// Whether instances become unhealthy whose heartbeats fail. [rec health-ttl, health-ttl-unchecked]
+    pub checks_heartbeats: bool,
 }
 
 impl Default for PolarisOptions {
@@ -68,6 +80,9 @@ impl Default for PolarisOptions {
             token: None,
             clients_need_token: false,
             instance_limit: None,
+            user: None,
+            console_lags: false,
+            checks_heartbeats: false,
         }
     }
 }
@@ -91,7 +106,15 @@ impl Polaris {
         let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
         let (http_port, grpc_port) = (port(&http), port(&grpc));
         let tick = options.tick;
-        let server = Arc::new(Server { options, store: Mutex::default(), published: Mutex::default() });
+        let tokens = Mutex::new((options.token.clone(), options.user.clone()));
+        let server = Arc::new(Server {
+            options,
+            tokens,
+            store: Mutex::default(),
+            published: Mutex::default(),
+            console: Mutex::default(),
+            faults: Faults::default(),
+        });
         let mut tasks = vec![
             tokio::spawn(serve_http(http, server.clone())),
             tokio::spawn(serve_grpc(grpc, server.clone())),
@@ -137,6 +160,98 @@ impl Polaris {
         self.server.refresh();
     }
 
+    /// The next request of that method whose path ends so meets this.
+    pub fn fail(&self, method: &'static str, path: &'static str, fault: PolarisFault) {
+        self.server.faults.plan(method, path, fault);
+    }
+
+    /// No request meets anything any more.
+    pub fn recover(&self) {
+        self.server.faults.clear();
+    }
+
+    /// The requests to the console API since this was asked last.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        self.server.faults.seen()
+    }
+
+    /// Another token is valid from now on, and another one of the user.
+    ///
+    /// # Panics
+    /// Never, unless something else has.
+    pub fn set_tokens(&self, token: Option<&str>, user: Option<(&str, &str)>) {
+        let user = user.map(|(id, token)| (id.to_owned(), token.to_owned()));
+        *self.server.tokens.lock().expect("no holder panics") = (token.map(str::to_owned), user);
+    }
+
+    /// The instances that match a query of the console API, as the server has them now; all pages.
+    ///
+    /// # Panics
+    /// When the query is refused.
+    #[must_use]
+    pub fn instances(&self, query: &[(&str, &str)]) -> Vec<Value> {
+        self.list(&self.server.store(), query, "instances", get_instances)
+    }
+
+    /// How many instances there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.server.store().instances.len()
+    }
+
+    /// The services that match a query.
+    ///
+    /// # Panics
+    /// When the query is refused.
+    #[must_use]
+    pub fn services(&self, query: &[(&str, &str)]) -> Vec<Value> {
+        self.list(&self.server.store(), query, "services", get_services)
+    }
+
+    /// The aliases: `namespace/alias` with `namespace/service`.
+    #[must_use]
+    pub fn aliases(&self) -> BTreeMap<String, String> {
+        let part = |alias: &Element, name| text(alias, name).unwrap_or_default().to_owned();
+        let all = self.server.store();
+        let shown = all.aliases.iter().map(|((namespace, name), alias)| {
+            (
+                format!("{namespace}/{name}"),
+                format!("{}/{}", part(alias, "namespace"), part(alias, "service")),
+            )
+        });
+        shown.collect()
+    }
+
+    /// The namespaces.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<String> {
+        self.server.store().namespaces.keys().cloned().collect()
+    }
+
+    fn list(
+        &self,
+        store: &Store,
+        query: &[(&str, &str)],
+        field: &str,
+        get: fn(&Store, &Query) -> Answer,
+    ) -> Vec<Value> {
+        let mut all = Vec::new();
+        loop {
+            let mut given: Query =
+                query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            given.push(("offset".to_owned(), all.len().to_string()));
+            let answer = get(store, &given);
+            assert_eq!(answer.status, 200, "{query:?}: {}", String::from_utf8_lossy(&answer.body));
+            let body: Value = serde_json::from_slice(&answer.body).expect("it is JSON");
+            let found = body[field].as_array().cloned().unwrap_or_default();
+            if found.is_empty() {
+                return all;
+            }
+            all.extend(found);
+        }
+    }
+
     /// Forgets everything, as a server does that is started again without its store.
     pub fn lose_everything(&self) {
         *self.server.store() = Store::default();
@@ -154,8 +269,15 @@ async fn listen(port: u16) -> TcpListener {
     TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free")
 }
 
+type User = (String, String);
+
 struct Server {
     options: PolarisOptions,
+    /// The valid token, and the user with a token of its own.
+    tokens: Mutex<(Option<String>, Option<User>)>,
+    /// What queries of the console see where they lag.
+    console: Mutex<Arc<Store>>,
+    faults: Faults,
     store: Mutex<Store>,
     published: Mutex<Arc<Published>>,
 }
@@ -170,12 +292,29 @@ impl Server {
     }
 
     fn refresh(&self) {
+        if self.options.checks_heartbeats {
+            self.store().check_heartbeats();
+        }
+        if self.options.console_lags {
+            *self.console.lock().expect("no holder panics") = Arc::new(self.store().clone());
+        }
         let published = Published::of(&self.store());
         *self.published.lock().expect("no holder panics") = Arc::new(published);
     }
 
     fn allows(&self, token: Option<&str>) -> bool {
-        self.options.token.is_none() || token == self.options.token.as_deref()
+        let (valid, user) = &*self.tokens.lock().expect("no holder panics");
+        let of_user = user.as_ref().map(|(_, token)| token.as_str());
+        valid.is_none() || token.is_some() && (token == valid.as_deref() || token == of_user)
+    }
+
+    /// Runs a query of the console.
+    fn query(&self, query: &Query, get: fn(&Store, &Query) -> Answer) -> Answer {
+        if self.options.console_lags {
+            let console = self.console.lock().expect("no holder panics").clone();
+            return get(&console, query);
+        }
+        get(&self.store(), query)
     }
 }
 
@@ -205,6 +344,8 @@ fn info(code: u32) -> &'static str {
         400_132 => "invalid instance port",
         400_136 => "invalid instance protocol",
         400_137 => "invalid instance version",
+        400_133 => "invalid service alias",
+        400_134 => "request namespace is not allow to create sid type alias",
         400_138 => "invalid instance logic set",
         400_150 => "the length of metadata is too long or metadata contains invalid characters",
         400_201 => "existed resource",
@@ -212,7 +353,12 @@ fn info(code: u32) -> &'static str {
         400_203 => "some services existed in namespace",
         400_204 => "some instances existed in service",
         400_208 => "the same instance request",
+        400_210 => "some aliases existed in service",
+        400_301 => "not found service",
         400_303 => "not found instances",
+        400_304 => "not found service alias",
+        400_312 => "not found user",
+        400_504 => "only source service can create alias",
         401_001 => "access is not approved",
         429_001 => "instance has too many requests",
         500_000 => "server error",
@@ -233,8 +379,11 @@ fn refusal(code: u32) -> Refusal {
 /// One element of a request.
 type Element = Map<String, Value>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Store {
+    aliases: BTreeMap<(String, String), Element>,
+    /// When an instance was written or beat last.
+    beats: HashMap<String, Instant>,
     namespaces: BTreeMap<String, Element>,
     services: BTreeMap<(String, String), Element>,
     instances: BTreeMap<String, Element>,
@@ -498,11 +647,18 @@ impl Store {
     /// [rec services-update] Absent metadata clears it, other absent fields stay; a service needs an owner then.
     fn update_service(&mut self, given: &Element) -> (Refusal, Element) {
         let revision = self.unique();
-        let Some(stored) = self.services.get_mut(&service_key(given)) else {
+        // [rec aliases] An alias stands for its service.
+        let named = service_key(given);
+        let source = self.aliases.get(&named).map(aliases::source);
+        let key = source.clone().unwrap_or(named);
+        let Some(stored) = self.services.get_mut(&key) else {
             return (refusal(400_202), given.clone());
         };
         let mut new = stored.clone();
         new.extend(given.clone());
+        if source.is_some() {
+            new.extend([("namespace".to_owned(), json!(key.0)), ("name".to_owned(), json!(key.1))]);
+        }
         new.insert("metadata".to_owned(), given.get("metadata").cloned().unwrap_or_else(|| json!({})));
         if text(&new, "owners").unwrap_or_default().is_empty() {
             return (
@@ -524,7 +680,14 @@ impl Store {
         if self.instances_of(&namespace, &name).next().is_some() {
             return (refusal(400_204), given.clone());
         }
-        self.services.remove(&(namespace, name));
+        if self.has_alias(&namespace, &name) {
+            return (refusal(400_210), given.clone());
+        }
+        let key = (namespace, name);
+        // [rec aliases] The name of an alias deletes the alias.
+        if self.services.remove(&key).is_none() {
+            self.aliases.remove(&key);
+        }
         (refusal(200_000), given.clone())
     }
 
@@ -538,6 +701,10 @@ impl Store {
         let ctime = known.and_then(|known| known.get("ctime").cloned()).unwrap_or_else(now);
         let (namespace, service) =
             (text(given, "namespace").unwrap_or_default(), text(given, "service").unwrap_or_default());
+        // [rec aliases] The answer does not say which instance.
+        if self.aliases.contains_key(&(namespace.to_owned(), service.to_owned())) {
+            return ((400_000, format!("{}: service is alias", info(400_000))), Element::new());
+        }
         self.ensure_namespace(namespace);
         if !self.services.contains_key(&(namespace.to_owned(), service.to_owned())) {
             let made = [("name", service), ("namespace", namespace), ("owners", "Polaris")];
@@ -559,6 +726,7 @@ impl Store {
         }
         stored.insert("mtime".to_owned(), now());
         stored.insert("revision".to_owned(), self.unique());
+        self.beats.insert(id.clone(), Instant::now());
         self.instances.insert(id.clone(), stored);
         let fields = ["service", "namespace", "vpc_id", "host", "port"];
         let mut echo: Element = fields
@@ -603,6 +771,21 @@ impl Store {
         let mut echo = given.clone();
         echo.insert("id".to_owned(), json!(id));
         (refusal(200_000), echo)
+    }
+
+    /// [rec health-ttl] Without a beat for three times its TTL an instance is unhealthy, and healthy again when beats come.
+    fn check_heartbeats(&mut self) {
+        for (id, instance) in &mut self.instances {
+            let ttl = instance.get("healthCheck").and_then(|check| check.pointer("/heartbeat/ttl"));
+            let Some(ttl) = ttl.and_then(Value::as_u64) else { continue };
+            let is_beating =
+                self.beats.get(id).is_some_and(|beat| beat.elapsed() < Duration::from_secs(3 * ttl));
+            if instance.insert("healthy".to_owned(), json!(is_beating)) != Some(json!(is_beating)) {
+                self.counter += 1;
+                let revision = sha1(&format!("unique {}", self.counter));
+                instance.insert("revision".to_owned(), json!(revision.get(..32)));
+            }
+        }
     }
 
     /// [rec ratelimit] Takes from the bucket of an instance; `false` when it is empty.
@@ -731,6 +914,7 @@ enum Of {
     Namespaces,
     Services,
     Instances,
+    Aliases,
 }
 
 impl Of {
@@ -739,6 +923,7 @@ impl Of {
             Self::Namespaces => "namespace",
             Self::Services => "service",
             Self::Instances => "instance",
+            Self::Aliases => "alias",
         }
     }
 
@@ -747,13 +932,15 @@ impl Of {
             Self::Namespaces => NAMESPACE_FIELDS,
             Self::Services => SERVICE_FIELDS,
             Self::Instances => INSTANCE_FIELDS,
+            Self::Aliases => aliases::ALIAS_FIELDS,
         }
     }
 }
 
 fn element_answer(of: Of, (code, info): &Refusal, echo: Option<&Element>) -> Value {
     let mut values = Element::new();
-    if let Some(echo) = echo {
+    // [rec aliases] An answer may say nothing of the element.
+    if let Some(echo) = echo.filter(|echo| !echo.is_empty()) {
         values.insert(of.field().to_owned(), shaped(of.fields(), echo));
     }
     let mut answer = Element::from_iter([("code".to_owned(), json!(code)), ("info".to_owned(), json!(info))]);
@@ -898,7 +1085,7 @@ fn list(query: &Query, name: &str) -> Vec<String> {
     given.flat_map(|(_, value)| value.split(',').map(str::to_owned)).collect()
 }
 
-fn get_instances(server: &Server, query: &Query) -> Answer {
+fn get_instances(store: &Store, query: &Query) -> Answer {
     let refused = |code| page(code, 0, "instances", Vec::new(), &Vec::new(), Value::Null);
     if query.is_empty() {
         return refused(400_104);
@@ -910,7 +1097,6 @@ fn get_instances(server: &Server, query: &Query) -> Answer {
     if keys.len() != values.len() {
         return refused(400_105);
     }
-    let store = server.store();
     let is_wanted = |instance: &&Element| {
         let metadata = |(key, value): (&String, &String)| {
             instance.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Value::as_str)
@@ -921,7 +1107,7 @@ fn get_instances(server: &Server, query: &Query) -> Answer {
             && keys.iter().zip(&values).all(metadata)
     };
     let found: Vec<Value> =
-        store.instances.values().filter(is_wanted).map(|instance| shown_instance(&store, instance)).collect();
+        store.instances.values().filter(is_wanted).map(|instance| shown_instance(store, instance)).collect();
     page(200_000, found.len(), "instances", found, query, Value::Null)
 }
 
@@ -965,8 +1151,7 @@ fn counts<'a>(instances: impl Iterator<Item = &'a Element>) -> (usize, usize) {
     })
 }
 
-fn get_services(server: &Server, query: &Query) -> Answer {
-    let store = server.store();
+fn get_services(store: &Store, query: &Query) -> Answer {
     let is = |name: &str, text: &str| value(query, name).is_none_or(|pattern| matches(pattern, text));
     let wanted =
         store.services.iter().filter(|((namespace, name), _)| is("namespace", namespace) && is("name", name));
@@ -988,6 +1173,13 @@ fn get_services(server: &Server, query: &Query) -> Answer {
             for field in texts {
                 shown.entry(field.to_owned()).or_insert(json!(""));
             }
+            // [rec instances-create, services-get] Without ports of its own a service has those of its instances, some twice.
+            if text(&shown, "ports").is_none_or(str::is_empty) {
+                let ports =
+                    store.instances_of(namespace, name).filter_map(|instance| number(instance, "port"));
+                let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+                shown.insert("ports".to_owned(), json!(ports.join(",")));
+            }
             let (all, healthy) = counts(store.instances_of(namespace, name));
             let set = [("total_instance_count", json!(all)), ("healthy_instance_count", json!(healthy))];
             shown.extend(set.map(|(field, value)| (field.to_owned(), value)));
@@ -998,8 +1190,7 @@ fn get_services(server: &Server, query: &Query) -> Answer {
     page(200_000, found.len(), "services", found, query, Value::Null)
 }
 
-fn get_namespaces(server: &Server, query: &Query) -> Answer {
-    let store = server.store();
+fn get_namespaces(store: &Store, query: &Query) -> Answer {
     let wanted = store
         .namespaces
         .iter()
@@ -1072,14 +1263,45 @@ async fn serve_http(listener: TcpListener, server: Arc<Server>) {
         let server = server.clone();
         let answer = move |request: Request<Incoming>| {
             let server = server.clone();
-            async move { Ok::<_, Infallible>(answer_http(&server, request).await.into_response()) }
+            async move { Ok::<_, Gone>(answer_http(&server, request).await?.into_response()) }
         };
         connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(io), service_fn(answer)));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn answer_http(server: &Server, request: Request<Incoming>) -> Answer {
+/// The connection is closed instead of an answer.
+#[derive(Debug)]
+struct Gone;
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("closed, as a test wants it")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+async fn answer_http(server: &Server, request: Request<Incoming>) -> Result<Answer, Gone> {
+    let (method, path) = (request.method().as_str().to_owned(), request.uri().path().to_owned());
+    match server.faults.take(&method, &path) {
+        None => Ok(answer_now(server, request).await),
+        Some(PolarisFault::Closed | PolarisFault::Down) => Err(Gone),
+        Some(PolarisFault::Code(code)) => Ok(faults::coded(code)),
+        Some(PolarisFault::Status(status)) => Ok(Answer::plain(status, "not from Polaris")),
+        Some(PolarisFault::ClosedAfter) => {
+            answer_now(server, request).await;
+            Err(Gone)
+        }
+        Some(PolarisFault::Slow(by)) => {
+            let answer = answer_now(server, request).await;
+            tokio::time::sleep(by).await;
+            Ok(answer)
+        }
+    }
+}
+
+async fn answer_now(server: &Server, request: Request<Incoming>) -> Answer {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().trim_end_matches('/');
     if path.is_empty() {
@@ -1091,17 +1313,51 @@ async fn answer_http(server: &Server, request: Request<Incoming>) -> Answer {
         return Answer::plain(415, "415: Unsupported Media Type");
     }
     let token = parts.headers.get("x-polaris-token").and_then(|value| value.to_str().ok());
-    let is_console = path.starts_with("/naming/");
+    let is_console = path.starts_with("/naming/") || path.starts_with("/core/");
     if is_console && !server.allows(token) {
-        let list = if parts.method == Method::GET { "amount" } else { "responses" };
-        return Answer::coded(401_001, &json!({"code": 401_001, "info": info(401_001), "size": 0, list: []}));
+        let mut body = json!({"code": 401_001, "info": info(401_001), "size": 0});
+        // [rec auth] A query has the amount beside it, a write an empty list.
+        let (name, value) =
+            if parts.method == Method::GET { ("amount", json!(0)) } else { ("responses", json!([])) };
+        body[name] = value;
+        return Answer::coded(401_001, &body);
     }
     let Ok(body) = Limited::new(body, MAX_BODY).collect().await else {
         return Answer::plain(413, "too large");
     };
     let query: Query =
         form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-    route(server, &parts.method, path, &query, &body.to_bytes(), token)
+    let body = body.to_bytes();
+    if is_console {
+        let header =
+            |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        server.faults.saw(Seen {
+            method: parts.method.to_string(),
+            path: path.to_owned(),
+            query: parts.uri.query().unwrap_or_default().to_owned(),
+            elements: match serde_json::from_slice(&body) {
+                Ok(Value::Array(all)) => all.len(),
+                Ok(Value::Object(_)) => 1,
+                _ => 0,
+            },
+            id: header("request-id").to_owned(),
+            token: header("x-polaris-token").to_owned(),
+            at: Instant::now(),
+        });
+    }
+    route(server, &parts.method, path, &query, &body, token)
+}
+
+/// [rec auth-users] The token of a user.
+fn user_token(server: &Server, query: &Query) -> Answer {
+    let (_, user) = &*server.tokens.lock().expect("no holder panics");
+    match user.as_ref().filter(|(id, _)| value(query, "id") == Some(id)) {
+        None => Answer::coded(400_312, &json!({"code": 400_312, "info": info(400_312), "user": null})),
+        Some((id, token)) => {
+            let user = json!({"id": id, "name": id, "auth_token": token, "token_enable": true});
+            Answer::coded(200_000, &json!({"code": 200_000, "info": info(200_000), "user": user}))
+        }
+    }
 }
 
 fn route(
@@ -1118,15 +1374,20 @@ fn route(
         ("POST", "/namespaces") => write(Of::Namespaces, |_| None, Store::create_namespace, false),
         ("PUT", "/namespaces") => write(Of::Namespaces, |_| None, Store::update_namespace, false),
         ("POST", "/namespaces/delete") => write(Of::Namespaces, |_| None, Store::delete_namespace, false),
-        ("GET", "/namespaces") => get_namespaces(server, query),
+        ("GET", "/namespaces") => server.query(query, get_namespaces),
+        ("POST", "/service/alias") => aliases::write(server, body, true),
+        ("PUT", "/service/alias") => aliases::write(server, body, false),
+        ("POST", "/service/aliases/delete") => write(Of::Aliases, |_| None, Store::delete_alias, false),
+        ("GET", "/service/aliases") => aliases::list(server, query),
         ("POST", "/services") => write(Of::Services, check_service, Store::create_service, false),
         ("PUT", "/services") => write(Of::Services, check_service, Store::update_service, false),
         ("POST", "/services/delete") => write(Of::Services, check_service, Store::delete_service, false),
-        ("GET", "/services") => get_services(server, query),
+        ("GET", "/services") => server.query(query, get_services),
         ("POST", "/instances") => write(Of::Instances, check_instance, Store::create_instance, true),
         ("PUT", "/instances") => write(Of::Instances, check_instance, Store::update_instance, false),
         ("POST", "/instances/delete") => write(Of::Instances, check_place, Store::delete_instance, true),
-        ("GET", "/instances") => get_instances(server, query),
+        ("GET", "/instances") => server.query(query, get_instances),
+        ("GET", "/core/v1/user/token") => user_token(server, query),
         ("GET", "/instances/count") => {
             let count = server.store().instances.len();
             page(200_000, count, "instances", Vec::new(), &Vec::new(), Value::Null)
@@ -1166,7 +1427,12 @@ fn client_call(
             let unknown = !store.instances.contains_key(&id);
             let beats = store.beats_of_unknown.entry(id).or_default();
             *beats = if unknown { *beats + 1 } else { 0 };
-            (refusal(if *beats > 4 { 400_202 } else { 200_000 }), given.clone())
+            let is_over = *beats > 4;
+            let id = instance_id(given);
+            if !unknown {
+                store.beats.insert(id, Instant::now());
+            }
+            (refusal(if is_over { 400_202 } else { 200_000 }), given.clone())
         }
     };
     (refusal, Some(echo))
@@ -1200,6 +1466,21 @@ impl Published {
                 revision: sha1(&revisions),
                 instances: of_service.into_iter().map(grpc::instance).collect(),
             };
+            this.namespaces.entry(namespace.clone()).or_default().insert(name.clone(), listed);
+        }
+        // [rec aliases] An alias has what its service has, under its own name.
+        for ((namespace, name), alias) in &store.aliases {
+            let part = |field| text(alias, field).unwrap_or_default();
+            let of =
+                this.namespaces.get(part("namespace")).and_then(|services| services.get(part("service")));
+            let Some(of) = of else { continue };
+            let service = grpc::Service {
+                name: Some(name.clone()),
+                namespace: Some(namespace.clone()),
+                ..of.service.clone()
+            };
+            let (revision, instances) = (of.revision.clone(), of.instances.clone());
+            let listed = Listed { service, revision, instances };
             this.namespaces.entry(namespace.clone()).or_default().insert(name.clone(), listed);
         }
         this

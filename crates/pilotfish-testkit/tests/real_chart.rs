@@ -131,3 +131,45 @@ fn the_chart_is_clean_and_refuses_unknown_values() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && message.contains("replica"), "{message}");
 }
+
+const SYNC: &str = "pilotfish-polaris-sync";
+
+fn rendered_sync(settings: &[&str]) -> Option<String> {
+    let mut arguments = vec!["template", SYNC, SYNC, "--namespace=polaris-system", "--kube-version", RELEASE];
+    arguments.extend(settings);
+    let output = helm(&arguments)?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn the_chart_of_the_sync_and_its_manifests_are_equal() {
+    let Some(chart) = rendered_sync(&[]) else { return };
+    let chart = objects(&chart);
+    let text = |name| std::fs::read_to_string(deploy().join("polaris-sync").join(name)).unwrap();
+    let mut manifests = objects(&text("rbac.yaml"));
+    manifests.extend(objects(&text("deployment.yaml")));
+    manifests.remove("Namespace polaris-system").expect("a release does not make its namespace");
+    assert_eq!(chart.keys().collect::<Vec<_>>(), manifests.keys().collect::<Vec<_>>());
+    for (name, manifest) in &manifests {
+        assert_eq!(chart.get(name), Some(manifest), "{name}: chart and manifest differ");
+    }
+}
+
+#[test]
+fn the_chart_of_the_sync_takes_a_secret_and_refuses_unknown_values() {
+    let settings = ["--set=existingSecret=mine", "--set=mode=demand", "--set=extraArgs={--resync=5m}"];
+    let Some(chart) = rendered_sync(&settings) else { return };
+    let objects = objects(&chart);
+    assert!(!objects.contains_key("Secret pilotfish-polaris-sync"));
+    let spec = &objects["Deployment pilotfish-polaris-sync"]["spec"]["template"]["spec"];
+    assert_eq!(spec["volumes"][0]["secret"]["secretName"], "mine");
+    let arguments = spec["containers"][0]["args"].as_array().unwrap();
+    assert!(arguments.contains(&"--mode=demand".into()) && arguments.contains(&"--resync=5m".into()));
+    let lint = helm(&["lint", "--strict", "--kube-version", RELEASE, SYNC]).unwrap();
+    assert!(lint.status.success(), "{}", String::from_utf8_lossy(&lint.stdout));
+    for wrong in ["--set=replica=3", "--set=mode=some", "--set=clusterName=a\\,b"] {
+        let output = helm(&["template", SYNC, "--kube-version", RELEASE, wrong]).unwrap();
+        assert!(!output.status.success(), "{wrong}");
+    }
+}

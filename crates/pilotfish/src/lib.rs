@@ -17,3 +17,4 @@ mod registries;
 pub mod resources;
 mod serve;
 mod settings;
+mod sync;

@@ -17,6 +17,7 @@ use crate::demo::{Demo, Picture};
 use crate::registries::{REGISTRIES, table_with};
 use crate::serve::{Addresses, Bound};
 use crate::settings::ServeArgs;
+use crate::sync::{self, SyncPolaris};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use pilotfish_node::bootstrap::Bootstrap;
@@ -67,12 +68,29 @@ enum Command {
     /// Prints the Secret with which Pilotfish reads another cluster
     #[command(after_help = REMOTE_SECRET_EXAMPLES)]
     RemoteSecret(RemoteSecret),
+    /// Keeps another registry equal to a cluster
+    #[command(subcommand)]
+    Sync(Sync),
     /// Leads a Pod's connections to its Envoy; the init container of a sidecar runs it
     IstioIptables(Box<IstioIptables>),
     /// Prints a bootstrap that connects a client
     #[command(subcommand)]
     Bootstrap(Bootstrap),
 }
+
+/// The registries that can be kept equal.
+#[derive(Subcommand, Debug)]
+enum Sync {
+    #[command(after_help = SYNC_EXAMPLES)]
+    Polaris(Box<SyncPolaris>),
+}
+
+const SYNC_EXAMPLES: &str = "Examples:
+  pilotfish sync polaris --address polaris:8090 --cluster-name east --dry-run      what it would do
+  pilotfish sync polaris --address polaris:8090 --cluster-name east --once         one pass and a table
+  pilotfish sync polaris --address polaris:8090 --cluster-name east --leader-elect
+
+Annotations, metadata and calls are those of polaris-controller: see docs/polaris.md.";
 
 const SERVE_EXAMPLES: &str = "Examples:
   pilotfish serve ./mesh                               a folder of Kubernetes and Istio YAML
@@ -191,6 +209,11 @@ impl Cli {
                 drop(out);
                 run(serve(*args, table))
             }
+            Command::Sync(Sync::Polaris(args)) => {
+                self.logging.start(std::io::stderr)?;
+                drop(out);
+                run_to_answer(async { Box::pin(sync::run(*args, stop_signal()?)).await })
+            }
             Command::Demo(demo) => {
                 let picture = Arc::new(Picture::default());
                 self.logging.start(Beside(picture.clone()))?;
@@ -203,11 +226,16 @@ impl Cli {
 
 /// Runs to the end on all processors.
 fn run(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
+    run_to_answer(async { work.await.map(|()| true) })
+}
+
+/// Runs to the end on all processors; `false` is the exit code 1.
+fn run_to_answer(work: impl Future<Output = Result<bool>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(work);
     // Whatever still runs has had its deadline.
     runtime.shutdown_background();
-    result.map(|()| ExitCode::SUCCESS)
+    result.map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Writes logs above the demo's picture.

@@ -1,0 +1,237 @@
+//! What the server has.
+
+use crate::client::Client;
+use crate::codes::{Failure, FailureClass};
+use crate::target::{BATCH, CLUSTER, CONTROLLER, PLATFORM, PolarisTarget, SOURCE};
+use crate::wire::{Alias, Answer, Instance, Service};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use pilotfish_sync::{
+    Actual, ActualAlias, ActualInstance, ActualService, AliasKey, Call, InstanceKey, Place, Plan, ServiceKey,
+    Text,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most pages of one list: ten million elements.
+const MAX_PAGES: usize = 100_000;
+/// Most hosts in one query: the rest of the line is for names.
+const MAX_HOSTS: usize = 40;
+
+/// A query, with values escaped.
+fn path(base: &str, pairs: &[(&str, &str)]) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(pairs);
+    format!("{base}?{}", query.finish())
+}
+
+/// All pages of a list. `pairs` may not be empty, nor have an empty value: the server refuses that.
+async fn pages<T>(
+    client: &Client,
+    operation: &'static str,
+    base: &str,
+    pairs: &[(&str, &str)],
+    take: impl Fn(Answer) -> Vec<T>,
+) -> Result<Vec<T>, Failure> {
+    let mut all = Vec::new();
+    let limit = BATCH.to_string();
+    for page in 0..MAX_PAGES {
+        let offset = (page * BATCH).to_string();
+        let mut query = pairs.to_vec();
+        query.extend([("offset", offset.as_str()), ("limit", limit.as_str())]);
+        let answer = client.query(operation, &path(base, &query)).await?;
+        let amount = answer.amount;
+        let found = take(answer);
+        let is_last = found.is_empty() || page * BATCH + found.len() >= amount;
+        all.extend(found);
+        if is_last {
+            return Ok(all);
+        }
+    }
+    Err(Failure::new(FailureClass::Refused, format_args!("{base} has more than {MAX_PAGES} pages")))
+}
+
+/// Everything that is ours, with the services of these namespaces.
+///
+/// # Errors
+/// When something cannot be read: what was not read must not look like what is not there.
+pub(crate) async fn everything(
+    client: &Client,
+    target: &PolarisTarget,
+    namespaces: &BTreeSet<Text>,
+) -> Result<Actual, Failure> {
+    let mut actual = Actual::default();
+    let known =
+        pages(client, "read_namespaces", "/naming/v1/namespaces", &[], |answer| answer.namespaces).await?;
+    actual.namespaces = known.into_iter().map(|namespace| namespace.name).collect();
+    let wanted: Vec<Text> = namespaces.intersection(&actual.namespaces).cloned().collect();
+    let lists = stream::iter(wanted).map(|namespace| async move {
+        let pairs = [("namespace", &*namespace)];
+        pages(client, "read_services", "/naming/v1/services", &pairs, |answer| answer.services).await
+    });
+    let lists: Vec<Vec<Service>> = lists.buffer_unordered(Client::CONCURRENCY).try_collect().await?;
+    actual.services = lists.into_iter().flatten().map(service).collect();
+    let aliases =
+        pages(client, "read_aliases", "/naming/v1/service/aliases", &[], |answer| answer.aliases).await?;
+    actual.aliases = aliases.into_iter().map(|alias| alias_of(alias, target)).collect();
+    let values = format!("{CONTROLLER},{}", target.cluster());
+    for key in [SOURCE, PLATFORM] {
+        let keys = format!("{key},{CLUSTER}");
+        let pairs = [("keys", keys.as_str()), ("values", values.as_str())];
+        let own = pages(client, "read_instances", "/naming/v1/instances", &pairs, |answer| answer.instances)
+            .await?;
+        for instance in own {
+            if let Some((key, instance)) = instance_of(instance) {
+                actual.set_instance(&key, Some(instance));
+            }
+        }
+    }
+    Ok(actual)
+}
+
+/// What a plan would touch, to be looked at before it is touched.
+#[derive(Default)]
+pub(crate) struct Touched {
+    services: BTreeSet<ServiceKey>,
+    aliases: BTreeSet<AliasKey>,
+    instances: BTreeMap<ServiceKey, BTreeSet<Place>>,
+}
+
+impl Touched {
+    /// What is new in a plan that was made of what has just been read: all else is known.
+    pub(crate) fn new_instances(plan: &Plan) -> Self {
+        let mut this = Self::default();
+        for call in plan.calls() {
+            if let Call::CreateInstances(writes) = call {
+                writes.iter().for_each(|write| this.instance(&write.key));
+            }
+        }
+        this
+    }
+
+    /// Everything that a plan touches.
+    pub(crate) fn all(plan: &Plan) -> Self {
+        let mut this = Self::default();
+        for call in plan.calls() {
+            match call {
+                Call::CreateServices(writes) | Call::UpdateServices(writes) => {
+                    this.services.extend(writes.iter().map(|write| write.key.clone()));
+                }
+                Call::CreateAlias(alias, _) | Call::UpdateAlias(alias, _) => {
+                    this.aliases.insert(alias.clone());
+                    // A service may have the name.
+                    this.services.insert(alias.0.clone());
+                }
+                Call::DeleteAliases(aliases) => this.aliases.extend(aliases.iter().cloned()),
+                Call::CreateInstances(writes) | Call::UpdateInstances(writes) => {
+                    writes.iter().for_each(|write| this.instance(&write.key));
+                }
+                Call::DeleteInstances(keys) => keys.iter().for_each(|key| this.instance(key)),
+                Call::CreateNamespaces(_) => {}
+            }
+        }
+        this
+    }
+
+    fn instance(&mut self, key: &InstanceKey) {
+        self.instances.entry(key.service.clone()).or_default().insert(key.place.clone());
+    }
+
+    /// Reads it.
+    pub(crate) async fn refresh(
+        &self,
+        client: &Client,
+        target: &PolarisTarget,
+        actual: &mut Actual,
+    ) -> Result<(), Failure> {
+        let services = stream::iter(self.services.iter().cloned()).map(|key| read_service(client, key));
+        let services: Vec<_> = services.buffer_unordered(Client::CONCURRENCY).try_collect().await?;
+        for (key, found) in services {
+            match found {
+                Some(found) => drop(actual.services.insert(key, found)),
+                None => drop(actual.services.remove(&key)),
+            }
+        }
+        for alias in &self.aliases {
+            actual.aliases.remove(alias);
+            let pairs = [("alias", &*alias.0.name), ("alias_namespace", &*alias.0.namespace)];
+            let found =
+                pages(client, "read_aliases", "/naming/v1/service/aliases", &pairs, |answer| answer.aliases);
+            let found = found.await?.into_iter().map(|found| alias_of(found, target));
+            actual.aliases.extend(found.filter(|(name, _)| name == alias));
+        }
+        let instances = self.instances.clone().into_iter();
+        let instances = stream::iter(instances).map(|(service, places)| read_places(client, service, places));
+        let instances: Vec<_> = instances.buffer_unordered(Client::CONCURRENCY).try_collect().await?;
+        for (key, found) in instances.into_iter().flatten() {
+            actual.set_instance(&key, found);
+        }
+        Ok(())
+    }
+}
+
+async fn read_service(
+    client: &Client,
+    key: ServiceKey,
+) -> Result<(ServiceKey, Option<ActualService>), Failure> {
+    let pairs = [("namespace", &*key.namespace), ("name", &*key.name)];
+    let found =
+        pages(client, "read_services", "/naming/v1/services", &pairs, |answer| answer.services).await?;
+    let found = found.into_iter().map(service).find(|(known, _)| *known == key).map(|(_, found)| found);
+    Ok((key, found))
+}
+
+/// What is at these places: `None` where nothing is.
+async fn read_places(
+    client: &Client,
+    key: ServiceKey,
+    places: BTreeSet<Place>,
+) -> Result<Vec<(InstanceKey, Option<ActualInstance>)>, Failure> {
+    let hosts: BTreeSet<&str> = places.iter().map(|place| &*place.host).collect();
+    let hosts: Vec<&str> = hosts.into_iter().collect();
+    let of_service = [("namespace", &*key.namespace), ("service", &*key.name)];
+    let read = async |pairs: &[(&str, &str)]| {
+        pages(client, "read_instances", "/naming/v1/instances", pairs, |answer| answer.instances).await
+    };
+    let found: Vec<Instance> = if hosts.len() > MAX_HOSTS {
+        read(&of_service).await?
+    } else {
+        let hosts = hosts.join(",");
+        read(&[of_service[0], of_service[1], ("host", &hosts)]).await?
+    };
+    let mut found: BTreeMap<InstanceKey, ActualInstance> =
+        found.into_iter().filter_map(instance_of).collect();
+    let keys = places.iter().map(|place| InstanceKey::new(key.clone(), place.clone()));
+    Ok(keys.map(|key| found.remove_entry(&key).map_or((key, None), |(key, one)| (key, Some(one)))).collect())
+}
+
+fn service(found: Service) -> (ServiceKey, ActualService) {
+    // The server adds the ports of instances, some of them twice.
+    let ports = found.ports.split(',').filter_map(|port| port.trim().parse().ok()).collect();
+    let key = ServiceKey::new(found.namespace, found.name);
+    (key, ActualService { metadata: found.metadata, ports, owners: found.owners })
+}
+
+fn alias_of(found: Alias, target: &PolarisTarget) -> (AliasKey, ActualAlias) {
+    let is_of_controller = &*found.owners == CONTROLLER;
+    let is_ours = is_of_controller && found.comment == target.alias_comment();
+    // The original controller leaves no comment; one with another comment is of another cluster.
+    let is_adoptable = is_ours || is_of_controller && found.comment.is_empty();
+    let service = ServiceKey::new(found.namespace, found.service);
+    let name = AliasKey(ServiceKey::new(found.alias_namespace, found.alias));
+    (name, ActualAlias { service, is_ours, is_adoptable })
+}
+
+fn instance_of(found: Instance) -> Option<(InstanceKey, ActualInstance)> {
+    let place = Place::new(found.host, found.port?);
+    let key = InstanceKey::new(ServiceKey::new(found.namespace, found.service), place);
+    let ttl = found.health_check.and_then(|check| check.heartbeat?.ttl);
+    let instance = ActualInstance {
+        protocol: found.protocol,
+        version: found.version,
+        weight: found.weight,
+        healthy: found.healthy,
+        isolated: found.isolate,
+        ttl,
+        metadata: found.metadata,
+    };
+    Some((key, instance))
+}

@@ -1,0 +1,441 @@
+//! Passes over a server: read, compare, look again at what would be touched, write, and keep what was done.
+
+use crate::bodies::{Request, request_of};
+use crate::client::Client;
+use crate::codes::{Failure, FailureClass};
+use crate::metrics::SyncMetrics;
+use crate::outcomes::{Outcome, execute};
+use crate::reading::{self, Touched};
+use crate::target::PolarisTarget;
+use futures::stream::{self, StreamExt};
+use pilotfish_sync::{
+    Actual, Call, Desired, Guard, GuardSettings, InstanceKey, Pass, Plan, ServiceKey, Verdict, plan,
+};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Calls that the server may fail in a row before a pass gives up.
+const FAILURES_IN_A_ROW: usize = 3;
+/// How seldom a server is asked that refuses the token.
+const DENIED: Duration = Duration::from_secs(10);
+
+/// What a session does of its own accord.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SessionSettings {
+    /// What is too much to delete at once.
+    pub guard: GuardSettings,
+    /// For how long a read may be older than a write before it: the server reads from a cache.
+    pub lag: Duration,
+}
+
+impl Default for SessionSettings {
+    /// A lag of 3 s, where servers have 1 to 2 s.
+    fn default() -> Self {
+        Self { guard: GuardSettings::default(), lag: Duration::from_secs(3) }
+    }
+}
+
+/// Told how far a pass is.
+pub trait Progress: Send + Sync {
+    /// So many elements of so many are written.
+    fn wrote(&self, done: usize, of: usize);
+}
+
+impl Progress for () {
+    fn wrote(&self, _: usize, _: usize) {}
+}
+
+/// What a pass found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassReport {
+    /// Calls and their elements that succeeded, by operation.
+    pub calls: BTreeMap<&'static str, (usize, usize)>,
+    /// Services of which something is left to do.
+    pub left: BTreeSet<ServiceKey>,
+    /// Elements that failed and will be tried again.
+    pub failed: usize,
+    /// Elements that the server refuses.
+    pub refused: usize,
+    /// Deletions that wait for a confirmation.
+    pub held: usize,
+    /// Instances of others where ours should be.
+    pub conflicts: usize,
+    /// Instances that a person has isolated although they are ready.
+    pub isolated: usize,
+    /// Services and instances that there should be, of those that were compared.
+    pub services: usize,
+    /// See `services`.
+    pub instances: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// How long the server wants to be left alone.
+    pub retry_after: Duration,
+}
+
+impl PassReport {
+    /// Whether everything is as it should be.
+    #[must_use]
+    pub fn is_equal(&self) -> bool {
+        self.failed + self.refused + self.held + self.conflicts == 0
+    }
+
+    /// How many elements were written.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.calls.values().map(|(_, elements)| elements).sum()
+    }
+}
+
+/// What a pass would do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DryRun {
+    /// The requests, in order.
+    pub requests: Vec<Request>,
+    /// Services and instances that there should be; deletions that would wait.
+    pub report: PassReport,
+}
+
+/// See the module.
+pub struct Session {
+    client: Client,
+    target: PolarisTarget,
+    settings: SessionSettings,
+    guard: Guard,
+    known: Actual,
+    /// What was written lately: reads may not show it yet.
+    recent: VecDeque<(Instant, Call)>,
+    problems: BTreeMap<ServiceKey, Vec<String>>,
+    metrics: Arc<SyncMetrics>,
+}
+
+impl Session {
+    /// Nothing is read yet: the first pass has to be [`Pass::All`].
+    #[must_use]
+    pub fn new(
+        client: Client,
+        target: PolarisTarget,
+        settings: SessionSettings,
+        metrics: Arc<SyncMetrics>,
+    ) -> Self {
+        Self {
+            client,
+            target,
+            settings,
+            guard: Guard::new(settings.guard),
+            known: Actual::default(),
+            recent: VecDeque::new(),
+            problems: BTreeMap::new(),
+            metrics,
+        }
+    }
+
+    /// What cannot be as it should, by service of Polaris, one line each.
+    #[must_use]
+    pub fn problems(&self) -> &BTreeMap<ServiceKey, Vec<String>> {
+        &self.problems
+    }
+
+    /// Whether the server answers at all, before a pass is worth while.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), Failure> {
+        self.client.ping().await
+    }
+
+    /// Deletions that wait, and until when at least.
+    #[must_use]
+    pub fn held(&self) -> Option<(usize, Instant)> {
+        self.guard.held().map(|(count, until)| (count, Instant::from_std(until)))
+    }
+
+    /// The cluster was read from the start: deletions that have waited long enough may go.
+    pub fn confirm_deletions(&mut self) {
+        self.guard.confirm(now());
+    }
+
+    /// Makes the server equal to what is desired, as far as it can: what the whole cluster wants for [`Pass::All`], else what it wants of these
+    /// services.
+    ///
+    /// # Errors
+    /// When the server cannot be read or does not answer. What was done until then is done; the next pass has to be [`Pass::All`].
+    pub async fn pass(
+        &mut self,
+        desired: &Desired,
+        pass: &Pass,
+        progress: &dyn Progress,
+    ) -> Result<PassReport, Failure> {
+        let extent = if *pass == Pass::All { "all" } else { "services" };
+        let result = self.run(desired, pass, progress).await;
+        let word = match &result {
+            Ok(report) if report.is_equal() => "equal",
+            Ok(_) => "unequal",
+            Err(failure) => failure.class.as_str(),
+        };
+        self.metrics.passes.with_label_values(&[extent, word]).inc();
+        result
+    }
+
+    async fn run(
+        &mut self,
+        desired: &Desired,
+        pass: &Pass,
+        progress: &dyn Progress,
+    ) -> Result<PassReport, Failure> {
+        let began = Instant::now();
+        let scope = scope(pass);
+        let draft = self.compare(desired, pass).await?;
+        let (plan, held) = self.guarded(draft, pass);
+        let mut report = PassReport {
+            held,
+            conflicts: plan.conflicts.len(),
+            isolated: plan.isolated.len(),
+            services: desired.services.len(),
+            instances: desired.instances(),
+            ..PassReport::default()
+        };
+        self.forget_problems(scope);
+        self.note_conflicts(&plan);
+        self.write(&plan, &mut report, progress).await?;
+        report.took = began.elapsed();
+        if *pass == Pass::All {
+            self.count(&report);
+            if report.is_equal() {
+                self.metrics.succeeded();
+            }
+        }
+        Ok(report)
+    }
+
+    /// What a pass over everything would do. Nothing is written.
+    ///
+    /// # Errors
+    /// When the server cannot be read.
+    pub async fn dry_run(&mut self, desired: &Desired) -> Result<DryRun, Failure> {
+        let draft = self.compare(desired, &Pass::All).await?;
+        let (plan, held) = self.guarded(draft, &Pass::All);
+        let requests = plan.calls().map(|call| request_of(call, &self.target)).collect();
+        let report = PassReport {
+            held,
+            conflicts: plan.conflicts.len(),
+            isolated: plan.isolated.len(),
+            services: desired.services.len(),
+            instances: desired.instances(),
+            ..PassReport::default()
+        };
+        Ok(DryRun { requests, report })
+    }
+
+    /// Compares, and reads what would be touched before it is: meanwhile it may have become somebody else's.
+    async fn compare(&mut self, desired: &Desired, pass: &Pass) -> Result<Plan, Failure> {
+        let scope = scope(pass);
+        if *pass == Pass::All {
+            let aliases = desired.services.values().flat_map(|service| &service.aliases);
+            let names = desired.services.keys().chain(aliases.map(|alias| &alias.0));
+            let namespaces = names.map(|key| key.namespace.clone()).collect();
+            self.known = reading::everything(&self.client, &self.target, &namespaces).await?;
+            self.remember();
+        }
+        let draft = plan(&self.target, desired, &self.known, scope);
+        if draft.is_empty() {
+            return Ok(draft);
+        }
+        let touched = match pass {
+            Pass::All => Touched::new_instances(&draft),
+            Pass::Services(_) => Touched::all(&draft),
+        };
+        touched.refresh(&self.client, &self.target, &mut self.known).await?;
+        self.remember();
+        Ok(plan(&self.target, desired, &self.known, scope))
+    }
+
+    /// Puts what was written lately over what was read.
+    fn remember(&mut self) {
+        let lag = self.settings.lag;
+        self.recent.retain(|(at, _)| at.elapsed() < lag);
+        for (_, call) in &self.recent {
+            self.known.apply(call);
+        }
+    }
+
+    /// Takes out deletions that have to wait. Returns how many.
+    fn guarded(&mut self, plan: Plan, pass: &Pass) -> (Plan, usize) {
+        let deletions: BTreeSet<InstanceKey> = plan.deletions().cloned().collect();
+        if deletions.is_empty() && *pass != Pass::All {
+            return (plan, 0);
+        }
+        let replaced = if *pass == Pass::All { 0 } else { plan.creations() };
+        let owned = self.known.owned(&self.target);
+        match self.guard.decide(&deletions, owned, replaced, now()) {
+            Verdict::Allowed => {
+                self.guard.lost(deletions.len().saturating_sub(replaced), now());
+                (plan, 0)
+            }
+            Verdict::Held { .. } => {
+                tracing::warn!(
+                    deletions = deletions.len(),
+                    owned,
+                    "so many deletions wait for a confirmation"
+                );
+                (plan.deleting_only(|_| false), deletions.len())
+            }
+        }
+    }
+
+    /// Writes phase after phase.
+    async fn write(
+        &mut self,
+        plan: &Plan,
+        report: &mut PassReport,
+        progress: &dyn Progress,
+    ) -> Result<(), Failure> {
+        let of = plan.calls().map(Call::len).sum();
+        let (mut done, mut failures) = (0, 0);
+        for phase in &plan.phases {
+            let (client, target) = (self.client.clone(), self.target.clone());
+            let (client, target) = (&client, &target);
+            let calls = phase.iter().map(|call| async move { (call, execute(client, target, call).await) });
+            let mut calls = stream::iter(calls).buffer_unordered(Client::CONCURRENCY);
+            while let Some((call, result)) = calls.next().await {
+                done += call.len();
+                match result {
+                    Ok(outcomes) => {
+                        failures = 0;
+                        self.handle(call, outcomes, report);
+                    }
+                    Err(failure) => {
+                        failures += 1;
+                        self.abort_on(&failure, failures)?;
+                        report.retry_after = report.retry_after.max(failure.retry_after);
+                        let outcomes = vec![Outcome::Failed(failure); call.len()];
+                        self.handle(call, outcomes, report);
+                    }
+                }
+                progress.wrote(done, of);
+            }
+        }
+        Ok(())
+    }
+
+    /// An answer that says no leaves the rest of the pass to go on, for a while; no answer, or a token that is refused, does not.
+    fn abort_on(&self, failure: &Failure, in_a_row: usize) -> Result<(), Failure> {
+        let is_over = failure.code.is_none() || failure.class == FailureClass::Denied;
+        if is_over || in_a_row >= FAILURES_IN_A_ROW { Err(with_patience(failure.clone())) } else { Ok(()) }
+    }
+
+    /// Keeps what was done, and what was not.
+    fn handle(&mut self, call: &Call, outcomes: Vec<Outcome>, report: &mut PassReport) {
+        let operation = call.operation();
+        let is_done = |at: usize| matches!(outcomes.get(at), Some(Outcome::Done));
+        let done = call.only(is_done);
+        let is_single = matches!(call, Call::CreateAlias(..) | Call::UpdateAlias(..));
+        if !done.is_empty() && (!is_single || is_done(0)) {
+            self.known.apply(&done);
+            let counts = report.calls.entry(operation).or_default();
+            *counts = (counts.0 + 1, counts.1 + done.len());
+            self.metrics.elements.with_label_values(&[operation, "done"]).inc_by(done.len() as u64);
+            self.recent.push_back((Instant::now(), done));
+        }
+        for (at, outcome) in outcomes.into_iter().enumerate() {
+            let service = call.service(at);
+            let failure = match outcome {
+                Outcome::Done => continue,
+                // It is there, and what it is like is found out by the next pass.
+                Outcome::Exists => {
+                    report.left.extend(service.cloned());
+                    continue;
+                }
+                Outcome::Failed(failure) => failure,
+            };
+            self.metrics.elements.with_label_values(&[operation, failure.class.as_str()]).inc();
+            if failure.class == FailureClass::Refused {
+                report.refused += 1;
+                tracing::warn!(operation, element = %element(call, at), reason = %failure, "Polaris refuses this");
+            } else {
+                report.failed += 1;
+                report.left.extend(service.cloned());
+                tracing::debug!(operation, element = %element(call, at), reason = %failure, "this is tried again");
+            }
+            if let Some(service) = service {
+                self.problem(service, format!("{}: {operation}: {failure}", element(call, at)));
+            }
+        }
+    }
+
+    fn problem(&mut self, service: &ServiceKey, text: String) {
+        let problems = self.problems.entry(service.clone()).or_default();
+        if problems.len() < 10 {
+            problems.push(text);
+        }
+    }
+
+    fn forget_problems(&mut self, scope: Option<&BTreeSet<ServiceKey>>) {
+        self.problems.retain(|key, _| scope.is_some_and(|scope| !scope.contains(key)));
+    }
+
+    fn note_conflicts(&mut self, plan: &Plan) {
+        for key in &plan.conflicts {
+            self.problem(
+                &key.service,
+                format!("{}: an instance of somebody else is there; it is not touched", key.place),
+            );
+        }
+        for alias in &plan.taken_aliases {
+            let service = alias.0.clone();
+            self.problem(&service, format!("alias {alias}: the name is taken; it is not touched"));
+        }
+    }
+
+    fn count(&self, report: &PassReport) {
+        let states = [
+            ("desired_services", report.services),
+            ("desired_instances", report.instances),
+            ("owned_instances", self.known.owned(&self.target)),
+            ("conflicting", report.conflicts),
+            ("isolated_by_others", report.isolated),
+            ("held", report.held),
+            ("refused", report.refused),
+            ("failed", report.failed),
+        ];
+        for (state, count) in states {
+            self.metrics.objects.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+fn scope(pass: &Pass) -> Option<&BTreeSet<ServiceKey>> {
+    match pass {
+        Pass::All => None,
+        Pass::Services(services) => Some(services),
+    }
+}
+
+fn with_patience(mut failure: Failure) -> Failure {
+    if failure.class == FailureClass::Denied {
+        failure.retry_after = failure.retry_after.max(DENIED);
+    }
+    failure
+}
+
+/// An element of a call, for people.
+fn element(call: &Call, at: usize) -> String {
+    match call {
+        Call::CreateNamespaces(names) => names.get(at).map(ToString::to_string),
+        Call::CreateServices(writes) | Call::UpdateServices(writes) => {
+            writes.get(at).map(|write| write.key.to_string())
+        }
+        Call::CreateAlias(alias, _) | Call::UpdateAlias(alias, _) => Some(alias.to_string()),
+        Call::CreateInstances(writes) | Call::UpdateInstances(writes) => {
+            writes.get(at).map(|write| write.key.to_string())
+        }
+        Call::DeleteInstances(keys) => keys.get(at).map(ToString::to_string),
+        Call::DeleteAliases(aliases) => aliases.get(at).map(ToString::to_string),
+    }
+    .unwrap_or_default()
+}

@@ -1,0 +1,570 @@
+//! Passes over the stand-in for a Polaris server, which answers as a recorded one did.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use pilotfish_polaris_sync::{
+    Client, ClientSettings, Credentials, FailureClass, PassReport, PolarisTarget, Session, SessionSettings,
+    SyncMetrics, TokenSource,
+};
+use pilotfish_sync::{AliasKey, Desired, DesiredService, Instance, Pass, Place, ServiceKey, Target};
+use pilotfish_testkit::polaris::{Polaris, PolarisFault, PolarisOptions, Seen};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A server, a session with it, and what it should have.
+struct Setup {
+    polaris: Polaris,
+    session: Session,
+    target: PolarisTarget,
+    desired: Desired,
+}
+
+fn options() -> PolarisOptions {
+    PolarisOptions { tick: None, ..PolarisOptions::default() }
+}
+
+fn session_on(polaris: &Polaris, target: &PolarisTarget, credentials: Credentials, lag: Duration) -> Session {
+    let metrics = Arc::new(SyncMetrics::new().unwrap());
+    let address = ClientSettings::parse_address(&format!("127.0.0.1:{}", polaris.http_port())).unwrap();
+    let timeout = Duration::from_millis(1000);
+    let client = Client::new(ClientSettings { address, tls: None, credentials, timeout }, metrics.clone());
+    let settings = SessionSettings { lag, ..SessionSettings::default() };
+    Session::new(client, target.clone(), settings, metrics)
+}
+
+fn none() -> Credentials {
+    Credentials::new(TokenSource::None, None)
+}
+
+impl Setup {
+    async fn start() -> Self {
+        Self::with(options(), none()).await
+    }
+
+    async fn with(options: PolarisOptions, credentials: Credentials) -> Self {
+        let polaris = Polaris::start(options).await;
+        let target = PolarisTarget::new("east").unwrap();
+        let session = session_on(&polaris, &target, credentials, Duration::ZERO);
+        Self { polaris, session, target, desired: Desired::default() }
+    }
+
+    /// Another process with the same name.
+    fn restart(&mut self) {
+        self.session = session_on(&self.polaris, &self.target, none(), Duration::ZERO);
+    }
+
+    fn service(&mut self, name: &str) -> &mut DesiredService {
+        self.desired.namespaces.insert("shop".into());
+        self.desired.services.entry(ServiceKey::new("shop", name)).or_default()
+    }
+
+    fn instance(&mut self, name: &str, host: &str, change: impl FnOnce(&mut Instance)) {
+        let place = Place::new(host, 8080);
+        let mut instance =
+            Instance { protocol: "http/TCP".into(), weight: 100, ready: true, ..Instance::default() };
+        change(&mut instance);
+        self.target.fit_instance(&place, &mut instance).unwrap();
+        self.service(name).instances.insert(place, instance);
+    }
+
+    fn instances(&mut self, name: &str, count: usize) {
+        for n in 0..count {
+            self.instance(name, &format!("10.0.{}.{}", n / 250, n % 250 + 1), |_| {});
+        }
+    }
+
+    async fn pass(&mut self) -> PassReport {
+        self.session.pass(&self.desired, &Pass::All, &()).await.unwrap()
+    }
+
+    async fn failure(&mut self) -> pilotfish_polaris_sync::Failure {
+        self.session.pass(&self.desired, &Pass::All, &()).await.unwrap_err()
+    }
+
+    /// A pass over one service.
+    async fn part(&mut self, name: &str) -> PassReport {
+        let key = ServiceKey::new("shop", name);
+        let service = self.desired.services.get(&key).map(|service| (key.clone(), service.clone()));
+        let namespaces = self.desired.namespaces.clone();
+        let part = Desired { namespaces, services: service.into_iter().collect() };
+        self.session.pass(&part, &Pass::Services([key].into()), &()).await.unwrap()
+    }
+
+    /// The requests that wrote, since this was asked last.
+    fn writes(&self) -> Vec<String> {
+        let seen = self.polaris.seen();
+        let writes = seen.iter().filter(|seen| seen.method != "GET");
+        let path = |seen: &Seen| seen.path.trim_start_matches("/naming/v1").to_owned();
+        let mut writes: Vec<String> =
+            writes.map(|seen| format!("{} {} {}", seen.method, path(seen), seen.elements)).collect();
+        writes.sort();
+        writes
+    }
+
+    fn find(&self, service: &str, host: &str) -> Value {
+        let found = self.polaris.instances(&[("namespace", "shop"), ("service", service), ("host", host)]);
+        assert!(found.len() < 2, "{found:?}");
+        found.into_iter().next().unwrap_or_default()
+    }
+
+    fn count(&self, service: &str) -> usize {
+        self.polaris.instances(&[("namespace", "shop"), ("service", service)]).len()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.session.problems().values().flatten().cloned().collect()
+    }
+
+    /// A second pass writes nothing.
+    async fn is_equal(&mut self) {
+        self.writes();
+        let report = self.pass().await;
+        assert_eq!(self.writes(), Vec::<String>::new());
+        assert!(report.is_equal(), "{report:?}");
+    }
+}
+
+fn fields<const N: usize>(of: &Value, names: [&str; N]) -> Value {
+    names.iter().map(|name| of[name].clone()).collect()
+}
+
+#[tokio::test]
+async fn a_first_pass_makes_everything_in_batches_and_a_second_one_nothing() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 250);
+    setup.service("web").metadata.insert("app".into(), "web".into());
+    setup.service("web").ports.insert(80);
+    let report = setup.pass().await;
+    let writes = [
+        "POST /instances 100",
+        "POST /instances 100",
+        "POST /instances 50",
+        "POST /namespaces 1",
+        "POST /services 1",
+    ];
+    assert_eq!(setup.writes(), writes);
+    assert_eq!((report.instances, report.written(), setup.count("web")), (250, 252, 250));
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn an_instance_is_what_the_controller_makes_of_it() {
+    let mut setup = Setup::start().await;
+    setup.instance("web", "10.0.0.1", |instance| {
+        instance.version = "v2".into();
+        instance.weight = 7;
+        instance.ttl = Some(5);
+        instance.metadata.insert("app".into(), "web".into());
+    });
+    setup.pass().await;
+    let found = setup.find("web", "10.0.0.1");
+    let metadata = json!({"app": "web", "source": "polaris-controller", "clusterName": "east"});
+    let check = json!({"type": "HEARTBEAT", "heartbeat": {"ttl": 5}});
+    let names = ["protocol", "version", "weight", "healthy", "isolate", "metadata", "healthCheck"];
+    assert_eq!(fields(&found, names), json!(["http/TCP", "v2", 7, true, false, metadata, check]));
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn everything_about_an_instance_converges() {
+    let changes: [fn(&mut Instance); 7] = [
+        |instance| instance.protocol = "grpc/TCP".into(),
+        |instance| instance.version = "v3".into(),
+        |instance| instance.weight = 0,
+        |instance| instance.ready = false,
+        |instance| instance.ttl = Some(9),
+        |instance| drop(instance.metadata.insert("new".into(), "label".into())),
+        |instance| instance.metadata.clear(),
+    ];
+    let plain = |instance: &mut Instance| drop(instance.metadata.insert("old".into(), "label".into()));
+    let mut setup = Setup::start().await;
+    setup.instance("web", "10.0.0.1", plain);
+    setup.pass().await;
+    for (at, change) in changes.into_iter().enumerate() {
+        for back in [false, true] {
+            setup.instance("web", "10.0.0.1", |instance| {
+                plain(instance);
+                if !back {
+                    change(instance);
+                }
+            });
+            setup.writes();
+            let report = setup.part("web").await;
+            assert_eq!(setup.writes(), ["PUT /instances 1"], "change {at}, {back}: {report:?}");
+            setup.is_equal().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_ready_is_isolated_and_what_a_person_isolated_stays() {
+    let mut setup = Setup::start().await;
+    setup.instance("web", "10.0.0.1", |_| {});
+    setup.instance("web", "10.0.0.2", |_| {});
+    setup.pass().await;
+    let isolate = |isolate: bool| json!([{"namespace": "shop", "service": "web", "host": "10.0.0.2", "port": 8080, "isolate": isolate}]);
+    setup.polaris.write("PUT", "/naming/v1/instances", &isolate(true));
+    for ready in [false, true] {
+        setup.instance("web", "10.0.0.1", |instance| instance.ready = ready);
+        setup.instance("web", "10.0.0.2", |instance| instance.ready = ready);
+        setup.pass().await;
+        assert_eq!(setup.find("web", "10.0.0.1")["isolate"], json!(!ready));
+        assert_eq!(setup.find("web", "10.0.0.2")["isolate"], json!(true), "a person's, ready: {ready}");
+        setup.is_equal().await;
+    }
+    assert_eq!(setup.pass().await.isolated, 1, "it is told");
+    setup.polaris.write("PUT", "/naming/v1/instances", &isolate(false));
+    setup.is_equal().await;
+    assert_eq!(setup.find("web", "10.0.0.2")["isolate"], json!(false));
+}
+
+/// What the original controller leaves: one with the old key, one not ready, one gone meanwhile.
+#[tokio::test]
+async fn it_takes_over_from_the_controller_without_a_duplicate_or_a_gap() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 5);
+    let left = |n: usize| {
+        let key = if n == 2 { "platform" } else { "source" };
+        json!({
+            "namespace": "shop", "service": "web", "host": format!("10.0.0.{n}"), "port": 8080,
+            "protocol": "http/TCP", "weight": 100, "healthy": true, "isolate": n == 3, "enableHealthCheck": false,
+            "metadata": {key: "polaris-controller", "clusterName": "east"},
+        })
+    };
+    let service = json!([{"namespace": "shop", "name": "web", "owners": "polaris-controller"}]);
+    setup.polaris.write("POST", "/naming/v1/services", &service);
+    setup.polaris.write("POST", "/naming/v1/instances", &json!((1..=6).map(left).collect::<Vec<_>>()));
+    let target = setup.target.clone().with_taken_isolation(true);
+    setup.session = session_on(&setup.polaris, &target, none(), Duration::ZERO);
+    setup.pass().await;
+    // The old key and the isolation that is over are changed, the sixth is gone; the others stay as they are.
+    assert_eq!(setup.writes(), ["POST /instances/delete 1", "PUT /instances 2"]);
+    assert_eq!((setup.count("web"), &setup.find("web", "10.0.0.3")["isolate"]), (5, &json!(false)));
+    setup.restart();
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn instances_of_others_are_not_touched() {
+    let mut setup = Setup::start().await;
+    let west = json!({"source": "polaris-controller", "clusterName": "west"});
+    let foreign = json!([
+        // One that registered itself where ours should be, one of another cluster, one elsewhere.
+        {"namespace": "shop", "service": "web", "host": "10.0.0.1", "port": 8080, "metadata": {"by": "sdk"}},
+        {"namespace": "shop", "service": "web", "host": "10.0.0.9", "port": 8080, "metadata": west},
+        {"namespace": "shop", "service": "other", "host": "10.0.0.9", "port": 8080},
+    ]);
+    setup.polaris.write("POST", "/naming/v1/instances", &foreign);
+    let before = setup.polaris.instances(&[("namespace", "shop")]);
+    setup.instances("web", 2);
+    let report = setup.pass().await;
+    assert_eq!((report.conflicts, report.is_equal()), (1, false));
+    assert_eq!(setup.problems(), ["10.0.0.1:8080: an instance of somebody else is there; it is not touched"]);
+    setup.desired = Desired::default();
+    setup.pass().await;
+    assert_eq!(setup.polaris.instances(&[("namespace", "shop")]), before);
+}
+
+/// It registered itself after our last look: a change of ours must not take it.
+#[tokio::test]
+async fn what_became_somebody_elses_meanwhile_is_left_to_them() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 2);
+    setup.pass().await;
+    let theirs =
+        json!([{"namespace": "shop", "service": "web", "host": "10.0.0.1", "port": 8080, "weight": 3}]);
+    setup.polaris.write("POST", "/naming/v1/instances", &theirs);
+    let before = setup.find("web", "10.0.0.1");
+    setup.instance("web", "10.0.0.1", |instance| instance.weight = 9);
+    assert_eq!(setup.part("web").await.conflicts, 1);
+    setup.service("web").instances.clear();
+    setup.part("web").await;
+    assert_eq!((setup.find("web", "10.0.0.1"), setup.count("web")), (before, 1));
+}
+
+#[tokio::test]
+async fn orphans_are_swept_wherever_they_are() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 8);
+    setup.instances("api", 3);
+    setup.pass().await;
+    // Nobody runs while a Service and some endpoints go.
+    setup.desired = Desired::default();
+    setup.instances("web", 6);
+    setup.restart();
+    setup.writes();
+    setup.pass().await;
+    assert_eq!(setup.writes(), ["POST /instances/delete 5"]);
+    assert_eq!((setup.count("web"), setup.count("api")), (6, 0));
+}
+
+#[tokio::test]
+async fn a_mass_deletion_waits_for_a_confirmation_and_nothing_else_does() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 100);
+    setup.pass().await;
+    setup.desired = Desired::default();
+    setup.instance("api", "10.1.0.1", |_| {});
+    let report = setup.pass().await;
+    assert_eq!((report.held, setup.count("web"), setup.count("api")), (100, 100, 1));
+    setup.session.confirm_deletions();
+    assert_eq!(setup.pass().await.held, 100, "it is not time yet");
+    let (held, until) = setup.session.held().unwrap();
+    assert_eq!(held, 100);
+    tokio::time::pause();
+    tokio::time::advance(until - tokio::time::Instant::now()).await;
+    setup.session.confirm_deletions();
+    tokio::time::resume();
+    assert_eq!((setup.pass().await.held, setup.count("web"), setup.session.held()), (0, 0, None));
+}
+
+#[tokio::test]
+async fn aliases_come_move_and_go_and_a_name_that_is_taken_is_told() {
+    let mut setup = Setup::start().await;
+    let alias = |name: &str| AliasKey(ServiceKey::new("old", name));
+    setup.service("web").aliases.insert(alias("www"));
+    setup.service("api");
+    let services = json!([{"namespace": "old", "name": "taken"}, {"namespace": "old", "name": "theirs"}]);
+    setup.polaris.write("POST", "/naming/v1/services", &services);
+    let theirs = json!({"namespace": "old", "service": "theirs", "alias": "alien", "alias_namespace": "old"});
+    setup.polaris.write("POST", "/naming/v1/service/alias", &theirs);
+    setup.pass().await;
+    assert_eq!(setup.polaris.aliases().get("old/www").map(String::as_str), Some("shop/web"));
+    setup.is_equal().await;
+    setup.service("web").aliases.clear();
+    setup.service("api").aliases.insert(alias("www"));
+    setup.pass().await;
+    assert_eq!(setup.polaris.aliases().get("old/www").map(String::as_str), Some("shop/api"));
+    setup.service("api").aliases = [alias("taken"), alias("alien")].into();
+    setup.pass().await;
+    assert_eq!(setup.polaris.aliases(), [("old/alien".to_owned(), "old/theirs".to_owned())].into());
+    assert_eq!(setup.polaris.services(&[("namespace", "old"), ("name", "taken")]).len(), 1);
+    assert_eq!(setup.problems().len(), 2, "{:?}", setup.problems());
+}
+
+/// An alias of the original controller has no mark of a cluster: one that is wanted is taken over, another one stays.
+#[tokio::test]
+async fn aliases_of_the_controller_are_adopted_where_they_are_wanted() {
+    let mut setup = Setup::start().await;
+    let service = json!([{"namespace": "shop", "name": "web", "owners": "polaris-controller"}]);
+    setup.polaris.write("POST", "/naming/v1/services", &service);
+    for name in ["www", "old"] {
+        let alias = json!({
+            "namespace": "shop", "service": "web", "alias": name, "alias_namespace": "shop", "owners": "polaris-controller",
+        });
+        setup.polaris.write("POST", "/naming/v1/service/alias", &alias);
+    }
+    setup.service("web").aliases.insert(AliasKey(ServiceKey::new("shop", "www")));
+    setup.pass().await;
+    assert_eq!(setup.writes(), ["PUT /service/alias 1"]);
+    setup.is_equal().await;
+    setup.service("web").aliases.clear();
+    setup.pass().await;
+    assert_eq!(setup.polaris.aliases(), [("shop/old".to_owned(), "shop/web".to_owned())].into());
+}
+
+/// One element that the server refuses costs that one alone.
+#[tokio::test]
+async fn a_bad_element_does_not_cost_its_batch() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 50);
+    let place = Place::new("10.0.0.7", 8080);
+    // Longer than the server takes, and than `fit_instance` lets through.
+    setup.service("web").instances.get_mut(&place).unwrap().version = "v".repeat(33).into();
+    let report = setup.pass().await;
+    assert_eq!((report.refused, setup.count("web")), (1, 49));
+    let problems = setup.problems();
+    let is_told =
+        problems.len() == 1 && problems[0].contains("10.0.0.7:8080") && problems[0].contains("400137");
+    assert!(is_told, "{problems:?}");
+    setup.service("web").instances.get_mut(&place).unwrap().version = "v".into();
+    setup.part("web").await;
+    assert_eq!((setup.count("web"), setup.problems().len()), (50, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_in_mid_batch_gets_the_rest_later() {
+    for fault in [
+        PolarisFault::Closed,
+        PolarisFault::ClosedAfter,
+        PolarisFault::Status(502),
+        PolarisFault::Slow(Duration::from_secs(3)),
+    ] {
+        let mut setup = Setup::start().await;
+        setup.instances("web", 250);
+        setup.polaris.fail("POST", "/instances", fault.clone());
+        let failure = setup.failure().await;
+        assert_eq!(failure.class, FailureClass::Transient, "{fault:?}: {failure}");
+        setup.pass().await;
+        assert_eq!(setup.count("web"), 250, "{fault:?}");
+        setup.is_equal().await;
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_fails_is_not_an_empty_server() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 120);
+    setup.pass().await;
+    for (path, fault) in [
+        ("/instances", PolarisFault::Code(500_000)),
+        ("/instances", PolarisFault::Status(503)),
+        ("/services", PolarisFault::Code(401_001)),
+        ("/aliases", PolarisFault::Closed),
+        ("/namespaces", PolarisFault::Code(429_002)),
+    ] {
+        setup.writes();
+        setup.polaris.fail("GET", path, fault.clone());
+        setup.failure().await;
+        assert_eq!(setup.writes(), Vec::<String>::new(), "{path} {fault:?}");
+    }
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn codes_of_a_write_decide_what_happens_next() {
+    // A limit or a failure of the server: what is left is tried again, the rest goes on.
+    for code in [429_001, 403_003, 500_001, 400_208] {
+        let mut setup = Setup::start().await;
+        setup.instances("web", 150);
+        setup.polaris.fail("POST", "/instances", PolarisFault::Code(code));
+        let report = setup.pass().await;
+        assert_eq!(report.left, [ServiceKey::new("shop", "web")].into(), "{code}");
+        let count = setup.count("web");
+        assert!(report.failed > 0 && count > 0 && count < 150, "{code}: {report:?}");
+        setup.part("web").await;
+        assert_eq!(setup.count("web"), 150, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_is_refused_without_a_word_is_halved() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 4);
+    setup.polaris.fail("POST", "/instances", PolarisFault::Code(400_103));
+    let report = setup.pass().await;
+    assert_eq!((report.refused, setup.count("web")), (0, 4));
+    // What met the fault is not noted.
+    assert_eq!(setup.writes().iter().filter(|call| call.as_str() == "POST /instances 2").count(), 2);
+}
+
+#[tokio::test]
+async fn an_instance_that_is_limited_goes_later() {
+    let limited = PolarisOptions { instance_limit: Some((1, 1000)), ..options() };
+    let mut setup = Setup::with(limited, none()).await;
+    setup.instances("web", 2);
+    setup.pass().await;
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_everything_has_it_again() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 20);
+    setup.service("web").metadata.insert("app".into(), "web".into());
+    setup.pass().await;
+    setup.polaris.lose_everything();
+    setup.pass().await;
+    assert_eq!(setup.count("web"), 20);
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn metadata_of_a_service_is_added_to_what_others_wrote() {
+    let mut setup = Setup::start().await;
+    let metadata = json!({"cost": "7", "app": "old"});
+    let theirs = json!([{"namespace": "shop", "name": "web", "owners": "team", "metadata": metadata, "business": "b"}]);
+    setup.polaris.write("POST", "/naming/v1/services", &theirs);
+    setup.service("web").metadata.insert("app".into(), "web".into());
+    setup.service("web").ports.insert(80);
+    setup.pass().await;
+    let found = setup.polaris.services(&[("namespace", "shop"), ("name", "web")]).remove(0);
+    let shown = fields(&found, ["metadata", "owners", "business", "ports"]);
+    assert_eq!(shown, json!([{"cost": "7", "app": "web"}, "team", "b", "80"]));
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn reads_that_lag_lead_to_no_second_write() {
+    let mut setup = Setup::with(PolarisOptions { console_lags: true, ..options() }, none()).await;
+    setup.session = session_on(&setup.polaris, &setup.target, none(), Duration::from_secs(60));
+    setup.instances("web", 5);
+    setup.pass().await;
+    setup.is_equal().await;
+    setup.instance("web", "10.0.0.1", |instance| instance.weight = 5);
+    setup.service("web").instances.remove(&Place::new("10.0.0.2", 8080));
+    setup.part("web").await;
+    assert_eq!(setup.writes(), ["POST /instances/delete 1", "PUT /instances 1"]);
+    setup.is_equal().await;
+    setup.polaris.refresh();
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn a_token_is_read_again_when_it_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "wrong\n").unwrap();
+    let secured = PolarisOptions { token: Some("right".to_owned()), ..options() };
+    let credentials = Credentials::new(TokenSource::File(file.clone()), None);
+    let mut setup = Setup::with(secured, credentials).await;
+    setup.instances("web", 3);
+    let failure = setup.failure().await;
+    assert_eq!((failure.class, failure.code), (FailureClass::Denied, Some(401_001)));
+    std::fs::write(&file, "right\n").unwrap();
+    setup.pass().await;
+    assert_eq!(setup.count("web"), 3);
+    setup.polaris.set_tokens(Some("newer"), None);
+    std::fs::write(&file, "newer\n").unwrap();
+    setup.is_equal().await;
+}
+
+#[tokio::test]
+async fn the_token_of_an_operator_is_asked_for_again_when_it_is_refused() {
+    let user = Some(("ops".to_owned(), "first".to_owned()));
+    let secured = PolarisOptions { token: Some("main".to_owned()), user, ..options() };
+    let credentials = Credentials::new(TokenSource::Text("main".into()), Some("ops".to_owned()));
+    let mut setup = Setup::with(secured, credentials).await;
+    setup.instances("web", 3);
+    let tokens = |setup: &Setup| -> BTreeSet<(bool, String)> {
+        let seen = setup.polaris.seen();
+        seen.into_iter().map(|seen| (seen.path.contains("/user/token"), seen.token)).collect()
+    };
+    setup.pass().await;
+    assert_eq!(tokens(&setup), [(false, "first".to_owned()), (true, "main".to_owned())].into());
+    setup.polaris.set_tokens(Some("main"), Some(("ops", "second")));
+    setup.pass().await;
+    // Requests that are refused are not noted.
+    assert_eq!(tokens(&setup), [(false, "second".to_owned()), (true, "main".to_owned())].into());
+}
+
+#[tokio::test]
+async fn every_request_has_an_id_of_its_own() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 3);
+    setup.pass().await;
+    let seen = setup.polaris.seen();
+    let ids: BTreeSet<_> = seen.iter().map(|seen| seen.id.clone()).collect();
+    assert_eq!(ids.len(), seen.len());
+    assert!(ids.iter().all(|id| id.len() == 36 && id.as_bytes()[14] == b'4'), "{ids:?}");
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing_and_says_what_it_would() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 150);
+    let dry = setup.session.dry_run(&setup.desired).await.unwrap();
+    assert_eq!(setup.writes(), Vec::<String>::new());
+    let size = |body: &Value| body.as_array().unwrap().len();
+    let calls: Vec<_> = dry.requests.iter().map(|call| (call.method, call.path, size(&call.body))).collect();
+    let expected = [
+        ("POST", "/naming/v1/namespaces", 1),
+        ("POST", "/naming/v1/services", 1),
+        ("POST", "/naming/v1/instances", 100),
+        ("POST", "/naming/v1/instances", 50),
+    ];
+    assert_eq!(calls, expected);
+    let metadata = json!({"source": "polaris-controller", "clusterName": "east"});
+    assert_eq!(dry.requests[2].body[0]["metadata"], metadata);
+}

@@ -1,0 +1,103 @@
+//! `pilotfish sync polaris`: keeps a Polaris server equal to a cluster.
+//!
+//! ```text
+//!  API server ─ Feed ─▶ Cluster ─ Desired ─▶ Runner ─ passes ─▶ Session ─▶ Polaris
+//!                                              ▲ leadership, schedule        │
+//!                                              └── problems ─▶ Events ◀──────┘
+//! ```
+
+mod events;
+mod feed;
+mod pages;
+mod report;
+mod runner;
+mod settings;
+
+pub(crate) use settings::SyncPolaris;
+
+use crate::sync::events::Events;
+use crate::sync::feed::Feed;
+use crate::sync::pages::State;
+use crate::sync::runner::Runner;
+use crate::sync::settings::Checked;
+use anyhow::{Context, Result, bail};
+use pilotfish_kube::client::{ClientSettings as KubeSettings, connect};
+use pilotfish_kube_writer::lease::{Elector, Leadership, LeaseSettings};
+use pilotfish_polaris_sync::{Client, Session, SyncMetrics};
+use std::future::Future;
+use std::io::Write;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Runs until `stop`, or with `--once` and `--dry-run` until one pass is done. `Ok(false)` when that left something to do.
+///
+/// # Errors
+/// When the settings are wrong, the cluster cannot be reached, or a part ends by itself.
+pub(crate) async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send) -> Result<bool> {
+    let Checked {
+        cluster,
+        client,
+        lease,
+        admin,
+        schedule,
+        session,
+        target,
+        once,
+        dry_run,
+        output,
+        kubeconfig,
+    } = args.check()?;
+    let kube = connect(&KubeSettings { kubeconfig }).await?;
+    let metrics = Arc::new(SyncMetrics::new().context("metrics")?);
+    let client = Client::new(client, metrics.clone());
+    let feed = Feed::start(kube.clone(), Arc::new(target.clone()), cluster);
+    let new_session = {
+        let metrics = metrics.clone();
+        move || Session::new(client.clone(), target.clone(), session, metrics.clone())
+    };
+    if once || dry_run {
+        let result = tokio::select! {
+            result = runner::once(feed, new_session(), dry_run) => result?,
+            () = stop => bail!("stopped before the pass was done"),
+        };
+        let mut out = std::io::stdout().lock();
+        report::print(&mut out, &result, output)?;
+        out.flush()?;
+        return Ok(result.is_equal());
+    }
+    let state = Arc::new(State::new(metrics));
+    let (admin, admin_address) = pages::bind(admin).await?;
+    tracing::info!(admin = %admin_address, "listening");
+    let (stopped, pages_stop) = oneshot::channel::<()>();
+    // A sender that is dropped means the same as one that sends.
+    let pages = admin.run(pages::router(state.clone()), async { drop(pages_stop.await) });
+    let pages = tokio::spawn(pages);
+    let events = Events::start(kube.clone());
+    let result = elected(kube, lease, |leadership| {
+        Runner::new(feed, Box::new(new_session), schedule, state, events).run(leadership, stop)
+    });
+    let result = Box::pin(result).await;
+    drop(stopped);
+    pages.await.context("the pages")?.context("the pages")?;
+    result.map(|()| true)
+}
+
+/// Takes part in the election, if there is one, while `work` runs; the Lease is released when it has ended.
+async fn elected<W: Future<Output = Result<()>>>(
+    kube: pilotfish_kube::client::Client,
+    lease: Option<LeaseSettings>,
+    work: impl FnOnce(Leadership) -> W,
+) -> Result<()> {
+    let Some(lease) = lease else { return work(Leadership::alone()).await };
+    let (elector, leadership) = Elector::new(kube, lease);
+    let (release, released) = oneshot::channel::<()>();
+    let mut elector = tokio::spawn(elector.run(async { drop(released.await) }));
+    let result = tokio::select! {
+        ended = work(leadership) => ended,
+        ended = &mut elector => bail!("the election ended by itself: {ended:?}"),
+    };
+    // Nothing is written any more: the next replica may lead.
+    drop(release);
+    elector.await.context("releasing the Lease")?;
+    result
+}

@@ -1,0 +1,175 @@
+//! The settings of `pilotfish sync polaris`.
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use pilotfish_kube_writer::lease::LeaseSettings;
+use pilotfish_polaris_sync::{
+    ClientSettings, Credentials, PolarisTarget, SessionSettings, TlsOptions, TokenSource,
+};
+use pilotfish_sync::{ClusterSettings, GuardSettings, Mode, ScheduleSettings};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The variable with the token, where no file has it.
+const TOKEN: &str = "POLARIS_TOKEN";
+
+/// Keeps a Polaris server equal to a cluster, in the place of polaris-controller
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SyncPolaris {
+    /// The HTTP API of Polaris: HOST[:8090], http://HOST:PORT or https://HOST:PORT; several with commas
+    #[arg(long, value_name = "ADDRESS")]
+    address: String,
+    /// What this cluster is called in Polaris: decides which instances are its own
+    #[arg(long, value_name = "NAME")]
+    cluster_name: String,
+    /// Which Services are synced that have no annotation polarismesh.cn/sync, nor their namespace
+    #[arg(long, value_enum, default_value_t = ModeArg::All)]
+    mode: ModeArg,
+    /// A namespace that is not synced, beside those of the system; may be repeated
+    #[arg(long, value_name = "NS")]
+    ignore_namespace: Vec<String>,
+    /// The kubeconfig of the cluster [default: the Pod's service account, or $KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// A file with the token of Polaris, which may be replaced [default: the variable POLARIS_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The id of a user of Polaris whose token is asked for with the token
+    #[arg(long, value_name = "ID")]
+    operator: Option<String>,
+    /// Certificates that sign the server's, in PEM, for https [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// How long Polaris may take for an answer
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    timeout: Duration,
+    /// How often everything is compared
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
+    resync: Duration,
+    /// Deletions of more than this share of all instances wait for a confirmation; 1 for none
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    guard_share: f64,
+    /// But not if they are no more than this
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    guard_minimum: usize,
+    /// How long they wait; then the cluster is read again from the start
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    guard_wait: Duration,
+    /// Take isolation of our instances as that of polaris-controller, which leaves no mark: for the first run after it
+    #[arg(long)]
+    take_over_isolation: bool,
+    /// Print the calls that would be made, and make none
+    #[arg(long)]
+    dry_run: bool,
+    /// One pass and a table, instead of running on; exit code 1 when something is left to do
+    #[arg(long)]
+    once: bool,
+    /// How --once and --dry-run print
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// Let one of several replicas write, by a Lease
+    #[arg(long)]
+    leader_elect: bool,
+    /// The namespace of the Lease
+    #[arg(long, value_name = "NS", default_value = "polaris-system")]
+    lease_namespace: String,
+    /// The Lease; by default that of polaris-controller, so that it and Pilotfish never write both
+    #[arg(long, value_name = "NAME", default_value = "polaris-controller")]
+    lease_name: String,
+    /// Where /healthz, /ready, /metrics and /debug/syncz are
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:15016")]
+    admin_address: SocketAddr,
+}
+
+/// [`Mode`], as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    /// All, but where an annotation says no
+    All,
+    /// None, but where an annotation says yes
+    Demand,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// Settings that were checked.
+pub(super) struct Checked {
+    pub(super) cluster: ClusterSettings,
+    pub(super) client: ClientSettings,
+    pub(super) lease: Option<LeaseSettings>,
+    pub(super) admin: SocketAddr,
+    pub(super) schedule: ScheduleSettings,
+    pub(super) session: SessionSettings,
+    pub(super) target: PolarisTarget,
+    pub(super) once: bool,
+    pub(super) dry_run: bool,
+    pub(super) output: Output,
+    pub(super) kubeconfig: Option<PathBuf>,
+}
+
+/// A duration above zero.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = pilotfish_config::Duration::parse(text)?.0;
+    if duration.is_zero() { Err("not above zero".to_owned()) } else { Ok(duration) }
+}
+
+impl SyncPolaris {
+    /// Checks what clap cannot.
+    pub(super) fn check(self) -> Result<Checked> {
+        let target = match PolarisTarget::new(&self.cluster_name) {
+            Ok(target) => target.with_taken_isolation(self.take_over_isolation),
+            Err(error) => bail!("--cluster-name: {error}"),
+        };
+        let address = match ClientSettings::parse_address(&self.address) {
+            Ok(address) => address,
+            Err(error) => bail!("--address {:?}: {error}", self.address),
+        };
+        if self.ca_file.is_some() && !address.scheme.is_tls {
+            bail!("--ca-file is for https: --address needs its scheme");
+        }
+        if !(0.0..=1.0).contains(&self.guard_share) {
+            bail!("--guard-share {}: not a share from 0 to 1", self.guard_share);
+        }
+        let variable = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+        let token = match (self.token_file, variable) {
+            (Some(file), _) => TokenSource::File(file),
+            (None, Some(token)) => TokenSource::Text(token.into()),
+            (None, None) => TokenSource::None,
+        };
+        let tls = address.scheme.is_tls.then(|| TlsOptions::new(self.ca_file, None, None));
+        let guard =
+            GuardSettings { share: self.guard_share, minimum: self.guard_minimum, wait: self.guard_wait };
+        let mode = match self.mode {
+            ModeArg::All => Mode::All,
+            ModeArg::Demand => Mode::Demand,
+        };
+        let ignored = self.ignore_namespace.iter().map(|name| name.as_str().into()).collect();
+        let lease = self.leader_elect.then(|| LeaseSettings::new(self.lease_namespace, self.lease_name));
+        Ok(Checked {
+            cluster: ClusterSettings { mode, ignored },
+            client: ClientSettings {
+                address,
+                tls,
+                credentials: Credentials::new(token, self.operator),
+                timeout: self.timeout,
+            },
+            lease,
+            admin: self.admin_address,
+            schedule: ScheduleSettings { resync: self.resync, ..ScheduleSettings::default() },
+            session: SessionSettings { guard, ..SessionSettings::default() },
+            target,
+            once: self.once,
+            dry_run: self.dry_run,
+            output: self.output,
+            kubeconfig: self.kubeconfig,
+        })
+    }
+}
