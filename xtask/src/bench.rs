@@ -56,7 +56,10 @@ impl Args {
         match self.registry.as_deref() {
             None => &["etcd", "kube-apiserver"],
             Some("etcd") => &["etcd"],
+            Some("dns") => &["bind"],
             Some("eureka") => &["jdk", "java-eureka"],
+            Some("nacos") => &["rnacos", "iptables"],
+            Some("zookeeper") => &["jdk", "zookeeper", "java-dubbo"],
             Some(_) => &[],
         }
     }

@@ -334,6 +334,7 @@ struct Registries {
     lag: GaugeVec,
     held: IntGaugeVec,
     problems: IntGaugeVec,
+    objects: IntGaugeVec,
     requests: IntCounterVec,
     failures: IntCounterVec,
     holds: IntCounterVec,
@@ -368,6 +369,7 @@ impl Registries {
                 "pilotfish_registry_requests_total",
                 "Requests to a product, or messages from it",
             )?,
+            objects: gauges("pilotfish_registry_objects", "Objects that a registry without services brings")?,
             failures: counters(
                 "pilotfish_registry_session_failures_total",
                 "Sessions with a product that failed",
@@ -378,8 +380,8 @@ impl Registries {
 
     /// Forgets all: a registry that is gone has no value any more.
     fn reset(&self) {
-        let Self { failing, synced, services, endpoints, held, problems, .. } = self;
-        for gauges in [failing, synced, services, endpoints, held, problems] {
+        let Self { failing, synced, services, endpoints, held, problems, objects, .. } = self;
+        for gauges in [failing, synced, services, endpoints, held, problems, objects] {
             gauges.reset();
         }
         self.lag.reset();
@@ -392,6 +394,9 @@ impl Registries {
     fn set_source(&self, name: &[&str; 1], source: &api::RegistrySource) {
         if let Some(lag) = source.lag_seconds {
             self.lag.with_label_values(name).set(lag);
+        }
+        if let Some(objects) = source.objects {
+            self.objects.with_label_values(name).set(i64::try_from(objects).unwrap_or(i64::MAX));
         }
         self.held.with_label_values(name).set(i64::from(source.held.is_some()));
         self.problems.with_label_values(name).set(i64::try_from(source.problem_count).unwrap_or(i64::MAX));

@@ -74,6 +74,9 @@ pub struct RegistrySource {
     /// The answer that is held back now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldAnswer>,
+    /// Objects that it has, for a source that brings objects instead of services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<usize>,
     /// How many things of the product cannot be used as they are: names that are none, hosts of two services.
     pub problem_count: usize,
     /// The first 100 of them.

@@ -301,7 +301,9 @@ impl Schedule {
             if self.open_others() >= self.limits.open.saturating_sub(self.limits.lists()) {
                 return None;
             }
-            self.next_ask(now).or_else(|| self.next_watch(now))
+            // Those that change often are watched all the time: neither probes nor those whose turn is late come before them.
+            let question = self.next_fetch(now).or_else(|| self.next_lively(now));
+            question.or_else(|| self.next_probe()).or_else(|| self.next_watch(now))
         })?;
         self.open += 1;
         Some(question)
@@ -430,27 +432,43 @@ impl Schedule {
         Some(Question { ask: Ask::Checks(*datacenter, *state), index: line.begin(now), wait, listing: 0 })
     }
 
-    /// What is asked out of turn: fetches first. A service that is being asked waits, so that no older answer comes after a newer one.
-    fn next_ask(&mut self, now: Instant) -> Option<Question> {
-        let is_free = |key: &&Key| {
-            let service = self.services.get(*key);
-            service.is_some_and(|service| !service.is_asking && service.line.open.is_none())
-        };
+    /// A service that is being asked waits, so that no older answer comes after a newer one.
+    fn is_free(&self, key: &Key) -> bool {
+        self.services.get(key).is_some_and(|service| !service.is_asking && service.line.open.is_none())
+    }
+
+    fn next_fetch(&mut self, now: Instant) -> Option<Question> {
         let mut due = self.fetches.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key);
-        let ask = match due.find(is_free).cloned() {
-            Some(key) => Ask::Fetch(key),
-            None => Ask::Probe(self.probes.iter().find(is_free).cloned()?),
-        };
-        let (Ask::Fetch(key) | Ask::Probe(key)) = &ask else { return None };
+        let key = due.find(|key| self.is_free(key))?.clone();
+        self.fetches.remove(&key);
         // A fetch tells what a probe would.
-        self.probes.remove(key);
-        if matches!(ask, Ask::Fetch(_)) {
-            self.fetches.remove(key);
-        }
-        let service = self.services.get_mut(key)?;
+        self.probes.remove(&key);
+        self.ask_at_once(Ask::Fetch(key))
+    }
+
+    fn next_probe(&mut self) -> Option<Question> {
+        let key = self.probes.iter().find(|key| self.is_free(key))?.clone();
+        self.probes.remove(&key);
+        self.ask_at_once(Ask::Probe(key))
+    }
+
+    fn ask_at_once(&mut self, ask: Ask) -> Option<Question> {
+        let service = self.services.get_mut(ask.service()?)?;
         service.is_asking = true;
         let listing = service.listing;
         Some(Question { ask, index: 0, wait: Duration::ZERO, listing })
+    }
+
+    /// The watch of a service that changed not long ago.
+    fn next_lively(&mut self, now: Instant) -> Option<Question> {
+        if self.open_watches >= self.limits.places() {
+            return None;
+        }
+        let entry = self.lively.iter().find_map(|key| {
+            let entry = (self.services.get(key)?.line.due, key.clone());
+            (entry.0 <= now && self.watches.contains(&entry) && self.is_free(key)).then_some(entry)
+        })?;
+        self.watch(entry, now)
     }
 
     fn next_watch(&mut self, now: Instant) -> Option<Question> {
@@ -463,6 +481,10 @@ impl Schedule {
             *at <= now && self.is_told_of(key.datacenter) && service.is_some_and(|service| !service.is_asking)
         };
         let entry = self.watches.iter().take_while(|(at, _)| *at <= now).find(is_ready).cloned()?;
+        self.watch(entry, now)
+    }
+
+    fn watch(&mut self, entry: (Instant, Key), now: Instant) -> Option<Question> {
         self.watches.remove(&entry);
         let (_, key) = entry;
         let wait = self.turn(&key);

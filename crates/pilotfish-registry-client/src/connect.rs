@@ -1,5 +1,6 @@
 //! Connections to a server: TCP, or TLS on top.
 
+use crate::places::{Place, Places};
 use crate::{Server, TlsError, TlsOptions};
 use hyper_util::client::legacy::connect::{Connected, Connection as HttpConnection};
 use hyper_util::rt::TokioIo;
@@ -42,6 +43,9 @@ pub enum ConnectError {
     /// Nobody answered in time.
     #[error("{0} did not answer within 5 s")]
     Timeout(String),
+    /// The request for which it was asked is over.
+    #[error("a connection to {0} is not needed any more")]
+    NotNeeded(String),
 }
 
 /// Makes connections to the servers of a product. Cheap to clone.
@@ -144,12 +148,16 @@ impl AsyncWrite for Connection {
 }
 
 /// A connection for hyper's client, which asks what was agreed on.
-pub(crate) struct HyperConnection(TokioIo<Connection>);
+pub(crate) struct HyperConnection {
+    io: TokioIo<Connection>,
+    /// Free when the connection is closed.
+    _place: Option<Place>,
+}
 
 impl HttpConnection for HyperConnection {
     fn connected(&self) -> Connected {
         let connected = Connected::new();
-        if self.0.inner().is_http2() { connected.negotiated_h2() } else { connected }
+        if self.io.inner().is_http2() { connected.negotiated_h2() } else { connected }
     }
 }
 
@@ -159,21 +167,21 @@ impl hyper::rt::Read for HyperConnection {
         cx: &mut Context<'_>,
         buffer: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
+        Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
 
 impl hyper::rt::Write for HyperConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.io).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
@@ -181,7 +189,23 @@ type Connecting = Pin<Box<dyn Future<Output = Result<HyperConnection, ConnectErr
 
 /// hyper and tonic ask for connections by URI: only host and port of it count.
 #[derive(Clone)]
-pub(crate) struct UriConnector(pub(crate) Connector);
+pub(crate) struct UriConnector {
+    connector: Connector,
+    /// `None`: as many as they like.
+    places: Option<Places>,
+}
+
+impl UriConnector {
+    /// Without a limit, for a channel, which has one connection.
+    pub(crate) const fn new(connector: Connector) -> Self {
+        Self { connector, places: None }
+    }
+
+    /// With so many connections to each server.
+    pub(crate) fn with_limit(connector: Connector, connections: usize) -> Self {
+        Self { connector, places: Some(Places::new(connections)) }
+    }
+}
 
 impl tower::Service<http::Uri> for UriConnector {
     type Response = HyperConnection;
@@ -193,10 +217,17 @@ impl tower::Service<http::Uri> for UriConnector {
     }
 
     fn call(&mut self, uri: http::Uri) -> Connecting {
-        let connector = self.0.clone();
+        let connector = self.connector.clone();
         let default = if connector.is_tls() { 443 } else { 80 };
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let server = Server { host, port: uri.port_u16().unwrap_or(default) };
-        Box::pin(async move { Ok(HyperConnection(TokioIo::new(connector.connect(&server).await?))) })
+        let place = self.places.as_ref().map(|places| places.take(&server));
+        Box::pin(async move {
+            let place = match place {
+                Some(place) => Some(place.await.ok_or_else(|| ConnectError::NotNeeded(server.to_string()))?),
+                None => None,
+            };
+            Ok(HyperConnection { io: TokioIo::new(connector.connect(&server).await?), _place: place })
+        })
     }
 }

@@ -21,5 +21,5 @@ pub fn grpc_channel(connector: Connector, server: &Server) -> Result<Channel, to
         .http2_keep_alive_interval(PING)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true);
-    Ok(endpoint.connect_with_connector_lazy(UriConnector(connector)))
+    Ok(endpoint.connect_with_connector_lazy(UriConnector::new(connector)))
 }

@@ -1,6 +1,7 @@
 //! HTTP to a product, with limits on connections, time and bytes.
 
 use crate::connect::UriConnector;
+use crate::places;
 use crate::{Connector, Server};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
@@ -107,7 +108,7 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client with at most so many requests at a time, and so with HTTP/1.1 that many connections.
+    /// A client with at most so many requests at a time, and so many connections to each server.
     #[must_use]
     pub fn new(connector: Connector, max_requests: usize) -> Self {
         Self::build(connector, max_requests, false)
@@ -127,7 +128,7 @@ impl HttpClient {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(max_requests)
-            .build(UriConnector(connector));
+            .build(UriConnector::with_limit(connector, max_requests));
         Self { client, scheme, open: Arc::new(Semaphore::new(max_requests.clamp(1, Semaphore::MAX_PERMITS))) }
     }
 
@@ -138,7 +139,7 @@ impl HttpClient {
     pub async fn send(&self, server: &Server, request: HttpRequest) -> Result<HttpAnswer, HttpError> {
         let _place = self.open.acquire().await;
         let timeout = request.timeout;
-        let answer = tokio::time::timeout(timeout, self.answer(server, request)).await;
+        let answer = tokio::time::timeout(timeout, places::request(self.answer(server, request))).await;
         answer.unwrap_or_else(|_| Err(HttpError::Timeout { server: server.to_string(), timeout }))
     }
 

@@ -16,6 +16,7 @@
 mod connect;
 mod grpc;
 mod http_client;
+mod places;
 mod product;
 mod secret;
 mod target;

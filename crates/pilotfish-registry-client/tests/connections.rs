@@ -74,7 +74,58 @@ async fn requests_share_few_connections() {
     let answers = futures::future::join_all((0..100).map(|_| ask())).await;
     assert!(answers.iter().all(|answer| answer.status == 200 && &answer.body[..] == b"ok"));
     let used = connections.load(Ordering::SeqCst);
-    assert!(used <= 8, "{used} connections for 100 requests, 4 at a time");
+    assert!(used <= 4, "{used} connections for 100 requests, 4 at a time");
+    // What hyper began for requests that found another connection has ended with them: a task for each connection is left, on
+    // both sides, the server, and the timer of the pool.
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+    while tasks() > 2 * used + 2 {
+        assert!(tokio::time::Instant::now() < deadline, "{} tasks are left", tasks());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_to_one_server_take_no_place_of_another() {
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let (one, two) = (serve(answer, false).await, serve(answer, false).await);
+    let client = HttpClient::new(Connector::default(), 2);
+    for (server, connections) in [&one, &two, &one] {
+        let ask = || async { client.send(server, HttpRequest::get("/")).await.unwrap().status };
+        let answers = futures::future::join_all((0..10).map(|_| ask())).await;
+        assert!(answers.iter().all(|status| *status == 200));
+        assert!(connections.load(Ordering::SeqCst) <= 2);
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_leaves_its_place() {
+    let (listener, silent) = listen().await;
+    let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (open.clone(), most.clone());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (open, most) = (counts.0.clone(), counts.1.clone());
+            most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                while request(&mut stream).await {}
+                open.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+    });
+    let client = HttpClient::new(Connector::default(), 3);
+    let soon = || HttpRequest { timeout: Duration::from_millis(20), ..HttpRequest::get("/") };
+    for _ in 0..5 {
+        let answers = futures::future::join_all((0..6).map(|_| client.send(&silent, soon()))).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Err(HttpError::Timeout { .. }))));
+    }
+    // The server sees the end of a connection after its place is free.
+    assert!((1..=6).contains(&most.load(Ordering::SeqCst)), "{most:?} connections at a time");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+    while open.load(Ordering::SeqCst) > 0 {
+        assert!(tokio::time::Instant::now() < deadline, "{open:?} are open");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 #[tokio::test]

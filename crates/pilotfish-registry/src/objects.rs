@@ -4,6 +4,7 @@
 //! objects, and by translation. It has no services of its own.
 
 use crate::live::LiveSettings;
+use crate::report::SourceReport;
 use pilotfish_config::{ObjectCheck, SourceBatch};
 use std::future::Future;
 use std::pin::Pin;
@@ -31,16 +32,28 @@ pub struct ObjectSettings {
 pub type Delivery = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// The way of a source's batches. It takes a batch when there is room for it.
-pub struct BatchSender(Box<dyn Fn(SourceBatch) -> Delivery + Send + Sync>);
+pub struct BatchSender {
+    deliver: Box<dyn Fn(SourceBatch) -> Delivery + Send + Sync>,
+    report: SourceReport,
+}
 
 impl BatchSender {
-    /// A way that leads there.
-    pub fn new(deliver: impl Fn(SourceBatch) -> Delivery + Send + Sync + 'static) -> Self {
-        Self(Box::new(deliver))
+    /// A way that leads there, and what the source tells about itself.
+    pub fn new(
+        report: SourceReport,
+        deliver: impl Fn(SourceBatch) -> Delivery + Send + Sync + 'static,
+    ) -> Self {
+        Self { deliver: Box::new(deliver), report }
+    }
+
+    /// What the source tells about itself beside its objects.
+    #[must_use]
+    pub const fn report(&self) -> &SourceReport {
+        &self.report
     }
 
     /// Sends a batch, and waits for room. `false`: nobody takes batches any more.
     pub async fn send(&self, batch: SourceBatch) -> bool {
-        (self.0)(batch).await
+        (self.deliver)(batch).await
     }
 }

@@ -25,6 +25,8 @@ pub struct SourceState {
     pub holds: u64,
     /// The answer that is held back now.
     pub held: Option<HeldAnswer>,
+    /// Objects that a source of objects has; `None` for one that has services.
+    pub objects: Option<usize>,
     /// What is wrong with what the product has.
     pub problems: CatalogProblems,
 }

@@ -2,6 +2,9 @@
 //! Pilotfish. The adapter needs the Python of the tools.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "real_mcp_parts/faults.rs"]
+mod faults;
+
 use pilotfish_testkit::real::{Authority, Pilotfish, Program, Tool, eventually, free_port};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -150,6 +153,13 @@ spec: {{hosts: [web], http: [{{timeout: {timeout}, route: [{{destination: {{host
     )
 }
 
+/// What `/debug/registryz` has of the source.
+async fn source(pilotfish: &Pilotfish) -> Value {
+    let all = pilotfish.json("/debug/registryz?registries=true").await;
+    let mut registries = all.as_array().cloned().unwrap_or_default().into_iter();
+    registries.find(|registry| registry["name"] == "mcp").unwrap_or_default()
+}
+
 async fn has_timeout(pilotfish: &Pilotfish, timeout: &str) {
     eventually(&format!("the timeout is {timeout}"), || async {
         let page = pilotfish.page("/debug/configz").await?;
@@ -177,6 +187,13 @@ async fn one_pilotfish_has_everything_from_another_and_outlives_it() {
         becomes(second, host, &["10.0.0.1:8080"]).await;
         has_timeout(second, "5s").await;
     }
+    for second in [&delta, &sotw] {
+        let source = source(second).await;
+        assert!(source["synced"] == true && source.get("failure").is_none(), "{source}");
+        // A VirtualService, and a ServiceEntry for the Service.
+        assert_eq!((&source["source"]["objects"], &source["source"]["sessions"]), (&json!(2), &json!(1)));
+        assert!(source["source"]["lagSeconds"].as_f64().is_some_and(|lag| lag < 60.0), "{source}");
+    }
     std::fs::write(&file, mesh("7s").replace("10.0.0.1", "10.0.0.2")).unwrap();
     for second in [&delta, &sotw] {
         becomes(second, host, &["10.0.0.2:8080"]).await;
@@ -190,6 +207,11 @@ async fn one_pilotfish_has_everything_from_another_and_outlives_it() {
         })
         .await;
         assert_eq!(endpoints(second, host).await, ["10.0.0.2:8080"]);
+        let source = source(second).await;
+        assert!(source["failure"].as_str().is_some_and(|reason| reason.starts_with("mcp: ")), "{source}");
+        assert!(source["source"]["failures"].as_u64().is_some_and(|failures| failures > 0), "{source}");
+        let failing = second.metric_of("pilotfish_registry_failing", "registry=\"mcp\"").await;
+        assert!((failing - 1.0).abs() < f64::EPSILON);
     }
     std::fs::write(&file, mesh("9s")).unwrap();
     first.restart().await;

@@ -2,6 +2,11 @@
 //! one as gateway reach all of it, routed by subsets of labels that came from tags.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "real_grpc/peer.rs"]
+#[allow(dead_code, reason = "tests of gRPC alone need more of it")]
+mod peer;
+
+use peer::{Credentials::Plain, Library, Peer};
 use pilotfish_testkit::consul::Consul;
 use pilotfish_testkit::real::{
     Backend, Envoy, EnvoyOptions, Load, Nodes, Pilotfish, Tally, ZooKeeper, eventually, free_port, get,
@@ -194,6 +199,124 @@ async fn one_host_has_the_endpoints_of_all_registries_and_each_may_die() {
     answer(stage.port, ORDERS, &[], &["zookeeper"]).await;
     let tally = load.stop().await;
     let known = |name: &String| ["consul", "kubernetes", "zookeeper"].contains(&name.as_str());
+    assert!(tally.keys().all(known), "nothing failed: {tally:?}");
+}
+
+/// A host in Kubernetes, whose port has the name that it has in the other registries, with a route by header to a subset of labels that come from Consul's tags.
+fn echo_files(port: u16, target: u16) -> String {
+    format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: echo, namespace: shop}}
+spec: {{clusterIP: 127.0.1.2, ports: [{{name: http, port: {port}, targetPort: 80}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: echo, namespace: shop, labels: {{kubernetes.io/service-name: echo}}}}
+addressType: IPv4
+ports: [{{name: http, port: {target}, protocol: TCP}}]
+endpoints: [{{addresses: [127.0.0.1], conditions: {{ready: true}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: echo, namespace: shop}}
+spec:
+  hosts: [echo.shop.svc.cluster.local]
+  http:
+  - match: [{{headers: {{x-user: {{exact: tester}}}}}}]
+    route: [{{destination: {{host: echo.shop.svc.cluster.local, subset: v2}}}}]
+  - route: [{{destination: {{host: echo.shop.svc.cluster.local}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {{name: echo, namespace: shop}}
+spec: {{host: echo.shop.svc.cluster.local, subsets: [{{name: v2, labels: {{version: v2}}}}]}}
+"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxyless_grpc_client_reaches_all_registries_and_their_subsets() {
+    let Some(mut stage) = Stage::start().await else { return };
+    let pilotfish = stage.serve(&[]).await;
+    let Some(peer) = Peer::start(Library::Python, &pilotfish, "client", &[]).await else { return };
+    let mut ports = Vec::new();
+    for name in ["consul", "kubernetes", "zookeeper"] {
+        ports.push(peer.serve("127.0.0.1:0", name, Plain).await);
+    }
+    stage.consul.register(&json!({
+        "Node": "agent-1", "Address": "127.0.0.1",
+        "Service": {"Service": "echo", "ID": "echo", "Port": ports[0], "Meta": {"protocol": "http"}, "Tags": ["version|v2"]},
+    }));
+    std::fs::write(stage.folder.path().join("echo.yaml"), echo_files(stage.port, ports[1])).unwrap();
+    stage.nodes.run(&format!("curator echo echo-1 127.0.0.1 {} UP", ports[2])).await;
+    let target = format!("xds:///echo.shop.svc.cluster.local:{}", stage.port);
+    eventually("all three answer", || async {
+        let tally = peer.ask(&target, Plain, 30, &[]).await;
+        if tally.keys().eq(&["consul", "kubernetes", "zookeeper"]) { Ok(()) } else { Err(tally) }
+    })
+    .await;
+    let tally = peer.ask(&target, Plain, 20, &[("x-user", "tester")]).await;
+    assert_eq!(tally, Tally::from([("consul".into(), 20)]), "the subset has what Consul tagged");
+
+    // Consul is gone, and what it had stays; an instance of ZooKeeper goes, and the client follows.
+    peer.load(&target, Plain).await;
+    stage.consul.kill().await;
+    stage.nodes.run("leave echo echo-1").await;
+    eventually("two are left", || async {
+        let tally = peer.ask(&target, Plain, 30, &[]).await;
+        if tally.keys().eq(&["consul", "kubernetes"]) { Ok(()) } else { Err(tally) }
+    })
+    .await;
+    peer.answers(100).await;
+    let tally = peer.stop().await;
+    let known = |name: &String| ["consul", "kubernetes", "zookeeper"].contains(&name.as_str());
+    assert!(tally.keys().all(known), "nothing failed: {tally:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traffic_fails_over_from_the_locality_of_one_registry_to_that_of_another() {
+    let Some(mut stage) = Stage::start().await else { return };
+    let pilotfish = stage.serve(&[]).await;
+    // Consul's data centre is the region; ZooKeeper's instance names its own.
+    let in_consul = |status: &str| {
+        let mut instance = stage.instance("pay", "consul", "version|v1");
+        instance["Check"] =
+            json!({"CheckID": "pay", "Name": "alive", "ServiceID": "consul", "Status": status});
+        instance
+    };
+    let near = in_consul("passing");
+    let ill = in_consul("critical");
+    stage.consul.register(&near);
+    let metadata = r#"{"instance_status":"UP","region":"west","zone":"w1"}"#;
+    let data = format!(
+        r#"{{"name":"pay","id":"1","address":"127.0.0.1","port":{},"payload":{{"metadata":{metadata}}},"serviceType":"DYNAMIC"}}"#,
+        stage.port_of("zookeeper")
+    );
+    stage.nodes.run(&format!("put /services/pay/1 {data}")).await;
+    let rule = "apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: pay, namespace: shop}
+spec:
+  host: pay.shop.svc.cluster.local
+  trafficPolicy:
+    outlierDetection: {consecutive5xxErrors: 5, interval: 10s, baseEjectionTime: 30s}
+    loadBalancer: {localityLbSetting: {enabled: true, failover: [{from: dc1, to: west}]}}
+";
+    std::fs::write(stage.folder.path().join("pay.yaml"), rule).unwrap();
+    let mut options = envoy("sidecar", "127.0.0.21");
+    options.arguments.extend(["--locality", "dc1/a/1"].map(str::to_owned));
+    let Some(_sidecar) = Envoy::start(&pilotfish, &options).await else { return };
+    let host = "pay.shop.svc.cluster.local";
+    answer(stage.port, host, &[], &["consul"]).await;
+    let load = Load::start(stage.port, host);
+    stage.consul.register(&ill);
+    answer(stage.port, host, &[], &["zookeeper"]).await;
+    stage.consul.register(&near);
+    answer(stage.port, host, &[], &["consul"]).await;
+    load.answers(30).await;
+    let tally = load.stop().await;
+    let known = |name: &String| ["consul", "zookeeper"].contains(&name.as_str());
     assert!(tally.keys().all(known), "nothing failed: {tally:?}");
 }
 

@@ -196,6 +196,22 @@ fn services_that_change_are_watched_all_the_time_and_the_others_still_have_turns
 }
 
 #[test]
+fn a_service_that_changes_again_waits_neither_for_late_turns_nor_for_probes() {
+    // So many that turns are always late.
+    let mut simulation = Simulation::new(5000, 64);
+    simulation.run(MINUTE);
+    let (watch, lively) = (Ask::Watch(key("s0007")), key("s0007"));
+    simulation.schedule.changed(&lively, simulation.now);
+    simulation.run(Duration::from_secs(1));
+    for _ in 0..5 {
+        simulation.schedule.sweep(0);
+        simulation.wake(|ask| *ask == watch);
+        assert_eq!(simulation.ask().first(), Some(&watch), "its place is its own");
+        simulation.run(Duration::from_secs(1));
+    }
+}
+
+#[test]
 fn services_are_read_after_the_checks_when_they_take_turns() {
     let now = Instant::now();
     let limits = Limits { open: 16, datacenters: 1, wait: MINUTE };

@@ -162,6 +162,12 @@ impl Content {
         all.collect()
     }
 
+    /// The names of the resources of a kind.
+    #[cfg(test)]
+    pub(crate) fn names(&self, kind: Kind) -> std::collections::BTreeSet<String> {
+        self.kinds.get(&kind).into_iter().flat_map(|of| of.resources.keys().cloned()).collect()
+    }
+
     /// How many resources there are.
     pub(crate) fn count(&self) -> usize {
         self.kinds.values().map(|of| of.resources.len()).sum()

@@ -1,11 +1,15 @@
 //! Reading configuration from a server of MCP over xDS.
 
 mod content;
+mod eds;
+#[cfg(test)]
+mod recorded;
 #[cfg(any(test, feature = "testing"))]
 mod relay;
 mod settings;
 mod source;
 mod stream;
+mod synthetic;
 #[cfg(test)]
 mod tests;
 mod transport;

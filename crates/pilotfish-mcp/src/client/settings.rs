@@ -24,7 +24,7 @@ pub(crate) const OPTIONS: &[RegistryOption] = &[
     RegistryOption {
         name: "protocol",
         value: "auto|delta|sotw",
-        about: "differences or whole lists; auto is delta where the server has it [default: auto]",
+        about: "differences or whole lists; auto is delta where the server has it with versions [default: auto]",
     },
     RegistryOption {
         name: "spelling",

@@ -3,10 +3,11 @@
 use super::content::{Content, ContentSettings};
 use super::settings::McpSettings;
 use super::stream::{Answered, ClientStream, Protocol};
+use super::synthetic::Synthetic;
 use super::transport::{MessageStream, TransportError, TransportSettings, handshake};
-use pilotfish_config::{ObjectCheck, SourceEvent};
+use pilotfish_config::{ObjectCheck, Severity, SourceBatch, SourceEvent};
 use pilotfish_model::Kind;
-use pilotfish_registry::{BatchSender, ObjectSource};
+use pilotfish_registry::{BatchSender, CatalogProblems, ObjectSource, SourceReport};
 use pilotfish_registry_client::{ConnectError, Server};
 use pilotfish_source::{Backoff, BackoffPolicy, Jitter, error_chain};
 use std::future::Future;
@@ -25,6 +26,8 @@ const MOST_BYTES: usize = 256 << 20;
 const LOG_AGAIN: Duration = Duration::from_secs(1);
 /// Resources of one kind.
 const MOST_RESOURCES: usize = 500_000;
+/// Refused resources that the source itself lists; `/debug/problemz` has more.
+const SHOWN_PROBLEMS: usize = 100;
 const TRANSPORT: TransportSettings = TransportSettings {
     most_bytes: MOST_BYTES,
     timeout: Duration::from_secs(10),
@@ -44,6 +47,8 @@ enum SessionError {
     Malformed(#[from] prost::DecodeError),
     #[error("{0}")]
     Guarded(String),
+    #[error("the server's differences have no versions")]
+    Unversioned,
     #[error("the process is stopping")]
     Stopping,
 }
@@ -53,7 +58,12 @@ pub(crate) struct McpSource {
     name: Arc<str>,
     settings: McpSettings,
     content: Content,
+    synthetic: Synthetic,
     backoff: Backoff,
+    /// What is spoken where the settings leave that open.
+    protocol: Protocol,
+    /// The server has no lists, so its differences are taken as they are.
+    takes_unversioned: bool,
     /// Sessions so far.
     sessions: usize,
     /// When a refused answer was logged last.
@@ -73,33 +83,52 @@ impl McpSource {
             most_resources: MOST_RESOURCES,
             kinds: settings.kinds.clone(),
         };
+        let synthetic = Synthetic::new(settings.guard);
         let backoff = Backoff::new(RECONNECT, Jitter::default());
         Self {
             name,
             settings,
             content: Content::new(content),
+            synthetic,
             backoff,
+            protocol: Protocol::Delta,
+            takes_unversioned: false,
             sessions: 0,
             logged: None,
             failing: None,
         }
     }
 
-    /// Sessions without end; each begins with delta where the settings leave that open.
+    /// Sessions without end.
     async fn run_sessions(&mut self, batches: &BatchSender) {
         loop {
-            let protocol = self.settings.protocol.unwrap_or(Protocol::Delta);
+            let protocol = self.settings.protocol.unwrap_or(self.protocol);
             let mut ended = self.session(protocol, batches).await;
-            let no_delta = matches!(ended, SessionError::Transport(TransportError::Unimplemented));
-            if no_delta && self.settings.protocol.is_none() {
-                tracing::debug!(source = %self.name, "the server has no delta: asking for lists");
-                ended = self.session(Protocol::Sotw, batches).await;
+            let lacks = matches!(
+                ended,
+                SessionError::Transport(TransportError::Unimplemented) | SessionError::Unversioned
+            );
+            if lacks && self.settings.protocol.is_none() {
+                tracing::info!(source = %self.name, reason = %ended, "asking in the other protocol");
+                self.try_other(&ended);
+                ended = self.session(self.protocol, batches).await;
             }
+            batches.report().change(|state| {
+                state.failures += 1;
+                state.holds += u64::from(matches!(ended, SessionError::Guarded(_)));
+            });
             if matches!(ended, SessionError::Stopping) || !self.fail(ended.to_string(), batches).await {
                 return;
             }
             tokio::time::sleep(self.backoff.wait()).await;
         }
+    }
+
+    /// From differences to lists where there are none, or none that tell of all that is gone; and back where there are no lists.
+    fn try_other(&mut self, ended: &SessionError) {
+        let has_no_lists = self.protocol == Protocol::Sotw;
+        self.takes_unversioned |= has_no_lists && !matches!(ended, SessionError::Unversioned);
+        self.protocol = if has_no_lists { Protocol::Delta } else { Protocol::Sotw };
     }
 
     /// One stream, until something ends it.
@@ -119,9 +148,11 @@ impl McpSource {
         let at = self.sessions % servers.len().max(1);
         self.sessions = self.sessions.wrapping_add(1);
         let Some(server) = servers.get(at).cloned() else { return Err(SessionError::Stopping) };
+        batches.report().change(|state| state.sessions += 1);
         let io = self.settings.connector.connect(&server).await?;
         let (requests, connection) = handshake(io, TRANSPORT).await?;
-        let connection = Box::pin(connection.run());
+        let answered = || batches.report().change(|state| state.last_answer = Some(SystemTime::now()));
+        let connection = Box::pin(connection.run(answered));
         tokio::select! {
             ended = connection => Err(ended.into()),
             ended = self.stream(requests, &server, protocol, batches) => ended,
@@ -140,7 +171,8 @@ impl McpSource {
             Protocol::Delta => "DeltaAggregatedResources",
         };
         let mut stream = ClientStream::new(protocol, self.settings.node.clone(), self.settings.old_spelling);
-        let first = stream.first_requests(&mut self.content);
+        let mut first = stream.first_requests(&mut self.content);
+        first.extend(stream.ask_endpoints(self.synthetic.begin()));
         let scheme = if self.settings.connector.is_tls() { "https" } else { "http" };
         let uri = format!("{scheme}://{server}{SERVICE}{method}");
         let open = MessageStream::open(requests, uri, first, TRANSPORT);
@@ -148,20 +180,34 @@ impl McpSource {
         let mut messages = self.in_time(late, batches, open).await??;
         self.deliver(batches).await?;
         loop {
-            let complete = self.content.missing().is_empty();
+            let complete = self.content.missing().is_empty() && !self.synthetic.is_waiting();
             let message = match complete {
                 true => messages.next().await?,
                 false => self.in_time(late, batches, messages.next()).await??,
             };
-            let Answered { reply, taken } = stream.on_message(&message, &mut self.content)?;
-            let guarded = taken.and_then(|(kind, taken)| {
+            batches.report().change(|state| {
+                state.requests += 1;
+                state.last_answer = Some(SystemTime::now());
+            });
+            let Answered { reply, taken, assignments, is_unversioned } =
+                stream.on_message(&message, &mut self.content)?;
+            if is_unversioned && self.settings.protocol.is_none() && !self.takes_unversioned {
+                return Err(SessionError::Unversioned);
+            }
+            let mut guarded = taken.and_then(|(kind, taken)| {
                 if let Some(error) = taken.error {
                     self.log_refusal(kind, &error);
                 }
                 taken.guarded
             });
+            if let Some(Err(reason)) = assignments.map(|answer| self.synthetic.answer(&answer)) {
+                guarded = Some(reason);
+            }
             self.deliver(batches).await?;
             messages.send(&reply).await?;
+            if let Some(request) = stream.ask_endpoints(self.synthetic.take_subscriptions()) {
+                messages.send(&request).await?;
+            }
             if let Some(guarded) = guarded {
                 return Err(SessionError::Guarded(guarded));
             }
@@ -188,7 +234,14 @@ impl McpSource {
         if let Ok(done) = tokio::time::timeout_at(late, &mut due).await {
             return Ok(done);
         }
-        let missing = self.content.missing().join(", ");
+        let mut missing = self.content.missing();
+        if self.synthetic.is_waiting() {
+            // An entry without endpoints is more than none.
+            self.synthetic.give_up();
+            missing.push("endpoints (EDS)");
+            self.deliver(batches).await?;
+        }
+        let missing = missing.join(", ");
         if self.failing.is_none() && !self.fail(format!("no answer yet for {missing}"), batches).await {
             return Err(SessionError::Stopping);
         }
@@ -197,7 +250,7 @@ impl McpSource {
 
     /// Sends on what an answer changed, and the end of a failure once every kind was answered.
     async fn deliver(&mut self, batches: &BatchSender) -> Result<(), SessionError> {
-        let mut batch = self.content.batch();
+        let mut batch = self.batch();
         if self.content.missing().is_empty() {
             self.backoff.reset();
             if self.failing.take().is_some() {
@@ -205,15 +258,38 @@ impl McpSource {
                 batch.events.push(SourceEvent::Recovered);
             }
         }
+        self.tell(&batch, batches.report());
         if !batch.is_empty() && !batches.send(batch).await {
             return Err(SessionError::Stopping);
         }
         Ok(())
     }
 
+    /// Everything that was not sent yet.
+    fn batch(&mut self) -> SourceBatch {
+        let batch = self.content.batch();
+        SourceBatch { events: self.synthetic.complete(batch.events), ..batch }
+    }
+
+    /// Tells what there is now, beside the batch itself.
+    fn tell(&self, batch: &SourceBatch, report: &SourceReport) {
+        let objects = self.content.count();
+        let problems = batch.problems.as_ref().map(|problems| {
+            let errors = problems.reports.iter().filter(|report| report.severity == Severity::Error);
+            let first = errors.take(SHOWN_PROBLEMS).map(|report| report.to_string().into()).collect();
+            CatalogProblems { total: problems.errors(), first }
+        });
+        report.change(|state| {
+            state.objects = Some(objects);
+            if let Some(problems) = problems {
+                state.problems = problems;
+            }
+        });
+    }
+
     /// Reports a failure. `false`: nobody listens any more.
     async fn fail(&mut self, reason: String, batches: &BatchSender) -> bool {
-        let mut batch = self.content.batch();
+        let mut batch = self.batch();
         // Each retry fails again: the same reason is told once.
         if self.failing.as_ref() != Some(&reason) {
             let told = format!("{}: {reason}", self.name);

@@ -1,16 +1,19 @@
 //! One ADS stream from the client's side, without IO: the first requests, and what is said to each answer.
 
 use super::content::{Answer, Content, Incoming, Taken};
+use super::synthetic::Assignments;
 use crate::kinds::McpKind;
 use pilotfish_model::Kind;
+use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
+use pilotfish_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use pilotfish_proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use pilotfish_proto::google::rpc::Status;
 use prost::Message;
 use prost_types::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `INVALID_ARGUMENT`, the code of a refusal.
 const INVALID_ARGUMENT: i32 = 3;
@@ -37,12 +40,22 @@ struct Watch {
     answered_as: Option<String>,
 }
 
+/// What is known of EDS on this stream.
+#[derive(Debug, Default)]
+struct Endpoints {
+    names: BTreeSet<String>,
+    version: String,
+    nonce: String,
+    answered: bool,
+}
+
 /// See the module's description.
 pub(crate) struct ClientStream {
     protocol: Protocol,
     node: Node,
     old_spelling: bool,
     watches: BTreeMap<Kind, Watch>,
+    endpoints: Endpoints,
 }
 
 /// What one answer leads to.
@@ -52,11 +65,16 @@ pub(crate) struct Answered {
     pub(crate) reply: Vec<u8>,
     /// What came of the content; `None` where the kind was not asked for.
     pub(crate) taken: Option<(Kind, Taken)>,
+    /// The endpoints that it has.
+    pub(crate) assignments: Option<Assignments>,
+    /// An answer of delta whose resources have no versions, as an istiod's: it tells nothing of some that are gone.
+    pub(crate) is_unversioned: bool,
 }
 
 impl ClientStream {
     pub(crate) fn new(protocol: Protocol, node: Node, old_spelling: bool) -> Self {
-        Self { protocol, node, old_spelling, watches: BTreeMap::new() }
+        let (watches, endpoints) = Default::default();
+        Self { protocol, node, old_spelling, watches, endpoints }
     }
 
     /// The first request of each kind. Only the first one carries the node.
@@ -93,6 +111,37 @@ impl ClientStream {
         requests
     }
 
+    /// Asks for the endpoints of more clusters, and no longer for those of others. `None` where both are none.
+    pub(crate) fn ask_endpoints(
+        &mut self,
+        (more, fewer): (BTreeSet<String>, BTreeSet<String>),
+    ) -> Option<Vec<u8>> {
+        if more.is_empty() && fewer.is_empty() {
+            return None;
+        }
+        let known = &mut self.endpoints;
+        known.names.retain(|name| !fewer.contains(name));
+        known.names.extend(more.iter().cloned());
+        let type_url = ResourceType::Endpoint.type_url().to_owned();
+        Some(match self.protocol {
+            Protocol::Sotw => DiscoveryRequest {
+                type_url,
+                resource_names: known.names.iter().cloned().collect(),
+                version_info: known.version.clone(),
+                response_nonce: known.nonce.clone(),
+                ..DiscoveryRequest::default()
+            }
+            .encode_to_vec(),
+            Protocol::Delta => DeltaDiscoveryRequest {
+                type_url,
+                resource_names_subscribe: more.into_iter().collect(),
+                resource_names_unsubscribe: fewer.into_iter().collect(),
+                ..DeltaDiscoveryRequest::default()
+            }
+            .encode_to_vec(),
+        })
+    }
+
     /// Handles one answer.
     ///
     /// # Errors
@@ -103,9 +152,78 @@ impl ClientStream {
         content: &mut Content,
     ) -> Result<Answered, prost::DecodeError> {
         match self.protocol {
-            Protocol::Sotw => Ok(self.on_sotw(DiscoveryResponse::decode(message)?, content)),
-            Protocol::Delta => Ok(self.on_delta(&DeltaDiscoveryResponse::decode(message)?, content)),
+            Protocol::Sotw => {
+                let response = DiscoveryResponse::decode(message)?;
+                let is_endpoints = response.type_url == ResourceType::Endpoint.type_url();
+                Ok(if is_endpoints { self.sotw_endpoints(response) } else { self.on_sotw(response, content) })
+            }
+            Protocol::Delta => {
+                let response = DeltaDiscoveryResponse::decode(message)?;
+                let is_endpoints = response.type_url == ResourceType::Endpoint.type_url();
+                Ok(if is_endpoints {
+                    self.delta_endpoints(response)
+                } else {
+                    self.on_delta(&response, content)
+                })
+            }
         }
+    }
+
+    fn sotw_endpoints(&mut self, response: DiscoveryResponse) -> Answered {
+        let (assignments, error) = self.read_endpoints(response.resources.iter(), Vec::new());
+        let known = &mut self.endpoints;
+        known.nonce.clone_from(&response.nonce);
+        if error.is_none() {
+            known.version = response.version_info;
+        }
+        let reply = DiscoveryRequest {
+            version_info: known.version.clone(),
+            type_url: response.type_url,
+            resource_names: known.names.iter().cloned().collect(),
+            response_nonce: response.nonce,
+            error_detail: error.map(status),
+            ..DiscoveryRequest::default()
+        };
+        Answered {
+            reply: reply.encode_to_vec(),
+            taken: None,
+            assignments: Some(assignments),
+            is_unversioned: false,
+        }
+    }
+
+    fn delta_endpoints(&mut self, response: DeltaDiscoveryResponse) -> Answered {
+        let resources = response.resources.iter().filter_map(|resource| resource.resource.as_ref());
+        let (assignments, error) = self.read_endpoints(resources, response.removed_resources);
+        let reply = DeltaDiscoveryRequest {
+            type_url: response.type_url,
+            response_nonce: response.nonce,
+            error_detail: error.map(status),
+            ..DeltaDiscoveryRequest::default()
+        };
+        Answered {
+            reply: reply.encode_to_vec(),
+            taken: None,
+            assignments: Some(assignments),
+            is_unversioned: false,
+        }
+    }
+
+    /// What is broken is left out, so that what was known of its cluster stays.
+    fn read_endpoints<'a>(
+        &mut self,
+        resources: impl Iterator<Item = &'a Any>,
+        removed: Vec<String>,
+    ) -> (Assignments, Option<String>) {
+        let (mut list, mut error) = (Vec::new(), None);
+        for resource in resources {
+            match ClusterLoadAssignment::decode(&*resource.value) {
+                Ok(assignment) => list.push(assignment),
+                Err(broken) => error = Some(format!("endpoints that cannot be read: {broken}")),
+            }
+        }
+        let is_first = !std::mem::replace(&mut self.endpoints.answered, true);
+        (Assignments { list, removed, is_first }, error)
     }
 
     fn on_sotw(&mut self, response: DiscoveryResponse, content: &mut Content) -> Answered {
@@ -127,7 +245,7 @@ impl ClientStream {
             error_detail: error.map(status),
             ..DiscoveryRequest::default()
         };
-        Answered { reply: reply.encode_to_vec(), taken }
+        Answered { reply: reply.encode_to_vec(), taken, assignments: None, is_unversioned: false }
     }
 
     fn on_delta(&mut self, response: &DeltaDiscoveryResponse, content: &mut Content) -> Answered {
@@ -146,7 +264,9 @@ impl ClientStream {
             error_detail: error.map(status),
             ..DeltaDiscoveryRequest::default()
         };
-        Answered { reply: reply.encode_to_vec(), taken }
+        let mut versions = response.resources.iter().map(|resource| &resource.version);
+        let is_unversioned = !response.resources.is_empty() && versions.all(String::is_empty);
+        Answered { reply: reply.encode_to_vec(), taken, assignments: None, is_unversioned }
     }
 
     /// Takes in the content of a kind that was asked for, in whichever spelling it is answered.

@@ -79,14 +79,15 @@ pub(crate) async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Connection<I> {
     /// Drives the connection until it ends, and asks the server now and then whether it is there.
-    pub(crate) async fn run(self) -> TransportError {
+    /// `answered` hears of each answer.
+    pub(crate) async fn run(self, answered: impl Fn()) -> TransportError {
         let Self { connection, ping, settings } = self;
         let alive = async {
             let Some(mut ping) = ping else { return std::future::pending().await };
             loop {
                 tokio::time::sleep(settings.ping).await;
                 match tokio::time::timeout(settings.timeout, ping.ping(h2::Ping::opaque())).await {
-                    Ok(Ok(_)) => {}
+                    Ok(Ok(_)) => answered(),
                     Ok(Err(error)) => return error.into(),
                     Err(_) => return TransportError::Silent(settings.timeout),
                 }

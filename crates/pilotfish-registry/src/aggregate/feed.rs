@@ -98,6 +98,12 @@ impl Feed {
         sources.fold(Health::in_sync(), Health::and)
     }
 
+    /// How a source is.
+    pub(super) fn source_status(&self, name: &str) -> Option<&Health> {
+        let source = self.sources.get(self.place(name)?)?.as_ref();
+        source.map(|source| &source.status)
+    }
+
     /// Applies an event of a source. Returns `false` when there is no such source.
     pub(super) fn apply(&mut self, source: &str, event: SourceEvent, out: &mut Vec<ObjectEvent>) -> bool {
         let Some(place) = self.place(source) else { return false };

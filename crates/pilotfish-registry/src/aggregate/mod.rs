@@ -136,6 +136,12 @@ impl AggregateController {
         self.select_namespaces();
     }
 
+    /// How a source of a feed is. `None`: there is no such source.
+    #[must_use]
+    pub fn source_status(&self, feed: &str, source: &str) -> Option<&Health> {
+        self.feeds.get(feed)?.source_status(source)
+    }
+
     /// Removes a source, with the objects that only it had. This is a decision, unlike a failure of the source.
     pub fn remove_source(&mut self, feed: &str, source: &str) {
         let mut events = Vec::new();

@@ -62,12 +62,16 @@ impl EurekaServer {
         Self::start_with(Java::find("eureka")?, port, more).await
     }
 
-    /// One with room for 50,000 instances.
+    /// One with room for 50,000 instances, which does not tell of their registration for minutes: else each of its deltas has all of them.
     ///
     /// # Panics
     /// When it does not start.
     pub async fn start_large() -> Option<Self> {
-        Self::start_with(Java::find("eureka")?.with_heap("4g"), free_port(), &[]).await
+        let forget = [
+            "--eureka.server.retention-time-in-m-s-in-delta-queue=5000",
+            "--eureka.server.delta-retention-timer-interval-in-ms=1000",
+        ];
+        Self::start_with(Java::find("eureka")?.with_heap("4g"), free_port(), &forget).await
     }
 
     async fn start_with(java: Java, port: u16, more: &[&str]) -> Option<Self> {

@@ -1,10 +1,9 @@
 //! Eureka: a real server of Spring Cloud, which tells what changed without a cache. It has no push: both clients ask once a second.
 
-use super::{Product, service};
-use anyhow::{Context, Result, bail};
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method};
-use pilotfish_registry_client::{Connector, HttpClient, HttpRequest, Server};
+use super::http_api::HttpApi;
+use super::{Product, Seen, service};
+use anyhow::{Context, Result};
+use http::Method;
 use pilotfish_testkit::real::EurekaServer;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -13,27 +12,21 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Eureka {
     _server: EurekaServer,
-    at: Server,
-    client: HttpClient,
+    api: HttpApi,
 }
 
 impl Eureka {
     pub(super) async fn start() -> Result<Self> {
         let server = EurekaServer::start_large().await;
         let server = server.context("Java is missing: run `cargo xtask tools java-eureka`")?;
-        let at = Server { host: "127.0.0.1".into(), port: server.port };
-        Ok(Self { _server: server, at, client: HttpClient::new(Connector::default(), 32) })
+        let api = HttpApi::new(server.port);
+        Ok(Self { _server: server, api })
     }
-}
-
-fn headers() -> HeaderMap {
-    let json = HeaderValue::from_static("application/json");
-    HeaderMap::from_iter([(ACCEPT, json.clone()), (CONTENT_TYPE, json)])
 }
 
 impl Product for Eureka {
     fn registry(&self) -> String {
-        format!("eureka=http://{}/eureka?interval={INTERVAL:?}", self.at)
+        format!("eureka=http://{}/eureka?interval={INTERVAL:?}", self.api.at)
     }
 
     async fn register(&self, number: usize, index: usize, address: &str) -> Result<()> {
@@ -45,24 +38,16 @@ impl Product for Eureka {
             "dataCenterInfo":{{"@class":"com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo","name":"MyOwn"}},
             "leaseInfo":{{"renewalIntervalInSecs":30,"durationInSecs":36000}}}}}}"#
         );
-        let request = HttpRequest {
-            method: Method::POST,
-            headers: headers(),
-            body: body.into(),
-            ..HttpRequest::get(format!("/eureka/apps/{name}"))
-        };
-        let answer = self.client.send(&self.at, request).await?;
-        if answer.status.is_success() { Ok(()) } else { bail!("Eureka answered {}", answer.status) }
+        self.api.send(Method::POST, &format!("/eureka/apps/{name}"), body).await.map(drop)
     }
 
-    async fn watch(&self) -> Result<mpsc::UnboundedReceiver<(String, Instant)>> {
+    async fn watch(&self) -> Result<Seen> {
         let (say, seen) = mpsc::unbounded_channel();
-        let (client, at) = (self.client.clone(), self.at.clone());
+        let api = self.api.clone();
         tokio::spawn(async move {
             loop {
-                let request = HttpRequest { headers: headers(), ..HttpRequest::get("/eureka/apps/delta") };
                 // The measurement ends when nothing more is said.
-                let Ok(answer) = client.send(&at, request).await else { return };
+                let Ok(answer) = api.send(Method::GET, "/eureka/apps/delta", "").await else { return };
                 let text = String::from_utf8_lossy(&answer.body).into_owned();
                 if say.send((text, Instant::now())).is_err() {
                     return;

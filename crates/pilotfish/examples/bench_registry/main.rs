@@ -3,19 +3,27 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 mod consul;
+mod dns;
 mod etcd;
 mod eureka;
+mod grpc;
+mod http_api;
+mod mcp;
 mod measure;
+mod nacos;
+mod polaris;
+mod process;
 mod zookeeper;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
+use pilotfish_testkit::real::Host;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// What is measured, and with how much.
-#[derive(Parser)]
+#[derive(Clone, Parser)]
 struct Options {
     /// The registry to measure
     #[arg(value_name = "NAME")]
@@ -37,16 +45,29 @@ struct Options {
     quiet: u64,
 }
 
+/// What a bare client is sent, and when.
+type Seen = mpsc::UnboundedReceiver<(String, Instant)>;
+
+/// Where it is told.
+type Say = mpsc::UnboundedSender<(String, Instant)>;
+
 /// A product with its server.
-trait Product {
+trait Product: Sync {
     /// What follows `--registry`.
     fn registry(&self) -> String;
 
-    /// Registers instance `index` of service `number` at an address, by the product's own protocol.
-    async fn register(&self, number: usize, index: usize, address: &str) -> Result<()>;
+    /// Registers all instances of all services.
+    fn fill(&self, options: &Options) -> impl Future<Output = Result<()>> + Send {
+        measure::one_by_one(options, self)
+    }
+
+    /// Registers instance `index` of service `number` at an address, by the product's own protocol. Where an instance is known by its
+    /// address, this is one more.
+    fn register(&self, number: usize, index: usize, address: &str)
+    -> impl Future<Output = Result<()>> + Send;
 
     /// A client that only follows service 0: every text that it is sent, and when.
-    async fn watch(&self) -> Result<mpsc::UnboundedReceiver<(String, Instant)>>;
+    fn watch(&self) -> impl Future<Output = Result<Seen>> + Send;
 }
 
 /// The name of a service.
@@ -68,10 +89,20 @@ fn main() -> Result<()> {
     runtime.block_on(async {
         match options.registry.as_str() {
             "consul" => measure::run(&options, consul::Consul::start().await?).await,
+            "dns" => measure::run(&options, dns::Dns::start(&options).await?).await,
             "etcd" => measure::run(&options, etcd::Etcd::start().await?).await,
             "eureka" => measure::run(&options, eureka::Eureka::start().await?).await,
+            "mcp" => measure::run(&options, mcp::Mcp::start(&options).await?).await,
+            "nacos" => {
+                // rnacos listens at all addresses.
+                let host = Host::new().context("network namespaces may not be made here")?;
+                host.here(async move { measure::run(&options, nacos::Nacos::start().await?).await }).await
+            }
+            "polaris" => measure::run(&options, polaris::Polaris::start().await?).await,
             "zookeeper" => measure::run(&options, zookeeper::Server::start().await?).await,
-            other => bail!("there is no bench of {other:?}; known are consul, etcd, eureka, zookeeper"),
+            other => bail!(
+                "there is no bench of {other:?}; known are consul, dns, etcd, eureka, mcp, nacos, polaris, zookeeper"
+            ),
         }
     })
 }

@@ -1,6 +1,6 @@
 //! The measurements, which are the same for all products.
 
-use super::{Options, Product, QUIET, address};
+use super::{Options, Product, QUIET, Seen, address};
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use pilotfish_bench::fleet::{Fleet, node};
@@ -8,14 +8,16 @@ use pilotfish_bench::stats::{milliseconds, percentile};
 use pilotfish_testkit::real::Pilotfish;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 
 const WARM_UP: usize = 5;
-const BETWEEN_ROUNDS: Duration = Duration::from_millis(150);
+/// Between rounds, not always the same time: a product that is polled would be met in the same phase again and again. In ms.
+const PAUSES: [u64; 7] = [150, 470, 300, 910, 210, 730, 390];
 const PARALLEL: usize = 16;
 
 pub(super) async fn run(options: &Options, product: impl Product) -> Result<()> {
-    fill(options, &product).await?;
+    let filling = Instant::now();
+    product.fill(options).await?;
+    println!("registered within {:.0} s", filling.elapsed().as_secs_f64());
     let began = Instant::now();
     let pilotfish = Pilotfish::launch(
         &options.pilotfish.to_string_lossy(),
@@ -33,11 +35,12 @@ pub(super) async fn run(options: &Options, product: impl Product) -> Result<()> 
     quiet(options, &pilotfish).await
 }
 
-async fn fill(options: &Options, product: &impl Product) -> Result<()> {
-    let began = Instant::now();
-    for number in 0..options.services {
+/// Registers every instance by itself, some at a time.
+pub(super) async fn one_by_one<P: Product + ?Sized>(options: &Options, product: &P) -> Result<()> {
+    let (began, services) = (Instant::now(), options.services);
+    for number in 0..services {
         if number > 0 && number % 1_000 == 0 {
-            eprintln!("bench: {number} services registered after {:.0} s", began.elapsed().as_secs_f64());
+            eprintln!("bench: {number} of {services} services after {:.0} s", began.elapsed().as_secs_f64());
         }
         let instances = stream::iter(0..options.instances).map(|index| {
             let at = address(options, number, index);
@@ -48,7 +51,7 @@ async fn fill(options: &Options, product: &impl Product) -> Result<()> {
     Ok(())
 }
 
-/// Moves one instance again and again, and prints when the bare client and when a proxy had it.
+/// Registers one instance elsewhere again and again, and prints when the bare client and when a proxy had it.
 async fn changes(options: &Options, product: &impl Product, pilotfish: &Pilotfish) -> Result<()> {
     let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
     let fleet = Fleet::start(target, vec![node(0, "default")]);
@@ -66,7 +69,7 @@ async fn changes(options: &Options, product: &impl Product, pilotfish: &Pilotfis
             floor.push(bare.saturating_duration_since(began));
             proxy.push(reached.last);
         }
-        tokio::time::sleep(BETWEEN_ROUNDS).await;
+        tokio::time::sleep(Duration::from_millis(PAUSES[number % PAUSES.len()])).await;
     }
     let row = |name: &str, times: &[Duration]| {
         let at = |share| milliseconds(percentile(times, share));
@@ -77,7 +80,7 @@ async fn changes(options: &Options, product: &impl Product, pilotfish: &Pilotfis
     Ok(())
 }
 
-async fn until(seen: &mut mpsc::UnboundedReceiver<(String, Instant)>, wanted: &str) -> Result<Instant> {
+async fn until(seen: &mut Seen, wanted: &str) -> Result<Instant> {
     loop {
         let (text, at) = seen.recv().await.context("the bare client ended")?;
         if text.contains(wanted) {

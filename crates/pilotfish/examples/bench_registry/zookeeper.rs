@@ -1,6 +1,6 @@
 //! ZooKeeper: a real one, with instances as Curator's service discovery writes them, by ZooKeeper's own client.
 
-use super::{Product, service};
+use super::{Product, Seen, service};
 use anyhow::{Context, Result, bail};
 use pilotfish_testkit::real::{Java, Nodes, ZooKeeper};
 use std::process::Stdio;
@@ -43,7 +43,7 @@ impl Product for Server {
         Ok(())
     }
 
-    async fn watch(&self) -> Result<mpsc::UnboundedReceiver<(String, Instant)>> {
+    async fn watch(&self) -> Result<Seen> {
         let java = Java::find("dubbo").context(MISSING)?;
         let mut command =
             java.command(&[("org.slf4j.simpleLogger.defaultLogLevel", "error")], "pilotfish.dubbo.Nodes");

@@ -7,6 +7,7 @@ use pilotfish_config::{Effective, ProblemReport, Severity, SourceProblems};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{ChangeSet, World};
 use pilotfish_registry::{AggregateController, Conflict, SourceReport, SourceState};
+use pilotfish_source::Health;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,8 @@ pub struct Shared {
     registries: ArcSwap<Vec<api::Registry>>,
     /// What sources of registries tell about themselves, by the name of the registry.
     reports: Mutex<BTreeMap<String, SourceReport>>,
+    /// The sources of objects that belong to registries, with their feeds.
+    object_sources: Mutex<Vec<(Arc<str>, Arc<str>)>>,
     waiting_for: ArcSwap<Vec<String>>,
     conflicts: ArcSwap<Conflicts>,
     /// What is wrong with names of gateways between networks.
@@ -118,6 +121,13 @@ impl Shared {
         self.reports.lock().insert(shard.to_string(), report);
     }
 
+    /// Adds a source of objects that is a registry of its own, by the name of its feed and its own.
+    pub(crate) fn add_object_source(&self, feed: &Arc<str>, name: &Arc<str>, report: SourceReport) {
+        report.change(|state| state.objects = Some(0));
+        self.reports.lock().insert(name.to_string(), report);
+        self.object_sources.lock().push((feed.clone(), name.clone()));
+    }
+
     /// The registries that are not in sync, by name.
     #[must_use]
     pub fn waiting_for(&self) -> Arc<Vec<String>> {
@@ -130,21 +140,26 @@ impl Shared {
             let name = status.shard.to_string();
             api::Registry {
                 losers: conflicts.losers.get(&name).cloned().unwrap_or_default(),
-                name,
-                synced: status.sync.is_synced(),
-                failure: status.sync.failure().map(|failure| failure.reason.to_string()),
-                failing_since: status.sync.failure().map(|failure| time(failure.since)),
                 given_up: status.given_up,
                 replacing: status.replacing,
                 services: status.services,
                 endpoints: status.endpoints,
                 workloads: status.workloads,
-                source: None,
+                ..registry(name, &status.sync)
             }
         });
+        let registries = registries.chain(self.object_registries(controller));
         self.registries.store(Arc::new(registries.collect()));
         let missing = controller.synced().err().map(|error| error.missing).unwrap_or_default();
         self.waiting_for.store(Arc::new(missing));
+    }
+
+    /// The registries that bring objects.
+    fn object_registries(&self, controller: &AggregateController) -> Vec<api::Registry> {
+        let sources = self.object_sources.lock();
+        let with_status =
+            sources.iter().filter_map(|(feed, name)| Some((name, controller.source_status(feed, name)?)));
+        with_status.map(|(name, health)| registry(name.to_string(), health)).collect()
     }
 
     /// The conflicts of now, in words. They are many where two registries share their services, and change seldom.
@@ -170,6 +185,10 @@ impl Shared {
         problems.extend(self.gateways.load().iter().cloned());
         for registry in self.registries().iter() {
             let name = &registry.name;
+            // The registries that read its objects tell of its failures.
+            if registry.source.as_ref().is_some_and(|source| source.objects.is_some()) {
+                continue;
+            }
             let since = registry.failing_since.as_deref().unwrap_or_default();
             match (&registry.failure, registry.synced) {
                 (Some(reason), true) => problems.push(format!(
@@ -270,6 +289,18 @@ impl Conflicts {
     }
 }
 
+/// A registry of which only its health is known.
+fn registry(name: String, health: &Health) -> api::Registry {
+    let failure = health.failure();
+    api::Registry {
+        name,
+        synced: health.is_synced(),
+        failure: failure.map(|failure| failure.reason.to_string()),
+        failing_since: failure.map(|failure| time(failure.since)),
+        ..api::Registry::default()
+    }
+}
+
 /// What a source tells about itself, for people and tools.
 fn source(state: &SourceState) -> api::RegistrySource {
     let age = state.last_answer.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
@@ -286,6 +317,7 @@ fn source(state: &SourceState) -> api::RegistrySource {
             endpoints: held.before,
             would_leave: held.after,
         }),
+        objects: state.objects,
         problem_count: state.problems.total,
         problems: state.problems.first.iter().map(ToString::to_string).collect(),
     }

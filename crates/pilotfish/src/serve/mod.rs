@@ -78,7 +78,7 @@ impl Bound {
         let mut subsystems = Subsystems::default();
 
         let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
-        let sources = Sources::open(&settings, &mut registries, &recorder).await?;
+        let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
         let registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let registrar = registration.as_ref().map(AutoRegistration::registrar);
         let translator = Arc::new(Translator::with_domain(domain(&settings)));

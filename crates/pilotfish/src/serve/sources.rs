@@ -7,6 +7,7 @@ use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem};
 use crate::control::ControlMessage;
 use crate::control::remote::{REMOTE_SECRETS, cluster_source};
+use crate::control::shared::Shared;
 use crate::recorder::PrometheusRecorder;
 use crate::settings::{RegistriesSettings, Settings, SourceSettings};
 use anyhow::{Context, Result};
@@ -17,7 +18,7 @@ use pilotfish_kube::client::{self, Client};
 use pilotfish_kube::remote::{RemoteClients, RemoteSettings, Remotes};
 use pilotfish_kube::{KubeSource, KubeSourceSettings};
 use pilotfish_model::{Object, ObjectMeta};
-use pilotfish_registry::{BatchSender, Input, ObjectSettings, ObjectSource};
+use pilotfish_registry::{BatchSender, Input, ObjectSettings, ObjectSource, SourceReport};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -34,12 +35,13 @@ pub(crate) struct Sources {
     feed: Arc<str>,
     files: Option<FileSource>,
     cluster: Option<(Client, RemoteSettings)>,
-    registries: Vec<(Arc<str>, Box<dyn ObjectSource>)>,
+    registries: Vec<RegistrySource>,
     defaults: Option<Object>,
 }
 
 impl Sources {
-    /// Opens the configured sources, and adds the sources to the controller.
+    /// Opens the configured sources, and adds the sources to the controller; what those of registries tell about themselves goes to
+    /// `shared`.
     ///
     /// # Errors
     /// When files cannot be read or there is no such cluster.
@@ -47,6 +49,7 @@ impl Sources {
         settings: &Settings,
         registries: &mut Registries,
         recorder: &Arc<PrometheusRecorder>,
+        shared: &Shared,
     ) -> Result<Self> {
         let (controller, feed) = (&mut registries.controller, &registries.feed);
         let sources = &settings.sources;
@@ -67,7 +70,10 @@ impl Sources {
             None => None,
         };
         let of_registries = object_sources(&settings.registries)?;
-        of_registries.iter().for_each(|(name, _)| controller.add_source(feed, name));
+        for registry in &of_registries {
+            controller.add_source(feed, &registry.name);
+            shared.add_object_source(feed, &registry.name, registry.report.clone());
+        }
         let defaults = default_mesh(&sources.root_namespace);
         if defaults.is_some() {
             controller.add_source(feed, DEFAULTS);
@@ -91,7 +97,7 @@ impl Sources {
             subsystems.push(remote_clusters(client, settings, forwarding().messages));
         }
         let registries = self.registries.into_iter();
-        subsystems.extend(registries.map(|(name, source)| object_source(name, source, forwarding())));
+        subsystems.extend(registries.map(|source| object_source(source, forwarding())));
         subsystems.extend(self.defaults.map(|object| default_objects(object, forwarding())));
         subsystems
     }
@@ -132,25 +138,31 @@ fn remote_clusters(
         })
 }
 
-/// A source of objects, and what it is called.
-type NamedSource = (Arc<str>, Box<dyn ObjectSource>);
+/// A source of objects, what it is called, and what it tells about itself.
+struct RegistrySource {
+    name: Arc<str>,
+    source: Box<dyn ObjectSource>,
+    report: SourceReport,
+}
 
 /// The sources of registries that bring objects, by name, in the order in which they count.
-fn object_sources(settings: &RegistriesSettings) -> Result<Vec<NamedSource>> {
+fn object_sources(settings: &RegistriesSettings) -> Result<Vec<RegistrySource>> {
     let mut sources = Vec::new();
     for registry in &settings.live {
         let Input::Source { open, .. } = registry.input else { continue };
         let name = registry.source_name();
         let live = registry.with(&settings.settings);
         let checks: Vec<ObjectCheck> = vec![pilotfish_translate::check_object];
-        sources.push((name.clone(), open(ObjectSettings { name, live, checks })?));
+        let source = open(ObjectSettings { name: name.clone(), live, checks })?;
+        sources.push(RegistrySource { name, source, report: SourceReport::default() });
     }
     Ok(sources)
 }
 
-fn object_source(name: Arc<str>, object_source: Box<dyn ObjectSource>, forwarding: Forwarding) -> Subsystem {
+fn object_source(registry: RegistrySource, forwarding: Forwarding) -> Subsystem {
+    let RegistrySource { name, source: object_source, report } = registry;
     let (batches, received) = mpsc::channel(WAITING);
-    let sender = BatchSender::new(move |batch| {
+    let sender = BatchSender::new(report, move |batch| {
         let batches = batches.clone();
         Box::pin(async move { batches.send(batch).await.is_ok() })
     });
