@@ -9,7 +9,7 @@ use pilotfish_registration::{
     Caller, Expected, Filter, Instance, InstanceKey, Register, Registrar, RegistrarSettings, Registration,
     RegistrationPort, WatchFrom,
 };
-use pilotfish_registration_redb::{OpenStore, RedbStore};
+use pilotfish_registration_redb::{FILE_NAME, OpenStore, RedbStore};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,6 +87,15 @@ async fn registrations(directory: &Path, bars: &mut Vec<Bar>) -> Result<()> {
     let work = Arc::new(AtomicUsize::new(0));
     let (wall, cpu) = measure(BATCHES, &opened.0, &work, INSTANCES, BATCH).await?;
     report("registrations, batches of 100", INSTANCES, wall, cpu, 36_000.0, bars);
+    // The file as a process leaves it that is killed.
+    let killed = tempfile::tempdir().context("a directory for the store")?;
+    std::fs::copy(directory.join(FILE_NAME), killed.path().join(FILE_NAME)).context("copying the file")?;
+    opened.close().await?;
+    let begin = Instant::now();
+    let opened = open(killed.path()).await?;
+    let time = begin.elapsed().as_secs_f64();
+    ensure!(opened.0.stats().counts.instances() == INSTANCES, "not all came back");
+    bars.push(Bar { name: "restart with 100,000 instances after a kill", value: time, unit: "s", bar: -2.0 });
     opened.close().await
 }
 

@@ -142,3 +142,19 @@ async fn a_file_that_was_cut_is_refused_or_whole() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_format_of_the_future_is_refused() {
+    const NUMBERS: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("numbers");
+    let directory = tempfile::tempdir().expect("a directory");
+    written(directory.path(), 3).await;
+    let database = redb::Database::open(directory.path().join(FILE_NAME)).expect("opened");
+    let transaction = database.begin_write().expect("a transaction");
+    transaction.open_table(NUMBERS).expect("a table").insert("format", 2).expect("written");
+    transaction.commit().expect("committed");
+    drop(database);
+    let error = open_error(directory.path());
+    assert!(matches!(error, OpenError::Format { found: 2, known: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("start the version that wrote it"), "{error}");
+    assert!(!directory.path().join("registrations.redb.corrupt").exists(), "nothing is damaged");
+}

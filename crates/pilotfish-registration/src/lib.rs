@@ -20,6 +20,7 @@ mod registration;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod texts;
 mod validate;
 mod violations;
 

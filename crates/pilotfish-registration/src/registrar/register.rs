@@ -86,6 +86,8 @@ impl Registrar {
         }
         let mut answers: Vec<Option<Result<Registered, RegisterError>>> =
             batch.iter().map(|_| None).collect();
+        let identity = self.shared.texts.lock().share(&caller.identity);
+        let caller = &Caller { identity, ..caller.clone() };
         let mut pending = self.look_up(batch);
         let mut quota = QuotaGuard::new(&self.shared, &caller.identity);
         for round in 1.. {
@@ -106,8 +108,13 @@ impl Registrar {
     }
 
     fn look_up(&self, batch: Vec<Register>) -> Vec<Pending> {
+        let batch: Vec<(Instance, Expected)> = {
+            let mut texts = self.shared.texts.lock();
+            let share = |Register { instance, expected }| (texts.share_all(instance), expected);
+            batch.into_iter().map(share).collect()
+        };
         let state = self.shared.state.read();
-        let pending = batch.into_iter().enumerate().map(|(index, Register { instance, expected })| {
+        let pending = batch.into_iter().enumerate().map(|(index, (instance, expected))| {
             let current = state.directory.record(&instance.key).cloned();
             Pending { index, instance: Arc::new(instance), expected, current }
         });

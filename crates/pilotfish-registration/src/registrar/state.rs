@@ -8,6 +8,7 @@ use super::watch::Watchers;
 use crate::directory::{Change, Directory};
 use crate::history::History;
 use crate::liveness::Liveness;
+use crate::texts::Texts;
 use parking_lot::{Mutex, RwLock};
 use std::hash::{BuildHasher, RandomState};
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ pub(super) struct Shared {
     pub(super) settings: RegistrarSettings,
     pub(super) state: RwLock<State>,
     pub(super) quota: Mutex<Quota>,
+    pub(super) texts: Mutex<Texts>,
     pub(super) counters: Counters,
     pub(super) progress: watch::Sender<Progress>,
 }
@@ -58,6 +60,7 @@ impl Shared {
             settings,
             state: RwLock::new(state),
             quota: Mutex::default(),
+            texts: Mutex::default(),
             counters: Counters::default(),
             progress: watch::Sender::default(),
         }

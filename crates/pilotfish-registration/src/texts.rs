@@ -1,0 +1,82 @@
+//! Texts that are in many instances, kept once: names of services, labels, zones.
+
+use crate::Instance;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// Texts that are in use, or were until lately.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    known: HashSet<Arc<str>>,
+    /// When so many are known, those that nobody uses are forgotten.
+    full: usize,
+}
+
+/// How many may be known before anybody looks for those that nobody uses.
+const LEAST: usize = 1_024;
+
+impl Texts {
+    /// The text that is known, or this one.
+    pub(crate) fn share(&mut self, text: &Arc<str>) -> Arc<str> {
+        if text.is_empty() {
+            return Arc::default();
+        }
+        if let Some(known) = self.known.get(text) {
+            return Arc::clone(known);
+        }
+        if self.known.len() >= self.full {
+            self.known.retain(|text| Arc::strong_count(text) > 1);
+            self.full = (self.known.len() * 2).max(LEAST);
+        }
+        self.known.insert(Arc::clone(text));
+        Arc::clone(text)
+    }
+
+    /// An instance whose texts are shared, but for its id and the values of its metadata, which are its own.
+    pub(crate) fn share_all(&mut self, mut instance: Instance) -> Instance {
+        let share = |text: &mut Arc<str>, texts: &mut Self| *text = texts.share(text);
+        share(&mut instance.key.namespace, self);
+        share(&mut instance.key.service, self);
+        for port in &mut instance.ports {
+            share(&mut port.name, self);
+            share(&mut port.protocol, self);
+        }
+        let labels = std::mem::take(&mut instance.labels).into_iter();
+        instance.labels = labels.map(|(key, value)| (self.share(&key), self.share(&value))).collect();
+        let metadata: BTreeMap<_, _> = std::mem::take(&mut instance.metadata);
+        instance.metadata = metadata.into_iter().map(|(key, value)| (self.share(&key), value)).collect();
+        share(&mut instance.locality.region, self);
+        share(&mut instance.locality.zone, self);
+        share(&mut instance.locality.sub_zone, self);
+        share(&mut instance.network, self);
+        share(&mut instance.service_account, self);
+        instance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::instance;
+
+    #[test]
+    fn equal_texts_are_kept_once() {
+        let mut texts = Texts::default();
+        let (one, two) = (texts.share_all(instance("a")), texts.share_all(instance("b")));
+        assert_eq!((&one, &two), (&instance("a"), &instance("b")), "sharing changes nothing");
+        assert!(Arc::ptr_eq(&one.key.service, &two.key.service));
+        assert!(Arc::ptr_eq(&one.ports[0].name, &two.ports[0].name));
+        assert!(!texts.known.contains("a"), "ids are of one instance");
+    }
+
+    #[test]
+    fn what_nobody_uses_is_forgotten() {
+        let mut texts = Texts::default();
+        let kept: Vec<Arc<str>> = (0..100).map(|n| texts.share(&format!("kept-{n}").into())).collect();
+        for n in 0..100_000 {
+            texts.share(&format!("gone-{n}").into());
+            assert!(texts.known.len() <= LEAST);
+        }
+        assert!(kept.iter().all(|text| texts.known.contains(text)));
+    }
+}
