@@ -5,7 +5,9 @@ use pilotfish_polaris_sync::{
     Client, ClientSettings, Credentials, FailureClass, PassReport, PolarisTarget, Session, SessionSettings,
     SyncMetrics, TokenSource,
 };
-use pilotfish_sync::{AliasKey, Desired, DesiredService, Instance, Pass, Place, ServiceKey, Target};
+use pilotfish_sync::{
+    AliasKey, Desired, DesiredService, GuardSettings, Instance, Pass, Place, ServiceKey, Target,
+};
 use pilotfish_testkit::polaris::{Polaris, PolarisFault, PolarisOptions, Seen};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -25,11 +27,19 @@ fn options() -> PolarisOptions {
 }
 
 fn session_on(polaris: &Polaris, target: &PolarisTarget, credentials: Credentials, lag: Duration) -> Session {
+    session_with(polaris, target, credentials, SessionSettings { lag, ..SessionSettings::default() })
+}
+
+fn session_with(
+    polaris: &Polaris,
+    target: &PolarisTarget,
+    credentials: Credentials,
+    settings: SessionSettings,
+) -> Session {
     let metrics = Arc::new(SyncMetrics::new().unwrap());
     let address = ClientSettings::parse_address(&format!("127.0.0.1:{}", polaris.http_port())).unwrap();
     let timeout = Duration::from_millis(1000);
     let client = Client::new(ClientSettings { address, tls: None, credentials, timeout }, metrics.clone());
-    let settings = SessionSettings { lag, ..SessionSettings::default() };
     Session::new(client, target.clone(), settings, metrics)
 }
 
@@ -537,6 +547,120 @@ async fn the_token_of_an_operator_is_asked_for_again_when_it_is_refused() {
     setup.pass().await;
     // Requests that are refused are not noted.
     assert_eq!(tokens(&setup), [(false, "second".to_owned()), (true, "main".to_owned())].into());
+}
+
+/// Heartbeats say whether an instance with a check is healthy, and the server marks it: that is nothing to correct.
+#[tokio::test]
+async fn the_health_of_what_beats_is_left_to_the_server() {
+    let mut setup = Setup::with(PolarisOptions { checks_heartbeats: true, ..options() }, none()).await;
+    setup.instance("web", "10.0.0.1", |instance| instance.ttl = Some(1));
+    setup.pass().await;
+    assert_eq!(setup.find("web", "10.0.0.1")["healthy"], json!(true));
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    setup.polaris.refresh();
+    assert_eq!(setup.find("web", "10.0.0.1")["healthy"], json!(false), "no beat for three times its TTL");
+    setup.is_equal().await;
+    let beat = json!({"namespace": "shop", "service": "web", "host": "10.0.0.1", "port": 8080});
+    setup.polaris.write("POST", "/v1/Heartbeat", &beat);
+    setup.polaris.refresh();
+    assert_eq!(setup.find("web", "10.0.0.1")["healthy"], json!(true));
+    setup.is_equal().await;
+}
+
+/// A random world after the other, with faults at random calls: a pass may fail, and in the end everything is there, nothing is left
+/// over, and what others registered is as it was.
+#[tokio::test]
+async fn histories_with_faults_at_any_call_converge() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let mut setup = Setup::start().await;
+        // Without the guard: worlds follow each other too fast for it.
+        let guard = GuardSettings { share: 1.0, ..GuardSettings::default() };
+        let settings = SessionSettings { guard, lag: Duration::ZERO };
+        setup.session = session_with(&setup.polaris, &setup.target, none(), settings);
+        let foreign: Vec<Value> = (0..random.below(6))
+            .map(|n| json!({"namespace": "shop", "service": random.service(), "host": format!("10.0.0.{n}"), "port": 8080}))
+            .collect();
+        if !foreign.is_empty() {
+            setup.polaris.write("POST", "/naming/v1/instances", &json!(foreign));
+        }
+        let theirs = |setup: &Setup| -> Vec<Value> {
+            let all = setup.polaris.instances(&[("service", "*")]);
+            all.into_iter().filter(|one| one["metadata"] == json!({})).collect()
+        };
+        let before = theirs(&setup);
+        for _ in 0..4 {
+            random.change(&mut setup);
+            for _ in 0..random.below(4) {
+                let (method, path, fault) = random.fault();
+                setup.polaris.fail(method, path, fault);
+            }
+            // Whether it fails is not the question.
+            drop(setup.session.pass(&setup.desired, &Pass::All, &()).await);
+        }
+        setup.polaris.recover();
+        for _ in 0..2 {
+            setup.pass().await;
+        }
+        setup.writes();
+        setup.pass().await;
+        assert_eq!(setup.writes(), Vec::<String>::new(), "seed {seed}");
+        assert_eq!(theirs(&setup), before, "seed {seed}");
+        let ours = setup.polaris.instances(&[("keys", "clusterName"), ("values", "east")]).len();
+        let taken = setup.session.problems().values().map(Vec::len).sum::<usize>();
+        assert_eq!(ours + taken, setup.desired.instances(), "seed {seed}: {:?}", setup.problems());
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % most
+    }
+
+    fn service(&mut self) -> &'static str {
+        ["web", "api", "db"][usize::try_from(self.below(3)).unwrap()]
+    }
+
+    fn fault(&mut self) -> (&'static str, &'static str, PolarisFault) {
+        let calls = [
+            ("POST", "/instances"),
+            ("PUT", "/instances"),
+            ("POST", "/instances/delete"),
+            ("POST", "/services"),
+            ("POST", "/namespaces"),
+            ("GET", "/instances"),
+            ("GET", "/services"),
+        ];
+        let faults = [
+            PolarisFault::Closed,
+            PolarisFault::ClosedAfter,
+            PolarisFault::Code(500_001),
+            PolarisFault::Code(429_001),
+            PolarisFault::Code(400_000),
+            PolarisFault::Code(400_301),
+            PolarisFault::Status(502),
+        ];
+        let (method, path) = calls[usize::try_from(self.below(7)).unwrap()];
+        (method, path, faults[usize::try_from(self.below(7)).unwrap()].clone())
+    }
+
+    fn change(&mut self, setup: &mut Setup) {
+        setup.desired = Desired::default();
+        for n in 0..self.below(9) {
+            let (service, weight, ready) = (self.service(), self.below(3), self.below(2) == 0);
+            setup.instance(service, &format!("10.0.0.{n}"), |instance| {
+                instance.weight = u32::try_from(weight).unwrap();
+                instance.ready = ready;
+            });
+        }
+    }
 }
 
 #[tokio::test]

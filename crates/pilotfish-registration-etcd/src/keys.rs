@@ -9,6 +9,7 @@ use pilotfish_registration::InstanceKey;
 /// | `PREFIX/instances/NAMESPACE/SERVICE/ID` | the record, in JSON |
 /// | `PREFIX/leases/NAMESPACE/SERVICE/ID` | nothing; ends with the lease of the instance |
 /// | `PREFIX/stores/NAME` | nothing; ends with the session of an open store |
+/// | `PREFIX/quota` | nothing; see [`Keys::quota`] |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     prefix: String,
@@ -50,6 +51,12 @@ impl Keys {
 
     pub(crate) fn store(&self, name: &str) -> Vec<u8> {
         format!("{}{STORES}{name}", self.prefix).into_bytes()
+    }
+
+    /// A key that is written beside records: etcd looks at its quota for plain writes, and not for those of transactions within
+    /// transactions.
+    pub(crate) fn quota(&self) -> Vec<u8> {
+        format!("{}quota", self.prefix).into_bytes()
     }
 
     /// What a key is; `None` for one that is not ours.

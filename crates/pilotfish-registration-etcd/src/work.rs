@@ -1,6 +1,6 @@
 //! Does plans: grants leases, runs transactions, begins leases anew, and plans again where something else was there.
 
-use crate::plan::{Answer, Belief, LeaseChange, Plan};
+use crate::plan::{Answer, Belief, Change, LeaseChange, Plan};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::txn::{Outcome, outcome, transaction};
@@ -8,7 +8,7 @@ use crate::view::{Renewal, seconds, unsigned};
 use bytes::Bytes;
 use futures::future::join_all;
 use pilotfish_etcd_client::CallError;
-use pilotfish_etcd_client::proto::TxnRequest;
+use pilotfish_etcd_client::proto::{Operation, PutRequest, RequestOp, TxnRequest};
 use pilotfish_registration::{InstanceKey, RenewError, Write, WriteError, Written};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -167,7 +167,13 @@ async fn round(
         let granted = attempt.granted.map_or(0, |(id, ..)| id);
         transaction(&shared.keys, &attempt.key, &attempt.belief, plan, &attempt.json(), granted)
     });
-    let request = TxnRequest { success: operations.collect(), ..Default::default() };
+    let mut success: Vec<RequestOp> = operations.collect();
+    let is_put = |plan: &Plan| plan.record == Change::Put || matches!(plan.lease, LeaseChange::Grant(_));
+    if planned.iter().any(|(_, plan)| is_put(plan)) {
+        let put = PutRequest { key: shared.keys.quota(), ..Default::default() };
+        success.push(Operation::Put(put).into());
+    }
+    let request = TxnRequest { success, ..Default::default() };
     let response = match session.client.transaction(request).await {
         Ok(response) => response,
         Err(error) => return failed(session, planned, &error, done),

@@ -59,6 +59,11 @@ impl Activity {
         Busy { activity: Arc::clone(self), number }
     }
 
+    /// Whether a request was ever made.
+    pub(crate) fn is_used(&self) -> bool {
+        self.0.lock().is_used
+    }
+
     /// A stream begins; `None` when there are too many.
     pub(crate) fn open_stream(self: &Arc<Self>, allowed: usize) -> Option<OpenStream> {
         let mut state = self.0.lock();

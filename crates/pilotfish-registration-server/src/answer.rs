@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::grpc::{Client, Grpc};
 use crate::identity::Who;
 use crate::json::{self, Outcome};
-use crate::limits::{Budget, Limit};
+use crate::limits::{AddressBudgets, Budget, Limit};
 use crate::origin;
 use crate::rate::Rate;
 use crate::recorder::Protocol;
@@ -18,7 +18,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call};
+use pilotfish_identity::{Authenticated, Authentication, CERTIFICATE, Call, HalfOpen};
 use pilotfish_registration_api::v1::error::Code;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{LIMIT_HEADER, Routes, SERVICE};
@@ -51,7 +51,9 @@ pub(crate) struct Requests {
     pub(crate) services: Vec<(String, Handler)>,
     pub(crate) authentication: Arc<Authentication>,
     pub(crate) refusals: Rate<std::net::IpAddr>,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) budgets: AddressBudgets,
+    /// Connections that have not made a request yet.
+    pub(crate) unused: Arc<HalfOpen>,
     /// Whether clients may do without an identity.
     pub(crate) anonymous: bool,
     /// Whether the listener is reached from this machine only.
@@ -64,6 +66,8 @@ pub(crate) struct Peer {
     /// The identities of its certificate, or why there are none.
     pub(crate) certificate: Authenticated,
     pub(crate) activity: Arc<Activity>,
+    /// For the requests that are being read.
+    pub(crate) budget: Arc<Budget>,
 }
 
 /// A handler of one of tonic's services, and the beginning of its paths.
@@ -144,7 +148,7 @@ impl Requests {
                 return fail(Failure::limit(Limit::ConnectionStreams, "too many streams on this connection"));
             };
             let body =
-                LimitedBody::new(body, Part::Message, CALL_BYTES, limits.request_timeout, self.budget.hold());
+                LimitedBody::new(body, Part::Message, CALL_BYTES, limits.request_timeout, peer.budget.hold());
             let body = Body::new(body.map_err(|failure| failure.to_status()));
             let response = service(Request::from_parts(parts, body)).await;
             return response.map(|body| {
@@ -162,7 +166,7 @@ impl Requests {
             return fail(failure);
         }
         let part = if rpc_name(path) == "Heartbeat" { Part::Message } else { Part::Whole };
-        let held = self.budget.hold();
+        let held = peer.budget.hold();
         let body =
             LimitedBody::new(body, part, limits.request_bytes, limits.request_timeout, Arc::clone(&held));
         parts.extensions.insert(Client { who, activity: Arc::clone(&peer.activity) });
@@ -196,7 +200,7 @@ impl Requests {
             return json::failure(&failure);
         }
         let limits = &self.api.limits;
-        let held = self.budget.hold();
+        let held = peer.budget.hold();
         let body = LimitedBody::new(
             body,
             Part::Whole,

@@ -13,6 +13,7 @@ use pilotfish_registration::{
     instance_key, service_key,
 };
 use pilotfish_registration_api::v1::{self, error::Code};
+use prost::Message;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use tokio::sync::watch;
 
 /// Instances in a page where nothing is said.
 const PAGE: usize = 100;
+/// Bytes from which on a page, or a part of a watch, is full: clients of gRPC take 4 MiB, and a record is far smaller.
+pub(crate) const RESPONSE_BYTES: usize = 1 << 20;
 
 /// The API on a registrar.
 pub(crate) struct Api {
@@ -133,10 +136,22 @@ impl Api {
             Err(_) => MAX_PAGE,
         };
         let page = self.registrar.list(&filter, after.as_ref(), size);
-        let readable = page.instances.iter().filter(|view| self.may_read(who, &view.record.instance.key));
+        let (mut records, mut next, mut bytes) = (Vec::new(), page.next, 0);
+        for view in &page.instances {
+            let key = &view.record.instance.key;
+            if self.may_read(who, key) {
+                let record = convert::record(view);
+                bytes += record.encoded_len();
+                records.push(record);
+            }
+            if bytes >= RESPONSE_BYTES && page.instances.last() != Some(view) {
+                next = Some(key.clone());
+                break;
+            }
+        }
         Ok(v1::ListInstancesResponse {
-            records: readable.map(convert::record).collect(),
-            next_page_token: page.next.map(|key| key.to_string()).unwrap_or_default(),
+            records,
+            next_page_token: next.map(|key| key.to_string()).unwrap_or_default(),
             revision: page.revision,
         })
     }

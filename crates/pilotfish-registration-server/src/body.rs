@@ -2,7 +2,7 @@
 
 use crate::activity::Busy;
 use crate::failure::Failure;
-use crate::limits::{Held, Limit};
+use crate::limits::Held;
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use std::future::Future;
@@ -41,12 +41,9 @@ impl<B> LimitedBody<B> {
     }
 
     fn count(&mut self, data: &Bytes) -> Result<(), Failure> {
-        if !self.held.take(data.len()) {
-            return Err(Failure::limit(
-                Limit::AllRequestBytes,
-                "too many requests are being read: try again",
-            ));
-        }
+        self.held.take(data.len()).map_err(|limit| {
+            Failure::limit(limit, "the requests that are being read have too many bytes: try again")
+        })?;
         match self.part {
             Part::Whole => {
                 self.received = self.received.saturating_add(data.len());
@@ -188,9 +185,15 @@ impl<B: Body + Unpin> Body for Guarded<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Budget;
+    use crate::limits::{AddressBudgets, Budget, ServerLimits};
     use http_body_util::{BodyExt, StreamBody};
     use pilotfish_registration_api::v1::error::Code;
+
+    /// That of a connection, with so many bytes.
+    fn budget(bytes: usize) -> Arc<Budget> {
+        let limits = ServerLimits { connection_request_bytes: bytes, ..ServerLimits::default() };
+        AddressBudgets::new(&limits).of([192, 0, 2, 1].into()).of_connection(&limits)
+    }
 
     type Source = tokio::sync::mpsc::UnboundedSender<Bytes>;
 
@@ -212,7 +215,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_whole_body_has_so_many_bytes_and_so_much_time() {
-        let budget = Budget::new(1_000);
+        let budget = budget(1_000);
         let (sender, whole) = body(Part::Whole, &budget);
         sender.send(Bytes::from_static(b"0123456789")).unwrap();
         drop(sender);
@@ -228,7 +231,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_may_go_on_but_not_a_message() {
-        let budget = Budget::new(1_000);
+        let budget = budget(1_000);
         let (sender, mut stream) = body(Part::Message, &budget);
         for _ in 0..100 {
             sender.send(Bytes::from_static(b"\0\0\0\0\x03abc\0\0\0\0\0\0\0")).unwrap();
@@ -248,7 +251,7 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_share_what_may_be_read() {
-        let budget = Budget::new(12);
+        let budget = budget(12);
         let (first, mut one) = body(Part::Whole, &budget);
         first.send(Bytes::from_static(b"01234567")).unwrap();
         assert!(matches!(one.frame().await, Some(Ok(_))));

@@ -6,7 +6,7 @@ use crate::api::closed;
 use crate::limits::ServerLimits;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use pilotfish_identity::{TlsContext, spiffe_ids};
+use pilotfish_identity::{Authenticated, Handshake, TlsContext, spiffe_ids};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -34,16 +34,23 @@ pub(crate) async fn serve(
         tracing::debug!(%address, %error, "connection is gone already");
         return;
     }
+    let unused = requests.unused.begin(address.ip());
     let Some(tls) = tls else {
-        return serve_http(requests, io, address, Err("there is no TLS".to_owned())).await;
+        return serve_http(requests, io, address, Err("there is no TLS".to_owned()), unused).await;
     };
     let limit = requests.api.limits.first_request_timeout;
-    let handshake = timeout(limit, tls.handshake(io)).await;
+    let handshake = tokio::select! {
+        handshake = timeout(limit, tls.handshake(io)) => handshake,
+        () = unused.gave_way() => {
+            tracing::debug!(%address, "a TLS handshake gave way to others");
+            return requests.api.recorder.handshake(false);
+        }
+    };
     requests.api.recorder.handshake(matches!(handshake, Ok(Ok(_))));
     match handshake {
         Ok(Ok(stream)) => {
             let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
-            serve_http(requests, stream, address, certificate).await;
+            serve_http(requests, stream, address, certificate, unused).await;
         }
         // Probes of load balancers connect and leave.
         Ok(Err(error))
@@ -62,11 +69,15 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     requests: Arc<Requests>,
     io: I,
     address: SocketAddr,
-    certificate: pilotfish_identity::Authenticated,
+    certificate: Authenticated,
+    unused: Handshake,
 ) {
     let activity = Activity::new(Instant::now());
-    let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity) });
     let limits = requests.api.limits;
+    let budget = requests.budgets.of(address.ip()).of_connection(&limits);
+    let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget });
+    // Until the first request; then it is none of those that may have to give way.
+    let mut unused = Some(unused);
     let mut closing = requests.api.closing.clone();
     let service = hyper::service::service_fn(move |request| {
         let (requests, peer) = (Arc::clone(&requests), Arc::clone(&peer));
@@ -88,7 +99,16 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 is_closing = true;
                 connection.as_mut().graceful_shutdown();
             }
+            () = gave_way(unused.as_ref()), if unused.is_some() => {
+                if activity.is_used() {
+                    unused = None;
+                } else {
+                    tracing::debug!(%address, "a connection without a request gave way to others");
+                    return;
+                }
+            }
             _ = look.tick() => match activity.end(Instant::now(), &limits) {
+                None if activity.is_used() => unused = None,
                 None => {}
                 Some(End::Idle) if !is_closing => {
                     is_closing = true;
@@ -100,6 +120,14 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 }
             },
         }
+    }
+}
+
+/// Completes when a connection has to end for another one.
+async fn gave_way(unused: Option<&Handshake>) {
+    match unused {
+        Some(unused) => unused.gave_way().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,8 +3,9 @@
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A limit by its name: in errors, in the header `pilotfish-limit`, and as a label of metrics.
@@ -12,6 +13,8 @@ use std::time::Duration;
 pub enum Limit {
     /// Bytes of one request ([`ServerLimits::request_bytes`]).
     RequestBytes,
+    /// Bytes of the requests of one connection that are being read ([`ServerLimits::connection_request_bytes`]).
+    ConnectionRequestBytes,
     /// Bytes of all requests that are being read ([`ServerLimits::all_request_bytes`]).
     AllRequestBytes,
     /// Requests of one client ([`ServerLimits::requests_per_second`]).
@@ -30,8 +33,9 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RequestBytes,
+        Self::ConnectionRequestBytes,
         Self::AllRequestBytes,
         Self::RequestsPerSecond,
         Self::RefusalsPerSecond,
@@ -46,6 +50,7 @@ impl Limit {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RequestBytes => "request-bytes",
+            Self::ConnectionRequestBytes => "connection-request-bytes",
             Self::AllRequestBytes => "all-request-bytes",
             Self::RequestsPerSecond => "requests-per-second",
             Self::RefusalsPerSecond => "refusals-per-second",
@@ -62,7 +67,9 @@ impl Limit {
 pub struct ServerLimits {
     /// `request-bytes`: of one request, or one message of a stream.
     pub request_bytes: usize,
-    /// `all-request-bytes`: of all requests that are being read.
+    /// `connection-request-bytes`: of the requests of one connection that are being read.
+    pub connection_request_bytes: usize,
+    /// `all-request-bytes`: of all requests that are being read; of one address, a quarter of it.
     pub all_request_bytes: usize,
     /// `requests-per-second`: of one identity at one address; twice as many in a burst. Messages of streams count too.
     pub requests_per_second: u32,
@@ -80,6 +87,8 @@ pub struct ServerLimits {
     pub owner_streams: usize,
     /// Bytes of the headers of one request.
     pub header_bytes: u32,
+    /// Connections at a time that have not made a request yet. Beyond it, the one that has waited longest is closed.
+    pub unused_connections: usize,
     /// The time for a TLS handshake, and then for the first request.
     pub first_request_timeout: Duration,
     /// The time for all of a request, or of one message of a stream, to arrive; and then for its answer.
@@ -98,6 +107,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             request_bytes: 4 << 20,
+            connection_request_bytes: 16 << 20,
             all_request_bytes: 256 << 20,
             requests_per_second: 5_000,
             refusals_per_second: 10,
@@ -107,6 +117,7 @@ impl Default for ServerLimits {
             connection_streams: 32,
             owner_streams: 2_000,
             header_bytes: 16 << 10,
+            unused_connections: 1_024,
             first_request_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(120),
@@ -117,14 +128,20 @@ impl Default for ServerLimits {
     }
 }
 
-/// Bytes that all requests share.
+/// The part of all requests' bytes that those of one address may have: one of so many.
+const ADDRESS_PART: usize = 4;
+
+/// Bytes that requests share.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    limit: Limit,
     allowed: usize,
     used: AtomicUsize,
+    /// What is taken of this one is taken of that one too.
+    whole: Option<Arc<Self>>,
 }
 
-/// Bytes that one request took of the [`Budget`]; given back when it is dropped.
+/// Bytes that one request took of a [`Budget`]; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     budget: Arc<Budget>,
@@ -132,31 +149,80 @@ pub(crate) struct Held {
 }
 
 impl Budget {
-    pub(crate) fn new(allowed: usize) -> Arc<Self> {
-        Arc::new(Self { allowed, used: AtomicUsize::new(0) })
+    fn new(limit: Limit, allowed: usize, whole: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole })
+    }
+
+    /// That of a connection, as a share of this one.
+    pub(crate) fn of_connection(self: &Arc<Self>, limits: &ServerLimits) -> Arc<Self> {
+        Self::new(Limit::ConnectionRequestBytes, limits.connection_request_bytes, Some(Arc::clone(self)))
     }
 
     pub(crate) fn hold(self: &Arc<Self>) -> Arc<Held> {
         Arc::new(Held { budget: Arc::clone(self), bytes: AtomicUsize::new(0) })
     }
+
+    /// Takes so much; where too little is left nothing is taken, and the error is the limit.
+    fn take(&self, bytes: usize) -> Result<(), Limit> {
+        let used = self.used.fetch_add(bytes, Ordering::AcqRel).saturating_add(bytes);
+        let fits = if used <= self.allowed { Ok(()) } else { Err(self.limit) };
+        let taken = fits.and_then(|()| self.whole.as_ref().map_or(Ok(()), |whole| whole.take(bytes)));
+        if taken.is_err() {
+            self.used.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    fn give(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+        if let Some(whole) = &self.whole {
+            whole.give(bytes);
+        }
+    }
+}
+
+/// The budgets of addresses, as shares of the one of all.
+#[derive(Debug)]
+pub(crate) struct AddressBudgets {
+    all: Arc<Budget>,
+    /// Those that a connection uses; what nobody uses any more is taken out when there are twice as many as after the last time.
+    shares: Mutex<(HashMap<IpAddr, Weak<Budget>>, usize)>,
+}
+
+impl AddressBudgets {
+    pub(crate) fn new(limits: &ServerLimits) -> Self {
+        let all = Budget::new(Limit::AllRequestBytes, limits.all_request_bytes, None);
+        Self { all, shares: Mutex::new((HashMap::new(), 64)) }
+    }
+
+    /// The budget of an address.
+    pub(crate) fn of(&self, address: IpAddr) -> Arc<Budget> {
+        let (shares, clean_at) = &mut *self.shares.lock();
+        if let Some(known) = shares.get(&address).and_then(Weak::upgrade) {
+            return known;
+        }
+        if shares.len() >= *clean_at {
+            shares.retain(|_, share| share.strong_count() > 0);
+            *clean_at = (2 * shares.len()).max(64);
+        }
+        let share =
+            Budget::new(Limit::AllRequestBytes, self.all.allowed / ADDRESS_PART, Some(Arc::clone(&self.all)));
+        shares.insert(address, Arc::downgrade(&share));
+        share
+    }
 }
 
 impl Held {
-    /// Takes so much more; false when there is too little.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
-        let used = self.budget.used.fetch_add(bytes, Ordering::AcqRel).saturating_add(bytes);
-        if used > self.budget.allowed {
-            self.budget.used.fetch_sub(bytes, Ordering::AcqRel);
-            return false;
-        }
+    /// Takes so much more.
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), Limit> {
+        self.budget.take(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        true
+        Ok(())
     }
 
     /// Gives everything back.
     pub(crate) fn release(&self) {
-        let bytes = self.bytes.swap(0, Ordering::AcqRel);
-        self.budget.used.fetch_sub(bytes, Ordering::AcqRel);
+        self.budget.give(self.bytes.swap(0, Ordering::AcqRel));
     }
 }
 
@@ -219,16 +285,34 @@ mod tests {
     }
 
     #[test]
-    fn requests_share_bytes_and_give_them_back() {
-        let budget = Budget::new(10);
-        let (a, b) = (budget.hold(), budget.hold());
-        assert!(a.take(6) && a.take(1));
-        assert!(!b.take(4), "3 are left");
-        assert!(b.take(3));
-        a.release();
-        assert!(b.take(7));
-        drop(b);
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    fn requests_share_bytes_with_their_connection_their_address_and_all() {
+        let limits =
+            ServerLimits { connection_request_bytes: 6, all_request_bytes: 40, ..ServerLimits::default() };
+        let budgets = AddressBudgets::new(&limits);
+        let [one, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|address| budgets.of(address.into()));
+        let (a, b) = (one.of_connection(&limits), one.of_connection(&limits));
+        let held = a.hold();
+        assert_eq!((held.take(4), held.take(2)), (Ok(()), Ok(())));
+        assert_eq!(a.hold().take(1), Err(Limit::ConnectionRequestBytes));
+        let more = b.hold();
+        assert_eq!(more.take(5), Err(Limit::AllRequestBytes), "the address has 10");
+        assert_eq!(more.take(4), Ok(()));
+        assert_eq!(other.of_connection(&limits).hold().take(6), Ok(()), "another address has its own");
+        held.release();
+        assert_eq!(more.take(2), Ok(()));
+        drop((held, more));
+        assert_eq!((budgets.all.used.load(Ordering::Relaxed), one.used.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn budgets_of_addresses_are_forgotten() {
+        let budgets = AddressBudgets::new(&ServerLimits::default());
+        let kept = budgets.of([192, 0, 2, 1].into());
+        for last in 0..10_000_u32 {
+            drop(budgets.of(std::net::Ipv4Addr::from(last).into()));
+        }
+        assert!(budgets.shares.lock().0.len() <= 64);
+        assert!(Arc::ptr_eq(&kept, &budgets.of([192, 0, 2, 1].into())));
     }
 
     #[test]

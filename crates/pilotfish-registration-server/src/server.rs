@@ -5,11 +5,11 @@ use crate::answer::{Requests, handler};
 use crate::api::{Api, closed};
 use crate::connection;
 use crate::grpc::Grpc;
-use crate::limits::{Budget, Limit, ServerLimits, Slots};
+use crate::limits::{AddressBudgets, Limit, ServerLimits, Slots};
 use crate::rate::Rate;
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
-use pilotfish_identity::{Authentication, Authenticator, LogLimit, TlsContext};
+use pilotfish_identity::{Authentication, Authenticator, HalfOpen, LogLimit, TlsContext};
 use pilotfish_registration::Registrar;
 use pilotfish_registration_api::v1::registration_service_server::RegistrationServiceServer;
 use pilotfish_registration_api::{DESCRIPTORS, Routes, SERVICE, openapi, page};
@@ -158,7 +158,8 @@ fn requests(
         services,
         authentication,
         refusals: Rate::new(limits.refusals_per_second, limits.refusals_per_second.saturating_mul(10)),
-        budget: Budget::new(limits.all_request_bytes),
+        budgets: AddressBudgets::new(&limits),
+        unused: HalfOpen::new(limits.unused_connections),
         anonymous,
         is_loopback,
         api,

@@ -1,7 +1,7 @@
 //! Watches: batches of the registrar as responses, as far as their client may read.
 
 use crate::activity::{Activity, OpenStream};
-use crate::api::{Api, closed};
+use crate::api::{Api, RESPONSE_BYTES, closed};
 use crate::convert;
 use crate::failure::Failure;
 use crate::identity::Who;
@@ -9,6 +9,8 @@ use crate::limits::{Limit, Slot};
 use futures::Stream;
 use pilotfish_registration::{Caller, Watch, WatchBatch, WatchEvent, WatchFrom};
 use pilotfish_registration_api::v1::{self, error::Code};
+use prost::Message;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -23,6 +25,8 @@ struct Watching {
     who: Who,
     watch: Watch,
     until: Instant,
+    /// Responses that are ready, of one batch.
+    ready: VecDeque<v1::WatchResponse>,
     _slots: StreamSlots,
 }
 
@@ -65,7 +69,14 @@ impl Api {
         let caller = Caller { identity: Arc::clone(&who.identity), may_take_over: false };
         let watch = self.registrar.watch(&caller, filter, from)?;
         let until = Instant::now() + self.limits.stream_age;
-        let watching = Watching { api: Arc::clone(self), who: who.clone(), watch, until, _slots: slots };
+        let watching = Watching {
+            api: Arc::clone(self),
+            who: who.clone(),
+            watch,
+            until,
+            ready: VecDeque::new(),
+            _slots: slots,
+        };
         Ok(futures::stream::unfold(Some(watching), |watching| async {
             let mut watching = watching?;
             match watching.next().await {
@@ -81,6 +92,9 @@ impl Api {
 
 impl Watching {
     async fn next(&mut self) -> Result<v1::WatchResponse, Failure> {
+        if let Some(response) = self.ready.pop_front() {
+            return Ok(response);
+        }
         let mut closing = self.api.closing.clone();
         let batch = loop {
             tokio::select! {
@@ -98,14 +112,27 @@ impl Watching {
             }
         };
         self.api.check_stream(&self.who)?;
-        Ok(self.response(batch))
+        self.ready = self.responses(batch);
+        self.ready.pop_front().ok_or_else(|| Failure::new(Code::Internal, "a batch has no response"))
     }
 
-    fn response(&self, batch: WatchBatch) -> v1::WatchResponse {
+    /// A batch in parts that clients take; all but the last are partial. Never empty.
+    fn responses(&self, batch: WatchBatch) -> VecDeque<v1::WatchResponse> {
         let WatchBatch { revision, epoch, is_snapshot, is_partial, events } = batch;
-        let readable = events.into_iter().filter(|event| self.api.may_read(&self.who, &event.key));
-        let events = readable.map(|event| event_of(&event)).collect();
-        v1::WatchResponse { revision, epoch, snapshot: is_snapshot, partial: is_partial, events }
+        let part =
+            |events, partial| v1::WatchResponse { revision, epoch, snapshot: is_snapshot, partial, events };
+        let (mut parts, mut full, mut bytes) = (VecDeque::new(), Vec::new(), 0);
+        for event in events.iter().filter(|event| self.api.may_read(&self.who, &event.key)) {
+            if bytes >= RESPONSE_BYTES {
+                parts.push_back(part(std::mem::take(&mut full), true));
+                bytes = 0;
+            }
+            let event = event_of(event);
+            bytes += event.encoded_len();
+            full.push(event);
+        }
+        parts.push_back(part(full, is_partial));
+        parts
     }
 }
 

@@ -24,6 +24,7 @@ fn every_limit_has_a_row_with_its_default() {
     rows.extend(Limit::ALL.map(|limit| {
         let value = match limit {
             Limit::RequestBytes => mebibytes(server.request_bytes),
+            Limit::ConnectionRequestBytes => mebibytes(server.connection_request_bytes),
             Limit::AllRequestBytes => mebibytes(server.all_request_bytes),
             Limit::RequestsPerSecond => server.requests_per_second.to_string(),
             Limit::RefusalsPerSecond => server.refusals_per_second.to_string(),

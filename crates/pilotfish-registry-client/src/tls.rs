@@ -103,7 +103,11 @@ impl TlsOptions {
     /// Authorities, certificate with key, and the name of the server, by file; without them those of the system, none, and the
     /// host of the address.
     #[must_use]
-    pub fn new(ca: Option<PathBuf>, identity: Option<(PathBuf, PathBuf)>, server_name: Option<String>) -> Self {
+    pub fn new(
+        ca: Option<PathBuf>,
+        identity: Option<(PathBuf, PathBuf)>,
+        server_name: Option<String>,
+    ) -> Self {
         Self { ca, identity, server_name, alpn: Vec::new(), loaded: Mutex::new(None) }
     }
 

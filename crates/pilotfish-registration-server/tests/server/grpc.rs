@@ -208,3 +208,39 @@ async fn shutting_down_ends_streams_and_then_connections() {
     assert_eq!(ended.code(), Code::Unavailable);
     eventually("connections are gone", || harness.heard.lock().connections == 0).await;
 }
+
+#[tokio::test]
+async fn health_and_reflection_are_served_beside_it() {
+    use tonic_health::pb::{
+        HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+    };
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+    let harness = Harness::start().await;
+    let address = format!("http://{}", harness.address);
+    let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+    let mut health = HealthClient::new(channel.clone());
+    for service in ["", pilotfish_registration_api::SERVICE] {
+        let mut watch =
+            health.watch(HealthCheckRequest { service: service.into() }).await.unwrap().into_inner();
+        while watch.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
+    }
+    let ask = |message_request| {
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(message_request) };
+        let mut client = ServerReflectionClient::new(channel.clone());
+        async move {
+            let answers = client.server_reflection_info(futures::stream::iter([request])).await.unwrap();
+            answers.into_inner().message().await.unwrap().unwrap().message_response.unwrap()
+        }
+    };
+    let MessageResponse::ListServicesResponse(list) = ask(MessageRequest::ListServices(String::new())).await
+    else {
+        unreachable!("it lists services")
+    };
+    let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
+    assert!(names.contains(&pilotfish_registration_api::SERVICE), "{names:?}");
+    let symbol = MessageRequest::FileContainingSymbol(pilotfish_registration_api::SERVICE.into());
+    assert!(matches!(ask(symbol).await, MessageResponse::FileDescriptorResponse(_)));
+}

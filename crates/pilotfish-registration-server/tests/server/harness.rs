@@ -94,7 +94,7 @@ impl Harness {
 
     pub(crate) async fn grpc(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        RegistrationServiceClient::new(endpoint.connect().await.unwrap()).max_decoding_message_size(64 << 20)
+        RegistrationServiceClient::new(endpoint.connect().await.unwrap())
     }
 
     /// One request on a connection of its own: status, headers and body.

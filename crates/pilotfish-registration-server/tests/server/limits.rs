@@ -171,3 +171,52 @@ async fn heads_are_bounded() {
     assert!(matches!(harness.raw(&bytes).await.status, 0 | 400));
     assert_eq!(harness.json("GET", "/v1/instances", "").await.0, 200);
 }
+
+#[tokio::test]
+async fn requests_that_do_not_end_fill_their_own_connection_only() {
+    let harness = Harness::with(RegistrarSettings::default(), |settings| {
+        settings.limits.request_bytes = 100_000;
+        settings.limits.connection_request_bytes = 250_000;
+    })
+    .await;
+    let io = TcpStream::connect(harness.address).await.unwrap();
+    let (mut sender, connection) = h2::client::handshake(io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let request = http::Request::put(format!("http://{}{PATH}", harness.address)).body(()).unwrap();
+        sender = sender.ready().await.unwrap();
+        let (response, mut body) = sender.send_request(request, false).unwrap();
+        body.send_data(Bytes::from(vec![b' '; 90_000]), false).unwrap();
+        open.push((response, body));
+    }
+    let (refused, _) = open.remove(2);
+    let (refused, mut body) = refused.await.unwrap().into_parts();
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.headers["pilotfish-limit"], "connection-request-bytes");
+    let text = body.data().await.unwrap().unwrap();
+    assert!(text.starts_with(br#"{"error":{"code":"RESOURCE_EXHAUSTED""#), "{text:?}");
+    harness.grpc().await.register(register("a")).await.unwrap();
+    // What ends is given back.
+    drop(open);
+    let request = http::Request::get(format!("http://{}/v1/instances", harness.address)).body(()).unwrap();
+    let (response, _) = sender.ready().await.unwrap().send_request(request, true).unwrap();
+    assert_eq!(response.await.unwrap().status(), 200);
+    connection.abort();
+}
+
+#[tokio::test]
+async fn silent_strangers_give_way() {
+    let harness =
+        Harness::with(RegistrarSettings::default(), |settings| settings.limits.unused_connections = 4).await;
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(TcpStream::connect(harness.address).await.unwrap());
+    }
+    eventually("all are there", || harness.heard.lock().connections == 4).await;
+    let mut client = harness.grpc().await;
+    client.register(register("a")).await.unwrap();
+    let mut end = [0];
+    assert_eq!(silent[0].read(&mut end).await.unwrap(), 0, "the one that has waited longest is closed");
+    client.register(register("b")).await.unwrap();
+}

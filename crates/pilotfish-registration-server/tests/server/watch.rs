@@ -148,3 +148,43 @@ async fn watches_of_gone_clients_are_forgotten() {
     drop((streams, json));
     eventually("all are gone", || harness.registrar.stats().watches == 0).await;
 }
+
+#[tokio::test]
+async fn lists_and_watches_come_in_parts_that_clients_take() {
+    let harness = Harness::start().await;
+    let mut client = harness.grpc().await;
+    let large = |id: usize| {
+        let metadata = [("note".to_owned(), "x".repeat(15_000))].into();
+        let instance = v1::Instance { metadata, ..instance(&format!("{id:03}")) };
+        v1::RegisterRequest { instance: Some(instance), expected_revision: None }
+    };
+    for batch in 0..4 {
+        let requests = (batch * 100..(batch + 1) * 100).map(large).collect();
+        client.batch_register(v1::BatchRegisterRequest { requests }).await.unwrap();
+    }
+    let mut page = v1::ListInstancesRequest { page_size: 1_000, ..Default::default() };
+    let mut listed = Vec::new();
+    loop {
+        let answer = client.list_instances(page.clone()).await.unwrap().into_inner();
+        listed.extend(answer.records.into_iter().map(|record| record.instance.unwrap().id));
+        page.page_token = answer.next_page_token;
+        if page.page_token.is_empty() {
+            break;
+        }
+    }
+    let expected: Vec<_> = (0..400).map(|id| format!("{id:03}")).collect();
+    assert_eq!(listed, expected);
+    let mut watch = watch(&mut client, None).await.unwrap();
+    let (mut seen, mut parts) = (Vec::new(), 0);
+    loop {
+        let response = next(&mut watch).await;
+        assert!(response.snapshot);
+        seen.extend(told(&response));
+        parts += 1;
+        if !response.partial {
+            break;
+        }
+    }
+    assert!(parts > 4, "{parts}");
+    assert_eq!(seen, expected.iter().map(|id| format!("+{id}")).collect::<Vec<_>>());
+}

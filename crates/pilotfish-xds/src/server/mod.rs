@@ -9,7 +9,6 @@
 mod config;
 mod connection;
 mod grpc;
-mod half_open;
 mod services;
 mod tls_listener;
 mod waker;
@@ -20,9 +19,8 @@ use crate::source::{PeerInfo, ResourceSource};
 use crate::stream::StreamError;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;
-use half_open::{HalfOpen, Handshake};
 use parking_lot::Mutex;
-use pilotfish_identity::{LogLimit, TlsContext};
+use pilotfish_identity::{HalfOpen, Handshake, LogLimit, TlsContext};
 use services::Services;
 use slab::Slab;
 use std::future::Future;

@@ -2,11 +2,12 @@
 //!
 //! Until its handshake is complete, a connection costs a task and its socket; the accept loop waits for none.
 
-use super::half_open::Handshake;
 use super::{ServerConfig, ServerError, Shared, listen};
 use crate::recorder::HandshakeResult;
 use crate::source::{PeerInfo, ResourceSource};
-use pilotfish_identity::{Authenticated, Authentication, Authenticator, Tls, TlsContext, spiffe_ids};
+use pilotfish_identity::{
+    Authenticated, Authentication, Authenticator, Handshake, Tls, TlsContext, spiffe_ids,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;

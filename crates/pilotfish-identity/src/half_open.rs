@@ -1,4 +1,4 @@
-//! Connections whose handshakes (TLS, then HTTP/2's preface) are under way.
+//! Connections whose handshakes (TLS, then what the protocol begins with) are under way.
 //!
 //! They are limited apart from those that are established. A client that is silent in the middle of its handshake looks like one
 //! that is slow, so none is refused: beyond the limit, the one that has waited longest gives way. An address that has a large part of
@@ -15,7 +15,7 @@ const PART: usize = 4;
 
 /// The handshakes that are under way, by age.
 #[derive(Debug)]
-pub(super) struct HalfOpen {
+pub struct HalfOpen {
     allowed: usize,
     open: Mutex<Open>,
 }
@@ -28,19 +28,22 @@ struct Open {
 
 /// One handshake; over when it is dropped.
 #[derive(Debug)]
-pub(super) struct Handshake {
+pub struct Handshake {
     all: Arc<HalfOpen>,
     age: u64,
     over: Arc<Notify>,
 }
 
 impl HalfOpen {
-    pub(super) fn new(allowed: usize) -> Arc<Self> {
+    /// So many at a time.
+    #[must_use]
+    pub fn new(allowed: usize) -> Arc<Self> {
         Arc::new(Self { allowed, open: Mutex::default() })
     }
 
     /// A handshake with that address begins; another one may have to end for it.
-    pub(super) fn begin(self: &Arc<Self>, address: IpAddr) -> Handshake {
+    #[must_use = "it is over when it is dropped"]
+    pub fn begin(self: &Arc<Self>, address: IpAddr) -> Handshake {
         let mut open = self.open.lock();
         if open.by_age.len() >= self.allowed {
             let oldest = open.oldest_to_end(address, self.allowed / PART);
@@ -66,7 +69,7 @@ impl Open {
 
 impl Handshake {
     /// Waits until the handshake has to end for another one.
-    pub(super) async fn gave_way(&self) {
+    pub async fn gave_way(&self) {
         self.over.notified().await;
     }
 }
