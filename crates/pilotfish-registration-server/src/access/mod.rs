@@ -79,27 +79,31 @@ pub(crate) struct Access {
     now: ArcSwap<Loaded>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Loaded {
+    /// Of the texts of both files.
+    digests: Digests,
     tokens: Tokens,
     rules: Option<Rules>,
 }
 
+type Digests = [Option<Digest>; 2];
+
 impl Access {
     /// Reads the files.
     pub(crate) fn load(files: AccessFiles) -> Result<Self, AccessError> {
-        let now = ArcSwap::from_pointee(load(&files)?);
+        let now = ArcSwap::from_pointee(parse(&files, read(&files)?)?);
         Ok(Self { files, now })
     }
 
     /// Reads the files again; whether anything changed. Where that fails, what there was stays in force.
     pub(crate) fn reload(&self) -> Result<bool, AccessError> {
-        let loaded = load(&self.files)?;
-        let changed = **self.now.load() != loaded;
-        if changed {
-            self.now.store(Arc::new(loaded));
+        let texts = read(&self.files)?;
+        if self.now.load().digests == digests(&texts) {
+            return Ok(false);
         }
-        Ok(changed)
+        self.now.store(Arc::new(parse(&self.files, texts)?));
+        Ok(true)
     }
 
     /// Whether there is anything to read again.
@@ -155,27 +159,48 @@ fn is_own_account(identities: &[String], instance: &Instance) -> bool {
     account.is_empty() || identities.iter().any(is)
 }
 
-fn load(files: &AccessFiles) -> Result<Loaded, AccessError> {
-    let tokens = files.tokens.as_deref().map(|path| read(path, Tokens::parse)).transpose()?;
-    let rules = files.rules.as_deref().map(|path| read(path, Rules::parse)).transpose()?;
-    Ok(Loaded { tokens: tokens.unwrap_or_default(), rules })
+/// The texts of tokens and rules.
+type Texts = [Option<String>; 2];
+
+fn read(files: &AccessFiles) -> Result<Texts, AccessError> {
+    let read = |path: &Option<PathBuf>| path.as_deref().map(read_one).transpose();
+    Ok([read(&files.tokens)?, read(&files.rules)?])
 }
 
-fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, AccessError>) -> Result<T, AccessError> {
+fn read_one(path: &Path) -> Result<String, AccessError> {
     use std::io::Read;
     let failed = |source| AccessError::Read { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut text = String::new();
     file.take(FILE_BYTES as u64 + 1).read_to_string(&mut text).map_err(failed)?;
-    let parsed = if text.len() > FILE_BYTES {
-        Err(AccessError::invalid(format!("it has more than {FILE_BYTES} bytes")))
-    } else {
-        parse(&text)
-    };
-    parsed.map_err(|error| match error {
-        AccessError::Invalid(reason) => AccessError::InvalidFile { path: path.to_owned(), reason },
-        other => other,
-    })
+    if text.len() > FILE_BYTES {
+        let reason = format!("it has more than {FILE_BYTES} bytes");
+        return Err(AccessError::InvalidFile { path: path.to_owned(), reason });
+    }
+    Ok(text)
+}
+
+fn digests(texts: &Texts) -> Digests {
+    texts.each_ref().map(|text| text.as_deref().map(digest))
+}
+
+fn parse(files: &AccessFiles, texts: Texts) -> Result<Loaded, AccessError> {
+    let digests = digests(&texts);
+    let [tokens, rules] = texts;
+    let tokens =
+        tokens.map(|text| Tokens::parse(&text)).transpose().map_err(in_file(files.tokens.as_deref()))?;
+    let rules = rules.map(|text| Rules::parse(&text)).transpose().map_err(in_file(files.rules.as_deref()))?;
+    Ok(Loaded { digests, tokens: tokens.unwrap_or_default(), rules })
+}
+
+/// Adds the file to an error.
+fn in_file(path: Option<&Path>) -> impl FnOnce(AccessError) -> AccessError {
+    move |error| match (error, path) {
+        (AccessError::Invalid(reason), Some(path)) => {
+            AccessError::InvalidFile { path: path.to_owned(), reason }
+        }
+        (error, _) => error,
+    }
 }
 
 /// Knows clients by the tokens of the file.

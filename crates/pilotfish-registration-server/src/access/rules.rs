@@ -5,17 +5,23 @@ use super::{AccessError, Action};
 use ipnet::IpNet;
 use pilotfish_registration::{Instance, InstanceKey};
 use serde::Deserialize;
+use std::collections::HashMap;
 
 /// Rules in a file.
 const MOST: usize = 10_000;
 
 /// The rules of a file. What none of them allows is denied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rules(Vec<Rule>);
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    /// The rules that name an identity, by it.
+    named: HashMap<String, Vec<usize>>,
+    /// Those with patterns of identities.
+    patterns: Vec<(Vec<Pattern>, usize)>,
+}
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Rule {
-    identities: Vec<Pattern>,
     namespaces: Vec<Pattern>,
     services: Vec<Pattern>,
     actions: Vec<Action>,
@@ -77,8 +83,19 @@ impl Rules {
                 file.rules.len()
             )));
         }
-        let rules = file.rules.into_iter().enumerate().map(|(index, entry)| rule(index, &entry));
-        Ok(Self(rules.collect::<Result<_, _>>()?))
+        let mut rules = Self::default();
+        for (index, entry) in file.rules.iter().enumerate() {
+            rules.rules.push(rule(index, entry)?);
+            let (patterns, names): (Vec<&String>, Vec<&String>) =
+                entry.identities.iter().partition(|identity| identity.contains('*'));
+            for name in names {
+                rules.named.entry(name.clone()).or_default().push(index);
+            }
+            if !patterns.is_empty() {
+                rules.patterns.push((patterns.into_iter().map(|text| Pattern::new(text)).collect(), index));
+            }
+        }
+        Ok(rules)
     }
 
     /// What these identities may do with an instance; `None` for not at all.
@@ -109,8 +126,12 @@ impl Rules {
         self.of(identities, action).next().is_some()
     }
 
+    /// The rules of these identities for an action; one may come twice.
     fn of(&self, identities: &[String], action: Action) -> impl Iterator<Item = &Rule> {
-        self.0.iter().filter(move |rule| rule.actions.contains(&action) && any(&rule.identities, identities))
+        let named = identities.iter().filter_map(|identity| self.named.get(identity)).flatten();
+        let matching = self.patterns.iter().filter(move |(patterns, _)| any(patterns, identities));
+        let indexes = named.chain(matching.map(|(_, index)| index));
+        indexes.filter_map(|index| self.rules.get(*index)).filter(move |rule| rule.actions.contains(&action))
     }
 }
 
@@ -155,7 +176,6 @@ fn rule(index: usize, entry: &Entry) -> Result<Rule, AccessError> {
     }
     let patterns = |list: &[String]| list.iter().map(|text| Pattern::new(text)).collect();
     Ok(Rule {
-        identities: patterns(&entry.identities),
         namespaces: patterns(&entry.namespaces),
         services: patterns(&entry.services),
         actions: entry.actions.clone(),

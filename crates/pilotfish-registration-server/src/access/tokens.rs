@@ -14,7 +14,7 @@ const SHORTEST: usize = 16;
 const MOST: usize = 10_000;
 
 /// Tokens by their digests, each with the name of its client.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Tokens(HashMap<Digest, Arc<str>>);
 
 #[derive(Deserialize)]

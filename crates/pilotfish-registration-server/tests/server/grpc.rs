@@ -244,3 +244,31 @@ async fn health_and_reflection_are_served_beside_it() {
     let symbol = MessageRequest::FileContainingSymbol(pilotfish_registration_api::SERVICE.into());
     assert!(matches!(ask(symbol).await, MessageResponse::FileDescriptorResponse(_)));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_clients_that_expect_the_same_revision_one_wins() {
+    let harness = Harness::start().await;
+    let mut expected = 0;
+    for round in 0..20 {
+        let mut calls = tokio::task::JoinSet::new();
+        for weight in 1..=8 {
+            let mut client = harness.grpc().await;
+            let changed = v1::Instance { weight: round * 10 + weight, ..instance("a") };
+            let request = v1::RegisterRequest { instance: Some(changed), expected_revision: Some(expected) };
+            calls.spawn(async move { client.register(request).await });
+        }
+        let (mut won, mut lost) = (Vec::new(), 0);
+        while let Some(answer) = calls.join_next().await {
+            match answer.unwrap() {
+                Ok(response) => won.push(response.into_inner().revision),
+                Err(status) => {
+                    assert_eq!(status.code(), Code::Aborted, "{status:?}");
+                    lost += 1;
+                }
+            }
+        }
+        assert_eq!((won.len(), lost), (1, 7), "round {round}");
+        assert!(won[0] > expected);
+        expected = won[0];
+    }
+}
