@@ -4,9 +4,10 @@ use crate::mapping::{Mapping, PortMapping};
 use crate::select::{Globs, Selection, list};
 use pilotfish_model::Protocol;
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, Scheme, SecretOption, Target, TlsOptions};
+use pilotfish_registry_client::{Connector, ProductSettings, Scheme, SecretOption, Target};
 use std::time::Duration;
 
+const ALPN: &[&str] = &["h2", "http/1.1"];
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 8500, is_tls: false }, Scheme { name: "https", port: 8501, is_tls: true }];
 
@@ -112,12 +113,9 @@ impl Settings {
     pub(crate) fn take(mut given: LiveSettings) -> Result<(Self, CatalogOptions), LiveSettingsError> {
         let mut mistakes = Vec::new();
         let settings = &mut given;
-        let target = Target::parse(&settings.address, SCHEMES).map_err(|error| mistakes.push(error)).ok();
-        let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
-        let tls = TlsOptions::take(settings, is_tls, &mut mistakes);
-        let catalog =
-            CatalogOptions::take(settings, CatalogDefaults { protocol: Protocol::Tcp, ..Default::default() });
-        let catalog = catalog.map_err(|error| mistakes.extend(error.0)).ok();
+        let defaults = CatalogDefaults { protocol: Protocol::Tcp, ..Default::default() };
+        let product = ProductSettings::take(settings, SCHEMES, ALPN, defaults, &mut mistakes);
+        let catalog = product.as_ref().map(|product| &product.catalog);
         let datacenters = datacenters(settings);
         let selection = Selection {
             only: Globs::parse(&settings.take("services").unwrap_or_default()),
@@ -125,7 +123,7 @@ impl Settings {
             tags: list(&settings.take("tags").unwrap_or_default()),
         };
         let query = query(settings, &selection, &mut mistakes);
-        let mapping = mapping(settings, catalog.as_ref(), &mut mistakes);
+        let mapping = mapping(settings, catalog, &mut mistakes);
         let (least, most) = (Duration::from_secs(1), Duration::from_secs(600));
         let wait = settings.parse_duration("wait", &mut mistakes).unwrap_or(Duration::from_secs(60));
         if !(least..=most).contains(&wait) {
@@ -137,9 +135,8 @@ impl Settings {
         if let Err(error) = given.finish(&crate::CONSUL) {
             mistakes.extend(error.0);
         }
-        match (target, catalog) {
-            (Some(target), Some(catalog)) if mistakes.is_empty() => {
-                let connector = Connector::new(tls.map(|tls| tls.with_alpn(&["h2", "http/1.1"])));
+        match product {
+            Some(ProductSettings { target, connector, catalog }) if mistakes.is_empty() => {
                 let settings = Self {
                     target,
                     connector,
@@ -254,16 +251,10 @@ fn boolean(settings: &mut LiveSettings, name: &str, default: bool, mistakes: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{Provider, ShardKey};
-    use pilotfish_registry::RegistrySettings;
+    use pilotfish_registry::testing::live_settings;
 
     fn take(address: &str, options: &[(&str, &str)]) -> Result<Settings, String> {
-        let given = LiveSettings {
-            shard: ShardKey::new(Provider::new(2, "Consul"), "c"),
-            address: address.to_owned(),
-            options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            registry: RegistrySettings::default(),
-        };
+        let given = live_settings("Consul", address, options);
         Settings::take(given).map(|(settings, _)| settings).map_err(|error| error.to_string())
     }
 

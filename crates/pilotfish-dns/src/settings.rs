@@ -148,17 +148,10 @@ fn plan(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> PlanOptions 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{Provider, ShardKey};
-    use pilotfish_registry::RegistrySettings;
+    use pilotfish_registry::testing::live_settings;
 
     fn take(address: &str, options: &[(&str, &str)]) -> Result<Settings, String> {
-        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let mut settings = LiveSettings {
-            shard: ShardKey::new(Provider::new(2, "DNS"), "c"),
-            address: address.to_owned(),
-            options: options.collect(),
-            registry: RegistrySettings::default(),
-        };
+        let mut settings = live_settings("DNS", address, options);
         Settings::take(&mut settings).map_err(|error| error.to_string())
     }
 

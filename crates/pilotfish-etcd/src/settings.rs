@@ -83,16 +83,10 @@ fn schema(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{Provider, ShardKey};
-    use pilotfish_registry::RegistrySettings;
+    use pilotfish_registry::testing::live_settings;
 
     fn check(address: &str, options: &[(&str, &str)]) -> String {
-        let settings = LiveSettings {
-            shard: ShardKey::new(Provider::new(2, "etcd"), "c"),
-            address: address.to_owned(),
-            options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            registry: RegistrySettings::default(),
-        };
+        let settings = live_settings("etcd", address, options);
         open(settings).map_or_else(|error| error.to_string(), |_| "taken".to_owned())
     }
 

@@ -3,7 +3,7 @@
 use crate::mapping::{AddressOf, By, Mapping};
 use pilotfish_model::Protocol;
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, Scheme, SecretOption, Server, Target, TlsOptions};
+use pilotfish_registry_client::{Connector, ProductSettings, Scheme, SecretOption, Server, take_login};
 use std::time::Duration;
 
 const SCHEMES: &[Scheme] =
@@ -84,23 +84,20 @@ impl Settings {
     /// With one line for each mistake.
     pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
         let mut mistakes = Vec::new();
-        let target = Target::parse(&settings.address, SCHEMES).map_err(|error| mistakes.push(error)).ok();
-        let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
-        let connector = Connector::new(TlsOptions::take(settings, is_tls, &mut mistakes));
         let defaults = CatalogDefaults {
             // As good as all that register here speak HTTP.
             protocol: Protocol::Http,
             // After a restart a server is empty, and instances come back with their next heartbeats.
             guard_wait: INTERVAL * 3,
         };
-        let catalog = CatalogOptions::take(settings, defaults).map_err(|error| mistakes.extend(error.0)).ok();
-        let mapping = mapping(settings, catalog.as_ref(), &mut mistakes);
+        let product = ProductSettings::take(settings, SCHEMES, &[], defaults, &mut mistakes);
+        let mapping = mapping(settings, product.as_ref().map(|product| &product.catalog), &mut mistakes);
         let query = settings.parse_option("regions", &mut mistakes, regions);
         let interval = settings.parse_duration("interval", &mut mistakes);
         let full_every = settings.parse_duration("fullEvery", &mut mistakes);
         let credentials = credentials(settings, &mut mistakes);
-        match (target, catalog) {
-            (Some(target), Some(catalog)) if mistakes.is_empty() => Ok(Self {
+        match product {
+            Some(ProductSettings { target, connector, catalog }) if mistakes.is_empty() => Ok(Self {
                 servers: target.servers,
                 path: target.path,
                 connector,
@@ -154,31 +151,20 @@ fn regions(text: &str) -> Result<String, String> {
 }
 
 fn credentials(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<(String, SecretOption)> {
-    let username = settings.take("username");
-    let password = SecretOption::take(settings, "password", None);
-    if username.is_some() != password.is_set() {
-        mistakes.push("username and passwordFile go together".to_owned());
-    }
-    if username.as_ref().is_some_and(|name| name.contains(':')) {
+    let login = take_login(settings, mistakes);
+    if login.as_ref().is_some_and(|(name, _)| name.contains(':')) {
         mistakes.push("username: a name for basic authentication has no colon".to_owned());
     }
-    username.map(|username| (username, password))
+    login
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{Provider, ShardKey};
-    use pilotfish_registry::RegistrySettings;
+    use pilotfish_registry::testing::live_settings;
 
     fn take(address: &str, options: &[(&str, &str)]) -> Result<Settings, String> {
-        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let mut settings = LiveSettings {
-            shard: ShardKey::new(Provider::new(2, "Eureka"), "c"),
-            address: address.to_owned(),
-            options: options.collect(),
-            registry: RegistrySettings::default(),
-        };
+        let mut settings = live_settings("Eureka", address, options);
         Settings::take(&mut settings).map_err(|error| error.to_string())
     }
 

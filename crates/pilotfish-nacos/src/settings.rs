@@ -3,11 +3,13 @@
 use crate::credentials::Credentials;
 use crate::mapping::{HostPattern, Mapping, Scope, ZoneFrom};
 use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, RegistryOption};
-use pilotfish_registry_client::{Connector, Scheme, SecretOption, Server, Target, TlsOptions};
+use pilotfish_registry_client::{Connector, ProductSettings, Scheme, Server, take_login};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// gRPC needs HTTP/2, and the HTTP API may have it.
+const ALPN: &[&str] = &["h2", "http/1.1"];
 const SCHEMES: &[Scheme] =
     &[Scheme { name: "http", port: 8848, is_tls: false }, Scheme { name: "https", port: 8848, is_tls: true }];
 const REFRESH: Duration = Duration::from_secs(10);
@@ -107,16 +109,10 @@ impl Settings {
     /// With one line for each mistake.
     pub(crate) fn take(settings: &mut LiveSettings) -> Result<Self, LiveSettingsError> {
         let mut mistakes = Vec::new();
-        let target = Target::parse(&settings.address, SCHEMES).map_err(|error| mistakes.push(error)).ok();
-        let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
-        // gRPC needs HTTP/2, and the HTTP API may have it.
-        let tls = TlsOptions::take(settings, is_tls, &mut mistakes);
-        let connector = Connector::new(tls.map(|tls| tls.with_alpn(&["h2", "http/1.1"])));
-        let catalog = CatalogOptions::take(settings, CatalogDefaults::default())
-            .map_err(|error| mistakes.extend(error.0))
-            .ok();
+        let defaults = CatalogDefaults::default();
+        let product = ProductSettings::take(settings, SCHEMES, ALPN, defaults, &mut mistakes);
         let scopes = scopes(settings, &mut mistakes);
-        let mapping = mapping(settings, catalog.as_ref(), &mut mistakes);
+        let mapping = mapping(settings, product.as_ref().map(|product| &product.catalog), &mut mistakes);
         let keep_empty = settings.parse_option("empty", &mut mistakes, |text| match text {
             "remove" => Ok(false),
             "keep" => Ok(true),
@@ -133,20 +129,22 @@ impl Settings {
             text.parse().ok().filter(|port| *port > 0).ok_or("not a port from 1 to 65535".to_owned())
         });
         let credentials = credentials(settings, &mut mistakes);
-        match (target, catalog, mapping) {
-            (Some(target), Some(catalog), Some(mapping)) if mistakes.is_empty() => Ok(Self {
-                base: if target.path.is_empty() { "/nacos".to_owned() } else { target.path },
-                servers: target.servers,
-                connector,
-                scopes,
-                mapping,
-                keep_empty: keep_empty.unwrap_or_default(),
-                refresh: refresh.unwrap_or(REFRESH),
-                api: api.unwrap_or_default(),
-                grpc_port,
-                credentials,
-                catalog,
-            }),
+        match (product, mapping) {
+            (Some(ProductSettings { target, connector, catalog }), Some(mapping)) if mistakes.is_empty() => {
+                Ok(Self {
+                    base: if target.path.is_empty() { "/nacos".to_owned() } else { target.path },
+                    servers: target.servers,
+                    connector,
+                    scopes,
+                    mapping,
+                    keep_empty: keep_empty.unwrap_or_default(),
+                    refresh: refresh.unwrap_or(REFRESH),
+                    api: api.unwrap_or_default(),
+                    grpc_port,
+                    credentials,
+                    catalog,
+                })
+            }
             _ => Err(LiveSettingsError(mistakes)),
         }
     }
@@ -211,28 +209,16 @@ fn mapping(
 }
 
 fn credentials(settings: &mut LiveSettings, mistakes: &mut Vec<String>) -> Option<Credentials> {
-    let username = settings.take("username");
-    let password = SecretOption::take(settings, "password", None);
-    if username.is_some() != password.is_set() {
-        mistakes.push("username and passwordFile go together".to_owned());
-    }
-    username.map(|username| Credentials { username, password })
+    take_login(settings, mistakes).map(|(username, password)| Credentials { username, password })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{Provider, ShardKey};
-    use pilotfish_registry::RegistrySettings;
+    use pilotfish_registry::testing::live_settings;
 
     fn take(address: &str, options: &[(&str, &str)]) -> Result<Settings, String> {
-        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let mut settings = LiveSettings {
-            shard: ShardKey::new(Provider::new(2, "Nacos"), "c"),
-            address: address.to_owned(),
-            options: options.collect(),
-            registry: RegistrySettings::default(),
-        };
+        let mut settings = live_settings("Nacos", address, options);
         Settings::take(&mut settings).map_err(|error| error.to_string())
     }
 

@@ -12,6 +12,9 @@ use http::Method;
 use pilotfish_sync::{AliasKey, Call, InstanceKey, Place, ServiceKey};
 use std::collections::BTreeMap;
 
+/// Most requests for one call: halving finds some bad elements among a hundred, not a server that refuses all of them.
+const MAX_REQUESTS: usize = 24;
+
 /// What became of one element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -26,7 +29,7 @@ pub(crate) enum Outcome {
 /// Sends a call until each of its elements has succeeded or failed.
 ///
 /// # Errors
-/// When the server did not answer: nobody knows what it has done.
+/// When the server did not answer, so that nobody knows what it has done, or refuses the token.
 pub(crate) async fn execute(
     client: &Client,
     target: &PolarisTarget,
@@ -35,11 +38,13 @@ pub(crate) async fn execute(
     let mut outcomes: Vec<Option<Outcome>> = vec![None; call.len()];
     // Groups of elements that are sent together.
     let mut groups: Vec<Vec<usize>> = vec![(0..call.len()).collect()];
+    let mut requests = 0;
     while let Some(group) = groups.pop().filter(|group| !group.is_empty()) {
         let part = call.only(|at| group.contains(&at));
         let request = request_of(&part, target);
         let method = if request.method == "PUT" { Method::PUT } else { Method::POST };
         let answer = client.call(call.operation(), method, request.path, Some(&request.body)).await?;
+        requests += 1;
         let found = read(&part, &answer);
         let mut left = Vec::new();
         for (at, outcome) in group.iter().zip(found.by_element) {
@@ -50,9 +55,14 @@ pub(crate) async fn execute(
         }
         match found.rest {
             _ if left.is_empty() => {}
+            Rest::Is(Outcome::Failed(failure)) if failure.class == FailureClass::Denied => {
+                return Err(failure);
+            }
             Rest::Is(outcome) => left.iter().for_each(|at| set(&mut outcomes, *at, outcome.clone())),
             // Something was refused, and the server did not say what: halves find it.
-            Rest::NotWritten if left.len() == group.len() && left.len() > 1 => {
+            Rest::NotWritten
+                if left.len() == group.len() && left.len() > 1 && requests + groups.len() < MAX_REQUESTS =>
+            {
                 let half = left.split_off(left.len() / 2);
                 groups.extend([left, half]);
             }

@@ -78,7 +78,7 @@ impl PassReport {
     /// Whether everything is as it should be.
     #[must_use]
     pub fn is_equal(&self) -> bool {
-        self.failed + self.refused + self.held + self.conflicts == 0
+        self.left.is_empty() && self.failed + self.refused + self.held + self.conflicts == 0
     }
 
     /// How many elements were written.

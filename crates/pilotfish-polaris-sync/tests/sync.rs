@@ -276,6 +276,31 @@ async fn instances_of_others_are_not_touched() {
     assert_eq!(setup.polaris.instances(&[("namespace", "shop")]), before);
 }
 
+#[tokio::test]
+async fn two_clusters_share_a_service() {
+    let mut east = Setup::start().await;
+    east.instances("web", 3);
+    east.service("web").metadata.insert("app".into(), "web".into());
+    east.pass().await;
+    let target = PolarisTarget::new("west").unwrap();
+    let mut west = session_on(&east.polaris, &target, none(), Duration::ZERO);
+    let mut desired = east.desired.clone();
+    let places = (1..=2).map(|n| {
+        let place = Place::new(format!("10.9.0.{n}"), 8080);
+        let mut instance = Instance { weight: 100, ready: true, ..Instance::default() };
+        target.fit_instance(&place, &mut instance).unwrap();
+        (place, instance)
+    });
+    desired.services.get_mut(&ServiceKey::new("shop", "web")).unwrap().instances = places.collect();
+    west.pass(&desired, &Pass::All, &()).await.unwrap();
+    assert_eq!(east.count("web"), 5);
+    east.is_equal().await;
+    assert!(west.pass(&desired, &Pass::All, &()).await.unwrap().written() == 0);
+    west.pass(&Desired::default(), &Pass::All, &()).await.unwrap();
+    assert_eq!(east.count("web"), 3);
+    east.is_equal().await;
+}
+
 /// It registered itself after our last look: a change of ours must not take it.
 #[tokio::test]
 async fn what_became_somebody_elses_meanwhile_is_left_to_them() {
@@ -457,6 +482,30 @@ async fn a_batch_that_is_refused_without_a_word_is_halved() {
     assert_eq!((report.refused, setup.count("web")), (0, 4));
     // What met the fault is not noted.
     assert_eq!(setup.writes().iter().filter(|call| call.as_str() == "POST /instances 2").count(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_everything_is_not_asked_for_ever() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 100);
+    for _ in 0..200 {
+        setup.polaris.fail("POST", "/instances", PolarisFault::Code(400_001));
+    }
+    let report = setup.pass().await;
+    assert_eq!((report.refused, setup.count("web")), (100, 0));
+    let left = setup.polaris.planned();
+    assert!((170..200).contains(&left), "{left} of 200 requests were not made");
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_for_a_write_ends_the_pass() {
+    let mut setup = Setup::start().await;
+    setup.instances("web", 100);
+    setup.polaris.fail("POST", "/instances", PolarisFault::Code(401_001));
+    let failure = setup.failure().await;
+    assert_eq!((failure.class, failure.retry_after), (FailureClass::Denied, Duration::from_secs(10)));
+    setup.pass().await;
+    assert_eq!(setup.count("web"), 100);
 }
 
 #[tokio::test]

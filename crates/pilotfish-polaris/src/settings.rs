@@ -4,8 +4,8 @@ use crate::POLARIS;
 use crate::directory::Directory;
 use crate::mapping::Mapping;
 use crate::session::Polaris;
-use pilotfish_registry::{CatalogDefaults, CatalogOptions, LiveSettings, LiveSettingsError, LiveSource};
-use pilotfish_registry_client::{Connector, Scheme, SecretOption, Target, TlsOptions, live};
+use pilotfish_registry::{CatalogDefaults, LiveSettings, LiveSettingsError, LiveSource};
+use pilotfish_registry_client::{ProductSettings, Scheme, SecretOption, live};
 use std::time::Duration;
 
 const SCHEMES: &[Scheme] =
@@ -16,31 +16,27 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// Checks the settings; nothing is connected yet.
 pub(crate) fn open(mut settings: LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError> {
     let mut mistakes = Vec::new();
-    let target = Target::parse(&settings.address, SCHEMES).map_err(|mistake| mistakes.push(mistake)).ok();
-    let is_tls = target.as_ref().is_some_and(|target| target.scheme.is_tls);
-    if target.as_ref().is_some_and(|target| !target.path.is_empty()) {
+    let defaults = CatalogDefaults::default();
+    let product = ProductSettings::take(&mut settings, SCHEMES, &["h2"], defaults, &mut mistakes);
+    if product.as_ref().is_some_and(|product| !product.target.path.is_empty()) {
         mistakes.push("the address has a path; the option namespaces says what is read".to_owned());
     }
-    let tls = TlsOptions::take(&mut settings, is_tls, &mut mistakes);
     let token = SecretOption::take(&mut settings, "token", Some("PILOTFISH_POLARIS_TOKEN"));
     let namespaces = settings.parse_option("namespaces", &mut mistakes, namespaces);
     let interval = settings.parse_duration("interval", &mut mistakes);
     let mapping = settings.parse_option("host", &mut mistakes, Mapping::parse);
-    let options = CatalogOptions::take(&mut settings, CatalogDefaults::default())
-        .map_err(|LiveSettingsError(more)| mistakes.extend(more))
-        .unwrap_or_default();
     let shard = settings.shard.clone();
     if let Err(LiveSettingsError(more)) = settings.finish(&POLARIS) {
         mistakes.extend(more);
     }
-    let Some(target) = target.filter(|_| mistakes.is_empty()) else {
+    let Some(product) = product.filter(|_| mistakes.is_empty()) else {
         return Err(LiveSettingsError(mistakes));
     };
-    let connector = Connector::new(tls.map(|tls| tls.with_alpn(&["h2"])));
+    let ProductSettings { target, connector, catalog } = product;
     let namespaces = namespaces.unwrap_or_else(|| vec!["default".to_owned()]);
     let directory = Directory::new(&namespaces, mapping.unwrap_or_default());
     let interval = interval.unwrap_or(INTERVAL);
-    Ok(live(Polaris::new(target.servers, connector, token, interval, directory), shard, options))
+    Ok(live(Polaris::new(target.servers, connector, token, interval, directory), shard, catalog))
 }
 
 fn namespaces(text: &str) -> Result<Vec<String>, String> {
@@ -51,16 +47,10 @@ fn namespaces(text: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pilotfish_model::{Provider, ShardKey};
-    use pilotfish_registry::RegistrySettings;
+    use pilotfish_registry::testing::live_settings;
 
     fn check(address: &str, options: &[(&str, &str)]) -> String {
-        let settings = LiveSettings {
-            shard: ShardKey::new(Provider::new(2, "Polaris"), "c"),
-            address: address.to_owned(),
-            options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            registry: RegistrySettings::default(),
-        };
+        let settings = live_settings("Polaris", address, options);
         open(settings).map_or_else(|error| error.to_string(), |_| "taken".to_owned())
     }
 

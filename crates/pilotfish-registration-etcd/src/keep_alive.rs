@@ -12,8 +12,8 @@ use tokio::time::timeout;
 const STREAMS: usize = 16;
 /// How many questions of a stream may be without an answer. More wait.
 const UNANSWERED: usize = 256;
-/// How long an answer may take.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take. It needs no majority, and its client has no time to lose.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Keeps leases alive.
 #[derive(Debug)]

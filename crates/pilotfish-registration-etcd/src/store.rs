@@ -133,11 +133,16 @@ impl Store for EtcdStore {
     }
 
     fn describe(&self) -> StoreDescription {
-        let broken = self.shared.view.lock().broken();
+        let broken = {
+            let view = self.shared.view.lock();
+            let broken = view.broken();
+            broken
+                .first()
+                .map(|first| format!("{} records in etcd cannot be read, such as {first}", broken.len()))
+        };
         let trouble = match self.shared.session() {
             Err(why) => Some(why.to_string()),
-            Ok(_) if broken > 0 => Some(format!("{broken} records could not be read; the log names them")),
-            Ok(_) => None,
+            Ok(_) => broken,
         };
         StoreDescription { kind: "etcd", place: self.place.clone(), bytes: None, trouble }
     }

@@ -26,7 +26,8 @@ pub(crate) struct View {
     held: Option<BTreeSet<InstanceKey>>,
     /// Names of open stores.
     stores: BTreeSet<String>,
-    broken: usize,
+    /// Records that cannot be read.
+    broken: BTreeSet<InstanceKey>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ impl View {
             grace: HashSet::new(),
             held: None,
             stores: BTreeSet::new(),
-            broken: 0,
+            broken: BTreeSet::new(),
         }
     }
 
@@ -75,9 +76,9 @@ impl View {
         self.revision
     }
 
-    /// How many records are broken.
-    pub(crate) const fn broken(&self) -> usize {
-        self.broken
+    /// Records that cannot be read, and whose last good versions are used, if there are any.
+    pub(crate) const fn broken(&self) -> &BTreeSet<InstanceKey> {
+        &self.broken
     }
 
     /// What is believed to be there.
@@ -229,17 +230,20 @@ impl View {
             Some(Ok(record)) => {
                 entry.record = Some(record);
                 entry.revision = revision;
+                self.broken.remove(&key);
             }
             // The last good one stays in force.
             Some(Err(error)) => {
-                self.broken += 1;
                 entry.revision = revision;
-                tracing::warn!(instance = %key, %error, "a record in etcd cannot be read; its last good version stays");
+                if self.broken.insert(key.clone()) && self.broken.len() <= TOLD {
+                    tracing::warn!(instance = %key, %error, "a record in etcd cannot be read; its last good version stays");
+                }
                 return;
             }
             None => {
                 entry.record = None;
                 entry.revision = 0;
+                self.broken.remove(&key);
             }
         }
         // A record that is told has a lease that has not lapsed, where nothing else is told after it.
@@ -288,7 +292,7 @@ impl Lease {
 pub(crate) struct Snapshot {
     entries: HashMap<InstanceKey, Entry>,
     stores: BTreeSet<String>,
-    broken: usize,
+    broken: BTreeSet<InstanceKey>,
     bytes: usize,
 }
 
@@ -303,8 +307,8 @@ impl Snapshot {
                 match read(&key, pair) {
                     Ok(record) => entry.record = Some(record),
                     Err(error) => {
-                        self.broken += 1;
-                        if self.broken <= TOLD {
+                        self.broken.insert(key.clone());
+                        if self.broken.len() <= TOLD {
                             tracing::warn!(instance = %key, %error, "a record in etcd cannot be read; it is left out");
                         }
                     }

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | [`live`] | sessions one after the other, with backoff and jitter; a second answer where the guard wants one |
 //! | [`CatalogWriter`] | what a session tells: full answers, changes, trouble |
-//! | [`Target`] | reads the address of `--registry` |
+//! | [`ProductSettings`] | the address of `--registry`, with the options for TLS and the catalog |
+//! | [`Target`] | reads the address alone |
 //! | [`Connector`] | TCP or TLS connections, with files that are read again |
 //! | [`HttpClient`] | requests with limits on connections, time and bytes |
 //! | [`grpc_channel`] | a channel of tonic over a [`Connector`] |
@@ -19,6 +20,7 @@ mod http_client;
 mod places;
 mod product;
 mod secret;
+mod settings;
 mod target;
 mod tls;
 mod writer;
@@ -28,6 +30,7 @@ pub use grpc::grpc_channel;
 pub use http_client::{HttpAnswer, HttpClient, HttpError, HttpRequest};
 pub use product::{Product, SessionError, live};
 pub use secret::{SecretError, SecretOption};
+pub use settings::{ProductSettings, take_login};
 pub use target::{Scheme, Server, Target};
 pub use tls::{TLS_OPTIONS, TlsError, TlsOptions};
 pub use writer::CatalogWriter;

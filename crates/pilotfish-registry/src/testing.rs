@@ -1,8 +1,8 @@
 //! Worlds made of YAML or objects in one call, for the tests of this crate and of those that read worlds.
 
-use crate::{AggregateController, AggregateSettings, Input, RegistrySettings, RegistryTable};
+use crate::{AggregateController, AggregateSettings, Input, LiveSettings, RegistrySettings, RegistryTable};
 use pilotfish_config::{Limits, MeshFile, ReadFile, SourceEvent, read, read_mesh_file};
-use pilotfish_model::{Object, ObjectKey, Provider, World, WorldWriter};
+use pilotfish_model::{Object, ObjectKey, Provider, ShardKey, World, WorldWriter};
 use std::sync::Arc;
 
 /// The provider of Kubernetes, as the default table has it.
@@ -174,5 +174,17 @@ impl Scene {
             }
             None => pilotfish_model::ChangeSet::default(),
         }
+    }
+}
+
+/// What `--registry NAME=ADDRESS?OPTIONS` tells a live registry.
+#[must_use]
+pub fn live_settings(provider: &'static str, address: &str, options: &[(&str, &str)]) -> LiveSettings {
+    let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    LiveSettings {
+        shard: ShardKey::new(Provider::new(2, provider), "c"),
+        address: address.to_owned(),
+        options: options.collect(),
+        registry: RegistrySettings::default(),
     }
 }

@@ -165,6 +165,12 @@ impl Polaris {
         self.server.faults.plan(method, path, fault);
     }
 
+    /// How many faults no request has met yet.
+    #[must_use]
+    pub fn planned(&self) -> usize {
+        self.server.faults.planned()
+    }
+
     /// No request meets anything any more.
     pub fn recover(&self) {
         self.server.faults.clear();

@@ -130,7 +130,7 @@ fn a_full_read_tells_everything() {
     snapshot.take(&keys(), &pair(b"/p/other".to_vec(), Vec::new(), 3, 1));
     let mut view = View::new(keys());
     view.replace(snapshot, 9);
-    assert_eq!((view.broken(), view.has_store("x"), view.has_store("y")), (1, true, false));
+    assert_eq!((view.broken().len(), view.has_store("x"), view.has_store("y")), (1, true, false));
     assert_eq!(told(&[view.reset(HashSet::from([testing::key("a")]))]), "9: 1 records, 0 lapsed");
     assert_eq!(told(&[view.reset(HashSet::new())]), "9: 1 records, 1 lapsed");
     assert_eq!(view.belief(&testing::key("b")), Belief { record: None, revision: 3, lease: None });
@@ -140,6 +140,9 @@ fn a_full_read_tells_everything() {
     assert_eq!(told(&view.apply(&[broken])), "");
     let belief = view.belief(&testing::key("a"));
     assert_eq!((belief.revision, belief.record.unwrap().revision), (10, 2));
+    assert_eq!(view.broken().len(), 2);
+    view.apply(&[put_record(3, 11)]);
+    assert_eq!(view.broken().len(), 1, "it is repaired");
 }
 
 #[test]

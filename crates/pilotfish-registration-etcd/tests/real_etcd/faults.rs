@@ -46,7 +46,7 @@ async fn goes_on(fault: impl AsyncFnOnce(&mut Etcd, usize)) {
     let (proxies, address) = proxies(&etcd).await;
     let (near, far) = (Followed::open(&address).await, Followed::open(&address).await);
     let of_near = connected(&proxies).unwrap();
-    let instance = leased("renewed", 6);
+    let instance = leased("renewed", 10);
     near.put(instance.clone()).await;
     let _heartbeat = heartbeat(&[&near, &far], &instance);
     for n in 0..20 {

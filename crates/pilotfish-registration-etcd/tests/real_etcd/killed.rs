@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 /// How often a replica is killed.
-const KILLS: usize = 40;
+const KILLS: usize = 200;
 /// How many instances a replica writes.
 const INSTANCES: u32 = 8;
 const ADDRESS: &str = "PILOTFISH_TEST_ETCD";

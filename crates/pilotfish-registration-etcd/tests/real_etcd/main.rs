@@ -6,6 +6,7 @@
 mod conformance;
 mod faults;
 mod killed;
+mod registrars;
 mod security;
 mod shared;
 mod speed;

@@ -53,6 +53,10 @@ impl Faults {
         self.planned.lock().push_back((method, path, fault));
     }
 
+    pub(super) fn planned(&self) -> usize {
+        self.planned.lock().len()
+    }
+
     pub(super) fn clear(&self) {
         self.planned.lock().clear();
     }
