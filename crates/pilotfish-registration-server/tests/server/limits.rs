@@ -259,3 +259,24 @@ async fn a_store_that_does_not_answer_holds_nobody() {
         harness.json("PUT", PATH, r#"{"addresses":["10.0.0.1"],"ports":[{"number":80}]}"#).await;
     assert_eq!((status, answer["error"]["code"].as_str()), (504, Some("DEADLINE_EXCEEDED")));
 }
+
+#[tokio::test]
+async fn streams_end_when_they_are_old() {
+    let harness = Harness::with(RegistrarSettings::default(), |settings| {
+        settings.limits.stream_age = Duration::from_millis(300);
+    })
+    .await;
+    let mut client = harness.grpc().await;
+    let mut watch = client.watch(v1::WatchRequest::default()).await.unwrap().into_inner();
+    let status = loop {
+        match watch.message().await {
+            Ok(response) => assert!(response.is_some(), "it ends with a reason"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("resume"), "{status:?}");
+    let silent = futures::stream::pending::<v1::HeartbeatRequest>();
+    let mut silent = client.heartbeat(silent).await.unwrap().into_inner();
+    assert_eq!(silent.message().await.unwrap_err().code(), Code::Unavailable);
+}
