@@ -112,7 +112,14 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
 /// Needs neither Pilotfish nor a server: it calls the registrar.
 fn registration(args: &Args) -> Result<bool> {
     let (example, package) = REGISTRATION;
-    process::check(process::cargo().args(["build", "--release", "--package", package, "--example", example]))?;
+    process::check(process::cargo().args([
+        "build",
+        "--release",
+        "--package",
+        package,
+        "--example",
+        example,
+    ]))?;
     let bench = Profile::Release.folder().join("examples").join(example);
     process::succeeds(process::command(bench).args(&args.rest))
 }

@@ -4,11 +4,14 @@
 //! implements. Paths and field names follow istiod's.
 
 mod metrics;
+mod registration_metrics;
 mod routes;
 mod server;
 mod views;
 
 pub use metrics::{Metrics, XdsType};
+pub use prometheus::IntGauge;
+pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, router};
 pub use server::{Bound, ServerError};
 pub use views::{provenance, time};

@@ -1,5 +1,6 @@
 //! Metrics, under istiod's names where it measures the same thing.
 
+use crate::registration_metrics::RegistrationApiMetrics;
 use pilotfish_api as api;
 use pilotfish_model::{Kind, World};
 use prometheus::core::Collector;
@@ -14,7 +15,7 @@ use std::time::Instant;
 pub type XdsType = &'static str;
 
 /// Seconds for what ought to take milliseconds.
-const FAST: &[f64] =
+pub(crate) const FAST: &[f64] =
     &[0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0];
 /// Bytes of one response.
 const SIZES: &[f64] = &[1.0, 1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7];
@@ -66,6 +67,8 @@ pub struct Metrics {
     /// Reviews of webhooks, by webhook and result: `allowed`, `refused`, `error`.
     pub webhook_reviews: IntCounterVec,
     registries: Registries,
+    /// Of the registration API.
+    pub registration_api: RegistrationApiMetrics,
     services: IntGauge,
     virtual_services: IntGauge,
     uptime: Gauge,
@@ -211,12 +214,7 @@ impl Metrics {
             resources_sent: counters(r, "pilotfish_xds_resources_sent", "Resources sent, by type", "type")?,
             rejects: counters(r, "pilot_total_xds_rejects", "Responses refused by proxies, by type", "type")?,
             reject_by_type: reject_counters(r)?,
-            expired_nonces: counters(
-                r,
-                "pilot_xds_expired_nonce",
-                "Requests with an old nonce, by type",
-                "type",
-            )?,
+            expired_nonces: counters(r, "pilot_xds_expired_nonce", "Requests with an old nonce", "type")?,
             stream_errors: stream_errors(r)?,
             limits_exceeded: limits_exceeded(r)?,
             convergence: histogram(
@@ -254,6 +252,7 @@ impl Metrics {
             secure: SecureMetrics::new(r)?,
             webhook_reviews: webhook_reviews(r)?,
             registries: Registries::new(r)?,
+            registration_api: RegistrationApiMetrics::new(r)?,
             services: gauge(r, "pilot_services", "Services known")?,
             virtual_services: gauge(r, "pilot_virt_services", "VirtualServices known")?,
             uptime: register(r, Gauge::new("istiod_uptime_seconds", "Seconds since the start"))?,
@@ -286,6 +285,11 @@ impl Metrics {
         }
     }
 
+    /// Sets what is registered with this process.
+    pub fn set_registration(&self, all: &api::Registration) {
+        self.registration_api.registered.set(all);
+    }
+
     /// A proxy refused a response.
     pub fn reject(&self, ty: XdsType) {
         self.rejects.with_label_values(&[ty]).inc();
@@ -310,7 +314,7 @@ impl Metrics {
     }
 }
 
-fn register<C: prometheus::core::Collector + Clone + 'static>(
+pub(crate) fn register<C: prometheus::core::Collector + Clone + 'static>(
     registry: &Registry,
     metric: Result<C, prometheus::Error>,
 ) -> Result<C, prometheus::Error> {
@@ -319,7 +323,7 @@ fn register<C: prometheus::core::Collector + Clone + 'static>(
     Ok(metric)
 }
 
-fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
+pub(crate) fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
     register(registry, IntGauge::new(name, help))
 }
 
@@ -434,7 +438,7 @@ fn webhook_reviews(registry: &Registry) -> Result<IntCounterVec, prometheus::Err
     )
 }
 
-fn counters_by(
+pub(crate) fn counters_by(
     registry: &Registry,
     name: &str,
     help: &str,

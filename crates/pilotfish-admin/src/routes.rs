@@ -18,6 +18,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn readiness(&self) -> api::Readiness;
     /// How registries are, by name.
     fn registries(&self) -> Vec<api::Registry>;
+    /// What is registered with this process; `None` where nothing can be.
+    fn registration(&self) -> Option<api::Registration>;
     /// The world as published last.
     fn world(&self) -> Arc<World>;
     /// An object's content as JSON, with defaults applied.
@@ -46,6 +48,7 @@ pub const ENDPOINTS: &[(&str, &str)] = &[
     ("list", "The names of these paths as JSON"),
     ("networkz", "Gateways between networks"),
     ("problemz", "Objects whose newest version is not in force, and why"),
+    ("registrationz", "What is registered with this process, and where it is kept"),
     ("registryz", "All services: [?registries=true] for the registries themselves"),
     ("syncz", "Connected proxies with nonces, in the form of istioctl"),
 ];
@@ -71,6 +74,7 @@ pub fn router<C: ControlPlane>(plane: Arc<C>, metrics: Arc<Metrics>, version: &'
         .route("/debug/", get(index))
         .route("/debug/list", get(list))
         .route("/debug/registryz", get(registryz::<C>))
+        .route("/debug/registrationz", get(registrationz::<C>))
         .route("/debug/endpointz", get(endpointz::<C>))
         .route("/debug/endpointShardz", get(endpointz::<C>))
         .route("/debug/configz", get(configz::<C>))
@@ -91,6 +95,9 @@ async fn ready<C: ControlPlane>(State(admin): Shared<C>) -> Response {
 
 async fn metrics_text<C: ControlPlane>(State(admin): Shared<C>) -> Response {
     admin.metrics.set_registries(&admin.plane.registries());
+    if let Some(all) = admin.plane.registration() {
+        admin.metrics.set_registration(&all);
+    }
     match admin.metrics.encode(&admin.plane.world()) {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
@@ -133,6 +140,15 @@ async fn registryz<C: ControlPlane>(
         return Json(admin.plane.registries()).into_response();
     }
     Json(views::services(&admin.plane.world())).into_response()
+}
+
+async fn registrationz<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    match admin.plane.registration() {
+        Some(all) => Json(all).into_response(),
+        None => {
+            (StatusCode::NOT_FOUND, "nothing can be registered: see --registration-address\n").into_response()
+        }
+    }
 }
 
 #[derive(Deserialize)]

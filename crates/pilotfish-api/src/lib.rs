@@ -3,6 +3,10 @@
 //! Field names follow istiod's debug endpoints where it has them, so that tools written for it can read them. The types
 //! stand apart from the model, which stays free to change.
 
+mod registration;
+
+pub use registration::{Registration, RegistrationRequests, RegistrationStore};
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

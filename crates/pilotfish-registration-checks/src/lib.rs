@@ -14,7 +14,6 @@
 //! link-local or the metadata services of clouds); one address gets a bounded number of checks; and of an answer nothing but a status
 //! is told.
 
-mod follow;
 mod handle;
 mod machine;
 mod networks;
@@ -23,7 +22,6 @@ mod runner;
 mod schedule;
 mod settings;
 
-pub use follow::check_instances;
 pub use handle::{CheckHandle, CheckReport, Verdict, checks};
 pub use machine::{Machine, Outcome};
 pub use networks::Networks;

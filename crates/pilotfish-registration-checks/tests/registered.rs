@@ -3,10 +3,10 @@
 
 use pilotfish_registration::testing::{DOMAIN, MemoryStore, key};
 use pilotfish_registration::{
-    Expected, Health, Registrar, RegistrarSettings, Registration, RegistrationCheck, RegistrationCheckKind,
-    RegistrationPort, Store, Value, Write,
+    CheckResult, Expected, Health, Registrar, RegistrarSettings, Registration, RegistrationCheck,
+    RegistrationCheckKind, RegistrationPort, Store, Value, Write,
 };
-use pilotfish_registration_checks::{CheckSettings, Networks, check_instances, checks};
+use pilotfish_registration_checks::{CheckSettings, Networks, Verdict, checks};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -42,7 +42,10 @@ async fn what_fails_is_marked_and_stays() {
     assert!(registrar.ready().await);
     let (handle, runner) =
         checks(CheckSettings { networks: Networks::with_loopback(), ..CheckSettings::default() });
-    let checking = tokio::spawn(check_instances(registrar.clone(), handle.clone(), runner));
+    let told = registrar.clone();
+    let checking = tokio::spawn(runner.run(move |Verdict { key, revision, failure }| {
+        told.report_checks([CheckResult { key, revision, has_failed: failure.is_some() }]);
+    }));
     let until = async |what: &str, wanted: Option<Health>| {
         let end = Instant::now() + Duration::from_secs(20);
         while registrar.get(&key("a")).map(|view| view.health) != wanted {
@@ -55,10 +58,23 @@ async fn what_fails_is_marked_and_stays() {
     let written = store.write(vec![write(address.port(), 0)]).await;
     assert!(written[0].is_ok(), "{written:?}");
     until("it is well", Some(Health::Healthy)).await;
+    let check = || handle.set(registrar.get(&key("a")).unwrap().record);
+    check();
+    let begin = Instant::now();
+    while handle.report().passed == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it is asked");
+        sleep(Duration::from_millis(10)).await;
+    }
     drop(listener);
     until("it fails", Some(Health::CheckFailed)).await;
     // Another revision of what fails fails still.
     store.write(vec![write(address.port(), 7)]).await;
+    let begin = Instant::now();
+    while registrar.get(&key("a")).unwrap().record.instance.weight != 7 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it changes");
+        sleep(Duration::from_millis(10)).await;
+    }
+    check();
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
         assert_eq!(registrar.get(&key("a")).unwrap().health, Health::CheckFailed);
@@ -68,6 +84,7 @@ async fn what_fails_is_marked_and_stays() {
     until("it is well again", Some(Health::Healthy)).await;
     store.write(vec![Write { value: None, ..write(address.port(), 0) }]).await;
     until("it is gone", None).await;
+    handle.remove(&key("a"));
     let end = Instant::now() + Duration::from_secs(10);
     while handle.report().checks > 0 {
         assert!(Instant::now() < end, "nothing is checked any more");

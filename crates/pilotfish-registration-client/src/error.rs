@@ -3,7 +3,7 @@
 use tonic::{Code, Status};
 
 /// Why a call failed.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The options cannot be used.
     #[error("{0}")]

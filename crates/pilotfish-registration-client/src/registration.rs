@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 /// How a registration is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is tried. With an error it failed, and is tried again; what was registered before stays until its lease ends.
     Registering {
@@ -107,7 +107,12 @@ async fn keep(
 ) {
     let mut wait = registered.map_or(Duration::ZERO, |registered| keeper.registered(Ok(registered)));
     loop {
-        states.send_replace(keeper.state().clone());
+        // Who waits for changes is not woken by renewals.
+        states.send_if_modified(|known| {
+            let differs = known != keeper.state();
+            known.clone_from(keeper.state());
+            differs
+        });
         let due = Instant::now() + wait;
         tokio::select! {
             () = sleep_until(due) => {}

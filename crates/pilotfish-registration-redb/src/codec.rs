@@ -263,3 +263,52 @@ fn decode_check(stored: &StoredCheck) -> Option<Check> {
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Bytes of a damaged file are an error or a record, and nothing else.
+        #[test]
+        fn any_bytes_are_an_error_or_a_record(
+            key in proptest::collection::vec(any::<u8>(), 0..40),
+            value in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let mut interner = Interner::default();
+            if let Ok(key) = decode_key(&key, &mut interner) {
+                prop_assert_eq!(&decode_key(&encode_key(&key), &mut interner), &Ok(key.clone()));
+                if let Ok(record) = decode(key.clone(), &value, &mut interner) {
+                    prop_assert_eq!(decode(key, &encode(&record), &mut interner), Ok(record));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_named() {
+        let key = || InstanceKey::new("default", "web", "a");
+        let mut interner = Interner::default();
+        let error = |stored: &Stored, interner: &mut Interner| {
+            decode(key(), &stored.encode_to_vec(), interner).expect_err("broken")
+        };
+        let stored = Stored { addresses: vec![vec![1, 2, 3]], ..Stored::default() };
+        assert_eq!(error(&stored, &mut interner), "the record of default/web/a has a bad address");
+        let stored = Stored {
+            ports: vec![StoredPort { number: 65_536, ..StoredPort::default() }],
+            ..Stored::default()
+        };
+        assert_eq!(error(&stored, &mut interner), "the record of default/web/a has a bad port");
+        let stored =
+            Stored { checks: vec![StoredCheck { kind: 9, ..StoredCheck::default() }], ..Stored::default() };
+        assert_eq!(error(&stored, &mut interner), "the record of default/web/a has a bad check");
+        assert!(
+            decode(key(), &[0xFF], &mut interner)
+                .is_err_and(|error| error.contains("default/web/a cannot be read"))
+        );
+        for bad in [&b"a\0b"[..], b"a\0b\0c\0d", b"\xFF\0b\0c"] {
+            assert!(decode_key(bad, &mut interner).is_err());
+        }
+    }
+}

@@ -47,6 +47,18 @@ pub(crate) enum FileError {
     Other(String),
 }
 
+/// Why a file that opened cannot be read.
+enum ReadError {
+    Disk(redb::Error),
+    Damaged(String),
+}
+
+impl From<redb::Error> for ReadError {
+    fn from(error: redb::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
 /// Transactions that are under way.
 pub(crate) struct Transaction<'txn> {
     records: Table<'txn, &'static [u8], &'static [u8]>,
@@ -80,7 +92,7 @@ impl RecordFile {
         let database = builder.create_with_backend(backend).map_err(|error| open_error(path, error))?;
         let file = Self { path: path.to_owned(), database };
         file.prepare()?;
-        let contents = file.contents().map_err(|error| corrupt(path, error))?;
+        let contents = file.contents().map_err(|error| file.open_error(error))?;
         Ok((file, contents))
     }
 
@@ -91,14 +103,21 @@ impl RecordFile {
 
     /// Checks the format, and gives one to a new file.
     fn prepare(&self) -> Result<(), OpenError> {
-        let broken = |error: redb::Error| match disk_error(error) {
-            FileError::Full(why) => OpenError::Io { path: self.path.clone(), source: io::Error::other(why) },
-            FileError::Other(why) => corrupt(&self.path, why),
-        };
+        let broken = |error: redb::Error| self.open_error(error.into());
         match self.number(FORMAT_NUMBER).map_err(broken)? {
             Some(FORMAT) => Ok(()),
             Some(found) => Err(OpenError::Format { path: self.path.clone(), found, known: FORMAT }),
             None => self.initialize().map_err(broken),
+        }
+    }
+
+    /// An error of the disk is none of the file.
+    fn open_error(&self, error: ReadError) -> OpenError {
+        let path = self.path.clone();
+        match error {
+            ReadError::Disk(redb::Error::Io(source)) if !is_damage(&source) => OpenError::Io { path, source },
+            ReadError::Disk(error) => corrupt(&path, error.to_string()),
+            ReadError::Damaged(why) => corrupt(&path, why),
         }
     }
 
@@ -117,19 +136,19 @@ impl RecordFile {
         Ok(numbers.get(name)?.map(|number| number.value()))
     }
 
-    fn contents(&self) -> Result<Contents, String> {
-        let text = |error: redb::Error| error.to_string();
-        let revision = self.number(REVISION_NUMBER).map_err(text)?.unwrap_or_default();
+    fn contents(&self) -> Result<Contents, ReadError> {
+        let revision = self.number(REVISION_NUMBER)?.unwrap_or_default();
         let mut interner = Interner::default();
         let mut records = Vec::new();
-        let transaction = self.database.begin_read().map_err(|error| text(error.into()))?;
-        let table = transaction.open_table(RECORDS).map_err(|error| text(error.into()))?;
-        for entry in table.iter().map_err(|error| text(error.into()))? {
-            let (key, value) = entry.map_err(|error| text(error.into()))?;
-            let key = decode_key(key.value(), &mut interner)?;
-            let record = decode(key, value.value(), &mut interner)?;
+        let table = self.database.begin_read().map_err(redb::Error::from)?;
+        let table = table.open_table(RECORDS).map_err(redb::Error::from)?;
+        for entry in table.iter().map_err(redb::Error::from)? {
+            let (key, value) = entry.map_err(redb::Error::from)?;
+            let key = decode_key(key.value(), &mut interner).map_err(ReadError::Damaged)?;
+            let record = decode(key, value.value(), &mut interner).map_err(ReadError::Damaged)?;
             if record.revision > revision {
-                return Err(format!("the record of {} is newer than the file", record.instance.key));
+                let key = &record.instance.key;
+                return Err(ReadError::Damaged(format!("the record of {key} is newer than the file")));
             }
             records.push(Arc::new(record));
         }

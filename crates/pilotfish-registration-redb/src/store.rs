@@ -30,7 +30,7 @@ pub struct OpenStore {
 pub struct RedbStore {
     path: PathBuf,
     shared: Arc<Shared>,
-    room: Semaphore,
+    room: Arc<Semaphore>,
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -63,7 +63,7 @@ impl RedbStore {
         let thread = std::thread::Builder::new().name("registrations".to_owned());
         let spawned = thread.spawn(move || writer.run(&waiting));
         let writer = spawned.map_err(|source| OpenError::Io { path: path.clone(), source })?;
-        let room = Semaphore::new(WAITING_KIB as usize);
+        let room = Arc::new(Semaphore::new(WAITING_KIB as usize));
         let store = Self { path, shared, room, jobs: Some(jobs), writer: Some(writer) };
         Ok(OpenStore { store, events })
     }
@@ -74,15 +74,14 @@ impl RedbStore {
         if writes.is_empty() {
             return Vec::new();
         }
-        let Ok(room) = self.room.acquire_many(kib(&writes)).await else { return closed() };
+        let room = Arc::clone(&self.room).acquire_many_owned(kib(&writes)).await;
+        let Ok(room) = room else { return closed() };
         let (answer, answered) = oneshot::channel();
         let Some(jobs) = &self.jobs else { return closed() };
-        if jobs.send(Job { writes, answer }).is_err() {
+        if jobs.send(Job { writes, answer, room }).is_err() {
             return closed();
         }
-        let answers = answered.await.unwrap_or_else(|_| closed());
-        drop(room);
-        answers
+        answered.await.unwrap_or_else(|_| closed())
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Writes of one transaction, about.
 const COMMIT: usize = 8_192;
@@ -23,6 +23,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(crate) struct Job {
     pub(crate) writes: Vec<Write>,
     pub(crate) answer: oneshot::Sender<Answers>,
+    /// Its room in the queue, which it has until it is done, whether anybody waits for the answer or not.
+    pub(crate) room: OwnedSemaphorePermit,
 }
 
 type Answers = Vec<Result<Written, WriteError>>;
@@ -88,16 +90,17 @@ impl Writer {
     /// Writes, makes it durable, tells of it, and answers.
     fn write(&mut self, jobs: Vec<Job>) {
         self.revive();
-        let (writes, callers): (Vec<_>, Vec<_>) =
-            jobs.into_iter().map(|job| (job.writes, job.answer)).unzip();
+        let split = |Job { writes, answer, room }| (writes, (answer, room));
+        let (writes, callers): (Vec<_>, Vec<_>) = jobs.into_iter().map(split).unzip();
         let counts: Vec<usize> = writes.iter().map(Vec::len).collect();
         let answers = match self.commit(writes) {
             Ok(answers) => answers,
             Err(error) => counts.into_iter().map(|count| vec![Err(error.clone()); count]).collect(),
         };
-        for (caller, answers) in callers.into_iter().zip(answers) {
+        for ((caller, room), answers) in callers.into_iter().zip(answers) {
             // Who does not wait any more needs no answer.
             let _ = caller.send(answers);
+            drop(room);
         }
     }
 

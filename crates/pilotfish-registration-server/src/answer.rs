@@ -36,6 +36,9 @@ use tower::Service;
 /// Bytes that a call of health or reflection may send.
 const CALL_BYTES: usize = 64 << 10;
 
+/// How long such a call may go on: a watch of health tells nothing that its client must not know, and holds a place of its connection.
+const CALL_AGE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 /// A service of tonic, behind one type.
 pub(crate) type Handler = Box<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
@@ -104,11 +107,10 @@ impl Requests {
             true => (Protocol::Grpc, rpc_name(parts.uri.path())),
             false => (Protocol::Json, self.json_name(&parts)),
         };
-        if matches!(method, "Watch" | "Heartbeat")
-            || parts.uri.path().ends_with("/Watch")
-            || is_reflection(&parts)
-        {
+        if matches!(method, "Watch" | "Heartbeat") {
             busy.may_take(started, limits.stream_age + 3 * limits.request_timeout);
+        } else if is_grpc && self.service(parts.uri.path()).is_some() {
+            busy.may_take(started, CALL_AGE);
         }
         let response = match is_grpc {
             true => self.grpc(&peer, parts, body).await,
@@ -139,7 +141,7 @@ impl Requests {
         let limits = &self.api.limits;
         let fail = |failure: Failure| failure.to_status().into_http();
         let path = parts.uri.path();
-        if let Some((_, service)) = self.services.iter().find(|(prefix, _)| path.starts_with(prefix)) {
+        if let Some(service) = self.service(path) {
             if let Err(failure) = self.api.take_rate(&Who::anonymous(peer.address.ip())) {
                 return fail(failure);
             }
@@ -212,6 +214,11 @@ impl Requests {
         let response = json::handle(&self.api, &self.routes, &client, parts, body).await;
         drop(held);
         response
+    }
+
+    /// Health or reflection, where it is asked.
+    fn service(&self, path: &str) -> Option<&Handler> {
+        self.services.iter().find(|(prefix, _)| path.starts_with(prefix)).map(|(_, service)| service)
     }
 
     /// The documents that need no identity.
@@ -304,10 +311,6 @@ fn known(name: &str) -> &'static str {
         "Watch",
     ];
     METHODS.into_iter().find(|known| *known == name).unwrap_or(OTHER)
-}
-
-fn is_reflection(parts: &Parts) -> bool {
-    parts.uri.path().starts_with("/grpc.reflection.")
 }
 
 #[cfg(test)]

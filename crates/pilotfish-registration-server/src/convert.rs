@@ -195,7 +195,7 @@ mod tests {
         let seconds = |seconds| Some(ProtoDuration { seconds, nanos: 0 });
         let check = |kind| v1::Check {
             kind: Some(kind),
-            port: 81,
+            port: 8080,
             interval: seconds(5),
             timeout: seconds(2),
             healthy_threshold: 2,

@@ -47,11 +47,19 @@ impl<S: Stream<Item = Result<v1::HeartbeatRequest, Status>> + Unpin> Beating<S> 
     /// `None` when the client has no more.
     async fn next(&mut self) -> Option<Result<v1::HeartbeatResponse, Status>> {
         let mut closing = self.api.closing.clone();
-        let request = tokio::select! {
-            biased;
-            () = closed(&mut closing) => return Some(Err(shutting_down().to_status())),
-            () = tokio::time::sleep_until(self.until) => return Some(Err(too_old().to_status())),
-            request = self.requests.next() => request?,
+        let request = loop {
+            tokio::select! {
+                biased;
+                () = closed(&mut closing) => return Some(Err(shutting_down().to_status())),
+                () = tokio::time::sleep_until(self.until) => return Some(Err(too_old().to_status())),
+                request = self.requests.next() => break request?,
+                // A client that is silent does not keep its place without its token.
+                () = tokio::time::sleep(self.api.bookmark_interval) => {
+                    if let Err(failure) = self.api.check_stream(&self.who) {
+                        return Some(Err(failure.to_status()));
+                    }
+                }
+            }
         };
         let request = match request {
             Ok(request) => request,

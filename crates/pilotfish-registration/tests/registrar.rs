@@ -371,3 +371,22 @@ async fn lists_come_in_pages() {
         }
     }
 }
+
+/// Who hears nobody for an hour because it does not run, expires nobody: neither a lease, nor what lapsed before, nor a drain.
+#[tokio::test(start_paused = true)]
+async fn our_own_pause_takes_nobody_away() {
+    let running = running(RegistrarSettings::default()).await;
+    let drain = Duration::from_secs(20);
+    running.register(Instance { drain, ..instance("draining") }).await.expect("registered");
+    running.register(instance("lapsed")).await.expect("registered");
+    running.until("lapsed", Some(Health::Lapsed)).await;
+    running.deregister(key("draining"), None).await.expect("it drains");
+    running.register(instance("a")).await.expect("registered");
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(running.health("a"), Some(Health::Healthy));
+    assert_eq!(running.health("lapsed"), Some(Health::Lapsed));
+    assert_eq!(running.health("draining"), Some(Health::Draining));
+    running.until("draining", None).await;
+    running.until("a", Some(Health::Lapsed)).await;
+}

@@ -37,6 +37,8 @@ pub enum Input {
     Objects(fn(Provider, RegistrySettings) -> Box<dyn Registry>),
     /// From a source of its own: makes the source, which is then run as a task.
     Live(fn(LiveSettings) -> Result<Box<dyn LiveSource>, LiveSettingsError>),
+    /// It is part of this process: whoever opens it adds its source.
+    Process,
     /// It has none: it brings objects, which other registries and translation read.
     Source {
         /// Tells what is wrong with the settings.

@@ -4,6 +4,7 @@ use crate::control::{ControlObserver, Inbound, Trigger};
 use pilotfish_admin::Metrics;
 use pilotfish_identity::LogLimit;
 use pilotfish_proto::ResourceType;
+use pilotfish_registration_server as registration;
 use pilotfish_xds::{HandshakeResult, Limit, Nack, Push, Recorder};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,5 +164,37 @@ impl pilotfish_kube_writer::auto_registration::EntryObserver for PrometheusRecor
             Written::Deleted => counters.deleted.inc(),
             Written::Failed => counters.failed.inc(),
         }
+    }
+}
+impl registration::Recorder for PrometheusRecorder {
+    fn request(
+        &self,
+        method: &'static str,
+        protocol: registration::Protocol,
+        code: &'static str,
+        took: Duration,
+    ) {
+        let metrics = &self.metrics.registration_api;
+        metrics.requests.with_label_values(&[method, protocol.as_str(), code]).inc();
+        if !matches!(method, "Watch" | "Heartbeat") {
+            metrics.seconds.with_label_values(&[method]).observe(took.as_secs_f64());
+        }
+    }
+
+    fn limit_exceeded(&self, limit: &str) {
+        self.metrics.registration_api.limits_exceeded.with_label_values(&[limit]).inc();
+    }
+
+    fn connections(&self, open: usize) {
+        self.metrics.registration_api.connections.set(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+
+    fn handshake(&self, completed: bool) {
+        let result = if completed { "completed" } else { "failed" };
+        self.metrics.registration_api.handshakes.with_label_values(&[result]).inc();
+    }
+
+    fn access_reloaded(&self, succeeded: bool) {
+        self.metrics.registration_api.access_refused.set(i64::from(!succeeded));
     }
 }

@@ -7,12 +7,33 @@ use pilotfish_eureka::EUREKA;
 use pilotfish_mcp::MCP;
 use pilotfish_nacos::NACOS;
 use pilotfish_polaris::POLARIS;
-use pilotfish_registry::{KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY};
+use pilotfish_registry::{Input, KUBERNETES, RegistryTable, RegistryType, SERVICE_ENTRY};
 use pilotfish_zookeeper::ZOOKEEPER;
 
+/// What is registered with this process.
+pub(crate) const REGISTRATION: RegistryType = RegistryType {
+    name: "registration",
+    provider: "registration",
+    about: "services that register themselves with this process, see --registration-address",
+    address: "",
+    options: &[],
+    input: Input::Process,
+};
+
 /// The registries, in the order in which they win where two have a service of the same host.
-pub(crate) const REGISTRIES: &[&RegistryType] =
-    &[&KUBERNETES, &SERVICE_ENTRY, &CONSUL, &DNS, &ETCD, &EUREKA, &MCP, &NACOS, &POLARIS, &ZOOKEEPER];
+pub(crate) const REGISTRIES: &[&RegistryType] = &[
+    &KUBERNETES,
+    &SERVICE_ENTRY,
+    &REGISTRATION,
+    &CONSUL,
+    &DNS,
+    &ETCD,
+    &EUREKA,
+    &MCP,
+    &NACOS,
+    &POLARIS,
+    &ZOOKEEPER,
+];
 
 /// The table with these and more: for programs that bring registries of their own, after the others.
 #[must_use]

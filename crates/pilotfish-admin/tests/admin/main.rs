@@ -53,6 +53,10 @@ impl ControlPlane for Fixture {
         vec![known, failing]
     }
 
+    fn registration(&self) -> Option<api::Registration> {
+        self.ready.then(|| api::Registration { services: 4, ..api::Registration::default() })
+    }
+
     fn world(&self) -> Arc<World> {
         self.world.clone()
     }

@@ -2,8 +2,9 @@
 //! that a busy machine does not fail, and one write after the other does.
 
 use crate::support::{Followed, leased};
+use parking_lot::Mutex;
 use pilotfish_registration::Store;
-use pilotfish_registration::testing::put;
+use pilotfish_registration::testing::{key, put};
 use pilotfish_testkit::real::Etcd;
 use std::time::Instant;
 
@@ -24,12 +25,17 @@ fn memory() -> usize {
 async fn figures() {
     let Some(etcd) = Etcd::start().await else { return };
     let store = Followed::open(&format!("http://127.0.0.1:{}", etcd.port(0))).await;
+    let mut all: Vec<_> = (0..INSTANCES).map(|n| Some(put(leased(&name(n), 30)))).collect();
+    let batches: Vec<Mutex<Vec<_>>> = all
+        .chunks_mut(BATCH)
+        .map(|batch| Mutex::new(batch.iter_mut().filter_map(Option::take).collect()))
+        .collect();
     let before = memory();
     let began = Instant::now();
-    let store = &store;
+    let (store, batches) = (&store, &batches);
     each(|first| async move {
-        let writes = (first..first + BATCH).map(|n| put(leased(&format!("instance-{n}"), 30)));
-        let answers = store.store.write(writes.collect()).await;
+        let writes = std::mem::take(&mut *batches[first / BATCH].lock());
+        let answers = store.store.write(writes).await;
         assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|answer| answer.is_err()));
     })
     .await;
@@ -37,7 +43,7 @@ async fn figures() {
     let bytes = memory().saturating_sub(before) / INSTANCES;
 
     let renew = |first| async move {
-        let keys = (first..first + BATCH).map(|n| leased(&format!("instance-{n}"), 30).key);
+        let keys = (first..first + BATCH).map(|n| key(&name(n)));
         let answers = store.store.renew(keys.collect()).await;
         assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|answer| answer.is_err()));
     };
@@ -49,7 +55,7 @@ async fn figures() {
     let began = Instant::now();
     let other = &other;
     each(|first| async move {
-        let keys = (first..first + BATCH).map(|n| leased(&format!("instance-{n}"), 30).key);
+        let keys = (first..first + BATCH).map(|n| key(&name(n)));
         let answers = other.store.renew(keys.collect()).await;
         assert!(answers.iter().all(Result::is_ok));
     })
@@ -65,6 +71,10 @@ async fn figures() {
     );
     assert_eq!(store.told().records.len(), INSTANCES);
     assert_eq!(store.told().lapses, 0);
+}
+
+fn name(n: usize) -> String {
+    format!("instance-{n}")
 }
 
 /// Runs something for every batch of instances, by some clients side by side.

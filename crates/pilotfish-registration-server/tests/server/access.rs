@@ -116,6 +116,8 @@ async fn tokens_rotate_and_streams_of_old_ones_end() {
     let old = "token-of-agent-01";
     let mut watch = client.watch(by(old, v1::WatchRequest::default())).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
+    let silent = futures::stream::pending::<v1::HeartbeatRequest>();
+    let mut silent = client.heartbeat(by(old, silent)).await.unwrap().into_inner();
     let tokens = directory.path().join("tokens.yaml");
     std::fs::write(&tokens, "tokens: nonsense").unwrap();
     eventually("a broken file is noticed", || harness.heard.lock().reloads == [false]).await;
@@ -133,6 +135,7 @@ async fn tokens_rotate_and_streams_of_old_ones_end() {
         }
     };
     assert_eq!(ended, Code::Unauthenticated);
+    assert_eq!(silent.message().await.unwrap_err().code(), Code::Unauthenticated);
 }
 
 #[tokio::test]

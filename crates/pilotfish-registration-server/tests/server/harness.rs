@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use pilotfish_registration::testing::MemoryStore;
-use pilotfish_registration::{Registrar, RegistrarSettings};
+use pilotfish_registration::{Registrar, RegistrarSettings, Store, StoreEvents};
 use pilotfish_registration_api::v1;
 use pilotfish_registration_api::v1::registration_service_client::RegistrationServiceClient;
 use pilotfish_registration_server::{Protocol, Recorder, RegistrationServer, ServerSettings};
@@ -74,7 +74,18 @@ impl Harness {
     pub(crate) async fn with(registrar: RegistrarSettings, change: impl FnOnce(&mut ServerSettings)) -> Self {
         let (store, events) = MemoryStore::open();
         let store = Arc::new(store);
-        let (registrar, driver) = Registrar::new(store.clone(), events, registrar);
+        Self::on(Arc::clone(&store), store, events, registrar, change).await
+    }
+
+    /// With a store that is served in place of the one in memory.
+    pub(crate) async fn on(
+        store: Arc<MemoryStore>,
+        served: Arc<dyn Store>,
+        events: StoreEvents,
+        registrar: RegistrarSettings,
+        change: impl FnOnce(&mut ServerSettings),
+    ) -> Self {
+        let (registrar, driver) = Registrar::new(served, events, registrar);
         let driver = tokio::spawn(driver.run());
         let mut settings = ServerSettings::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         settings.bookmark_interval = Duration::from_millis(100);

@@ -2,12 +2,32 @@
 
 use crate::harness::{Harness, eventually, instance, register, renew};
 use bytes::Bytes;
-use pilotfish_registration::{Limits, RegistrarSettings};
+use futures::future::BoxFuture;
+use pilotfish_registration::testing::MemoryStore;
+use pilotfish_registration::{
+    InstanceKey, Limits, RegistrarSettings, RenewError, Store, StoreDescription, Write, WriteError, Written,
+};
 use pilotfish_registration_api::{MAX_ITEMS, v1};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
+
+/// A store that never answers.
+struct Hanging(Arc<MemoryStore>);
+
+impl Store for Hanging {
+    fn write(&self, _: Vec<Write>) -> BoxFuture<'_, Vec<Result<Written, WriteError>>> {
+        Box::pin(std::future::pending())
+    }
+    fn renew(&self, _: Vec<InstanceKey>) -> BoxFuture<'_, Vec<Result<(), RenewError>>> {
+        Box::pin(std::future::pending())
+    }
+    fn describe(&self) -> StoreDescription {
+        self.0.describe()
+    }
+}
 
 const PATH: &str = "/v1/namespaces/default/services/web/instances/a";
 
@@ -219,4 +239,44 @@ async fn silent_strangers_give_way() {
     let mut end = [0];
     assert_eq!(silent[0].read(&mut end).await.unwrap(), 0, "the one that has waited longest is closed");
     client.register(register("b")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_holds_nobody() {
+    let (store, events) = MemoryStore::open();
+    let store = Arc::new(store);
+    let hanging = Arc::new(Hanging(Arc::clone(&store)));
+    let harness = Harness::on(store, hanging, events, RegistrarSettings::default(), |settings| {
+        settings.limits.request_timeout = Duration::from_millis(200);
+    })
+    .await;
+    let mut client = harness.grpc().await;
+    assert_eq!(client.register(register("a")).await.unwrap_err().code(), Code::DeadlineExceeded);
+    let requests = futures::stream::iter([v1::HeartbeatRequest { renewals: vec![renew("a")] }]);
+    let mut responses = client.heartbeat(requests).await.unwrap().into_inner();
+    assert_eq!(responses.message().await.unwrap_err().code(), Code::DeadlineExceeded);
+    let (status, answer) =
+        harness.json("PUT", PATH, r#"{"addresses":["10.0.0.1"],"ports":[{"number":80}]}"#).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (504, Some("DEADLINE_EXCEEDED")));
+}
+
+#[tokio::test]
+async fn streams_end_when_they_are_old() {
+    let harness = Harness::with(RegistrarSettings::default(), |settings| {
+        settings.limits.stream_age = Duration::from_millis(300);
+    })
+    .await;
+    let mut client = harness.grpc().await;
+    let mut watch = client.watch(v1::WatchRequest::default()).await.unwrap().into_inner();
+    let status = loop {
+        match watch.message().await {
+            Ok(response) => assert!(response.is_some(), "it ends with a reason"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("resume"), "{status:?}");
+    let silent = futures::stream::pending::<v1::HeartbeatRequest>();
+    let mut silent = client.heartbeat(silent).await.unwrap().into_inner();
+    assert_eq!(silent.message().await.unwrap_err().code(), Code::Unavailable);
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How often the clock goes on, which is also how exact removals are.
 const TICK: Duration = Duration::from_millis(200);
-/// How many log lines of one kind one step writes.
+/// How many services the log names at a time.
 const LOGGED: usize = 10;
 
 /// The task that must run as long as the registrar is used.
@@ -143,7 +143,7 @@ impl RegistrarDriver {
     /// Makes what liveness says visible. Returns removals, which the store does.
     fn believe(&self, state: &mut State, verdicts: Vec<Verdict>) -> Vec<Write> {
         let mut writes = Vec::new();
-        let mut logged = 0;
+        let mut told = 0;
         for verdict in verdicts {
             match verdict {
                 Verdict::Lapsed { key, lapsed, preserved } => {
@@ -155,19 +155,28 @@ impl RegistrarDriver {
                 }
                 Verdict::Preserving { service, lapsed, leased } => {
                     add(&self.shared.counters.preservations, 1);
-                    tracing::warn!(
-                        %service, lapsed, leased,
-                        "most leases of a service lapsed together: its instances stay as they are"
-                    );
+                    told += 1;
+                    if told <= LOGGED {
+                        tracing::warn!(
+                            %service, lapsed, leased,
+                            "most leases of a service lapsed together: its instances stay as they are"
+                        );
+                    }
                 }
                 Verdict::Preserved { service, is_overdue } => {
-                    logged += 1;
-                    if logged <= LOGGED {
+                    told += 1;
+                    if told <= LOGGED {
                         let why = if is_overdue { "too much time has passed" } else { "most came back" };
                         tracing::info!(%service, why, "lapsed leases of a service count again");
                     }
                 }
             }
+        }
+        if told > LOGGED {
+            tracing::warn!(
+                left_out = told - LOGGED,
+                "more services whose leases lapsed together, or count again"
+            );
         }
         writes
     }

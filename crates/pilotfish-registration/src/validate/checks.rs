@@ -5,7 +5,7 @@ use super::texts::printable;
 use crate::limits::{
     MAX_CHECK_INTERVAL, MAX_CHECK_THRESHOLD, MAX_CHECKS, MAX_TEXT_BYTES, MIN_CHECK_INTERVAL,
 };
-use crate::{Check, CheckKind, RegistrationCheck, RegistrationCheckKind, Violations};
+use crate::{Check, CheckKind, Port, RegistrationCheck, RegistrationCheckKind, Violations};
 use std::time::Duration;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
@@ -13,7 +13,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_HEALTHY_THRESHOLD: u32 = 1;
 const DEFAULT_UNHEALTHY_THRESHOLD: u32 = 3;
 
-pub(super) fn checks(given: Vec<RegistrationCheck>, wrong: &mut Violations) -> Vec<Check> {
+pub(super) fn checks(given: Vec<RegistrationCheck>, ports: &[Port], wrong: &mut Violations) -> Vec<Check> {
     if given.len() > MAX_CHECKS {
         wrong.add("checks", format!("{} checks are more than {MAX_CHECKS}", given.len()));
         return Vec::new();
@@ -21,14 +21,21 @@ pub(super) fn checks(given: Vec<RegistrationCheck>, wrong: &mut Violations) -> V
     let mut checks = Vec::with_capacity(given.len());
     for (index, given) in given.into_iter().enumerate() {
         let mut part = Violations::default();
-        checks.extend(check(given, &mut part));
+        checks.extend(check(given, ports, &mut part));
         wrong.nest(&format!("checks[{index}]"), part);
     }
     checks
 }
 
-fn check(given: RegistrationCheck, wrong: &mut Violations) -> Option<Check> {
+fn check(given: RegistrationCheck, ports: &[Port], wrong: &mut Violations) -> Option<Check> {
     let port = if given.port == 0 { None } else { number("port", given.port, wrong) };
+    // Where no port is right, that is said already.
+    if let Some(port) = port
+        && !ports.is_empty()
+        && ports.iter().all(|own| own.number != port)
+    {
+        wrong.add("port", format!("{port} is none of the instance's ports"));
+    }
     let interval = if given.interval.is_zero() { DEFAULT_INTERVAL } else { given.interval };
     let timeout = if given.timeout.is_zero() { DEFAULT_TIMEOUT.min(interval) } else { given.timeout };
     super::between("interval", interval, MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL, wrong);

@@ -30,7 +30,7 @@ impl Registration {
         });
         let addresses = addresses(&self.addresses, &mut wrong);
         let ports = ports::ports(&self.ports, &mut wrong);
-        let checks = checks::checks(self.checks, &mut wrong);
+        let checks = checks::checks(self.checks, &ports, &mut wrong);
         let labels = texts::labels(self.labels, &mut wrong);
         let metadata = texts::metadata(self.metadata, &mut wrong);
         let locality = locality(&self.locality, &mut wrong);

@@ -220,6 +220,10 @@ fn checks_can_be_asked() {
             "checks[0].port: 70000 is not between 1 and 65535",
         ),
         (
+            RegistrationCheck { port: 9, ..check(http("/")) },
+            "checks[0].port: 9 is none of the instance's ports",
+        ),
+        (
             RegistrationCheck { unhealthy_threshold: 101, ..check(http("/")) },
             "checks[0].unhealthy_threshold: 101 is more than 100",
         ),

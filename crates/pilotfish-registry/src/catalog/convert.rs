@@ -302,7 +302,10 @@ impl Converter {
         workload.service_account = labels::text(&given.service_account);
         workload.identity = given.identity;
         workload.ready = is_usable(given.health);
-        workload.workload_name = service.id.clone();
+        workload.workload_name = match &*given.workload_name {
+            "" => service.id.clone(),
+            own => own.into(),
+        };
         workload.node = node;
         Some(workload)
     }

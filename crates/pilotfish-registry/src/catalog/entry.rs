@@ -62,6 +62,8 @@ pub struct CatalogInstance {
     pub health: HealthStatus,
     /// The node that it runs on; empty for not known.
     pub node: String,
+    /// The name of its workload, for telemetry; empty for that of the service.
+    pub workload_name: String,
     /// The name of its service account; empty for none.
     pub service_account: String,
     /// The identity that its certificate carries, where the product knows it.
@@ -108,6 +110,7 @@ impl CatalogInstance {
             weight: 0,
             health: HealthStatus::Healthy,
             node: String::new(),
+            workload_name: String::new(),
             service_account: String::new(),
             identity: None,
         }

@@ -5,6 +5,7 @@ mod config_dump;
 use crate::admin::config_dump::config_dump;
 use crate::control::shared::{self, Shared};
 use crate::resources::Resources;
+use crate::serve::registration;
 use crate::serve::webhooks::WebhookView;
 use pilotfish_admin::ControlPlane;
 use pilotfish_api as api;
@@ -12,6 +13,7 @@ use pilotfish_config::{Effective, ProblemReport, Severity};
 use pilotfish_model::{Object, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{ResourceType, ValueKind};
+use pilotfish_registration::Registrar;
 use pilotfish_translate::{RefusedPatch, Translator};
 use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
 use std::collections::BTreeMap;
@@ -29,6 +31,8 @@ pub(crate) struct AdminState {
     pub(crate) translator: Arc<Translator>,
     /// The webhooks, where there are any.
     pub(crate) webhooks: Option<WebhookView>,
+    /// What is registered with this process, where something can be.
+    pub(crate) registrar: Option<Registrar>,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.
@@ -55,6 +59,10 @@ impl ControlPlane for AdminState {
 
     fn registries(&self) -> Vec<api::Registry> {
         self.shared.registries()
+    }
+
+    fn registration(&self) -> Option<api::Registration> {
+        self.registrar.as_ref().map(registration::view)
     }
 
     fn world(&self) -> Arc<World> {

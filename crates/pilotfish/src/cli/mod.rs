@@ -3,6 +3,7 @@
 mod crds;
 pub(crate) mod inject;
 mod logging;
+mod register;
 mod registries;
 mod remote_secret;
 mod validate;
@@ -10,6 +11,7 @@ mod validate;
 use crate::cli::crds::Crds;
 use crate::cli::inject::Inject;
 use crate::cli::logging::Logging;
+use crate::cli::register::Register;
 use crate::cli::registries::Registries;
 use crate::cli::remote_secret::RemoteSecret;
 use crate::cli::validate::Validate;
@@ -42,6 +44,7 @@ const EXAMPLES: &str = "Examples:
   pilotfish demo                                see it work: sample services, an Envoy, live traffic
   pilotfish serve ./mesh                        serve a folder of Kubernetes and Istio YAML
   pilotfish serve --kubernetes                  serve a live cluster
+  pilotfish register --service web --port 8001 -- ./web     run a program as a registered service
   pilotfish validate ./mesh                     check it without serving
   pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
   curl localhost:15014/ready                    is it ready, and what is wrong";
@@ -51,6 +54,9 @@ enum Command {
     /// Serves what files, clusters and registries have to Envoys and gRPC clients, over xDS
     #[command(after_help = serve_help())]
     Serve(Box<ServeArgs>),
+    /// Runs a program as a registered service: found as soon as it answers, gone when it ends
+    #[command(after_help = REGISTER_EXAMPLES)]
+    Register(Box<Register>),
     /// Shows the registries that there are, and the options of one
     #[command(after_help = REGISTRIES_EXAMPLES)]
     Registries(Registries),
@@ -102,6 +108,15 @@ const SERVE_EXAMPLES: &str = "Examples:
 
 A changed object takes effect as soon as it is written; a broken one keeps its last good version.
 On the admin address: /ready (is it ready, what is wrong), /metrics, /debug (everything else).";
+
+const REGISTER_EXAMPLES: &str = "Examples:
+  pilotfish serve --registration-address 127.0.0.1:15016                    where programs register
+  pilotfish register --service web --port 8001 -- python3 -m http.server 8001
+  pilotfish register --service web --port 8002 --label version=v2 --drain 5s -- ./web
+  pilotfish register --service billing.example.com --port 9000 --protocol grpc --check grpc -- ./billing
+
+The program gets our signals. At SIGTERM, SIGINT, SIGQUIT and SIGHUP it is deregistered first, and gets the signal after --drain; the exit code is
+its own. A program that outlives us (kill -9) is found until --ttl has passed.";
 
 const REGISTRIES_EXAMPLES: &str = "Examples:
   pilotfish registries                                 what there is
@@ -191,6 +206,11 @@ impl Cli {
                 inject.run(&mut out)?;
                 Ok(ExitCode::SUCCESS)
             }
+            Command::Register(register) => {
+                self.logging.start(std::io::stderr)?;
+                drop(out);
+                run_to(async { Box::pin(register.run()).await })
+            }
             Command::Registries(registries) => {
                 registries.run(&table, &mut out)?;
                 Ok(ExitCode::SUCCESS)
@@ -212,7 +232,10 @@ impl Cli {
             Command::Sync(Sync::Polaris(args)) => {
                 self.logging.start(std::io::stderr)?;
                 drop(out);
-                run_to_answer(async { Box::pin(sync::run(*args, stop_signal()?)).await })
+                run_to(async {
+                    let good = Box::pin(sync::run(*args, stop_signal()?)).await?;
+                    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+                })
             }
             Command::Demo(demo) => {
                 let picture = Arc::new(Picture::default());
@@ -226,16 +249,16 @@ impl Cli {
 
 /// Runs to the end on all processors.
 fn run(work: impl Future<Output = Result<()>>) -> Result<ExitCode> {
-    run_to_answer(async { work.await.map(|()| true) })
+    run_to(async { work.await.map(|()| ExitCode::SUCCESS) })
 }
 
-/// Runs to the end on all processors; `false` is the exit code 1.
-fn run_to_answer(work: impl Future<Output = Result<bool>>) -> Result<ExitCode> {
+/// The same, with an exit code of its own.
+fn run_to(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(work);
     // Whatever still runs has had its deadline.
     runtime.shutdown_background();
-    result.map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    result
 }
 
 /// Writes logs above the demo's picture.
@@ -272,10 +295,11 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 async fn serve(args: ServeArgs, table: RegistryTable) -> Result<()> {
     let bound = Box::pin(Bound::bind(args.with_file()?.check(table)?)).await?;
-    let Addresses { xds, secure_xds, admin, webhooks } = bound.addresses();
+    let Addresses { xds, secure_xds, admin, webhooks, registration } = bound.addresses();
+    let registration = registration.map(tracing::field::display);
     let (secure_xds, webhooks) =
         (secure_xds.map(tracing::field::display), webhooks.map(tracing::field::display));
-    tracing::info!(%xds, secure_xds, %admin, webhooks, "listening");
+    tracing::info!(%xds, secure_xds, %admin, webhooks, registration, "listening");
     bound.run(stop_signal()?).await
 }
 

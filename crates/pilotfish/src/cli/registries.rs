@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use pilotfish_registry::{RegistryTable, RegistryType};
+use pilotfish_registry::{Input, RegistryTable, RegistryType};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -62,6 +62,12 @@ fn written(entry: &RegistryType) -> String {
 
 fn write_options(entry: &RegistryType, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "{}: {}", entry.name, entry.about)?;
+    if matches!(entry.input, Input::Process) {
+        return writeln!(
+            out,
+            "\nIt has no options of its own: pilotfish serve --registration-address HOST:PORT"
+        );
+    }
     if entry.address.is_empty() {
         return writeln!(out, "\nIt reads objects, from PATH or --kubernetes, and has no options.");
     }

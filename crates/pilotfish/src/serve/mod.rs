@@ -8,6 +8,7 @@ mod control_loop;
 mod elections;
 mod exports;
 mod lookups;
+pub(crate) mod registration;
 mod registries;
 mod sources;
 mod status;
@@ -31,6 +32,7 @@ use pilotfish_model::ClusterDomain;
 use pilotfish_registry::MultiClusterServices;
 use pilotfish_translate::Translator;
 use pilotfish_xds::{Fanout, StreamLimits};
+use registration::Registration;
 use registries::Registries;
 use sources::Sources;
 use std::future::Future;
@@ -62,6 +64,7 @@ pub(crate) struct Addresses {
     pub(crate) secure_xds: Option<SocketAddr>,
     pub(crate) admin: SocketAddr,
     pub(crate) webhooks: Option<SocketAddr>,
+    pub(crate) registration: Option<SocketAddr>,
 }
 
 impl Bound {
@@ -79,16 +82,13 @@ impl Bound {
 
         let mut registries = Registries::open(&settings.registries, settings.has_objects())?;
         let sources = Sources::open(&settings, &mut registries, &recorder, &shared).await?;
-        let registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
-        let registrar = registration.as_ref().map(AutoRegistration::registrar);
+        let registration =
+            Registration::open(&settings, &mut registries, &shared, &metrics, &recorder).await?;
+        let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_domain(domain(&settings)));
-        let resources = Resources::new(translator.clone(), settings.xds.trust_nodes);
-        let clients = settings.xds.serve_configuration.clone();
-        let clients =
-            clients.unwrap_or_else(|| ConfigurationClients::of_namespace(&settings.sources.root_namespace));
-        let resources = Arc::new(resources.with_registrar(registrar).with_configuration(clients));
-        let limits =
-            StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() };
+        let resources = resources(&settings, translator.clone(), auto_registration.as_ref());
+        let subscriptions = settings.xds.max_subscriptions;
+        let limits = StreamLimits { subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
         let (lookups, names) = mpsc::unbounded_channel();
         let outputs = Outputs {
@@ -107,14 +107,17 @@ impl Bound {
         let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?.unzip();
         let xds = xds::bind(&settings.xds, fanout.clone(), secure)?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
-        let admin_state =
-            Arc::new(AdminState { shared: shared.clone(), resources, fanout, translator, webhooks: view });
-        let addresses = Addresses {
-            xds: xds.local_addr(),
-            secure_xds: xds.secure_addr(),
-            admin: admin.address(),
-            webhooks: webhooks.as_ref().map(Webhooks::address),
-        };
+        let admin_state = Arc::new(AdminState {
+            shared: shared.clone(),
+            resources,
+            fanout,
+            translator,
+            webhooks: view,
+            registrar: registration.as_ref().map(Registration::registrar),
+        });
+        let registration_address = registration.as_ref().map(Registration::address);
+        let addresses =
+            Addresses { registration: registration_address, ..addresses(&xds, &admin, webhooks.as_ref()) };
 
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));
@@ -127,7 +130,8 @@ impl Bound {
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reload.map(tls::Reload::subsystem));
         subsystems.add(xds::subsystem(xds));
-        subsystems.extend(registration.map(|registration| registration.subsystem(&shared)));
+        subsystems.extend(auto_registration.map(|registration| registration.subsystem(&shared)));
+        subsystems.extend(registration.into_iter().flat_map(Registration::subsystems));
         Ok(Self { addresses, admin_state, subsystems, drain_deadline: settings.xds.drain_deadline })
     }
 
@@ -164,6 +168,35 @@ fn admin_server(bound: pilotfish_admin::Bound, state: Arc<AdminState>, metrics: 
     let router = pilotfish_admin::router(state, metrics, VERSION);
     Subsystem::new("the admin server", StopOrder::First)
         .task(|stop| async { Ok(bound.run(router, stop.requested()).await?) })
+}
+
+/// The addresses of what is always there, and of webhooks.
+fn addresses(
+    xds: &pilotfish_xds::Bound<Resources>,
+    admin: &pilotfish_admin::Bound,
+    webhooks: Option<&Webhooks>,
+) -> Addresses {
+    Addresses {
+        xds: xds.local_addr(),
+        secure_xds: xds.secure_addr(),
+        admin: admin.address(),
+        webhooks: webhooks.map(Webhooks::address),
+        registration: None,
+    }
+}
+
+/// What proxies and other control planes are served from.
+fn resources(
+    settings: &Settings,
+    translator: Arc<Translator>,
+    auto_registration: Option<&AutoRegistration>,
+) -> Arc<Resources> {
+    let clients = settings.xds.serve_configuration.clone();
+    let clients =
+        clients.unwrap_or_else(|| ConfigurationClients::of_namespace(&settings.sources.root_namespace));
+    let resources = Resources::new(translator, settings.xds.trust_nodes);
+    let registrar = auto_registration.map(AutoRegistration::registrar);
+    Arc::new(resources.with_registrar(registrar).with_configuration(clients))
 }
 
 /// The domain of Kubernetes Services' host names.

@@ -52,6 +52,24 @@ impl Registries {
         Ok(Self { controller, feed, live, timeout: settings.timeout })
     }
 
+    /// Adds a registry that is part of this process. `open` makes its source for its shard.
+    ///
+    /// # Errors
+    /// When the table has no registry of that name.
+    pub(super) fn add(
+        &mut self,
+        settings: &RegistriesSettings,
+        name: &str,
+        open: impl FnOnce(ShardKey) -> Box<dyn LiveSource>,
+    ) -> Result<()> {
+        let (provider, _) = settings.table.find(name)?;
+        let shard = ShardKey::new(provider, settings.settings.cluster.clone());
+        let source = open(shard.clone());
+        self.controller.add_live(shard.clone());
+        self.live.push((shard, source));
+        Ok(())
+    }
+
     /// The controller and the feed, and a subsystem for each live registry, whose content and health go to `messages`, and what it tells
     /// about itself to `shared`.
     pub(super) fn into_parts(

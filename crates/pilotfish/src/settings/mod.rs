@@ -14,6 +14,7 @@ mod check;
 mod file;
 mod multi_cluster;
 mod parse;
+mod registration;
 mod registries;
 mod sources;
 mod status;
@@ -25,6 +26,7 @@ pub(crate) use admin::{AdminArgs, AdminSettings};
 pub(crate) use auto_registration::{AutoRegistrationArgs, AutoRegistrationSettings};
 pub(crate) use check::Mistakes;
 pub(crate) use multi_cluster::{MultiClusterArgs, RemoteClusterSettings};
+pub(crate) use registration::{RegistrationArgs, RegistrationSettings, StoreSettings};
 use registries::LiveRegistry;
 pub(crate) use registries::{RegistriesArgs, RegistriesSettings};
 pub(crate) use sources::{SourceArgs, SourceSettings};
@@ -69,6 +71,7 @@ groups! {
     xds: XdsArgs,
     admin: AdminArgs,
     tls: TlsArgs,
+    registration: RegistrationArgs,
     registries: RegistriesArgs,
     multi_cluster: MultiClusterArgs,
     auto_registration: AutoRegistrationArgs,
@@ -80,6 +83,8 @@ groups! {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) sources: SourceSettings,
+    /// `None` where services do not register themselves.
+    pub(crate) registration: Option<RegistrationSettings>,
     pub(crate) registries: RegistriesSettings,
     pub(crate) remote_clusters: RemoteClusterSettings,
     /// Whether every Service is exported.
@@ -114,7 +119,8 @@ impl ServeArgs {
     /// All mistakes, not just the first.
     pub(crate) fn check(self, table: RegistryTable) -> Result<Settings, Mistakes> {
         let mut check = Check::default();
-        let sources = self.sources.check(self.registries.has_live(), &mut check);
+        let sources =
+            self.sources.check(self.registries.has_live() || self.registration.is_wanted(), &mut check);
         let reads_cluster = sources.kubernetes.is_some();
         let auto_registration = self.auto_registration.check(&mut check);
         let status = self.status.check(reads_cluster, &mut check);
@@ -132,6 +138,7 @@ impl ServeArgs {
             admin: self.admin.check(&mut check),
             remote_clusters: multi_cluster.remote,
             export_services: multi_cluster.export_services,
+            registration: self.registration.check(&mut check),
             sources,
             registries,
             auto_registration,

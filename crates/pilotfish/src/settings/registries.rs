@@ -122,6 +122,12 @@ impl LiveRegistry {
         let checked = match input {
             Input::Live(new) => new(parsed.with(registry)).map(drop),
             Input::Source { check, .. } => check(parsed.with(registry)),
+            Input::Process => {
+                let name = found.name;
+                return Err(format!(
+                    "{name} is part of this process and has no address: see --registration-address"
+                ));
+            }
             Input::Objects(_) => {
                 let name = found.name;
                 return Err(format!("{name} reads objects and has no address: see PATH and --kubernetes"));
@@ -198,13 +204,18 @@ fn names(given: Vec<String>, default: Vec<String>, table: &RegistryTable, check:
     match table.select(&names) {
         Err(error) => check.mistake(format!("--registries: {error}")),
         Ok(found) => {
-            for (_, registry) in
-                found.iter().filter(|(_, registry)| !matches!(registry.input, Input::Objects(_)))
-            {
+            for (_, registry) in found {
                 let name = registry.name;
-                check.mistake(format!(
-                    "--registries {name:?}: it has a source of its own: --registry {name}=ADDRESS"
-                ));
+                let way = match registry.input {
+                    Input::Objects(_) => continue,
+                    Input::Process => {
+                        "it is part of this process: --registration-address HOST:PORT".to_owned()
+                    }
+                    Input::Live(_) | Input::Source { .. } => {
+                        format!("it has a source of its own: --registry {name}=ADDRESS")
+                    }
+                };
+                check.mistake(format!("--registries {name:?}: {way}"));
             }
         }
     }

@@ -63,7 +63,7 @@ impl SourceArgs {
         if self.paths.is_empty() && !kubernetes && !has_live {
             check.mistake(
                 "PATH: name at least one folder or file with YAML, as in `pilotfish serve ./mesh`, a cluster with \
-                 --kubernetes, or a registry with --registry",
+                 --kubernetes, a registry with --registry, or services that register themselves with --registration-address",
             );
         }
         let files = [

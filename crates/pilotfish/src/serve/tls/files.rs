@@ -1,6 +1,6 @@
 //! The files of a secure listener: read whole, compared, and put in force when they are good.
 
-use crate::settings::{CertificateSource, TlsSettings};
+use crate::settings::CertificateSource;
 use anyhow::{Context, Result};
 use pilotfish_identity::{Authorities, Pem, ServerCertificate};
 use pilotfish_source::SecretFile;
@@ -11,7 +11,7 @@ const LARGEST: u64 = 1 << 20;
 
 /// Where they are.
 #[derive(Clone)]
-pub(super) struct Files {
+pub(crate) struct Files {
     /// Chain and key.
     certificate: Option<(PathBuf, PathBuf)>,
     authorities: Vec<PathBuf>,
@@ -31,12 +31,13 @@ struct Text {
 }
 
 impl Files {
-    pub(super) fn of(settings: &TlsSettings) -> Self {
-        let certificate = match &settings.certificate {
+    /// The files of a listener.
+    pub(crate) fn of(certificate: &CertificateSource, authorities: &[PathBuf]) -> Self {
+        let certificate = match certificate {
             CertificateSource::Files { certificate, key } => Some((certificate.clone(), key.clone())),
             CertificateSource::Webhooks => None,
         };
-        Self { certificate, authorities: settings.authorities.clone() }
+        Self { certificate, authorities: authorities.to_vec() }
     }
 
     pub(super) fn read(&self) -> Result<Texts> {
@@ -71,7 +72,7 @@ impl Texts {
         let certificate = match (&self.certificate, kept) {
             (Some((chain, key)), _) => ServerCertificate::from_pem(chain.pem(), key.pem())?,
             (None, Some(kept)) => kept.clone(),
-            (None, None) => anyhow::bail!("no certificate for xDS over TLS"),
+            (None, None) => anyhow::bail!("no certificate for TLS"),
         };
         let authorities: Vec<_> = self.authorities.iter().map(Text::pem).collect();
         Ok((certificate, Authorities::from_pem(&authorities)?))

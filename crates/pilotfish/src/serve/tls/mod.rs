@@ -1,4 +1,4 @@
-//! xDS over TLS: the certificate in force, from files or from the webhooks, and tokens that API servers review.
+//! Listeners with TLS: the certificate in force, from files or from the webhooks, and tokens that API servers review.
 
 mod files;
 
@@ -8,8 +8,9 @@ use super::webhooks::Webhooks;
 use crate::control::shared::Shared;
 use crate::settings::{CertificateSource, Settings, TlsSettings};
 use anyhow::{Context, Result};
-use files::{Files, Outcome, State};
-use pilotfish_admin::Metrics;
+pub(crate) use files::Files;
+use files::{Outcome, State};
+use pilotfish_admin::{IntGauge, Metrics};
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_identity::{Authenticated, Authenticator, Call, ServerCertificate, Tls};
@@ -25,13 +26,33 @@ use std::time::Duration;
 /// thousand bytes, and works where notifications do not (mounts that are swapped, network file systems).
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What keeps TLS up to date.
+/// What keeps the TLS of a listener up to date.
 pub(crate) struct Reload {
+    /// What is served there, for logs.
+    listener: &'static str,
     files: Files,
     state: State,
     tls: Arc<Tls>,
-    metrics: Arc<Metrics>,
+    /// 1 while the files cannot be used.
+    refused: IntGauge,
     kept: Option<ServerCertificate>,
+}
+
+/// TLS as files say it. `kept` is the certificate where they have none.
+///
+/// # Errors
+/// When the files cannot be used.
+pub(crate) fn of_files(
+    listener: &'static str,
+    files: Files,
+    kept: Option<ServerCertificate>,
+    alpn: &'static [&'static str],
+    refused: IntGauge,
+) -> Result<(Arc<Tls>, Reload)> {
+    let texts = files.read()?;
+    let (certificate, authorities) = texts.material(kept.as_ref())?;
+    let tls = Arc::new(Tls::new(certificate, authorities, alpn)?);
+    Ok((tls.clone(), Reload { listener, files, state: State::new(texts), tls, refused, kept }))
 }
 
 /// The secure listener, where it is wanted, with what keeps its certificates.
@@ -53,14 +74,11 @@ pub(crate) fn open(
             Some(ServerCertificate::resolved_by(webhooks.certificates()))
         }
     };
-    let files = Files::of(secure);
-    let texts = files.read()?;
-    let (certificate, authorities) = texts.material(kept.as_ref())?;
-    let tls = Arc::new(Tls::new(certificate, authorities, pilotfish_xds::ALPN)?);
+    let files = Files::of(&secure.certificate, &secure.authorities);
+    let refused = metrics.secure.files_refused.clone();
+    let (tls, reload) = of_files("xDS", files, kept, pilotfish_xds::ALPN, refused)?;
     let authenticators = authenticators(secure, settings, sources, shared);
-    let state = State::new(texts);
-    let renewal = Reload { files, state, tls: tls.clone(), metrics: metrics.clone(), kept };
-    Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators }, renewal)))
+    Ok(Some((TlsListenerConfig { address: secure.address, tls, authenticators }, reload)))
 }
 
 fn authenticators(
@@ -106,7 +124,7 @@ fn bearer(value: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn trust_domain(world: &World) -> String {
+pub(crate) fn trust_domain(world: &World) -> String {
     let config = world.object(&MeshFile::Config.key()).and_then(|object| object.typed::<MeshConfig>());
     let written = config.map(|config| config.trust_domain.clone()).unwrap_or_default();
     if written.is_empty() { MeshConfig::default().trust_domain } else { written }
@@ -115,7 +133,8 @@ fn trust_domain(world: &World) -> String {
 impl Reload {
     /// Reloads until the process ends.
     pub(crate) fn subsystem(self) -> Subsystem {
-        Subsystem::new("reloading TLS files", StopOrder::Abort).task(|_| async {
+        let name = format!("reloading TLS files of {}", self.listener);
+        Subsystem::new(name, StopOrder::Abort).task(|_| async {
             self.run().await;
             Ok(())
         })
@@ -123,7 +142,7 @@ impl Reload {
 
     /// Polls the files, and puts in force what is good. Does not end.
     async fn run(self) {
-        let Self { files, mut state, tls, metrics, kept } = self;
+        let Self { listener, files, mut state, tls, refused, kept } = self;
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let own = files.clone();
@@ -135,12 +154,15 @@ impl Reload {
             });
             match outcome {
                 Outcome::Unchanged => {}
-                Outcome::Reloaded => tracing::info!("new TLS files are in force for xDS"),
+                Outcome::Reloaded => tracing::info!("new TLS files are in force for {listener}"),
                 Outcome::Failed(reason) => {
-                    tracing::error!(reason, "TLS files of xDS cannot be used; those before stay in force");
+                    tracing::error!(
+                        reason,
+                        "TLS files of {listener} cannot be used; those before stay in force"
+                    );
                 }
             }
-            metrics.secure.files_refused.set(i64::from(state.is_failing()));
+            refused.set(i64::from(state.is_failing()));
         }
     }
 }

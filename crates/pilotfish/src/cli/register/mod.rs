@@ -1,0 +1,211 @@
+//! `pilotfish register`: runs any program as a registered service.
+
+mod args;
+mod instance;
+mod program;
+
+pub(crate) use args::Register;
+
+use anyhow::{Context, Result};
+use pilotfish_registration_client::{Client, Error, Instance, Registration, State};
+use program::{Program, Signals, ends, exit_code, is_sent_by_terminal};
+use rustix::process::Signal;
+use std::net::{IpAddr, SocketAddr};
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How often the program's port is tried until it answers.
+const TRY_PORT: Duration = Duration::from_millis(50);
+/// How long one such try may take.
+const TRY_TIME: Duration = Duration::from_secs(1);
+/// How often it is said that the port does not answer.
+const SAY: Duration = Duration::from_secs(10);
+/// How long a deregistration may take; then the lease ends by itself.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+/// What ended a wait.
+enum Event {
+    Ended(ExitStatus),
+    Signal(Signal),
+    Answers,
+}
+
+impl Register {
+    /// Runs the program to its end. Returns its exit code.
+    ///
+    /// # Errors
+    /// When the program cannot be started, or the server refuses the instance.
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        let client = Client::new(self.server.options())?;
+        let address = self.address(&client).await?;
+        let instance = self.instance(address)?;
+        let mut signals = Signals::listen()?;
+        let mut program = Program::start(&self.command, self.port.get())?;
+        match before(&mut program, &mut signals, SocketAddr::new(address, self.port.get())).await? {
+            Some(status) => Ok(exit_code(status).into()),
+            None => serve(&client, instance, program, signals, self.drain).await,
+        }
+    }
+
+    /// Where others reach the program.
+    async fn address(&self, client: &Client) -> Result<IpAddr> {
+        match self.address {
+            Some(address) => Ok(address),
+            None => client.own_address().await.context("name this machine's address with --address"),
+        }
+    }
+}
+
+/// Waits until the program's port answers. `Some` when it ended before.
+async fn before(
+    program: &mut Program,
+    signals: &mut Signals,
+    port: SocketAddr,
+) -> Result<Option<ExitStatus>> {
+    let answers = answers(port, program.name().to_owned());
+    tokio::pin!(answers);
+    loop {
+        let event = tokio::select! {
+            status = program.ended() => Event::Ended(status?),
+            signal = signals.next() => Event::Signal(signal),
+            () = &mut answers => Event::Answers,
+        };
+        match event {
+            Event::Ended(status) => return Ok(Some(status)),
+            Event::Signal(signal) => pass_on(program, signal),
+            Event::Answers => return Ok(None),
+        }
+    }
+}
+
+/// Resolves when a connection to the port is accepted.
+async fn answers(port: SocketAddr, program: String) {
+    let mut said = Instant::now();
+    loop {
+        if let Ok(Ok(_connection)) = timeout(TRY_TIME, TcpStream::connect(port)).await {
+            return;
+        }
+        if said.elapsed() >= SAY {
+            said = Instant::now();
+            tracing::warn!(program, %port, "nothing answers at the program's port yet; it is registered as soon as something does");
+        }
+        sleep(TRY_PORT).await;
+    }
+}
+
+/// Keeps the program registered until it ends.
+async fn serve(
+    client: &Client,
+    instance: Instance,
+    mut program: Program,
+    mut signals: Signals,
+    drain: Duration,
+) -> Result<ExitCode> {
+    let name = format!("{}/{}/{}", instance.namespace, instance.service, instance.id);
+    let mut registration = client.keep_registered(instance);
+    let mut state = registration.state();
+    let mut was_registered = false;
+    let status = loop {
+        let signal = tokio::select! {
+            status = program.ended() => break status?,
+            signal = signals.next() => signal,
+            () = changed(&mut state) => {
+                if let Some(error) = tell(&name, &state.borrow_and_update(), &mut was_registered) {
+                    program.signal(Signal::TERM);
+                    program.ended().await?;
+                    return Err(anyhow::Error::new(error).context(format!("registering {name}")));
+                }
+                continue;
+            }
+        };
+        if ends(signal) {
+            leave(&mut registration, &name, Some(drain)).await;
+            if let Some(status) = draining(&mut program, &mut signals, drain).await? {
+                break status;
+            }
+        }
+        pass_on(&program, signal);
+        if ends(signal) {
+            // What it gets from now on is its own matter.
+            let status = to_the_end(&mut program, &mut signals).await?;
+            return Ok(exit_code(status).into());
+        }
+    };
+    leave(&mut registration, &name, Some(Duration::ZERO)).await;
+    Ok(exit_code(status).into())
+}
+
+async fn changed(state: &mut watch::Receiver<State>) {
+    if state.changed().await.is_err() {
+        // The registration ended with its deregistration.
+        std::future::pending().await
+    }
+}
+
+/// Logs how the registration is. An error when the server refuses what it has never taken: then the command is wrong.
+fn tell(name: &str, state: &State, was_registered: &mut bool) -> Option<Error> {
+    match state {
+        State::Registered { revision } => {
+            *was_registered = true;
+            tracing::info!(revision, "{name} is registered");
+        }
+        State::Registering { error: Some(error) } => {
+            tracing::warn!(%error, "{name} is not registered, or its lease is not renewed; trying again");
+        }
+        State::Registering { error: None } => {}
+        State::Refused { error } if *was_registered => {
+            tracing::error!(%error, "{name} is refused now; the program goes on, and is tried again");
+        }
+        State::Refused { error } => return Some(error.clone()),
+    }
+    None
+}
+
+/// Waits while proxies see the instance draining. `Some` when the program ended, which a second signal hurries.
+async fn draining(
+    program: &mut Program,
+    signals: &mut Signals,
+    drain: Duration,
+) -> Result<Option<ExitStatus>> {
+    if drain.is_zero() {
+        return Ok(None);
+    }
+    tokio::select! {
+        status = program.ended() => Ok(Some(status?)),
+        signal = signals.next() => {
+            tracing::info!(?signal, "a second signal: the rest of the drain time is left out");
+            Ok(None)
+        }
+        () = sleep(drain) => Ok(None),
+    }
+}
+
+async fn to_the_end(program: &mut Program, signals: &mut Signals) -> Result<ExitStatus> {
+    loop {
+        let signal = tokio::select! {
+            status = program.ended() => return status,
+            signal = signals.next() => signal,
+        };
+        pass_on(program, signal);
+    }
+}
+
+fn pass_on(program: &Program, signal: Signal) {
+    if !is_sent_by_terminal(signal) {
+        program.signal(signal);
+    }
+}
+
+async fn leave(registration: &mut Registration, name: &str, drain: Option<Duration>) {
+    match timeout(GOODBYE, registration.deregister(drain)).await {
+        Ok(Ok(drain)) if drain.is_zero() => tracing::info!("{name} is deregistered"),
+        Ok(Ok(drain)) => tracing::info!(?drain, "{name} drains"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "{name} could not be deregistered; its lease ends by itself")
+        }
+        Err(_) => tracing::warn!("{name} could not be deregistered in time; its lease ends by itself"),
+    }
+}

@@ -1,0 +1,137 @@
+//! Services that register themselves: the store, the registrar, its listener, and the registry that tells the world.
+//!
+//! ```text
+//! clients ─▶ RegistrationServer ─▶ Registrar ─▶ Store ─ events ─▶ Registrar ─▶ live registry `registration` ─▶ control loop
+//! ```
+
+mod checks;
+mod mapping;
+mod source;
+mod view;
+
+pub(crate) use view::view;
+
+use self::checks::CheckFeed;
+use super::registries::Registries;
+use super::subsystem::{StopOrder, Subsystem, with_flag};
+use super::tls::{self, Files, Reload};
+use crate::control::shared::Shared;
+use crate::recorder::PrometheusRecorder;
+use crate::registries::REGISTRATION;
+use crate::settings::{RegistrationSettings, Settings, StoreSettings};
+use anyhow::{Context, Result};
+use pilotfish_admin::Metrics;
+use pilotfish_identity::{LogLimit, Tls};
+use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Store, StoreEvents};
+use pilotfish_registration_checks::{CheckHandle, CheckRunner, CheckSettings, checks};
+use pilotfish_registration_etcd::{EtcdStore, EtcdStoreSettings};
+use pilotfish_registration_redb::{OpenStore, RedbStore};
+use pilotfish_registration_server::{AccessFiles, Bound, RegistrationServer, ServerSettings};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Registration that has its address and its store, and does not serve yet.
+pub(super) struct Registration {
+    bound: Bound,
+    registrar: Registrar,
+    driver: RegistrarDriver,
+    checks: (CheckHandle, CheckRunner),
+    reload: Option<Reload>,
+}
+
+impl Registration {
+    /// Opens the store and takes the address; `None` where services do not register themselves.
+    ///
+    /// # Errors
+    /// When the store cannot be opened, a file cannot be used, or the address is taken.
+    pub(super) async fn open(
+        settings: &Settings,
+        registries: &mut Registries,
+        shared: &Arc<Shared>,
+        metrics: &Arc<Metrics>,
+        recorder: &Arc<PrometheusRecorder>,
+    ) -> Result<Option<Self>> {
+        let Some(own) = &settings.registration else { return Ok(None) };
+        let (store, events) = open_store(&own.store).await?;
+        let liveness = RegistrarSettings { liveness: own.liveness, ..RegistrarSettings::default() };
+        let (registrar, driver) = Registrar::new(store, events, liveness);
+        let domain = settings.registries.settings.domain.clone();
+        registries.add(&settings.registries, REGISTRATION.name, |shard| {
+            source::source(registrar.clone(), shared.clone(), domain.clone(), shard)
+        })?;
+        let (tls, reload) = tls_of(own, metrics)?.unzip();
+        let server = ServerSettings {
+            tls,
+            allow_plaintext: own.plaintext,
+            access: AccessFiles { tokens: own.tokens.clone(), rules: own.rules.clone() },
+            domain: domain.to_string(),
+            version: super::VERSION.to_owned(),
+            ..ServerSettings::new(own.address)
+        };
+        let server = RegistrationServer::new(registrar.clone(), server, recorder.clone());
+        let bound = server.bind().map_err(|error| with_flag(error, "--registration-address"))?;
+        let checks =
+            checks(CheckSettings { networks: own.check_networks.clone(), ..CheckSettings::default() });
+        Ok(Some(Self { bound, registrar, driver, checks, reload }))
+    }
+
+    /// Where services register.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.bound.local_addr()
+    }
+
+    /// What is registered, for the admin API.
+    pub(super) fn registrar(&self) -> Registrar {
+        self.registrar.clone()
+    }
+
+    /// Its tasks.
+    pub(super) fn subsystems(self) -> impl Iterator<Item = Subsystem> {
+        let Self { bound, registrar, driver, checks: (handle, runner), reload } = self;
+        let server = Subsystem::new("the registration server", StopOrder::First).task(|stop| async {
+            bound.run(stop.requested()).await;
+            Ok(())
+        });
+        // It goes on until nobody registers any more.
+        let follower = Subsystem::new("the registrar", StopOrder::Abort).task(|_| async {
+            driver.run().await;
+            Ok(())
+        });
+        let feed = CheckFeed::new(registrar.clone(), handle);
+        let checks = Subsystem::new("checks of registered instances", StopOrder::Abort)
+            .task(|_| async {
+                feed.run().await;
+                Ok(())
+            })
+            .task(|_| async move {
+                let log = LogLimit::default();
+                runner.run(|verdict| registrar.report_checks([checks::result(verdict, &log)])).await;
+                Ok(())
+            });
+        [server, follower, checks].into_iter().chain(reload.map(Reload::subsystem))
+    }
+}
+
+async fn open_store(settings: &StoreSettings) -> Result<(Arc<dyn Store>, StoreEvents)> {
+    match settings {
+        StoreSettings::File(folder) => {
+            let folder = folder.clone();
+            // It reads the whole file.
+            let opened = tokio::task::spawn_blocking(move || RedbStore::open(&folder)).await?;
+            let OpenStore { store, events } = opened.context("--data-dir")?;
+            Ok((Arc::new(store), events))
+        }
+        StoreSettings::Etcd(text) => {
+            let settings = EtcdStoreSettings::parse(text).context("--registration-store")?;
+            let (store, events) = EtcdStore::open(settings);
+            Ok((Arc::new(store), events))
+        }
+    }
+}
+
+fn tls_of(settings: &RegistrationSettings, metrics: &Arc<Metrics>) -> Result<Option<(Arc<Tls>, Reload)>> {
+    let Some(own) = &settings.tls else { return Ok(None) };
+    let files = Files::of(&own.certificate, &own.authorities);
+    let refused = metrics.registration_api.files_refused.clone();
+    tls::of_files("registration", files, None, pilotfish_registration_server::ALPN, refused).map(Some)
+}
