@@ -1,10 +1,13 @@
 //! `pilotfish register` as its user has it: programs that know nothing of Pilotfish, an Envoy that balances over them, and what happens when
 //! a program ends, is told to end or dies with its wrapper, and when Pilotfish itself dies.
 
+use pilotfish_bench::fleet::{Fleet, node};
+use pilotfish_registration_client::{Client, ClientOptions, Instance, Port};
 use pilotfish_testkit::real::{
-    Envoy, EnvoyOptions, Load, Pilotfish, Program, Tool, eventually, free_port, get,
+    Backend, Envoy, EnvoyOptions, Etcd, Load, Pilotfish, Program, Tool, eventually, free_port, get,
 };
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -16,6 +19,8 @@ struct Scene {
     pilotfish: Pilotfish,
     python: PathBuf,
     folder: TempDir,
+    /// The folder of the embedded store.
+    data: Option<TempDir>,
     server: String,
     /// Where clients of the service connect.
     port: u16,
@@ -24,15 +29,22 @@ struct Scene {
 impl Scene {
     /// `None` where there is no Python and it is not required.
     async fn start(more: &[&str]) -> Option<Self> {
+        let data = tempfile::tempdir().expect("a temporary folder");
+        let place = data.path().to_string_lossy().into_owned();
+        let mut scene = Self::start_with(&[&["--data-dir", &place], more].concat()).await?;
+        scene.data = Some(data);
+        Some(scene)
+    }
+
+    async fn start_with(more: &[&str]) -> Option<Self> {
         let python = Tool::Python.find()?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let registration = format!("127.0.0.1:{}", free_port());
-        let data = folder.path().join("data").to_string_lossy().into_owned();
-        let arguments = ["--registration-address", &registration, "--data-dir", &data];
+        let arguments = ["--registration-address", &registration];
         let pilotfish = Pilotfish::launch(PILOTFISH, &[&arguments, more].concat());
         pilotfish.ready().await;
         let server = format!("http://{registration}");
-        Some(Self { pilotfish, python, folder, server, port: free_port() })
+        Some(Self { pilotfish, python, folder, data: None, server, port: free_port() })
     }
 
     /// Registers a web server that answers its name.
@@ -176,4 +188,136 @@ async fn what_is_wrong_is_told_and_ends_the_program() {
     let mut missing = Program::start(&mut command, scene.log("missing"));
     assert_eq!(missing.ended().await, Some(2));
     assert!(missing.printed().contains("starting no-such-program"), "{}", missing.printed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_pilotfishes_on_one_etcd_serve_what_registered_with_any_of_them() {
+    let Some(etcd) = Etcd::start_with(3, None, &[]).await else { return };
+    let members: Vec<String> =
+        (0..3).map(|member| format!("http://127.0.0.1:{}", etcd.port(member))).collect();
+    let store = format!("etcd={}", members.join(","));
+    let arguments = ["--registration-store", &store];
+    let Some(mut first) = Scene::start_with(&arguments).await else { return };
+    let (Some(second), Some(mut third)) =
+        (Scene::start_with(&arguments).await, Scene::start_with(&arguments).await)
+    else {
+        return;
+    };
+    third.port = first.port;
+    // The Envoy is connected to the third, the programs register with the first and the second.
+    let Some(_envoy) = Envoy::start(&third.pilotfish, &EnvoyOptions::sidecar("delta")).await else { return };
+    let all = [&*first.server, &*second.server, &*third.server].join(",");
+    let one = first.register("one", &["--ttl", "2s", "--server", &all]);
+    let mut two = third.register("two", &["--ttl", "2s"]);
+    first.only(&["one", "two"]).await;
+
+    // The first one dies: what it was told is known, and its client renews elsewhere.
+    let load = Load::start(first.port, "web");
+    first.pilotfish.kill().await;
+    load.answers(300).await;
+    let tally = load.stop().await;
+    assert!(tally.keys().all(|name| name == "one" || name == "two"), "{tally:?}");
+    eventually("it is renewed with another one", || async {
+        let status = second.pilotfish.json("/debug/registrationz").await;
+        let renewals = |result: &str| {
+            let all = status["requests"].as_array().into_iter().flatten();
+            let mut own = all.filter(|count| count["operation"] == "renew" && count["result"] == result);
+            own.next().and_then(|count| count["count"].as_u64())
+        };
+        let goes_on = status["instances"]["healthy"] == 2 && renewals("ok") > Some(2);
+        if goes_on { Ok(()) } else { Err(format!("{status} {}", one.printed())) }
+    })
+    .await;
+
+    // One program ends, and the Pilotfish that never heard of it says so.
+    two.terminate().await;
+    first.only(&["one"]).await;
+}
+
+const SHOP: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIP: 10.96.0.1
+  ports: [{name: http, port: PORT, targetPort: http}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: POD}]
+endpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: only-get, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  action: DENY
+  rules: [{to: [{operation: {paths: [/denied]}}]}]
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_registered_is_merged_with_kubernetes_and_is_a_workload_like_a_pod() {
+    let (port, pod) = (free_port(), Backend::start("127.0.0.1", "pod").await);
+    let mesh = tempfile::tempdir().expect("a temporary folder");
+    let file = mesh.path().join("shop.yaml");
+    let text = SHOP.replace("PORT", &port.to_string()).replace("POD", &pod.port().to_string());
+    std::fs::write(&file, text).expect("the folder can be written");
+    let Some(mut scene) = Scene::start(&[&file.to_string_lossy()]).await else { return };
+    scene.port = port;
+    let program = scene.register("one", &["--label", "app=web", "--service-account", "web"]);
+    let Some(_client) = Envoy::start(&scene.pilotfish, &EnvoyOptions::sidecar("delta")).await else { return };
+    let host = format!("web.shop.svc.cluster.local:{port}");
+    eventually("both answer", || async {
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..20 {
+            seen.insert(get(port, &host, &[]).await?);
+        }
+        if seen.len() == 2 { Ok(()) } else { Err(format!("{seen:?} {}", program.printed())) }
+    })
+    .await;
+
+    let shards = scene.pilotfish.json("/debug/endpointz?host=web.shop").await;
+    let shards = shards["web.shop.svc.cluster.local"]["shop"]["Shards"].clone();
+    let names: Vec<&String> = shards.as_object().into_iter().flatten().map(|(name, _)| name).collect();
+    assert_eq!(names, ["Kubernetes/Kubernetes", "registration/Kubernetes"], "{shards}");
+    let registered = &shards["registration/Kubernetes"][0];
+    assert_eq!(registered["Provenance"]["id"], "shop/web/one", "{registered}");
+    assert_eq!(registered["ServiceAccount"], "spiffe://cluster.local/ns/shop/sa/web", "{registered}");
+
+    // A sidecar at the address of another instance gets its inbound side, with the policy that the instance's labels select.
+    let client = Client::new(ClientOptions::new([&*scene.server])).expect("a good address");
+    let beside = Instance {
+        namespace: "shop".into(),
+        service: "web".into(),
+        id: "two".into(),
+        addresses: vec!["172.16.0.1".into()],
+        ports: vec![Port {
+            number: 9080,
+            service_port: port.into(),
+            protocol: "http".into(),
+            ..Port::default()
+        }],
+        labels: [("app".to_owned(), "web".to_owned())].into(),
+        ..Instance::default()
+    };
+    let mut registration = client.register(beside).await.expect("it is registered");
+    let xds = SocketAddr::from(([127, 0, 0, 1], scene.pilotfish.xds_port()));
+    let _sidecar = Fleet::start(xds, vec![node(0, "shop")]);
+    let dump = async || scene.pilotfish.page("/debug/config_dump?proxyID=client-0.shop").await;
+    eventually("its inbound side has the policy", || async {
+        let dump = dump().await?;
+        let has = |text: &str| dump.contains(text);
+        if has("inbound|9080||") && has("ns[shop]-policy[only-get]-rule[0]") { Ok(()) } else { Err(dump) }
+    })
+    .await;
+    registration.deregister(None).await.expect("it is deregistered");
+    eventually("and has not any more", || async {
+        let dump = dump().await?;
+        if dump.contains("inbound|9080||") { Err(dump) } else { Ok(()) }
+    })
+    .await;
+    drop(program);
 }

@@ -44,6 +44,12 @@ impl Target {
             object: service.provenance.clone(),
         }
     }
+
+    /// Whether another one leads from the same port to the same one.
+    fn is_at(&self, other: &Self) -> bool {
+        let place = |target: &Self| (target.port.number, target.target_port);
+        self.service == other.service && place(self) == place(other)
+    }
 }
 
 /// The targets of a proxy: the oldest service first, then by host; the ports of one service in the order written.
@@ -55,7 +61,15 @@ impl Query for TargetsOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let mut targets = by_selector(cx, &self.0);
-        targets.extend(at_addresses(cx, &self.0, InboundBy::Address));
+        targets.extend(at_addresses(cx, &self.0, AtAddress::Declared));
+        // Nothing is read of endpoints where no such instance can be the proxy's workload.
+        if self.0.registered(cx).is_some() {
+            let registered = at_addresses(cx, &self.0, AtAddress::Registered);
+            let new =
+                registered.into_iter().filter(|target| !targets.iter().any(|known| known.is_at(target)));
+            let new: Vec<Target> = new.collect();
+            targets.extend(new);
+        }
         targets.sort_by(|a, b| (a.created, &a.service.hostname).cmp(&(b.created, &b.service.hostname)));
         targets.into()
     }
@@ -72,7 +86,7 @@ fn by_selector(cx: &Cx<'_>, proxy: &Identity) -> Vec<Target> {
     if selecting.iter().any(|(selector, _)| label_subset(&**selector, &pod.labels)) {
         return of_selecting(cx, &pod, |_| true, pod_port);
     }
-    at_addresses(cx, proxy, InboundBy::Selector)
+    at_addresses(cx, proxy, AtAddress::WithoutSelector)
 }
 
 /// Whether a Service selects WorkloadEntries at all: headless ones and those outside the mesh do not.
@@ -132,23 +146,46 @@ fn entry_port(entry: &Workload, port: &Port) -> Option<u32> {
     }
 }
 
-/// The ports of services in the proxy's namespace that it serves for that reason, and whose endpoints are at its addresses. Only
-/// endpoints of the service's own registry count; where selectors decide, only those of the proxy's cluster.
-fn at_addresses(cx: &Cx<'_>, proxy: &Identity, inbound: InboundBy) -> Vec<Target> {
+/// Why an endpoint at a proxy's address makes it serve the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtAddress {
+    /// The service goes by selectors and has none: endpoints of its own registry and the proxy's cluster count.
+    WithoutSelector,
+    /// The service goes by addresses: endpoints of its own registry count.
+    Declared,
+    /// The instance is in a registry without objects, and another registry describes the service.
+    Registered,
+}
+
+impl AtAddress {
+    fn counts(self, service: &Service, own: &ClusterId) -> bool {
+        match self {
+            Self::WithoutSelector => {
+                service.inbound == InboundBy::Selector && service.in_cluster(own).is_some()
+            }
+            Self::Declared => service.inbound == InboundBy::Address,
+            Self::Registered => true,
+        }
+    }
+
+    fn registries(self, service: &Service, own: &ClusterId) -> Registries {
+        let cluster = (self != Self::Declared).then(|| own.clone());
+        Registries { provider: service.provider, cluster, others: self == Self::Registered }
+    }
+}
+
+/// The ports of services in the proxy's namespace that it serves for that reason, and whose endpoints are at its addresses.
+fn at_addresses(cx: &Cx<'_>, proxy: &Identity, by: AtAddress) -> Vec<Target> {
     let mut targets = Vec::new();
-    let own_cluster = (inbound == InboundBy::Selector).then(|| proxy.cluster.clone());
     for address in proxy.ips.iter().map(ToString::to_string) {
         for key in cx.services_at(&address) {
             if key.namespace != proxy.namespace {
                 continue;
             }
             let services = cx.services_of(&key);
-            let counts = |service: &&Arc<Service>| {
-                service.inbound == inbound
-                    && own_cluster.as_ref().is_none_or(|own| service.in_cluster(own).is_some())
-            };
+            let counts = |service: &&Arc<Service>| by.counts(service, &proxy.cluster);
             for service in services.iter().flat_map(|s| s.iter()).filter(counts) {
-                let registries = Registries { provider: service.provider, cluster: own_cluster.clone() };
+                let registries = by.registries(service, &proxy.cluster);
                 let ports = cx.get(&PortsByAddress(key.clone(), registries));
                 let Some(ports) = ports.get(address.as_str()) else { continue };
                 let found = ports.iter().filter_map(|listed| {
@@ -215,11 +252,18 @@ struct PortsByAddress(ServiceKey, Registries);
 struct Registries {
     provider: Provider,
     cluster: Option<ClusterId>,
+    /// Those of all other types that have no objects, instead.
+    others: bool,
 }
 
 impl Registries {
     fn contain(&self, shard: &ShardKey) -> bool {
-        shard.provider == self.provider && self.cluster.as_ref().is_none_or(|own| shard.cluster == *own)
+        (shard.provider == self.provider) != self.others
+            && self.cluster.as_ref().is_none_or(|own| shard.cluster == *own)
+    }
+
+    fn counts(&self, endpoint: &Endpoint) -> bool {
+        !self.others || endpoint.attributes.provenance.as_object().is_none()
     }
 }
 
@@ -241,7 +285,8 @@ impl Query for PortsByAddress {
         let mut out: Self::Output = BTreeMap::new();
         let Some(endpoints) = cx.endpoints_of(&self.0) else { return out };
         let shards = endpoints.shards.iter().filter(|(shard, _)| self.1.contain(shard));
-        for endpoint in shards.flat_map(|(_, shard)| shard.iter()) {
+        let endpoints = shards.flat_map(|(_, shard)| shard.iter());
+        for endpoint in endpoints.filter(|endpoint| self.1.counts(endpoint)) {
             for address in endpoint.addresses.iter() {
                 let listed = out.entry(address.clone()).or_default();
                 let new = of_endpoint(endpoint);

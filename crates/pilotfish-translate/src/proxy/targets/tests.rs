@@ -109,3 +109,30 @@ fn entries_with_an_endpoint_at_the_proxy_are_served_in_its_namespace_only() {
     let elsewhere = Proxy { ips: Arc::from(["10.0.99.2".parse().unwrap()]), ..proxy() };
     assert!(targets(&world, &elsewhere).is_empty());
 }
+
+#[test]
+fn an_instance_of_a_registry_without_objects_serves_what_another_registry_describes() {
+    use pilotfish_model::{Origin, Provider};
+    let web = selecting("web", 0, &[port(80, Protocol::Http, named("gone"))]);
+    let (own, others) = (
+        ShardKey::new(Provider::new(9, "registration"), "Kubernetes"),
+        ShardKey::new(crate::testing::EXTERNAL, "Kubernetes"),
+    );
+    let at = |shard: &ShardKey, origin: Origin| {
+        let registered = endpoint("10.0.99.1", 8001, "p-80").with_attributes(|all| all.provenance = origin);
+        Update::Endpoints(web.key(), shard.clone(), Arc::from([Arc::new(registered)]))
+    };
+    let registered = || Origin::registered(own.clone(), "web-1");
+    let instance = || {
+        let addresses: Arc<[Arc<str>]> = Arc::from([Arc::from("10.0.99.1")]);
+        Update::Workload(Arc::new(Workload::registered(&own, "shop", "web-1", addresses)))
+    };
+    let alone = world([web.update(), instance(), at(&own, registered())]);
+    assert_eq!(targets(&alone, &proxy()), ["web:80>8001"]);
+    // A pod with the same port is the same target; an endpoint of objects of another registry is none.
+    let pod = workload(|pod| pod.ports = Arc::new([(Arc::from("gone"), 8001)].into()));
+    let both = world([web.update(), pod, instance(), at(&own, registered())]);
+    assert_eq!(targets(&both, &proxy()), ["web:80>8001"]);
+    let of_object = endpoint("10.0.99.1", 8001, "p-80").attributes.provenance.clone();
+    assert!(targets(&world([web.update(), instance(), at(&others, of_object)]), &proxy()).is_empty());
+}
