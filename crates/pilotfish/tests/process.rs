@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use pilotfish_bench::fleet::{Fleet, node};
-use pilotfish_testkit::real::{LIMIT, Pilotfish};
+use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually, fetch, free_port};
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 
@@ -68,6 +68,20 @@ fn a_reader_that_has_enough_is_no_error() {
     }
 }
 
+/// As where logs go to a file on a disk that is full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_that_cannot_be_written_end_nothing() {
+    let (folder, admin) = (tempfile::tempdir().unwrap(), free_port().to_string());
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pilotfish"));
+    command.arg("serve").arg(folder.path()).args(["--xds-address", "127.0.0.1:0", "--admin-address"]);
+    let mut process =
+        command.arg(format!("127.0.0.1:{admin}")).stderr(full).kill_on_drop(true).spawn().unwrap();
+    let ready = format!("http://127.0.0.1:{admin}/ready");
+    eventually("it is ready", || fetch(&ready)).await;
+    assert_eq!(process.try_wait().unwrap(), None, "it goes on");
+}
+
 #[test]
 fn help_has_settings_under_headings_and_logging_at_the_end() {
     let output = pilotfish(&["serve", "--help"]);
@@ -86,6 +100,7 @@ fn help_has_settings_under_headings_and_logging_at_the_end() {
             "xDS",
             "Admin",
             "xDS over TLS",
+            "Registration",
             "Registries",
             "Multi-cluster",
             "Auto-registration",

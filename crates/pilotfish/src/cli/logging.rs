@@ -55,7 +55,9 @@ impl Logging {
         W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
     {
         let filter = self.filter()?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+        // A line that cannot be written is lost: to complain of that on stderr panics where stderr is on the same full disk.
+        let builder = tracing_subscriber::fmt().log_internal_errors(false);
+        let builder = builder.with_env_filter(filter).with_writer(writer);
         match self.log_format {
             Format::Json => builder.json().init(),
             Format::Text => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
