@@ -54,7 +54,27 @@ impl ControlPlane for Fixture {
     }
 
     fn registration(&self) -> Option<api::Registration> {
-        self.ready.then(|| api::Registration { services: 4, ..api::Registration::default() })
+        let store = api::RegistrationStore {
+            kind: "redb".into(),
+            place: "data/registrations.redb".into(),
+            bytes: Some(4_096),
+            trouble: None,
+        };
+        let requests = |operation: &str, count| api::RegistrationRequests {
+            operation: operation.into(),
+            result: "ok".into(),
+            count,
+        };
+        self.ready.then(|| api::Registration {
+            store,
+            ready: true,
+            revision: 7,
+            services: 4,
+            instances: [("healthy".to_owned(), 5), ("lapsed".to_owned(), 1)].into(),
+            preserving: vec!["shop/web".into()],
+            requests: vec![requests("register", 6), requests("renew", 60)],
+            ..api::Registration::default()
+        })
     }
 
     fn world(&self) -> Arc<World> {
@@ -171,6 +191,7 @@ const JSON: &[(&str, &str)] = &[
     ("/debug/list", "list.json"),
     ("/debug/networkz", "networkz.json"),
     ("/debug/problemz", "problemz.json"),
+    ("/debug/registrationz", "registrationz.json"),
     ("/debug/registryz", "registryz.json"),
     ("/debug/registryz?registries=true", "registryz_registries.json"),
     ("/debug/syncz", "syncz.json"),
@@ -196,6 +217,13 @@ async fn a_control_plane_that_is_not_ready_lists_what_it_waits_for() {
 }
 
 #[tokio::test]
+async fn where_nothing_registers_the_page_says_how() {
+    let (status, _, text) = get(Fixture { ready: false, ..fixture() }, "/debug/registrationz").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(text.contains("--registration-address"), "{text}");
+}
+
+#[tokio::test]
 async fn pages_and_texts_are_served() {
     for path in ["/", "/debug", "/debug/"] {
         let (status, kind, page) = get(fixture(), path).await;
@@ -211,6 +239,7 @@ async fn pages_and_texts_are_served() {
     assert_eq!((status, kind.as_str()), (StatusCode::OK, "text/plain; version=0.0.4"));
     assert!(metrics.contains("pilotfish_registry_failing{registry=\"Kubernetes/east\"} 1"), "{metrics}");
     assert!(metrics.contains("pilot_services 2"), "{metrics}");
+    assert!(metrics.contains("pilotfish_registration_instances{health=\"healthy\"} 5"), "{metrics}");
 }
 
 #[tokio::test]
