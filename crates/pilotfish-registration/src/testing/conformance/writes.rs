@@ -121,7 +121,7 @@ pub(super) async fn every_field_comes_back(probe: &mut Probe) {
     registration.drain = Duration::from_millis(1_500);
     registration.checks = vec![
         RegistrationCheck {
-            port: 9090,
+            port: 65535,
             interval: Duration::from_millis(1_250),
             timeout: Duration::from_millis(750),
             healthy_threshold: 2,
