@@ -1,7 +1,7 @@
 //! The store of registrations on etcd (version 3): several Pilotfishes share it, and any of them serves any client.
 //!
 //! ```text
-//! write ─▶ Lanes ─ Attempts ─▶ Plan (pure) ─ transactions that compare ─▶ etcd ─ watch ─▶ View (pure) ─ StoreEvents ─▶
+//! write ─▶ WriteQueues ─ Attempts ─▶ Plan (pure) ─ transactions that compare ─▶ etcd ─ watch ─▶ View (pure) ─ StoreEvents ─▶
 //! renew ─▶ KeepAlives, a third of the TTL apart ──────────────────────────▶
 //! ```
 //!
@@ -22,8 +22,8 @@ mod anew;
 mod follow;
 mod keep_alive;
 mod keys;
-mod lanes;
 mod plan;
+mod queues;
 mod runner;
 mod session;
 mod settings;

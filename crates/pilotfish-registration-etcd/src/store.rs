@@ -2,8 +2,8 @@
 
 use crate::EtcdStoreSettings;
 use crate::anew::revoke;
-use crate::lanes::Lanes;
 use crate::plan::is_lapsed_only;
+use crate::queues::WriteQueues;
 use crate::runner::Runner;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct EtcdStore {
     shared: Arc<Shared>,
-    lanes: Lanes,
+    queues: WriteQueues,
     place: String,
     /// End with the store.
     _tasks: JoinSet<()>,
@@ -42,7 +42,7 @@ impl EtcdStore {
         let mut tasks = JoinSet::new();
         tasks.spawn(Runner::new(Arc::clone(&shared), servers, sender).run());
         tasks.spawn(revoke(Arc::clone(&shared), revoked));
-        (Self { lanes: Lanes::new(&shared), shared, place, _tasks: tasks }, events)
+        (Self { queues: WriteQueues::new(&shared), shared, place, _tasks: tasks }, events)
     }
 
     async fn write_all(&self, writes: Vec<Write>) -> Vec<Result<Written, WriteError>> {
@@ -55,7 +55,7 @@ impl EtcdStore {
             answers.push(answered);
             let lapsed_only = is_lapsed_only(&write, &self.shared.view.lock().belief(&write.key));
             match write.value.as_ref().map_or(Ok(Vec::new()), encode) {
-                Ok(json) => self.lanes.put(Attempt::write(write, lapsed_only, json.into(), answer)).await,
+                Ok(json) => self.queues.put(Attempt::write(write, lapsed_only, json.into(), answer)).await,
                 Err(error) => {
                     // Nobody has gone yet who could not be told.
                     answer.send(Err(WriteError::Unavailable(format!("it is no JSON: {error}")))).ok();
@@ -109,7 +109,7 @@ impl EtcdStore {
             }
             Ok(None) => {
                 let (answer, answered) = oneshot::channel();
-                self.lanes.put(Attempt::renew(key.clone(), answer)).await;
+                self.queues.put(Attempt::renew(key.clone(), answer)).await;
                 answered
                     .await
                     .unwrap_or_else(|_| Err(RenewError::Unavailable("the store was closed".to_owned())))

@@ -1,5 +1,5 @@
-//! Puts what is to be done into few transactions: a few lanes side by side, each with one transaction at a time. An instance is
-//! always on the same lane, so what is done with it happens in order.
+//! Puts what is to be done into few transactions: a few queues side by side, each with one transaction at a time. An instance is
+//! always on the same queue, so what is done with it happens in order.
 
 use crate::shared::Shared;
 use crate::work::{Attempt, work};
@@ -10,49 +10,49 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How many lanes there are.
-const LANES: usize = 8;
-/// How many things wait on a lane. Who has more to do waits.
+/// How many queues there are.
+const QUEUES: usize = 8;
+/// How many things wait on a queue. Who has more to do waits.
 const WAITING: usize = 1_024;
 /// How many instances a transaction has. Each is a transaction within it with two comparisons; etcd takes 128 of all.
 const BATCH: usize = 64;
 /// How many bytes it has, about. etcd takes 1.5 MiB.
 const BATCH_BYTES: usize = 512 << 10;
 
-/// The lanes.
+/// The queues.
 #[derive(Debug)]
-pub(crate) struct Lanes {
-    lanes: Vec<mpsc::Sender<Attempt>>,
+pub(crate) struct WriteQueues {
+    queues: Vec<mpsc::Sender<Attempt>>,
     /// Ends with its owner.
     _tasks: JoinSet<()>,
 }
 
-impl Lanes {
+impl WriteQueues {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         let mut tasks = JoinSet::new();
-        let lanes = (0..LANES).map(|_| {
+        let queues = (0..QUEUES).map(|_| {
             let (attempts, waiting) = mpsc::channel(WAITING);
             tasks.spawn(run(Arc::clone(shared), waiting));
             attempts
         });
-        Self { lanes: lanes.collect(), _tasks: tasks }
+        Self { queues: queues.collect(), _tasks: tasks }
     }
 
-    /// Puts something on the lane of its instance.
+    /// Puts something on the queue of its instance.
     pub(crate) async fn put(&self, attempt: Attempt) {
-        let Some(lane) = self.lanes.get(lane_of(&attempt.key)) else {
-            return attempt.unavailable("there is no lane");
+        let Some(queue) = self.queues.get(queue_of(&attempt.key)) else {
+            return attempt.unavailable("there is no queue");
         };
-        if let Err(mpsc::error::SendError(attempt)) = lane.send(attempt).await {
+        if let Err(mpsc::error::SendError(attempt)) = queue.send(attempt).await {
             attempt.unavailable("the store was closed");
         }
     }
 }
 
-fn lane_of(key: &InstanceKey) -> usize {
+fn queue_of(key: &InstanceKey) -> usize {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    usize::try_from(hasher.finish() % LANES as u64).unwrap_or_default()
+    usize::try_from(hasher.finish() % QUEUES as u64).unwrap_or_default()
 }
 
 async fn run(shared: Arc<Shared>, mut waiting: mpsc::Receiver<Attempt>) {
