@@ -21,7 +21,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -393,6 +393,8 @@ struct Store {
     namespaces: BTreeMap<String, Element>,
     services: BTreeMap<(String, String), Element>,
     instances: BTreeMap<String, Element>,
+    /// The ids of instances, by namespace and service.
+    ids: HashMap<(String, String), BTreeSet<String>>,
     buckets: HashMap<String, (f64, Option<Instant>)>,
     beats_of_unknown: HashMap<String, u32>,
     counter: u64,
@@ -560,10 +562,9 @@ impl Store {
         json!(sha1(&format!("unique {}", self.counter)).chars().take(32).collect::<String>())
     }
 
-    fn instances_of<'a>(&'a self, namespace: &'a str, service: &'a str) -> impl Iterator<Item = &'a Element> {
-        self.instances.values().filter(move |instance| {
-            text(instance, "namespace") == Some(namespace) && text(instance, "service") == Some(service)
-        })
+    fn instances_of(&self, namespace: &str, service: &str) -> impl Iterator<Item = &Element> {
+        let ids = self.ids.get(&(namespace.to_owned(), service.to_owned()));
+        ids.into_iter().flatten().filter_map(|id| self.instances.get(id))
     }
 
     // -- Namespaces
@@ -733,6 +734,7 @@ impl Store {
         stored.insert("mtime".to_owned(), now());
         stored.insert("revision".to_owned(), self.unique());
         self.beats.insert(id.clone(), Instant::now());
+        self.ids.entry(service_of(&stored)).or_default().insert(id.clone());
         self.instances.insert(id.clone(), stored);
         let fields = ["service", "namespace", "vpc_id", "host", "port"];
         let mut echo: Element = fields
@@ -773,7 +775,11 @@ impl Store {
     /// [rec instances-delete] One that is not there is deleted already.
     fn delete_instance(&mut self, given: &Element) -> (Refusal, Element) {
         let id = instance_id(given);
-        self.instances.remove(&id);
+        if let Some(removed) = self.instances.remove(&id)
+            && let Some(ids) = self.ids.get_mut(&service_of(&removed))
+        {
+            ids.remove(&id);
+        }
         let mut echo = given.clone();
         echo.insert("id".to_owned(), json!(id));
         (refusal(200_000), echo)
@@ -1147,6 +1153,12 @@ fn shown_instance(store: &Store, instance: &Element) -> Value {
         shown.insert("location".to_owned(), shaped(&["region", "zone", "campus"], location));
     }
     shaped(INSTANCE_FIELDS, &shown)
+}
+
+/// The namespace and the service of an instance.
+fn service_of(instance: &Element) -> (String, String) {
+    let part = |field| text(instance, field).unwrap_or_default().to_owned();
+    (part("namespace"), part("service"))
 }
 
 fn counts<'a>(instances: impl Iterator<Item = &'a Element>) -> (usize, usize) {
