@@ -13,6 +13,10 @@ use tokio::process::Command;
 
 /// How long after its start a server has its first user.
 const FIRST_USER: Duration = Duration::from_secs(3);
+/// How often a server is started until it has one.
+const LIVES: u32 = 4;
+/// How often a login is tried with each start.
+const ATTEMPTS: usize = 3;
 
 /// One server. Its ports stay when it is started again. To be used within [`super::Host::here`]: it probes persistent instances at
 /// whatever address they name.
@@ -91,21 +95,28 @@ impl Rnacos {
     /// When there is none for the password.
     pub async fn login(&mut self, username: &str, password: &str) {
         let body = format!("username={username}&password={password}");
-        if self.token.is_none() {
-            // Its first user appears soon after its start. Nothing tells when, and asked before, it says for ever that there is none.
-            tokio::time::sleep(FIRST_USER).await;
-        }
-        let answer = eventually("a login", || async {
-            let answer = self.call("POST", "/v1/auth/login", &body).await;
-            if answer.is_err() {
-                // It counts attempts.
+        let mut last = String::new();
+        for life in 0..LIVES {
+            if self.token.is_none() {
+                // Its first user appears soon after its start. Nothing tells when, and asked before, it says for ever that there is none.
+                tokio::time::sleep(FIRST_USER * (life + 1)).await;
+            }
+            // It counts attempts, and refuses all after a few.
+            for _ in 0..ATTEMPTS {
+                match self.call("POST", "/v1/auth/login", &body).await {
+                    Ok(answer) => {
+                        let answer: serde_json::Value = serde_json::from_str(&answer).expect("it is JSON");
+                        self.token = answer["accessToken"].as_str().map(str::to_owned);
+                        return;
+                    }
+                    Err(error) => last = error,
+                }
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            answer
-        })
-        .await;
-        let answer: serde_json::Value = serde_json::from_str(&answer).expect("it is JSON");
-        self.token = answer["accessToken"].as_str().map(str::to_owned);
+            self.program.kill().await;
+            self.restart(false).await;
+        }
+        panic!("no login: {last}\n{}", self.program.printed());
     }
 
     /// Registers an instance that stays until it is taken away: `serviceName=web&ip=10.0.0.1&port=80`, and what the HTTP API takes more.
