@@ -14,9 +14,11 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// When the server is no host and port of a URI.
 pub fn grpc_channel(connector: Connector, server: &Server) -> Result<Channel, tonic::transport::Error> {
-    // The connector does TLS, or not; the scheme tells only what requests say of themselves.
+    // The connector does TLS, or not: told of `https`, tonic would do it itself. Requests say what it is.
     let scheme = if connector.is_tls() { "https" } else { "http" };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{server}"))?
+    let origin = Endpoint::from_shared(format!("{scheme}://{server}"))?.uri().clone();
+    let endpoint = Endpoint::from_shared(format!("http://{server}"))?
+        .origin(origin)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(PING)
         .keep_alive_timeout(PING_TIMEOUT)
