@@ -13,6 +13,7 @@ mod measure;
 mod nacos;
 mod polaris;
 mod process;
+mod registration;
 mod zookeeper;
 
 use anyhow::{Context, Result, bail};
@@ -99,9 +100,10 @@ fn main() -> Result<()> {
                 host.here(async move { measure::run(&options, nacos::Nacos::start().await?).await }).await
             }
             "polaris" => measure::run(&options, polaris::Polaris::start().await?).await,
+            "registration" => registration::run(&options).await,
             "zookeeper" => measure::run(&options, zookeeper::Server::start().await?).await,
             other => bail!(
-                "there is no bench of {other:?}; known are consul, dns, etcd, eureka, mcp, nacos, polaris, zookeeper"
+                "there is no bench of {other:?}; known are consul, dns, etcd, eureka, mcp, nacos, polaris, registration, zookeeper"
             ),
         }
     })

@@ -52,7 +52,7 @@ pub(super) async fn one_by_one<P: Product + ?Sized>(options: &Options, product: 
 }
 
 /// Registers one instance elsewhere again and again, and prints when the bare client and when a proxy had it.
-async fn changes(options: &Options, product: &impl Product, pilotfish: &Pilotfish) -> Result<()> {
+pub(super) async fn changes(options: &Options, product: &impl Product, pilotfish: &Pilotfish) -> Result<()> {
     let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
     let fleet = Fleet::start(target, vec![node(0, "default")]);
     let sync = fleet.synced(Duration::from_secs(120)).await?;
