@@ -10,11 +10,13 @@
 //!   connections go on.
 //! - The identities of a client with a verified certificate are the certificate's SPIFFE ids. For any other client they are those
 //!   of the first [`Authenticator`] that accepts the metadata of its request.
-//! - [`HalfOpen`] bounds the connections that have not come so far: strangers who are silent hold nobody up.
+//! - [`HalfOpen`] bounds the connections that have not come so far: strangers who are silent hold nobody up. [`Budget`] bounds what
+//!   clients share.
 //!
 //! The crate knows neither what is served behind the handshake nor how tokens are checked: both are its callers' business.
 
 mod authentication;
+mod budget;
 mod certificate;
 mod context;
 mod half_open;
@@ -22,6 +24,7 @@ mod log_limit;
 mod tls;
 
 pub use authentication::{Authenticated, Authentication, Authenticator, Call, Unauthenticated};
+pub use budget::{Budget, Exceeded};
 pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;
 pub use half_open::{HalfOpen, Handshake};

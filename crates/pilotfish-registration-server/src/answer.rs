@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::grpc::{Client, Grpc};
 use crate::identity::Who;
 use crate::json::{self, Outcome};
-use crate::limits::{AddressBudgets, Budget, Limit};
+use crate::limits::{AddressBudgets, Budget, Held, Limit};
 use crate::origin;
 use crate::rate::Rate;
 use crate::recorder::Protocol;
@@ -149,8 +149,13 @@ impl Requests {
             let Some(stream) = peer.activity.open_stream(limits.connection_streams) else {
                 return fail(Failure::limit(Limit::ConnectionStreams, "too many streams on this connection"));
             };
-            let body =
-                LimitedBody::new(body, Part::Message, CALL_BYTES, limits.request_timeout, peer.budget.hold());
+            let body = LimitedBody::new(
+                body,
+                Part::Message,
+                CALL_BYTES,
+                limits.request_timeout,
+                Held::of(&peer.budget),
+            );
             let body = Body::new(body.map_err(|failure| failure.to_status()));
             let response = service(Request::from_parts(parts, body)).await;
             return response.map(|body| {
@@ -168,7 +173,7 @@ impl Requests {
             return fail(failure);
         }
         let part = if rpc_name(path) == "Heartbeat" { Part::Message } else { Part::Whole };
-        let held = peer.budget.hold();
+        let held = Held::of(&peer.budget);
         let body =
             LimitedBody::new(body, part, limits.request_bytes, limits.request_timeout, Arc::clone(&held));
         parts.extensions.insert(Client { who, activity: Arc::clone(&peer.activity) });
@@ -202,7 +207,7 @@ impl Requests {
             return json::failure(&failure);
         }
         let limits = &self.api.limits;
-        let held = peer.budget.hold();
+        let held = Held::of(&peer.budget);
         let body = LimitedBody::new(
             body,
             Part::Whole,

@@ -185,14 +185,14 @@ impl<B: Body + Unpin> Body for Guarded<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{AddressBudgets, Budget, ServerLimits};
+    use crate::limits::{AddressBudgets, Budget, ServerLimits, of_connection};
     use http_body_util::{BodyExt, StreamBody};
     use pilotfish_registration_api::v1::error::Code;
 
     /// That of a connection, with so many bytes.
     fn budget(bytes: usize) -> Arc<Budget> {
         let limits = ServerLimits { connection_request_bytes: bytes, ..ServerLimits::default() };
-        AddressBudgets::new(&limits).of([192, 0, 2, 1].into()).of_connection(&limits)
+        of_connection(&AddressBudgets::new(&limits).of([192, 0, 2, 1].into()), &limits)
     }
 
     type Source = tokio::sync::mpsc::UnboundedSender<Bytes>;
@@ -206,7 +206,7 @@ mod tests {
             receiver.recv().await.map(|data| (Ok(Frame::data(data)), receiver))
         });
         let body = StreamBody::new(Box::pin(frames));
-        (sender, LimitedBody::new(body, part, 10, Duration::from_secs(30), budget.hold()))
+        (sender, LimitedBody::new(body, part, 10, Duration::from_secs(30), Held::of(budget)))
     }
 
     async fn failure<B: Body<Data = Bytes, Error = Failure> + Unpin>(body: B) -> Option<Code> {

@@ -3,7 +3,7 @@
 use crate::activity::{Activity, End};
 use crate::answer::{Peer, Requests};
 use crate::api::closed;
-use crate::limits::ServerLimits;
+use crate::limits::{ServerLimits, of_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use pilotfish_identity::{Authenticated, Handshake, TlsContext, spiffe_ids};
@@ -74,7 +74,7 @@ async fn serve_http<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let activity = Activity::new(Instant::now());
     let limits = requests.api.limits;
-    let budget = requests.budgets.of(address.ip()).of_connection(&limits);
+    let budget = of_connection(&requests.budgets.of(address.ip()), &limits);
     let peer = Arc::new(Peer { address, certificate, activity: Arc::clone(&activity), budget });
     // Until the first request; then it is none of those that may have to give way.
     let mut unused = Some(unused);

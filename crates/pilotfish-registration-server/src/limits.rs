@@ -132,14 +132,7 @@ impl Default for ServerLimits {
 const ADDRESS_PART: usize = 4;
 
 /// Bytes that requests share.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    limit: Limit,
-    allowed: usize,
-    used: AtomicUsize,
-    /// What is taken of this one is taken of that one too.
-    whole: Option<Arc<Self>>,
-}
+pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
 
 /// Bytes that one request took of a [`Budget`]; given back when it is dropped.
 #[derive(Debug)]
@@ -148,37 +141,9 @@ pub(crate) struct Held {
     bytes: AtomicUsize,
 }
 
-impl Budget {
-    fn new(limit: Limit, allowed: usize, whole: Option<Arc<Self>>) -> Arc<Self> {
-        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole })
-    }
-
-    /// That of a connection, as a share of this one.
-    pub(crate) fn of_connection(self: &Arc<Self>, limits: &ServerLimits) -> Arc<Self> {
-        Self::new(Limit::ConnectionRequestBytes, limits.connection_request_bytes, Some(Arc::clone(self)))
-    }
-
-    pub(crate) fn hold(self: &Arc<Self>) -> Arc<Held> {
-        Arc::new(Held { budget: Arc::clone(self), bytes: AtomicUsize::new(0) })
-    }
-
-    /// Takes so much; where too little is left nothing is taken, and the error is the limit.
-    fn take(&self, bytes: usize) -> Result<(), Limit> {
-        let used = self.used.fetch_add(bytes, Ordering::AcqRel).saturating_add(bytes);
-        let fits = if used <= self.allowed { Ok(()) } else { Err(self.limit) };
-        let taken = fits.and_then(|()| self.whole.as_ref().map_or(Ok(()), |whole| whole.take(bytes)));
-        if taken.is_err() {
-            self.used.fetch_sub(bytes, Ordering::AcqRel);
-        }
-        taken
-    }
-
-    fn give(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::AcqRel);
-        if let Some(whole) = &self.whole {
-            whole.give(bytes);
-        }
-    }
+/// The budget of a connection, as a share of its address's.
+pub(crate) fn of_connection(address: &Arc<Budget>, limits: &ServerLimits) -> Arc<Budget> {
+    address.share(Limit::ConnectionRequestBytes, limits.connection_request_bytes)
 }
 
 /// The budgets of addresses, as shares of the one of all.
@@ -191,7 +156,7 @@ pub(crate) struct AddressBudgets {
 
 impl AddressBudgets {
     pub(crate) fn new(limits: &ServerLimits) -> Self {
-        let all = Budget::new(Limit::AllRequestBytes, limits.all_request_bytes, None);
+        let all = Budget::new(Limit::AllRequestBytes, limits.all_request_bytes);
         Self { all, shares: Mutex::new((HashMap::new(), 64)) }
     }
 
@@ -205,17 +170,21 @@ impl AddressBudgets {
             shares.retain(|_, share| share.strong_count() > 0);
             *clean_at = (2 * shares.len()).max(64);
         }
-        let share =
-            Budget::new(Limit::AllRequestBytes, self.all.allowed / ADDRESS_PART, Some(Arc::clone(&self.all)));
+        let share = self.all.share(Limit::AllRequestBytes, self.all.allowed() / ADDRESS_PART);
         shares.insert(address, Arc::downgrade(&share));
         share
     }
 }
 
 impl Held {
+    /// Nothing is taken yet.
+    pub(crate) fn of(budget: &Arc<Budget>) -> Arc<Self> {
+        Arc::new(Self { budget: Arc::clone(budget), bytes: AtomicUsize::new(0) })
+    }
+
     /// Takes so much more.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), Limit> {
-        self.budget.take(bytes)?;
+        self.budget.take(bytes).map_err(|exceeded| exceeded.limit)?;
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
         Ok(())
     }
@@ -290,18 +259,18 @@ mod tests {
             ServerLimits { connection_request_bytes: 6, all_request_bytes: 40, ..ServerLimits::default() };
         let budgets = AddressBudgets::new(&limits);
         let [one, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|address| budgets.of(address.into()));
-        let (a, b) = (one.of_connection(&limits), one.of_connection(&limits));
-        let held = a.hold();
+        let (a, b) = (of_connection(&one, &limits), of_connection(&one, &limits));
+        let held = Held::of(&a);
         assert_eq!((held.take(4), held.take(2)), (Ok(()), Ok(())));
-        assert_eq!(a.hold().take(1), Err(Limit::ConnectionRequestBytes));
-        let more = b.hold();
+        assert_eq!(Held::of(&a).take(1), Err(Limit::ConnectionRequestBytes));
+        let more = Held::of(&b);
         assert_eq!(more.take(5), Err(Limit::AllRequestBytes), "the address has 10");
         assert_eq!(more.take(4), Ok(()));
-        assert_eq!(other.of_connection(&limits).hold().take(6), Ok(()), "another address has its own");
+        assert_eq!(Held::of(&of_connection(&other, &limits)).take(6), Ok(()), "another address has its own");
         held.release();
         assert_eq!(more.take(2), Ok(()));
         drop((held, more));
-        assert_eq!((budgets.all.used.load(Ordering::Relaxed), one.used.load(Ordering::Relaxed)), (0, 0));
+        assert_eq!((budgets.all.used(), one.used()), (0, 0));
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! What a client may make the server keep or do. Each limit is checked before the work that it limits, and an error names it.
 
+use pilotfish_identity::Exceeded;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A limit by its name, in errors and as the label `limit` of metrics.
@@ -197,45 +196,11 @@ impl Default for NodeLimits {
 }
 
 /// What several clients share of something limited.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    limit: Limit,
-    allowed: usize,
-    used: AtomicUsize,
-    /// What is taken of this one is taken of that one too.
-    whole: Option<Arc<Self>>,
-}
+pub(crate) type Budget = pilotfish_identity::Budget<Limit>;
 
-impl Budget {
-    pub(crate) fn new(limit: Limit, allowed: usize) -> Arc<Self> {
-        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: None })
-    }
-
-    /// A share of this one with a limit of its own.
-    pub(crate) fn share(self: &Arc<Self>, limit: Limit, allowed: usize) -> Arc<Self> {
-        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
-    }
-
-    /// Takes so much.
-    ///
-    /// # Errors
-    /// When too little is left: then nothing is taken.
-    pub(crate) fn take(&self, amount: usize) -> Result<(), LimitExceeded> {
-        let asked = self.used.fetch_add(amount, Ordering::AcqRel) + amount;
-        let taken = self.limit.check(asked, self.allowed);
-        let taken = taken.and_then(|()| self.whole.as_ref().map_or(Ok(()), |whole| whole.take(amount)));
-        if taken.is_err() {
-            self.used.fetch_sub(amount, Ordering::AcqRel);
-        }
-        taken
-    }
-
-    /// Gives back what was taken.
-    pub(crate) fn give(&self, amount: usize) {
-        self.used.fetch_sub(amount, Ordering::AcqRel);
-        if let Some(whole) = &self.whole {
-            whole.give(amount);
-        }
+impl From<Exceeded<Limit>> for LimitExceeded {
+    fn from(Exceeded { limit, asked, allowed }: Exceeded<Limit>) -> Self {
+        Self { limit, asked, allowed }
     }
 }
 
@@ -247,18 +212,5 @@ mod tests {
     fn names_of_limits_are_different() {
         let names: std::collections::BTreeSet<_> = Limit::ALL.iter().map(|limit| limit.as_str()).collect();
         assert_eq!(names.len(), Limit::ALL.len());
-    }
-
-    #[test]
-    fn a_share_is_limited_by_itself_and_by_the_whole() {
-        let whole = Budget::new(Limit::AllIncompleteBytes, 10);
-        let (a, b) = (whole.share(Limit::IncompleteBytes, 8), whole.share(Limit::IncompleteBytes, 8));
-        assert_eq!(a.take(9).map_err(|error| error.limit), Err(Limit::IncompleteBytes));
-        a.take(8).unwrap();
-        assert_eq!(b.take(3).map_err(|error| error.limit), Err(Limit::AllIncompleteBytes));
-        b.take(2).unwrap();
-        a.give(8);
-        b.take(6).unwrap();
-        assert_eq!(whole.used.load(Ordering::Relaxed), 8);
     }
 }

@@ -64,7 +64,7 @@ impl Decoder {
         if chunk.is_empty() {
             return Ok(());
         }
-        self.budget.take(chunk.len())?;
+        self.budget.take(chunk.len()).map_err(LimitExceeded::from)?;
         self.held += chunk.len();
         self.partial.extend_from_slice(chunk);
         Ok(())

@@ -1,0 +1,94 @@
+//! What several clients of a listener share of something limited, such as bytes of requests that are not complete.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// So much of something, which is taken and given back. `L` names the limit.
+#[derive(Debug)]
+pub struct Budget<L> {
+    limit: L,
+    allowed: usize,
+    used: AtomicUsize,
+    /// What is taken of this one is taken of that one too.
+    whole: Option<Arc<Self>>,
+}
+
+/// More was asked for than is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exceeded<L> {
+    /// The limit.
+    pub limit: L,
+    /// What would have been taken, all together.
+    pub asked: usize,
+    /// What is allowed.
+    pub allowed: usize,
+}
+
+impl<L: Copy> Budget<L> {
+    /// Nothing is taken of it.
+    #[must_use]
+    pub fn new(limit: L, allowed: usize) -> Arc<Self> {
+        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: None })
+    }
+
+    /// A share of this one with a limit of its own.
+    #[must_use]
+    pub fn share(self: &Arc<Self>, limit: L, allowed: usize) -> Arc<Self> {
+        Arc::new(Self { limit, allowed, used: AtomicUsize::new(0), whole: Some(Arc::clone(self)) })
+    }
+
+    /// What is allowed.
+    #[must_use]
+    pub fn allowed(&self) -> usize {
+        self.allowed
+    }
+
+    /// What is taken.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes so much.
+    ///
+    /// # Errors
+    /// When too little is left: then nothing is taken.
+    pub fn take(&self, amount: usize) -> Result<(), Exceeded<L>> {
+        let asked = self.used.fetch_add(amount, Ordering::AcqRel).saturating_add(amount);
+        let taken = if asked <= self.allowed {
+            self.whole.as_ref().map_or(Ok(()), |whole| whole.take(amount))
+        } else {
+            Err(Exceeded { limit: self.limit, asked, allowed: self.allowed })
+        };
+        if taken.is_err() {
+            self.used.fetch_sub(amount, Ordering::AcqRel);
+        }
+        taken
+    }
+
+    /// Gives back what was taken.
+    pub fn give(&self, amount: usize) {
+        self.used.fetch_sub(amount, Ordering::AcqRel);
+        if let Some(whole) = &self.whole {
+            whole.give(amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_limited_by_itself_and_by_the_whole() {
+        let whole = Budget::new("whole", 10);
+        let (a, b) = (whole.share("share", 8), whole.share("share", 8));
+        assert_eq!(a.take(9), Err(Exceeded { limit: "share", asked: 9, allowed: 8 }));
+        a.take(8).unwrap();
+        assert_eq!(b.take(3).map_err(|error| error.limit), Err("whole"));
+        b.take(2).unwrap();
+        a.give(8);
+        b.take(6).unwrap();
+        assert_eq!((whole.used(), a.used(), b.used()), (8, 0, 8));
+    }
+}
