@@ -3,6 +3,7 @@
 mod counts;
 mod list;
 
+use counts::Counters;
 pub use counts::Counts;
 pub use list::{Filter, Listing};
 
@@ -18,7 +19,7 @@ type Instances = BTreeMap<Arc<str>, Entry>;
 pub struct Directory {
     revision: u64,
     namespaces: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Instances>>,
-    counts: Counts,
+    counters: Counters,
 }
 
 #[derive(Debug)]
@@ -81,8 +82,14 @@ impl Directory {
 
     /// How many there are of what.
     #[must_use]
-    pub fn counts(&self) -> &Counts {
-        &self.counts
+    pub fn counts(&self) -> Counts {
+        self.counters.counts
+    }
+
+    /// How many instances an identity registered.
+    #[must_use]
+    pub fn owner_len(&self, owner: &str) -> usize {
+        self.counters.of_owner(owner)
     }
 
     /// How many instances a service has.
@@ -166,7 +173,7 @@ impl Directory {
         let before = entry.view();
         change(&mut entry.signs);
         let after = entry.view();
-        self.counts.moved(before.health, after.health);
+        self.counters.moved(before.health, after.health);
         let differs = before.health != after.health;
         differs.then(|| Change { revision, key: key.clone(), before: Some(before), after: Some(after) })
     }
@@ -185,22 +192,22 @@ impl Directory {
         let entry = instances.remove(&key.id)?;
         if instances.is_empty() {
             services.remove(&key.service);
-            self.counts.services -= 1;
+            self.counters.counts.services -= 1;
             if services.is_empty() {
                 self.namespaces.remove(&key.namespace);
             }
         }
-        self.counts.removed(&entry.record.owner, entry.signs.health(&entry.record));
+        self.counters.removed(&entry.record.owner, entry.signs.health(&entry.record));
         Some(entry)
     }
 
     /// Puts in what is not there. Names of namespaces and services are kept once.
     fn put(&mut self, entry: Entry) {
         let key = &entry.record.instance.key;
-        self.counts.added(&entry.record.owner, entry.signs.health(&entry.record));
+        self.counters.added(&entry.record.owner, entry.signs.health(&entry.record));
         let services = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
         let instances = services.entry(Arc::clone(&key.service)).or_insert_with(|| {
-            self.counts.services += 1;
+            self.counters.counts.services += 1;
             Instances::new()
         });
         instances.insert(Arc::clone(&key.id), entry);

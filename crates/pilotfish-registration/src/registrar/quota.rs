@@ -37,7 +37,7 @@ impl Quota {
         let counts = directory.counts();
         let pending_service = self.services.get(&service).copied().unwrap_or_default();
         let in_service = directory.service_len(key) + pending_service;
-        let of_owner = counts.of_owner(owner) + self.owners.get(owner).copied().unwrap_or_default();
+        let of_owner = directory.owner_len(owner) + self.owners.get(owner).copied().unwrap_or_default();
         let check = |limit, has, most| if has < most { Ok(()) } else { Err(Exceeded { limit, most }) };
         check("instances", counts.instances() + self.pending.len(), limits.instances)?;
         check("service-instances", in_service, limits.service_instances)?;

@@ -93,7 +93,7 @@ impl Registrar {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let state = state.read();
         RegistrarStats {
-            counts: state.directory.counts().clone(),
+            counts: state.directory.counts(),
             revision: state.directory.revision(),
             is_ready: state.is_ready,
             disconnected: state.disconnected.clone(),
