@@ -25,12 +25,9 @@ impl CheckFeed {
         loop {
             match changes.next().await {
                 ServicesChanged::All => {
-                    let now = self.registrar.services();
-                    let gone: Vec<ServiceKey> =
-                        self.told.keys().filter(|key| !now.contains(key)).cloned().collect();
-                    for key in now.iter().chain(&gone) {
-                        self.tell(key);
-                    }
+                    let mut all: BTreeSet<ServiceKey> = self.told.keys().cloned().collect();
+                    all.extend(self.registrar.services());
+                    all.iter().for_each(|key| self.tell(key));
                 }
                 ServicesChanged::Some(keys) => keys.iter().for_each(|key| self.tell(key)),
             }
