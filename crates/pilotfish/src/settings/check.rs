@@ -1,5 +1,6 @@
 //! Collecting mistakes: what is wrong is replaced by its default, so that checking goes on.
 
+use super::CertificateSource;
 use std::fmt;
 use std::path::Path;
 
@@ -19,6 +20,9 @@ impl fmt::Display for Mistakes {
 }
 
 impl std::error::Error for Mistakes {}
+
+/// Only one of a certificate and its key is named, which was noted as a mistake.
+pub(super) struct HalfNamed;
 
 /// Collects mistakes while the groups are checked.
 #[derive(Default)]
@@ -42,6 +46,25 @@ impl Check {
         if let Err(error) = std::fs::metadata(path) {
             self.wrong(flag, &path.to_string_lossy(), &error.to_string());
         }
+    }
+
+    /// A certificate and its key, each with its flag: `None` where neither is named, and a mistake where one is missing.
+    pub(super) fn certificate(
+        &mut self,
+        certificate: (&str, Option<&Path>),
+        key: (&str, Option<&Path>),
+    ) -> Result<Option<CertificateSource>, HalfNamed> {
+        let (named, missing) = match (certificate.1, key.1) {
+            (None, None) => return Ok(None),
+            (Some(certificate), Some(key)) => {
+                let files = CertificateSource::Files { certificate: certificate.into(), key: key.into() };
+                return Ok(Some(files));
+            }
+            (Some(path), None) => ((certificate.0, path), key.0),
+            (None, Some(path)) => ((key.0, path), certificate.0),
+        };
+        self.wrong(named.0, &named.1.to_string_lossy(), &format!("and where is {missing}?"));
+        Err(HalfNamed)
     }
 
     /// The value of a flag; `None` where it was not given or is wrong, which then is a mistake.

@@ -97,6 +97,7 @@ pub(crate) enum StoreSettings {
 
 const ADDRESS: &str = "--registration-address";
 const STORE: &str = "--registration-store";
+const AUTHORITIES: &str = "--registration-ca-cert-file";
 
 impl RegistrationArgs {
     /// Whether services register themselves here.
@@ -154,8 +155,7 @@ impl RegistrationArgs {
             ("--registration-key-file", &self.registration_key_file),
         ];
         let files = files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
-        let authorities =
-            self.registration_ca_cert_files.iter().map(|path| ("--registration-ca-cert-file", path));
+        let authorities = self.registration_ca_cert_files.iter().map(|path| (AUTHORITIES, path));
         for (flag, path) in files.chain(authorities) {
             check.wrong(
                 flag,
@@ -214,38 +214,18 @@ impl RegistrationArgs {
 
     fn tls(&self, check: &mut Check) -> Option<RegistrationTls> {
         let authorities = &self.registration_ca_cert_files;
-        for path in authorities {
-            check.exists("--registration-ca-cert-file", path);
+        let certificate = ("--registration-cert-file", self.registration_cert_file.as_deref());
+        let key = ("--registration-key-file", self.registration_key_file.as_deref());
+        let named = [certificate, key].into_iter().filter_map(|(flag, path)| Some((flag, path?)));
+        for (flag, path) in named.chain(authorities.iter().map(|path| (AUTHORITIES, path.as_path()))) {
+            check.exists(flag, path);
         }
-        let certificate = match (&self.registration_cert_file, &self.registration_key_file) {
-            (Some(certificate), Some(key)) => {
-                check.exists("--registration-cert-file", certificate);
-                check.exists("--registration-key-file", key);
-                CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }
+        let Some(certificate) = check.certificate(certificate, key).ok()? else {
+            for path in authorities {
+                let hint = "there is no TLS without --registration-cert-file and --registration-key-file";
+                check.wrong(AUTHORITIES, &path.to_string_lossy(), hint);
             }
-            (None, None) => {
-                for path in authorities {
-                    let hint = "there is no TLS without --registration-cert-file and --registration-key-file";
-                    check.wrong("--registration-ca-cert-file", &path.to_string_lossy(), hint);
-                }
-                return None;
-            }
-            (Some(path), None) => {
-                check.wrong(
-                    "--registration-cert-file",
-                    &path.to_string_lossy(),
-                    "and where is --registration-key-file?",
-                );
-                return None;
-            }
-            (None, Some(path)) => {
-                check.wrong(
-                    "--registration-key-file",
-                    &path.to_string_lossy(),
-                    "and where is --registration-cert-file?",
-                );
-                return None;
-            }
+            return None;
         };
         Some(RegistrationTls { certificate, authorities: authorities.clone() })
     }

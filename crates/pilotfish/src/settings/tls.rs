@@ -94,27 +94,14 @@ impl TlsArgs {
     }
 
     fn certificate(&self, address: &str, has_webhooks: bool, check: &mut Check) -> Option<CertificateSource> {
-        match (&self.tls_cert_file, &self.tls_key_file) {
-            (Some(certificate), Some(key)) => {
-                Some(CertificateSource::Files { certificate: certificate.clone(), key: key.clone() })
-            }
-            (None, None) if has_webhooks => Some(CertificateSource::Webhooks),
-            (None, None) => {
+        let certificate = ("--tls-cert-file", self.tls_cert_file.as_deref());
+        match check.certificate(certificate, ("--tls-key-file", self.tls_key_file.as_deref())).ok()? {
+            Some(files) => Some(files),
+            None if has_webhooks => Some(CertificateSource::Webhooks),
+            None => {
                 let hint = "there is no certificate to show: name --tls-cert-file and --tls-key-file, or --webhook-address, which \
                             keeps a certificate";
                 check.wrong("--secure-xds-address", address, hint);
-                None
-            }
-            (Some(certificate), None) => {
-                check.wrong(
-                    "--tls-cert-file",
-                    &certificate.to_string_lossy(),
-                    "and where is --tls-key-file?",
-                );
-                None
-            }
-            (None, Some(key)) => {
-                check.wrong("--tls-key-file", &key.to_string_lossy(), "and where is --tls-cert-file?");
                 None
             }
         }
