@@ -171,7 +171,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-kube",
-        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source"],
+        may: &["pilotfish-config", "pilotfish-identity", "pilotfish-model", "pilotfish-source"],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
         never_named: &["pilotfish-registry"],
     },
@@ -194,8 +194,21 @@ const RULES: &[Rule] = &[
         never_named: &["tokio", "notify", "pilotfish-registry"],
     },
     Rule {
+        name: "pilotfish-listener",
+        may: &["pilotfish-identity"],
+        never: &["tonic", "prost", "kube", "h2", "notify", "serde-saphyr"],
+        never_named: &["pilotfish-model"],
+    },
+    Rule {
         name: "pilotfish-webhook",
-        may: &["pilotfish-model", "pilotfish-config", "pilotfish-source", "pilotfish-kube"],
+        may: &[
+            "pilotfish-config",
+            "pilotfish-identity",
+            "pilotfish-kube",
+            "pilotfish-listener",
+            "pilotfish-model",
+            "pilotfish-source",
+        ],
         never: &["tonic", "prost", "envoy-types", "pilotfish-xds", "pilotfish-translate", "pilotfish-proto"],
         never_named: &["pilotfish-registry"],
     },
@@ -246,7 +259,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "pilotfish-admin",
-        may: &["pilotfish-api", "pilotfish-model"],
+        may: &["pilotfish-api", "pilotfish-listener", "pilotfish-model"],
         never: &["tonic", "kube", "envoy-types", "notify"],
         never_named: &[],
     },

@@ -42,6 +42,7 @@ const PUBLIC: Table = &[
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),
     ("pilotfish-kube-writer", &["auto_registration", "events", "lease", "service_exports", "status"]),
+    ("pilotfish-listener", &[]),
     ("pilotfish-mcp", &["testing"]),
     ("pilotfish-model", &["topology"]),
     ("pilotfish-nacos", &[]),

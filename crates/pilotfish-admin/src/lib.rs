@@ -3,15 +3,17 @@
 //! The server knows nothing of registries, translation or xDS: it is served from a [`ControlPlane`], which the binary
 //! implements. Paths and field names follow istiod's.
 
+mod access;
 mod metrics;
 mod registration_metrics;
 mod routes;
 mod server;
 mod views;
 
+pub use access::Access;
 pub use metrics::{Metrics, XdsType};
 pub use prometheus::IntGauge;
 pub use registration_metrics::RegistrationApiMetrics;
 pub use routes::{ControlPlane, ENDPOINTS, router};
-pub use server::{Bound, ServerError};
+pub use server::{Bound, LIMITS, ServerError};
 pub use views::{provenance, time};

@@ -1,8 +1,10 @@
 //! The paths of the admin API.
 
+use crate::access::{self, Access, Gate};
 use crate::{Metrics, views};
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -11,9 +13,12 @@ use pilotfish_model::{Kind, Object, World};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state that the admin API shows; the binary implements it.
 pub trait ControlPlane: Send + Sync + 'static {
+    /// For how long nothing was seen of the control loop: it says at least every second that it is alive.
+    fn silent_for(&self) -> Duration;
     /// Whether proxies are served, and what is missing.
     fn readiness(&self) -> api::Readiness;
     /// How registries are, by name.
@@ -32,8 +37,8 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn ads(&self) -> api::Ads;
     /// The connected proxies in the form that istioctl and Kiali read.
     fn sync_status(&self) -> Vec<api::SyncStatus>;
-    /// What a proxy gets from the newest world, in the shape of Envoy's own `config_dump`. `proxy_id` is a part of a
-    /// connection's id. `None` when no such proxy is connected.
+    /// What a proxy gets from the newest world, in the shape of Envoy's own `config_dump`. `proxy_id` is a connection's id, a node's id, or
+    /// the name and namespace of a proxy (`web-0.shop`). `None` when no such proxy is connected.
     fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value>;
 }
 
@@ -61,14 +66,18 @@ struct Admin<C> {
 
 type Shared<C> = State<Arc<Admin<C>>>;
 
-/// All paths of the admin API.
-pub fn router<C: ControlPlane>(plane: Arc<C>, metrics: Arc<Metrics>, version: &'static str) -> Router {
-    Router::new()
-        .route("/ready", get(ready::<C>))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/healthz/ready", get(ready::<C>))
-        .route("/metrics", get(metrics_text::<C>))
-        .route("/version", get(version_text::<C>))
+/// How long nothing may be seen of the control loop: one world may take a while.
+const ALIVE: Duration = Duration::from_secs(30);
+
+/// All paths of the admin API. Health, metrics and the version are for everybody; the pages below `/debug` hold the configuration of all
+/// namespaces, and are for those that `access` lets in.
+pub fn router<C: ControlPlane>(
+    plane: Arc<C>,
+    metrics: Arc<Metrics>,
+    version: &'static str,
+    access: Access,
+) -> Router {
+    let pages = Router::new()
         .route("/", get(index))
         .route("/debug", get(index))
         .route("/debug/", get(index))
@@ -84,7 +93,25 @@ pub fn router<C: ControlPlane>(plane: Arc<C>, metrics: Arc<Metrics>, version: &'
         .route("/debug/adsz", get(adsz::<C>))
         .route("/debug/syncz", get(syncz::<C>))
         .route("/debug/config_dump", get(config_dump::<C>))
+        .layer(middleware::from_fn_with_state(Arc::new(Gate::new(access)), access::guard));
+    Router::new()
+        .route("/ready", get(ready::<C>))
+        .route("/healthz", get(alive::<C>))
+        .route("/healthz/ready", get(ready::<C>))
+        .route("/metrics", get(metrics_text::<C>))
+        .route("/version", get(version_text::<C>))
+        .merge(pages)
         .with_state(Arc::new(Admin { plane, metrics, version }))
+}
+
+/// Whether a restart would help: the control loop says by itself that it is alive.
+async fn alive<C: ControlPlane>(State(admin): Shared<C>) -> Response {
+    let silent = admin.plane.silent_for();
+    if silent < ALIVE {
+        return "ok\n".into_response();
+    }
+    let message = format!("nothing was seen of the control loop for {} s\n", silent.as_secs());
+    (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
 }
 
 async fn ready<C: ControlPlane>(State(admin): Shared<C>) -> Response {
@@ -254,8 +281,14 @@ async fn config_dump<C: ControlPlane>(
         let hint = "You must provide a proxyID in the query string, for example ?proxyID=web-0.shop\n";
         return (StatusCode::BAD_REQUEST, hint).into_response();
     };
-    match admin.plane.config_dump(&proxy_id, query.include_eds) {
-        Some(dump) => Json(dump).into_response(),
-        None => (StatusCode::NOT_FOUND, NOT_CONNECTED).into_response(),
+    let dump = tokio::task::spawn_blocking(move || {
+        let dump = admin.plane.config_dump(&proxy_id, query.include_eds)?;
+        Some(serde_json::to_vec(&dump))
+    });
+    match dump.await {
+        Ok(Some(Ok(dump))) => ([(header::CONTENT_TYPE, "application/json")], dump).into_response(),
+        Ok(None) => (StatusCode::NOT_FOUND, NOT_CONNECTED).into_response(),
+        Ok(Some(Err(error))) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }

@@ -1,12 +1,25 @@
 //! The HTTP server: bound first, run later, stopped gracefully.
 
 use axum::Router;
+use pilotfish_listener::{Limits, Listener};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use tokio::net::TcpListener;
+use std::time::Duration;
 
-/// Why the server cannot be started or ended early.
+/// What those who look at pages can hold. People, probes and scrapers need a few connections each.
+pub const LIMITS: Limits = Limits {
+    connections: 256,
+    address_connections: 64,
+    idle_connections: 128,
+    handshake: Duration::from_secs(10),
+    idle: Duration::from_secs(60),
+    request: Duration::from_secs(60),
+    head_bytes: 32 << 10,
+    drain: Duration::from_secs(5),
+};
+
+/// Why the server cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is in use or not one of this machine.
@@ -17,16 +30,10 @@ pub enum ServerError {
         /// The system's error.
         source: io::Error,
     },
-    /// Accepting failed for good.
-    #[error("the admin server ended")]
-    Serve(#[source] io::Error),
 }
 
 /// A server that listens and does not serve yet.
-pub struct Bound {
-    listener: TcpListener,
-    address: SocketAddr,
-}
+pub struct Bound(Listener);
 
 impl Bound {
     /// Binds the address, so that a port conflict is an error at start.
@@ -34,27 +41,18 @@ impl Bound {
     /// # Errors
     /// When it cannot be bound.
     pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
-        let bind = |source| ServerError::Bind { address, source };
-        let listener = TcpListener::bind(address).await.map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
-        Ok(Self { listener, address })
+        let listener = Listener::bind("the admin address", address, LIMITS).await;
+        Ok(Self(listener.map_err(|source| ServerError::Bind { address, source })?))
     }
 
     /// The bound address, with the port that the system chose for port 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Serves until `stop` resolves and open requests are answered.
-    ///
-    /// # Errors
-    /// When accepting fails for good.
-    pub async fn run(
-        self,
-        router: Router,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), ServerError> {
-        axum::serve(self.listener, router).with_graceful_shutdown(stop).await.map_err(ServerError::Serve)
+    pub async fn run(self, router: Router, stop: impl Future<Output = ()>) {
+        self.0.run(router, stop).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Connections whose handshakes (TLS, then what the protocol begins with) are under way.
+//! Connections whose handshakes (TLS, then what the protocol begins with) are under way, or whose clients are not known yet.
 //!
 //! They are limited apart from those that are established. A client that is silent in the middle of its handshake looks like one
 //! that is slow, so none is refused: beyond the limit, the one that has waited longest gives way. An address that has a large part of
@@ -6,8 +6,10 @@
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// An address with more than this part of all gives way to itself.
@@ -30,7 +32,8 @@ struct Open {
 #[derive(Debug)]
 pub struct Handshake {
     all: Arc<HalfOpen>,
-    age: u64,
+    address: IpAddr,
+    age: AtomicU64,
     over: Arc<Notify>,
 }
 
@@ -44,6 +47,12 @@ impl HalfOpen {
     /// A handshake with that address begins; another one may have to end for it.
     #[must_use = "it is over when it is dropped"]
     pub fn begin(self: &Arc<Self>, address: IpAddr) -> Handshake {
+        let over = Arc::new(Notify::new());
+        let age = AtomicU64::new(self.enter(address, &over));
+        Handshake { all: Arc::clone(self), address, age, over }
+    }
+
+    fn enter(&self, address: IpAddr, over: &Arc<Notify>) -> u64 {
         let mut open = self.open.lock();
         if open.by_age.len() >= self.allowed {
             let oldest = open.oldest_to_end(address, self.allowed / PART);
@@ -53,9 +62,8 @@ impl HalfOpen {
         }
         let age = open.next;
         open.next += 1;
-        let over = Arc::new(Notify::new());
-        open.by_age.insert(age, (address, Arc::clone(&over)));
-        Handshake { all: Arc::clone(self), age, over }
+        open.by_age.insert(age, (address, Arc::clone(over)));
+        age
     }
 }
 
@@ -72,18 +80,34 @@ impl Handshake {
     pub async fn gave_way(&self) {
         self.over.notified().await;
     }
+
+    /// The same, as a future of its own.
+    pub fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let over = Arc::clone(&self.over);
+        async move { over.notified().await }
+    }
+
+    /// It is over: nobody takes its place any more.
+    pub fn done(&self) {
+        self.all.open.lock().by_age.remove(&self.age.load(Ordering::Relaxed));
+    }
+
+    /// It waits again, as one that has just begun.
+    pub fn again(&self) {
+        self.done();
+        self.age.store(self.all.enter(self.address, &self.over), Ordering::Relaxed);
+    }
 }
 
 impl Drop for Handshake {
     fn drop(&mut self) {
-        self.all.open.lock().by_age.remove(&self.age);
+        self.done();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::Future;
     use std::task::{Context, Waker};
 
     fn address(last: u8) -> IpAddr {
@@ -104,6 +128,18 @@ mod tests {
         drop(b);
         let _e = all.begin(address(5));
         assert!(!gave_way(&c) && !gave_way(&d), "there was room");
+    }
+
+    #[test]
+    fn one_that_waits_again_is_the_youngest() {
+        let all = HalfOpen::new(2);
+        let (a, b) = (all.begin(address(1)), all.begin(address(2)));
+        a.done();
+        a.again();
+        let _c = all.begin(address(3));
+        assert!(gave_way(&b) && !gave_way(&a));
+        drop(a);
+        assert_eq!(all.open.lock().by_age.len(), 1);
     }
 
     #[test]

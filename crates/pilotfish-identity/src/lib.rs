@@ -11,7 +11,7 @@
 //! - The identities of a client with a verified certificate are the certificate's SPIFFE ids. For any other client they are those
 //!   of the first [`Authenticator`] that accepts the metadata of its request.
 //! - [`HalfOpen`] bounds the connections that have not come so far: strangers who are silent hold nobody up. [`Budget`] bounds what
-//!   clients share.
+//!   clients share, [`Slots`] what each of them has.
 //!
 //! The crate knows neither what is served behind the handshake nor how tokens are checked: both are its callers' business.
 
@@ -21,6 +21,7 @@ mod certificate;
 mod context;
 mod half_open;
 mod log_limit;
+mod slots;
 mod tls;
 
 pub use authentication::{Authenticated, Authentication, Authenticator, Call, Unauthenticated};
@@ -29,4 +30,5 @@ pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;
 pub use half_open::{HalfOpen, Handshake};
 pub use log_limit::LogLimit;
+pub use slots::{Slot, Slots};
 pub use tls::{Authorities, Pem, ServerCertificate, Tls, TlsError};

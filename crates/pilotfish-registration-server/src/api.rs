@@ -4,9 +4,10 @@ use crate::access::{Access, Action, Grant};
 use crate::convert;
 use crate::failure::Failure;
 use crate::identity::Who;
-use crate::limits::{Limit, ServerLimits, Slots};
+use crate::limits::{Limit, ServerLimits};
 use crate::rate::Rate;
 use crate::recorder::Recorder;
+use pilotfish_identity::Slots;
 use pilotfish_registration::limits::MAX_PAGE;
 use pilotfish_registration::{
     Caller, Deregister, Deregistered, Filter, InstanceKey, Register, Registered, Registrar, Violations,

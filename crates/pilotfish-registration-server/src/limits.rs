@@ -2,7 +2,6 @@
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -201,48 +200,6 @@ impl Drop for Held {
     }
 }
 
-/// How many of something each key has.
-#[derive(Debug)]
-pub(crate) struct Slots<K: Eq + Hash> {
-    allowed: usize,
-    taken: Mutex<HashMap<K, usize>>,
-}
-
-/// One of them; given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Slot<K: Eq + Hash> {
-    slots: Arc<Slots<K>>,
-    key: K,
-}
-
-impl<K: Eq + Hash + Clone> Slots<K> {
-    pub(crate) fn new(allowed: usize) -> Arc<Self> {
-        Arc::new(Self { allowed, taken: Mutex::default() })
-    }
-
-    /// One more for a key; `None` when it has as many as it may.
-    pub(crate) fn take(self: &Arc<Self>, key: K) -> Option<Slot<K>> {
-        let mut taken = self.taken.lock();
-        if taken.get(&key).copied().unwrap_or_default() >= self.allowed {
-            return None;
-        }
-        *taken.entry(key.clone()).or_default() += 1;
-        Some(Slot { slots: Arc::clone(self), key })
-    }
-}
-
-impl<K: Eq + Hash> Drop for Slot<K> {
-    fn drop(&mut self) {
-        let mut taken = self.slots.taken.lock();
-        if let Some(count) = taken.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.key);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,18 +239,5 @@ mod tests {
         }
         assert!(budgets.shares.lock().0.len() <= 64);
         assert!(Arc::ptr_eq(&kept, &budgets.of([192, 0, 2, 1].into())));
-    }
-
-    #[test]
-    fn slots_are_counted_by_key_and_forgotten() {
-        let slots = Slots::new(2);
-        let (a, b, other) = (slots.take("a"), slots.take("a"), slots.take("b"));
-        assert!(a.is_some() && b.is_some() && other.is_some());
-        assert!(slots.take("a").is_none());
-        drop(a);
-        let again = slots.take("a");
-        assert!(again.is_some());
-        drop((again, b, other));
-        assert!(slots.taken.lock().is_empty());
     }
 }

@@ -94,7 +94,7 @@ fn exporting_services_brings_its_rights() {
 fn parts_can_be_left_out() {
     let switches = [
         "--set=gatewaySecrets.enabled=false,validator.enabled=false,injector.enabled=false",
-        "--set=autoscaling.enabled=false,podDisruptionBudget.enabled=false",
+        "--set=autoscaling.enabled=false,podDisruptionBudget.enabled=false,networkPolicy.enabled=false",
     ];
     let Some(chart) = rendered(&switches) else { return };
     let objects = objects(&chart);

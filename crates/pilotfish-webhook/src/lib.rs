@@ -9,6 +9,7 @@
 //!
 //! The certificates are made here, by an authority of their own: nothing else has to be installed for webhooks.
 
+mod arrival;
 mod certificate;
 mod clock;
 mod controller;

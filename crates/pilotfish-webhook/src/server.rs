@@ -2,33 +2,29 @@
 
 use arc_swap::ArcSwapOption;
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use pilotfish_listener::{Limits, Listener};
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at a time. API servers keep a few each.
-const CONNECTIONS: usize = 512;
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a connection may wait for the next request: longer than clients keep idle ones, so that they close first.
-const IDLE: Duration = Duration::from_secs(180);
-/// Bytes that are read ahead of a connection, and the most that a request's head may have.
-const BUFFER: usize = 64 << 10;
-/// How long open requests may take at the end.
-const DRAIN: Duration = Duration::from_secs(5);
+/// What those who reach the port can hold. API servers keep a few connections each.
+pub(crate) const LIMITS: Limits = Limits {
+    connections: 512,
+    address_connections: 128,
+    idle_connections: 256,
+    handshake: Duration::from_secs(5),
+    // Longer than clients keep idle connections, so that they close first.
+    idle: Duration::from_secs(180),
+    request: Duration::from_secs(15),
+    head_bytes: 64 << 10,
+    drain: Duration::from_secs(5),
+};
 
 /// The certificate that is served. Without one, every handshake fails.
 #[derive(Debug, Default)]
@@ -81,9 +77,7 @@ pub enum ServerError {
 
 /// A server that has its address but does not answer yet.
 pub struct Bound {
-    listener: TcpListener,
-    address: SocketAddr,
-    acceptor: TlsAcceptor,
+    listener: Listener,
     certificates: Arc<Certificates>,
 }
 
@@ -93,9 +87,6 @@ impl Bound {
     /// # Errors
     /// When it cannot be had.
     pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
-        let bind = |source| ServerError::Bind { address, source };
-        let listener = TcpListener::bind(address).await.map_err(bind)?;
-        let address = listener.local_addr().map_err(bind)?;
         let certificates = Arc::new(Certificates::default());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -103,13 +94,15 @@ impl Bound {
             .with_no_client_auth()
             .with_cert_resolver(certificates.clone());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { listener, address, acceptor: TlsAcceptor::from(Arc::new(config)), certificates })
+        let listener = Listener::bind("the webhooks", address, LIMITS).await;
+        let listener = listener.map_err(|source| ServerError::Bind { address, source })?;
+        Ok(Self { listener: listener.with_tls(TlsAcceptor::from(Arc::new(config))), certificates })
     }
 
     /// The address that it really has: a free port in place of 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Where certificates are given to it.
@@ -120,40 +113,7 @@ impl Bound {
 
     /// Answers until `stop` is set and open requests are answered.
     pub async fn run(self, router: Router, mut stop: watch::Receiver<bool>) {
-        let permits = Arc::new(Semaphore::new(CONNECTIONS));
-        let mut connections = JoinSet::new();
-        let stopping = stop.clone();
-        loop {
-            let accepted = async {
-                let permit = permits.clone().acquire_owned().await;
-                (permit, self.listener.accept().await)
-            };
-            tokio::select! {
-                (Ok(permit), accepted) = accepted => match accepted {
-                    Ok((stream, peer)) => {
-                        let (acceptor, router, stop) = (self.acceptor.clone(), router.clone(), stopping.clone());
-                        connections.spawn(async move {
-                            if let Err(error) = connection(acceptor, stream, router, stop).await {
-                                tracing::debug!(%peer, error, "a connection to the webhooks ended");
-                            }
-                            drop(permit);
-                        });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection to the webhooks");
-                        // Out of files or memory: others must end first.
-                        sleep(Duration::from_millis(100)).await;
-                    }
-                },
-                Some(_) = connections.join_next() => {}
-                () = stopped(&mut stop) => break,
-            }
-        }
-        drop(self.listener);
-        let all = async { while connections.join_next().await.is_some() {} };
-        if timeout(DRAIN, all).await.is_err() {
-            tracing::warn!("requests to the webhooks were cut off");
-        }
+        self.listener.run(router, stopped(&mut stop)).await;
     }
 }
 
@@ -161,27 +121,4 @@ impl Bound {
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the sender is gone, which counts as a stop.
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-async fn connection(
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    router: Router,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), String> {
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
-    let accepted = timeout(HANDSHAKE, acceptor.accept(stream)).await;
-    let stream = accepted.map_err(|_| "no handshake in time")?.map_err(|error| error.to_string())?;
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
-        .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = pin!(connection);
-    tokio::select! {
-        end = connection.as_mut() => return end.map_err(|error| error.to_string()),
-        () = stopped(&mut stop) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    connection.await.map_err(|error| error.to_string())
 }

@@ -8,13 +8,16 @@ use crate::recorder::Recorder;
 use crate::response::Nonces;
 use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, ViewId};
 use crate::status::{ConnectionStatus, ReportStatus};
-use crate::topology::{Fetched, Membership, Topology};
+use crate::topology::{Fetched, Freed, Membership, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+/// Names that are entered or taken out while publications wait.
+const NAMES_AT_A_TIME: usize = 4_096;
 
 /// Everything that streams share: groups, the index from resource names to them, and the list of connections.
 pub struct Fanout<S: ResourceSource> {
@@ -189,6 +192,24 @@ impl<S: ResourceSource> Fanout<S> {
         membership
     }
 
+    /// Puts a stream that has no place yet into the group of a subscription by these names, some of them at a time: publications wait for
+    /// the names of a piece and not for those of all.
+    pub(crate) fn subscribe_to(&self, mark: &Arc<Mark>, key: GroupKey, names: &[&str]) -> Membership {
+        if names.len() <= NAMES_AT_A_TIME || self.topology.read().has_group(&key) {
+            return self.subscribe(mark, key, names.iter());
+        }
+        let mut pieces = names.chunks(NAMES_AT_A_TIME);
+        let mut subscription = SubscriptionKey::new(key.subscription.wildcard);
+        let first = pieces.next().unwrap_or_default();
+        first.iter().for_each(|name| subscription.add(self.hasher, name));
+        let mut membership = self.subscribe(mark, GroupKey { subscription, ..key }, first.iter());
+        for piece in pieces {
+            piece.iter().for_each(|name| subscription.add(self.hasher, name));
+            membership = self.resubscribe(mark, &membership, subscription, piece, &[]);
+        }
+        membership
+    }
+
     /// Changes a stream's subscription. The stream's old place is given up.
     pub(crate) fn resubscribe(
         &self,
@@ -198,15 +219,56 @@ impl<S: ResourceSource> Fanout<S> {
         added: &[&str],
         removed: &[&str],
     ) -> Membership {
-        let (membership, free) = self.topology.write().resubscribe(mark, old, subscription, added, removed);
-        self.let_go(&membership.key, &free);
+        let (membership, freed) = self.topology.write().resubscribe(mark, old, subscription, added, removed);
+        self.free(&membership.key, freed);
         self.fill(&membership);
         membership
     }
 
+    /// The same, some of the names at a time.
+    pub(crate) fn resubscribe_to(
+        &self,
+        mark: &Arc<Mark>,
+        old: &Membership,
+        subscription: SubscriptionKey,
+        added: &[&str],
+        removed: &[&str],
+    ) -> Membership {
+        let key = GroupKey { subscription, ..old.key };
+        let is_small = added.len().max(removed.len()) <= NAMES_AT_A_TIME;
+        if is_small || self.topology.read().has_group(&key) {
+            return self.resubscribe(mark, old, subscription, added, removed);
+        }
+        let mut membership: Option<Membership> = None;
+        let mut next = old.key.subscription;
+        next.wildcard = subscription.wildcard;
+        let pieces = added.chunks(NAMES_AT_A_TIME).map(|piece| (piece, &[][..]));
+        for (added, removed) in pieces.chain(removed.chunks(NAMES_AT_A_TIME).map(|piece| (&[][..], piece))) {
+            added.iter().for_each(|name| next.add(self.hasher, name));
+            removed.iter().for_each(|name| next.remove(self.hasher, name));
+            membership =
+                Some(self.resubscribe(mark, membership.as_ref().unwrap_or(old), next, added, removed));
+        }
+        membership.unwrap_or_else(|| self.resubscribe(mark, old, subscription, added, removed))
+    }
+
+    /// Gives a stream's place up, and the names that nobody else subscribes to, some of them at a time.
     pub(crate) fn leave(&self, membership: &Membership) {
-        let free = self.topology.write().leave(membership);
-        self.let_go(&membership.key, &free);
+        let freed = self.topology.write().leave(membership);
+        self.free(&membership.key, freed);
+    }
+
+    fn free(&self, key: &GroupKey, freed: Freed) {
+        match freed {
+            Freed::Names(names) => self.let_go(key, &names),
+            Freed::Group { key, id, names } => {
+                let names: Vec<&Arc<str>> = names.iter().collect();
+                for piece in names.chunks(NAMES_AT_A_TIME) {
+                    let free = self.topology.write().forget(&key, id, piece);
+                    self.let_go(&key, &free);
+                }
+            }
+        }
     }
 
     /// Tells the source that nobody subscribes to these names any more.

@@ -58,6 +58,12 @@ impl NameHasher {
         Self { seed }
     }
 
+    /// A number from 0 to 1 that clients cannot choose.
+    pub(crate) fn part(self, text: &str) -> f64 {
+        let bits = u32::try_from(self.hash(text) & 0xffff_ffff).unwrap_or_default();
+        f64::from(bits) / f64::from(u32::MAX)
+    }
+
     fn hash(self, name: &str) -> u128 {
         xxhash_rust::xxh3::xxh3_128_with_seed(name.as_bytes(), self.seed)
     }
@@ -100,7 +106,7 @@ struct Pending {
     names: Vec<Arc<str>>,
 }
 
-/// Names that are read from one snapshot. Reading may compute, and the next state waits for it.
+/// Most names that are read from one snapshot. Reading may compute: when the next state waits for the snapshot, fewer are read.
 const PART: usize = 256;
 
 impl Pending {
@@ -222,7 +228,7 @@ impl Group {
             if part.is_empty() {
                 return;
             }
-            let (revision, found) = read_pending(&part, view, &snapshot());
+            let Some((revision, part, found)) = read_part(part, view, &snapshot()) else { continue };
             install(&mut || {
                 let mut state = self.state.lock();
                 // What was read lacks a publication that came in between: it is read again.
@@ -280,20 +286,33 @@ impl Group {
     }
 }
 
-fn read_pending<C>(
-    pending: &Pending,
+/// Reads a part, or as much of it as the next state waits for, and at least one name. `None` when a wildcard is not computed yet.
+fn read_part<C>(
+    mut part: Pending,
     view: ViewId,
     snapshot: &impl Snapshot<C>,
-) -> (u64, Vec<Arc<Resource>>) {
+) -> Option<(u64, Pending, Vec<Arc<Resource>>)> {
     let mut found = Vec::new();
     if view != ViewId::NONE {
-        if pending.wildcard {
+        if part.wildcard {
+            if !snapshot.prepare(view) {
+                return None;
+            }
             let names = snapshot.names(view);
             found.extend(names.iter().filter_map(|name| snapshot.get(view, name)).map(Arc::new));
         }
-        found.extend(pending.names.iter().filter_map(|name| snapshot.get(view, name)).map(Arc::new));
+        // From the end, which is what is taken off.
+        let mut unread = part.names.len();
+        while let Some(name) = unread.checked_sub(1).and_then(|last| part.names.get(last)) {
+            found.extend(snapshot.get(view, name).map(Arc::new));
+            unread -= 1;
+            if snapshot.is_waited_for() {
+                break;
+            }
+        }
+        part.names.drain(..unread);
     }
-    (snapshot.revision(), found)
+    Some((snapshot.revision(), part, found))
 }
 
 impl GroupState {

@@ -39,11 +39,23 @@ pub enum Limit {
     Calls,
     /// Bytes that such a call sends ([`ServerConfig::call_bytes`](crate::ServerConfig::call_bytes)).
     CallBytes,
+    /// Requests of a stream in a second ([`ServerConfig::requests_per_second`](crate::ServerConfig::requests_per_second)): more wait.
+    RequestsPerSecond,
+    /// Open connections of a listener ([`ServerConfig::max_connections`](crate::ServerConfig::max_connections)).
+    Connections,
+    /// Open connections of an address ([`ServerConfig::address_connections`](crate::ServerConfig::address_connections)).
+    AddressConnections,
+    /// Open streams of a listener ([`ServerConfig::max_streams`](crate::ServerConfig::max_streams)).
+    Streams,
+    /// Open streams of an address ([`ServerConfig::address_streams`](crate::ServerConfig::address_streams)).
+    AddressStreams,
+    /// Open streams of an identity ([`ServerConfig::identity_streams`](crate::ServerConfig::identity_streams)).
+    IdentityStreams,
 }
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
@@ -60,6 +72,12 @@ impl Limit {
         Self::Unidentified,
         Self::Calls,
         Self::CallBytes,
+        Self::RequestsPerSecond,
+        Self::Connections,
+        Self::AddressConnections,
+        Self::Streams,
+        Self::AddressStreams,
+        Self::IdentityStreams,
     ];
 
     /// Its name: `subscriptions`.
@@ -82,6 +100,12 @@ impl Limit {
             Self::Unidentified => "unidentified-streams",
             Self::Calls => "calls",
             Self::CallBytes => "call-bytes",
+            Self::RequestsPerSecond => "requests-per-second",
+            Self::Connections => "connections",
+            Self::AddressConnections => "address-connections",
+            Self::Streams => "streams",
+            Self::AddressStreams => "address-streams",
+            Self::IdentityStreams => "identity-streams",
         }
     }
 
@@ -104,6 +128,12 @@ impl Limit {
             Self::Unidentified => "streams of a connection whose clients are not identified yet",
             Self::Calls => "calls of health and reflection on a connection",
             Self::CallBytes => "bytes of requests in a call",
+            Self::RequestsPerSecond => "requests of a stream in a second",
+            Self::Connections => "connections of a listener",
+            Self::AddressConnections => "connections of an address",
+            Self::Streams => "streams of a listener",
+            Self::AddressStreams => "streams of an address",
+            Self::IdentityStreams => "streams of an identity",
         }
     }
 

@@ -146,6 +146,17 @@ pub trait Snapshot<C> {
     /// The client's view of a type; `None` when the type is not served to it.
     fn view(&self, client: &C, ty: ResourceType) -> Option<ViewId>;
 
+    /// Whether the next state waits until nobody has this one. Whoever still needs much of it gives it back and takes another.
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+
+    /// Computes what [`Self::names`] needs. Returns whether that is done: a snapshot that is waited for ends early, but not before it has
+    /// computed a part, so that asking again and again comes to an end.
+    fn prepare(&self, _view: ViewId) -> bool {
+        true
+    }
+
     /// The names of all resources of a wildcard subscription.
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]>;
 

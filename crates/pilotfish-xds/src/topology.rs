@@ -17,6 +17,28 @@ pub(crate) struct Membership {
     slot: usize,
 }
 
+/// What becomes free when a stream gives up a place, or a part of it.
+#[derive(Debug)]
+pub(crate) enum Freed {
+    /// Names that no stream subscribes to any more.
+    Names(Vec<Arc<str>>),
+    /// A group without members. Its names are still to be forgotten, a part at a time.
+    Group { key: GroupKey, id: u64, names: NameSet },
+}
+
+impl Default for Freed {
+    fn default() -> Self {
+        Self::Names(Vec::new())
+    }
+}
+
+impl Membership {
+    /// The names that are entered when the stream has a subscription of its own: none where it takes the group along.
+    pub(crate) fn names_to_enter(&self) -> usize {
+        if self.group.member_count() > 1 { self.key.subscription.count } else { 0 }
+    }
+}
+
 /// The groups of one type and view, by what they subscribe to.
 #[derive(Debug, Default)]
 struct Topic {
@@ -203,7 +225,7 @@ impl Topology {
         group
     }
 
-    /// Returns the stream's new place, and the names that no stream subscribes to any more.
+    /// Returns the stream's new place, and what becomes free of the old one.
     pub(crate) fn resubscribe(
         &mut self,
         mark: &Arc<Mark>,
@@ -211,7 +233,7 @@ impl Topology {
         subscription: SubscriptionKey,
         added: &[&str],
         removed: &[&str],
-    ) -> (Membership, Vec<Arc<str>>) {
+    ) -> (Membership, Freed) {
         let key = GroupKey { subscription, ..old.key };
         if !self.groups.contains_key(&key) {
             let topic = self.topics.entry((key.ty, key.view)).or_default();
@@ -220,14 +242,16 @@ impl Topology {
             if old.group.member_count() == 1
                 && let Some(free) = self.amend(old, key, &added, removed)
             {
-                return (Membership { group: Arc::clone(&old.group), key, slot: old.slot }, free);
+                return (
+                    Membership { group: Arc::clone(&old.group), key, slot: old.slot },
+                    Freed::Names(free),
+                );
             }
             let group = old.group.derive(&added, removed, subscription.wildcard);
             self.insert(key, group);
         }
         let joined = self.subscribe(mark, key, std::iter::empty::<&str>());
-        let free = self.leave(old);
-        (joined, free)
+        (joined, self.leave(old))
     }
 
     fn amend(
@@ -253,20 +277,34 @@ impl Topology {
         Some(free)
     }
 
-    /// Returns the names that no stream subscribes to any more.
-    pub(crate) fn leave(&mut self, membership: &Membership) -> Vec<Arc<str>> {
+    /// Gives a place up.
+    pub(crate) fn leave(&mut self, membership: &Membership) -> Freed {
         if !membership.group.leave(membership.slot) {
-            return Vec::new();
+            return Freed::default();
         }
-        let Some((id, group)) = self.groups.remove(&membership.key) else { return Vec::new() };
-        let at = (membership.key.ty, membership.key.view);
-        let Some(topic) = self.topics.get_mut(&at) else { return Vec::new() };
-        topic.wildcard.remove(&id);
+        let Some((id, group)) = self.groups.remove(&membership.key) else { return Freed::default() };
+        if let Some(topic) = self.topics.get_mut(&(membership.key.ty, membership.key.view)) {
+            topic.wildcard.remove(&id);
+        }
         let names = group.lock().names.clone();
+        if names.is_empty() {
+            self.remove_if_empty(&membership.key);
+        }
+        Freed::Group { key: membership.key, id, names }
+    }
+
+    /// Takes names of a group that is gone out of the index. Returns those that no stream subscribes to any more.
+    pub(crate) fn forget(&mut self, key: &GroupKey, id: u64, names: &[&Arc<str>]) -> Vec<Arc<str>> {
+        let Some(topic) = self.topics.get_mut(&(key.ty, key.view)) else { return Vec::new() };
         let free = names.iter().filter_map(|name| topic.remove_name(id, name)).collect();
-        if topic.is_empty() {
+        self.remove_if_empty(key);
+        free
+    }
+
+    fn remove_if_empty(&mut self, key: &GroupKey) {
+        let at = (key.ty, key.view);
+        if self.topics.get(&at).is_some_and(Topic::is_empty) {
             self.topics.remove(&at);
         }
-        free
     }
 }

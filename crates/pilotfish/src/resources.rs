@@ -139,6 +139,14 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
         self.0.revision()
     }
 
+    fn is_waited_for(&self) -> bool {
+        self.0.is_waited_for()
+    }
+
+    fn prepare(&self, view: xds::ViewId) -> bool {
+        self.0.prepare(translate::ViewId(view.0))
+    }
+
     fn view(&self, client: &Client, ty: ResourceType) -> Option<xds::ViewId> {
         self.0.view(&client.proxy, ty).map(|view| xds::ViewId(view.0))
     }

@@ -275,7 +275,7 @@ impl<'a> Serving<'a> {
                 None => argument,
             });
         }
-        command.arg("--kubeconfig").arg(&kubeconfig);
+        command.arg("--kubeconfig").arg(&kubeconfig).arg("--xds-address=127.0.0.1:0");
         // No network of Services leads here.
         command.arg(format!("--webhook-url=https://127.0.0.1:{webhooks}"));
         let program = Program::start(&mut command, folder.join("pilotfish.log"));

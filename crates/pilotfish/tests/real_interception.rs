@@ -209,7 +209,13 @@ impl World {
         std::fs::write(&mesh, net.mesh(&pod_ips)).unwrap();
         let (xds, admin) = (at(net.node, 15010), at(net.node, 15014));
         let serve = ["serve", mesh.to_str().unwrap(), "--xds-address", &xds, "--admin-address", &admin];
-        let pilotfish = node.start(PILOTFISH, &serve.map(str::to_owned), folder.path().join("pilotfish.log"));
+        // Other network namespaces are other machines.
+        let serve = serve.into_iter().chain(["--allow-plaintext-xds", "--allow-remote-debug"]);
+        let pilotfish = node.start(
+            PILOTFISH,
+            &serve.map(str::to_owned).collect::<Vec<_>>(),
+            folder.path().join("pilotfish.log"),
+        );
         let mut backends = Vec::new();
         for net in nets {
             backends.extend(net.backends(&pod, &node).await);

@@ -13,6 +13,7 @@ use pilotfish_registry::testing::world_from_yaml;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tower::ServiceExt;
 
 const MESH: &str = include_str!("mesh.yaml");
@@ -24,9 +25,14 @@ struct Fixture {
     world: Arc<World>,
     ready: bool,
     injects: bool,
+    silent_for: Duration,
 }
 
 impl ControlPlane for Fixture {
+    fn silent_for(&self) -> Duration {
+        self.silent_for
+    }
+
     fn readiness(&self) -> api::Readiness {
         let waiting_for = if self.ready { vec![] } else { vec!["Kubernetes/east".to_owned()] };
         let problems = vec!["shop.yaml:3: VirtualService shop/web: spec.hosts: must not be empty".to_owned()];
@@ -145,13 +151,18 @@ impl ControlPlane for Fixture {
 }
 
 fn fixture() -> Fixture {
-    Fixture { world: world_from_yaml(MESH, None, Some(NETWORKS)).unwrap(), ready: true, injects: true }
+    Fixture {
+        world: world_from_yaml(MESH, None, Some(NETWORKS)).unwrap(),
+        ready: true,
+        injects: true,
+        silent_for: Duration::ZERO,
+    }
 }
 
 /// Status, content type and body of a reply.
 async fn get(fixture: Fixture, path: &str) -> (StatusCode, String, String) {
     let metrics = Arc::new(Metrics::new("1.2.3").unwrap());
-    let router = router(Arc::new(fixture), metrics, "1.2.3");
+    let router = router(Arc::new(fixture), metrics, "1.2.3", pilotfish_admin::Access::ThisMachine);
     let reply = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
     let kind = reply.headers().get(header::CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap()).to_owned();
     let status = reply.status();
@@ -277,4 +288,15 @@ async fn secrets_are_never_shown() {
     assert_eq!(fixture.world.objects(Kind::Secret).count(), 1);
     let (_, _, all) = get(fixture, "/debug/configz").await;
     assert!(!all.contains("password") && !all.contains("\"Secret\""), "{all}");
+}
+
+#[tokio::test]
+async fn a_control_loop_that_is_silent_is_not_alive() {
+    let silent = |seconds| Fixture { silent_for: Duration::from_secs(seconds), ..fixture() };
+    assert_eq!(get(silent(29), "/healthz").await.0, StatusCode::OK);
+    let (status, _, text) = get(silent(31), "/healthz").await;
+    assert_eq!(
+        (status, text.as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "nothing was seen of the control loop for 31 s\n")
+    );
 }

@@ -107,16 +107,25 @@ pub(super) fn is_config_file(path: &Path) -> bool {
     })
 }
 
-/// Walks through a folder.
+/// Walks through a folder. A link to a folder outside of it is not followed: whoever may write there would choose what else of the machine is
+/// read. Links to files, and those between folders inside, as Kubernetes makes them in volumes, are.
 pub(super) fn walk(folder: &Path, found: &mut Found) {
-    walk_level(folder, found, 0);
+    match fs::canonicalize(folder) {
+        Ok(root) => walk_level(&root, folder, found, 0),
+        Err(error) => found.unreadable(folder, &error),
+    }
 }
 
-fn walk_level(folder: &Path, found: &mut Found, depth: usize) {
+fn walk_level(root: &Path, folder: &Path, found: &mut Found, depth: usize) {
     let real = match fs::canonicalize(folder) {
         Ok(real) => real,
         Err(error) => return found.unreadable(folder, &error),
     };
+    if !real.starts_with(root) {
+        let error =
+            "a link to a folder outside of the one that is served: give that one as a path of its own";
+        return found.unreadable(folder, &io::Error::other(error));
+    }
     if depth > DEPTH || !found.seen.insert(real) {
         return;
     }
@@ -131,7 +140,7 @@ fn walk_level(folder: &Path, found: &mut Found, depth: usize) {
         }
         let path = entry.path();
         match fs::metadata(&path) {
-            Ok(meta) if meta.is_dir() => walk_level(&path, found, depth + 1),
+            Ok(meta) if meta.is_dir() => walk_level(root, &path, found, depth + 1),
             Ok(meta) if meta.is_file() && is_config_file(&path) => found.file(&path, &meta),
             Ok(_) => {}
             // A link to nowhere, or gone meanwhile: as if it were not there.

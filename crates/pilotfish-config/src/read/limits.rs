@@ -7,6 +7,8 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Values in one YAML document, with aliases resolved.
     pub nodes: usize,
+    /// Bytes of texts in one YAML document, with aliases resolved.
+    pub text_bytes: usize,
     /// Levels of nesting.
     pub depth: usize,
     /// Problems that are kept for one file; the rest is counted.
@@ -15,6 +17,6 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { file_bytes: 64 << 20, nodes: 2_000_000, depth: 96, problems: 100 }
+        Self { file_bytes: 64 << 20, nodes: 2_000_000, text_bytes: 128 << 20, depth: 96, problems: 100 }
     }
 }

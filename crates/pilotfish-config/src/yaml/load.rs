@@ -69,7 +69,8 @@ fn next_document<'a>(
     limits: &Limits,
     number: &mut u32,
 ) -> Result<Option<Node>, Failure> {
-    let mut builder = Builder { limits, open: Vec::new(), anchors: HashMap::new(), nodes: 0, root: None };
+    let mut builder =
+        Builder { limits, open: Vec::new(), anchors: HashMap::new(), size: Size::default(), root: None };
     while let Some(event) = parser.next_event() {
         let (event, span) = event?;
         match event {
@@ -89,13 +90,34 @@ struct Open {
     line: u32,
     anchor: usize,
     /// How many nodes there were when it began, from which its size follows when it ends.
-    nodes_before: usize,
+    before: Size,
     content: Content,
 }
 
 enum Content {
     Sequence(Vec<Node>),
     Mapping(Fields),
+}
+
+/// How much something holds, aliases resolved.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    nodes: usize,
+    /// Of texts.
+    bytes: usize,
+}
+
+impl Size {
+    fn plus(self, more: Self) -> Self {
+        Self { nodes: self.nodes.saturating_add(more.nodes), bytes: self.bytes.saturating_add(more.bytes) }
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            nodes: self.nodes.saturating_sub(before.nodes),
+            bytes: self.bytes.saturating_sub(before.bytes),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -116,9 +138,9 @@ struct Key {
 struct Builder<'a> {
     limits: &'a Limits,
     open: Vec<Open>,
-    /// Anchored nodes with the number of nodes in each.
-    anchors: HashMap<usize, (Node, usize)>,
-    nodes: usize,
+    /// Anchored nodes with what each holds.
+    anchors: HashMap<usize, (Node, Size)>,
+    size: Size,
     root: Option<Node>,
 }
 
@@ -128,13 +150,15 @@ impl Builder<'_> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let text: Box<str> = text.as_ref().into();
+                let length = text.len();
                 let is_text = tag.is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
                 let value = match style {
                     ScalarStyle::Plain if !is_text => NodeValue::Plain(text),
                     _ => NodeValue::Quoted(text),
                 };
-                self.count(1, line)?;
-                self.finish(Node { line, value }, anchor, 1)
+                let size = Size { nodes: 1, bytes: length };
+                self.count(size, line)?;
+                self.finish(Node { line, value }, anchor, size)
             }
             Event::SequenceStart(_, anchor, _) => self.begin(line, anchor, Content::Sequence(Vec::new())),
             Event::MappingStart(_, anchor, _) => {
@@ -156,14 +180,16 @@ impl Builder<'_> {
         }
     }
 
-    fn count(&mut self, more: usize, line: u32) -> Result<(), Failure> {
-        self.nodes = self.nodes.saturating_add(more);
-        if self.nodes > self.limits.nodes {
-            let limit = self.limits.nodes;
-            return Err(Failure {
-                line,
-                message: format!("the document has more than {limit} values, aliases resolved"),
-            });
+    fn count(&mut self, more: Size, line: u32) -> Result<(), Failure> {
+        self.size = self.size.plus(more);
+        let Limits { nodes, text_bytes, .. } = *self.limits;
+        if self.size.nodes > nodes {
+            let message = format!("the document has more than {nodes} values, aliases resolved");
+            return Err(Failure { line, message });
+        }
+        if self.size.bytes > text_bytes {
+            let message = format!("the document has more than {text_bytes} bytes of text, aliases resolved");
+            return Err(Failure { line, message });
         }
         Ok(())
     }
@@ -173,9 +199,9 @@ impl Builder<'_> {
             let limit = self.limits.depth;
             return Err(Failure { line, message: format!("nested deeper than {limit} levels") });
         }
-        let nodes_before = self.nodes;
-        self.count(1, line)?;
-        self.open.push(Open { line, anchor, nodes_before, content });
+        let before = self.size;
+        self.count(Size { nodes: 1, bytes: 0 }, line)?;
+        self.open.push(Open { line, anchor, before, content });
         Ok(())
     }
 
@@ -185,12 +211,12 @@ impl Builder<'_> {
             Content::Sequence(items) => NodeValue::Sequence(items),
             Content::Mapping(fields) => NodeValue::Mapping(fields.merged()?),
         };
-        let size = self.nodes.saturating_sub(open.nodes_before);
+        let size = self.size.since(open.before);
         self.finish(Node { line: open.line, value }, open.anchor, size)
     }
 
     /// Puts a complete node where it belongs: into the open collection, or at the root.
-    fn finish(&mut self, node: Node, anchor: usize, size: usize) -> Result<(), Failure> {
+    fn finish(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Failure> {
         if anchor != 0 {
             self.count(size, node.line)?;
             self.anchors.insert(anchor, (node.clone(), size));
@@ -303,6 +329,14 @@ mod tests {
         assert_eq!(more.get("y").unwrap().describe(), "the number 3");
         assert_eq!(found[0].1.get("same").unwrap().entries().len(), 2);
         assert_eq!(broken("a: &a [*a]")[0], "1:1: an alias refers to something that contains it");
+    }
+
+    #[test]
+    fn aliases_of_a_long_text_are_refused_early() {
+        let text = format!("a: &a {}\nb: [{}]", "x".repeat(1 << 20), "*a, ".repeat(1_000));
+        let limit = Limits::default().text_bytes;
+        let message = format!("1:2: the document has more than {limit} bytes of text, aliases resolved");
+        assert_eq!(broken(&text), [message]);
     }
 
     #[test]

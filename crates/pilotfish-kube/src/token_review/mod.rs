@@ -4,6 +4,7 @@
 //! answer, its tokens are refused.
 
 mod cache;
+mod claims;
 mod review;
 
 use crate::client::Client;
@@ -11,14 +12,18 @@ use crate::remote::RemoteClients;
 use crate::request::RequestError;
 use cache::{Cache, Key, Outcome};
 use parking_lot::Mutex;
+use pilotfish_identity::Slots;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Requests to one API server at a time.
 const AT_A_TIME: usize = 64;
+/// Requests for tokens from one address at a time.
+const OF_AN_ADDRESS: usize = 16;
 /// How long one may take, with the wait for its turn.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The longest token, in bytes. Those of service accounts have about 1,000.
@@ -40,7 +45,7 @@ pub enum ReviewError {
     #[error("no cluster {0:?} is read here, whose API server could check the token")]
     NoCluster(String),
     /// It is no token at all.
-    #[error("the token is empty or too long")]
+    #[error("the token is empty, too long, or none of a service account")]
     NoToken,
     /// The API server refused it.
     #[error("the token is not accepted: {0}")]
@@ -51,6 +56,9 @@ pub enum ReviewError {
     /// It is valid, but not a workload's.
     #[error("the token is not one of a service account")]
     NoServiceAccount,
+    /// Too many tokens of the client's address are under review.
+    #[error("too many tokens from this address are under review (limit address-reviews)")]
+    TooMany,
     /// The API server gave no verdict.
     #[error("the API server of cluster {cluster} cannot check the token now: {reason}")]
     Unavailable {
@@ -74,6 +82,7 @@ pub struct TokenReviewer {
     remote: RemoteClients,
     audiences: Vec<String>,
     turns: Turns,
+    addresses: Arc<Slots<IpAddr>>,
     cache: Mutex<Cache>,
 }
 
@@ -81,14 +90,26 @@ impl TokenReviewer {
     /// Reviews tokens at `own`, the cluster of that id, and at the remote clusters. Tokens must be for one of the audiences.
     #[must_use]
     pub fn new(own: (Arc<str>, Client), remote: RemoteClients, audiences: Vec<String>) -> Self {
-        Self { own, remote, audiences, turns: Turns::default(), cache: Mutex::default() }
+        Self {
+            own,
+            remote,
+            audiences,
+            turns: Turns::default(),
+            addresses: Slots::new(OF_AN_ADDRESS),
+            cache: Mutex::default(),
+        }
     }
 
-    /// Who the token of a client in that cluster belongs to; an empty cluster is the own one.
+    /// Who the token of a client at that address belongs to, which says that it is in that cluster; an empty cluster is the own one.
     ///
     /// # Errors
     /// Says why it proves nothing.
-    pub async fn review(&self, cluster: &str, token: &str) -> Result<ServiceAccount, ReviewError> {
+    pub async fn review(
+        &self,
+        address: IpAddr,
+        cluster: &str,
+        token: &str,
+    ) -> Result<ServiceAccount, ReviewError> {
         let (own, client) = &self.own;
         let (cluster, client) = match cluster {
             "" => (&**own, client.clone()),
@@ -104,10 +125,12 @@ impl TokenReviewer {
         if token.is_empty() || token.len() > LONGEST {
             return Err(ReviewError::NoToken);
         }
+        claims::check(token, &self.audiences, SystemTime::now())?;
         let key = Key::of(cluster, token);
         if let Some(known) = self.cache.lock().get(key, Instant::now()) {
             return known;
         }
+        let Some(_slot) = self.addresses.take(address) else { return Err(ReviewError::TooMany) };
         let outcome = self.request(cluster, &client, token).await;
         self.cache.lock().put(key, &outcome, Instant::now());
         outcome
@@ -172,16 +195,19 @@ mod tests {
         assert!(turns.of("west").try_acquire().is_ok(), "it is another cluster");
     }
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     #[tokio::test]
     async fn what_cannot_be_checked_is_refused_without_a_request() {
         // Nobody listens there.
         let config = kube::Config::new(http::Uri::from_static("https://127.0.0.1:1"));
         let client = crate::client::of_config(config).unwrap();
         let reviewer = TokenReviewer::new(("own".into(), client), RemoteClients::default(), vec!["a".into()]);
-        assert_eq!(reviewer.review("west", "t").await, Err(ReviewError::NoCluster("west".into())));
-        assert_eq!(reviewer.review("own", "").await, Err(ReviewError::NoToken));
-        assert_eq!(reviewer.review("", &"t".repeat(LONGEST + 1)).await, Err(ReviewError::NoToken));
-        let down = reviewer.review("", "t").await.unwrap_err();
+        assert_eq!(reviewer.review(HERE, "west", "t").await, Err(ReviewError::NoCluster("west".into())));
+        assert_eq!(reviewer.review(HERE, "own", "").await, Err(ReviewError::NoToken));
+        assert_eq!(reviewer.review(HERE, "", &"t".repeat(LONGEST + 1)).await, Err(ReviewError::NoToken));
+        assert_eq!(reviewer.review(HERE, "", "t").await, Err(ReviewError::NoToken));
+        let down = reviewer.review(HERE, "", "e30.e30.c2ln").await.unwrap_err();
         assert!(matches!(&down, ReviewError::Unavailable { cluster, .. } if cluster == "own"), "{down}");
     }
 }

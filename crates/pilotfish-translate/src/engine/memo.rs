@@ -10,7 +10,8 @@
 //! Fact ──read by──▶ Node(query, value, reads) ──read by──▶ Node ──▶ ... ──▶ root nodes: what proxies are sent
 //! ```
 //!
-//! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one world. A node's
+//! Locking: computing takes the read side of one lock, `advance` the write side, so a computation sees one world. Readers that need many
+//! results ask between them whether the next world waits ([`Memo::is_waited_for`]) and give way, so it waits for single results. A node's
 //! own lock is held while it is computed, so each result is computed once however many read it; queries never need their own
 //! result, so these locks are always taken in one direction.
 //!
@@ -188,6 +189,8 @@ pub(crate) struct Current {
 pub(crate) struct Memo {
     domain: ClusterDomain,
     current: RwLock<Current>,
+    /// Whether the next world waits until nobody reads this one.
+    waiting: AtomicBool,
     tables: RwLock<HashMap<TypeId, Arc<dyn AnyTable>>>,
     facts: Mutex<HashMap<Fact, Readers>>,
     roots: Mutex<BTreeMap<u64, Arc<Node>>>,
@@ -229,6 +232,7 @@ impl Memo {
         Self {
             domain,
             current: RwLock::new(Current { world: Arc::new(World::default()), revision: 0 }),
+            waiting: AtomicBool::new(false),
             tables: RwLock::default(),
             facts: Mutex::default(),
             roots: Mutex::default(),
@@ -248,6 +252,11 @@ impl Memo {
         self.current.read()
     }
 
+    /// Whether the next world waits for those that read this one. Whoever computes much asks between results, and gives way.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
+    }
+
     /// How many computations have run since the start: for tests of what a change visits, and for metrics.
     pub(crate) fn computed(&self) -> u64 {
         self.computed.load(Ordering::Relaxed)
@@ -265,7 +274,9 @@ impl Memo {
         world: Arc<World>,
         changes: &ChangeSet,
     ) -> (RwLockReadGuard<'_, Current>, Vec<Touched>) {
+        self.waiting.store(true, Ordering::Release);
         let mut current = self.current.write();
+        self.waiting.store(false, Ordering::Release);
         current.world = world;
         current.revision += 1;
         let touched = self.mark(changes);

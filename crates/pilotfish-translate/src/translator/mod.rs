@@ -8,7 +8,7 @@ use crate::engine::{EncodedResource, RefusedPatch, ResourceBatchKey};
 use crate::proxy::Proxy;
 use crate::routing::{RefusedDelegate, RefusedDelegates};
 use crate::translator::clients::{Clients, Connected};
-use crate::translator::view::{Generate, Index, IndexOf, View, ViewsOf};
+use crate::translator::view::{BatchKeysOf, Generate, Index, IndexOf, View, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, World};
@@ -345,6 +345,32 @@ impl Snapshot<'_> {
     #[must_use]
     pub fn view(&self, client: &Client, resource_type: ResourceType) -> Option<ViewId> {
         self.translator.clients.lock().proxies.get(&client.proxy)?.views.get(&resource_type).copied()
+    }
+
+    /// Whether the next world waits until nobody has a snapshot of this one. Whoever still needs much gives it back and takes another.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.translator.memo.is_waited_for()
+    }
+
+    /// Computes what [`Self::names`] of a view needs, one batch after the other. Returns whether that is done: where the next world waits, it
+    /// ends after the first batch that was not there yet.
+    #[must_use]
+    pub fn prepare(&self, id: ViewId) -> bool {
+        let memo = &self.translator.memo;
+        let Some(view) = self.translator.clients.lock().views.get(&id).map(|viewed| viewed.view.clone())
+        else {
+            return true;
+        };
+        let (batch_keys, _) = memo.get(&self.current, &BatchKeysOf(view.clone()));
+        let before = memo.computed();
+        for batch_key in Option::as_ref(&batch_keys).into_iter().flat_map(|keys| keys.iter()) {
+            memo.get(&self.current, &Generate { view: view.clone(), batch_key: batch_key.clone() });
+            if memo.is_waited_for() && memo.computed() != before {
+                return false;
+            }
+        }
+        true
     }
 
     /// The names of all resources of a view, in the order in which they are sent; empty for views that are subscribed by name.

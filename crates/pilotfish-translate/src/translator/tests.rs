@@ -98,6 +98,34 @@ fn one_name_of_a_type_that_is_listed_is_reported_too() {
 }
 
 #[test]
+fn a_large_view_is_computed_in_parts_when_the_next_world_waits() {
+    const SERVICES: usize = 40;
+    let mut plane = Plane::new();
+    plane.apply((0..SERVICES).map(|n| service(&format!("s{n}"), "shop").update()));
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let Plane { mut writer, translator } = plane;
+    writer.apply(endpoints(&["10.0.0.9"]));
+    let (world, changes) = writer.publish().unwrap();
+    let snapshot = translator.snapshot();
+    let view = snapshot.view(&client, ResourceType::Cluster).unwrap();
+    assert!(!snapshot.is_waited_for());
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| translator.publish(world, &changes));
+        while !snapshot.is_waited_for() {
+            std::thread::yield_now();
+        }
+        let before = translator.results();
+        assert!(!snapshot.prepare(view), "another thread waits, and there is more to compute");
+        assert!(translator.results() < before + SERVICES, "the whole view was computed");
+        drop(snapshot);
+        assert_eq!(publishing.join().unwrap().revision, 3);
+    });
+    let snapshot = translator.snapshot();
+    assert!(snapshot.prepare(view), "nobody waits any more");
+    assert!(snapshot.names(view).len() > SERVICES);
+}
+
+#[test]
 fn resources_without_subscribers_are_dropped() {
     let mut plane = Plane::new();
     let client = plane.translator.connect(sidecar("a", "shop"));

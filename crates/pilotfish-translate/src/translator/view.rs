@@ -154,6 +154,19 @@ impl Query for Generate {
     }
 }
 
+/// The batches of a view that is taken as a whole, in the order in which they are sent; `None` for a view whose resources are subscribed
+/// by name. Apart from [`IndexOf`], so that each of them can be computed for itself before the index needs them all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BatchKeysOf(pub(crate) Arc<View>);
+
+impl Query for BatchKeysOf {
+    type Output = Option<Arc<[ResourceBatchKey]>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        self.0.batch_keys(cx).map(Arc::from)
+    }
+}
+
 /// Which resources a view that is taken as a whole has, and which batch holds each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct IndexOf(pub(crate) Arc<View>);
@@ -166,7 +179,7 @@ pub(crate) struct Index {
     /// The batch that holds a name. Where two make the same name, the first one has it.
     pub(crate) batch_of: BTreeMap<Arc<str>, ResourceBatchKey>,
     /// All batches, also those without resources.
-    pub(crate) batch_keys: Vec<ResourceBatchKey>,
+    pub(crate) batch_keys: Arc<[ResourceBatchKey]>,
 }
 
 impl Query for IndexOf {
@@ -174,10 +187,10 @@ impl Query for IndexOf {
     type Output = Option<Index>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let batch_keys = self.0.batch_keys(cx)?;
+        let batch_keys = Option::as_ref(&*cx.get(&BatchKeysOf(self.0.clone()))).cloned()?;
         let mut names = Vec::new();
         let mut batch_of = BTreeMap::new();
-        for batch_key in &batch_keys {
+        for batch_key in &*batch_keys {
             let batch = cx.get(&Generate { view: self.0.clone(), batch_key: batch_key.clone() });
             for resource in &batch.resources {
                 if let Entry::Vacant(free) = batch_of.entry(resource.name.clone()) {

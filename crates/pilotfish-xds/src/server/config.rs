@@ -7,10 +7,18 @@ use std::time::Duration;
 /// Limits and timeouts of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerConfig {
-    /// Open connections, of both listeners together; more are closed at once.
+    /// Open connections of a listener; more are closed at once.
     pub max_connections: usize,
+    /// The same, of one address.
+    pub address_connections: usize,
+    /// Open ADS streams of a listener; more are refused.
+    pub max_streams: usize,
+    /// The same, of clients without an identity at one address.
+    pub address_streams: usize,
+    /// The same, of one identity.
+    pub identity_streams: usize,
     /// Open streams of one connection.
-    pub max_streams: u32,
+    pub connection_streams: u32,
     /// Bytes of one request message.
     pub max_message: usize,
     /// Bytes of the headers of one stream.
@@ -22,8 +30,10 @@ pub struct ServerConfig {
     pub first_bytes: usize,
     /// Bytes of requests that are not complete yet, of one connection.
     pub incomplete_bytes: usize,
-    /// The same, of all connections.
+    /// The same, of all connections of a listener.
     pub all_incomplete_bytes: usize,
+    /// Requests of one stream that are read in a second; those with many names count as more. Ten times as many in a burst.
+    pub requests_per_second: u32,
     /// Streams of one connection whose clients are being authenticated.
     pub max_unidentified: usize,
     /// Calls of health and reflection at a time on one connection.
@@ -32,8 +42,12 @@ pub struct ServerConfig {
     pub call_bytes: usize,
     /// The time for a TLS handshake, and then again for HTTP/2's preface.
     pub handshake_timeout: Duration,
-    /// Handshakes that are under way at a time; beyond it, the one that has waited longest is ended.
+    /// Connections of a listener without a client that is known: those in a handshake, and those that have opened no stream since.
+    /// Beyond it, the one that has waited longest is ended.
     pub max_handshakes: usize,
+    /// How long a connection of the secure listener lives: then its clients have to prove again who they are. Up to a tenth less, so
+    /// that those who came together do not come back together.
+    pub max_identity_age: Duration,
     /// The time for all authenticators together to identify a client.
     pub authentication_timeout: Duration,
     /// The time until a stream's first request.
@@ -54,18 +68,24 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             max_connections: 50_000,
-            max_streams: 1_000,
+            address_connections: 12_500,
+            max_streams: 100_000,
+            address_streams: 25_000,
+            identity_streams: 50_000,
+            connection_streams: 1_000,
             max_message: 4 << 20,
             max_headers: 32 << 10,
             send_buffer: 1 << 20,
             first_bytes: 1 << 20,
             incomplete_bytes: 8 << 20,
             all_incomplete_bytes: 256 << 20,
+            requests_per_second: 1_000,
             max_unidentified: 32,
             max_calls: 16,
             call_bytes: 64 << 10,
             handshake_timeout: Duration::from_secs(5),
             max_handshakes: 1_024,
+            max_identity_age: Duration::from_secs(30 * 60),
             authentication_timeout: Duration::from_secs(10),
             first_request_timeout: Duration::from_secs(15),
             request_timeout: Duration::from_secs(30),

@@ -1,6 +1,8 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
 use super::grpc::{self, Decoder};
+use super::pace::Pace;
+use super::port::{ConnectionPlace, Port, StreamPlace};
 use super::services::{self, ADS, CallLimits};
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
@@ -19,6 +21,7 @@ use pilotfish_identity::{CERTIFICATE, Call};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +44,11 @@ pub(super) enum ConnectionError {
     Keepalive,
     #[error("idle")]
     Idle,
+    #[error("it gave way to others, as none of its clients is known")]
+    GaveWay,
 }
+
+type GaveWay = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// One ADS stream of the connection.
 struct AdsStream<S: ResourceSource> {
@@ -62,6 +69,8 @@ struct AdsStream<S: ResourceSource> {
     incomplete_since: Option<Instant>,
     /// Requests since the client's window is full.
     while_blocked: usize,
+    pace: Pace,
+    _place: StreamPlace,
 }
 
 /// A client's request for an ADS stream.
@@ -75,7 +84,13 @@ struct StreamRequest {
 pub(super) struct Connection<S: ResourceSource, I> {
     shared: Arc<Shared<S>>,
     h2: H2<I, Bytes>,
-    peer: PeerInfo,
+    port: Arc<Port>,
+    peer: SocketAddr,
+    place: ConnectionPlace,
+    /// Completes when the connection has to end for others, as none of its clients is known. `None` once one is.
+    gave_way: Option<GaveWay>,
+    /// When its clients have to prove again who they are.
+    ends: Option<Instant>,
     /// On the secure listener: what the handshake proved of the client.
     client: Option<TlsClient>,
     /// Streams whose clients are being authenticated.
@@ -103,17 +118,24 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     pub(super) fn new(
         shared: Arc<Shared<S>>,
         mut h2: H2<I, Bytes>,
-        peer: PeerInfo,
+        port: Arc<Port>,
+        peer: SocketAddr,
+        place: ConnectionPlace,
         client: Option<TlsClient>,
     ) -> Self {
         let now = Instant::now();
+        let age = client.as_ref().map(|_| shared.identity_age(peer));
         let next_ping = now + shared.config.keepalive_interval;
         let allowed = shared.config.incomplete_bytes;
         Self {
-            incomplete: shared.incomplete.share(Limit::IncompleteBytes, allowed),
+            gave_way: Some(Box::pin(place.handshake.over())),
+            place,
+            ends: age.map(|age| now + age),
+            incomplete: port.incomplete.share(Limit::IncompleteBytes, allowed),
             ping: h2.ping_pong(),
             shared,
             h2,
+            port,
             peer,
             client,
             pending_auth: JoinSet::new(),
@@ -148,7 +170,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     /// One round: responses are queued, then the socket is written and read, then requests are handled.
     fn round(&mut self, waker: &ConnectionWaker, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let now = Instant::now();
-        self.drain_if_stopping();
+        self.drain_if_stopping(now);
         self.each_stream(|stream, shared| stream.push(shared, cx, now));
         // Sending woke the connection, which is polled next anyway. Marks are read again below.
         waker.begin();
@@ -166,8 +188,23 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             stream.receive(shared, now)?;
             stream.push(shared, cx, now)
         });
+        self.watch_strangers(cx)?;
         self.watch_time(cx, now)?;
         Poll::Pending
+    }
+
+    /// A connection gives way to others until a client of it is known: identified where it has to be, and with a node.
+    fn watch_strangers(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
+        let Some(gave_way) = &mut self.gave_way else { return Ok(()) };
+        if self.streams.iter().any(|(_, stream)| stream.started) {
+            self.gave_way = None;
+            self.place.handshake.done();
+            return Ok(());
+        }
+        match gave_way.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(ConnectionError::GaveWay),
+            Poll::Pending => Ok(()),
+        }
     }
 
     /// Whether some stream has something to do that no wake-up will come for.
@@ -179,12 +216,12 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     /// Calls `act` on every stream; those that end are removed.
     fn each_stream(&mut self, mut act: impl FnMut(&mut AdsStream<S>, &Shared<S>) -> Result<(), End>) {
-        let shared = &self.shared;
+        let (shared, port) = (&self.shared, &self.port);
         let before = self.streams.len();
         self.streams.retain(|_, stream| match act(stream, shared) {
             Ok(()) => true,
             Err(end) => {
-                stream.end(shared, end);
+                stream.end(shared, port, end);
                 false
             }
         });
@@ -225,7 +262,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 }
                 let (reason, authentication) = (reason.clone(), authentication.clone());
                 let recorder = self.shared.fanout.recorder.clone();
-                let call = Call::new(self.peer.address.clone(), metadata(&opened.request));
+                let call = Call::new(self.peer.to_string(), metadata(&opened.request));
                 self.pending_auth.spawn(async move {
                     let result = authentication.run(&reason, &call).await;
                     match &result {
@@ -240,6 +277,11 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
         self.shared.count(refusal);
+        if matches!(refusal, StreamError::ResourceExhausted(_))
+            && let Some(left_out) = self.port.log.allow(Instant::now())
+        {
+            tracing::warn!(peer = %self.peer, error = %refusal, left_out, "a stream is refused");
+        }
         // It fails when the client is gone, and then nothing waits for it.
         let _ = respond.send_response(grpc::refusal(refusal), true);
     }
@@ -260,6 +302,11 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     /// Opens the stream of a client with these identities.
     fn admit(&mut self, opened: StreamRequest, identities: Vec<String>, cx: &Context<'_>, now: Instant) {
         let StreamRequest { protocol, request, mut respond } = opened;
+        let mut peer = PeerInfo { address: self.peer.to_string(), identities, ..PeerInfo::default() };
+        let place = match self.port.stream(self.peer.ip(), &peer) {
+            Ok(place) => place,
+            Err(error) => return self.refuse(&error.into(), respond),
+        };
         let Ok(mut responses) = respond.send_response(grpc::head(), false) else { return };
         // Its client is identified, or need not be: from now on it may send more at a time.
         self.h2.set_target_window_size(WINDOW);
@@ -268,7 +315,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         let mut metadata = metadata(&request);
         // Credentials are checked by now, or not needed: they are not kept.
         metadata.retain(|(name, _)| name != http::header::AUTHORIZATION.as_str());
-        let peer = PeerInfo { metadata, identities, ..self.peer.clone() };
+        peer.metadata = metadata;
         let stream = self.shared.fanout.open(protocol, peer);
         let mark = Arc::clone(stream.lock().mark());
         mark.wake_with(cx.waker().clone());
@@ -287,6 +334,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             started: false,
             incomplete_since: None,
             while_blocked: 0,
+            pace: Pace::new(self.shared.config.requests_per_second, now),
+            _place: place,
         });
     }
 
@@ -297,7 +346,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return Err(StreamError::InvalidArgument("this is a gRPC server: POST application/grpc".into()));
         }
         if self.draining {
-            return Err(StreamError::Unavailable("the server is shutting down".into()));
+            return Err(StreamError::Unavailable("this connection ends: use another one".into()));
         }
         if protocol.is_some() && !self.shared.fanout.source().ready() {
             return Err(StreamError::Unavailable("not ready: registries are still being synced".into()));
@@ -329,14 +378,22 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         });
     }
 
-    fn drain_if_stopping(&mut self) {
-        if self.draining || !self.shared.draining.load(Ordering::SeqCst) {
+    fn drain_if_stopping(&mut self, now: Instant) {
+        if self.draining {
             return;
         }
+        if self.shared.draining.load(Ordering::SeqCst) {
+            self.drain("the server is shutting down");
+        } else if self.ends.is_some_and(|end| now >= end) {
+            self.drain("the client has to prove again who it is: connect again");
+        }
+    }
+
+    fn drain(&mut self, why: &str) {
         self.draining = true;
         self.calls.abort_all();
         self.pending_auth.abort_all();
-        self.each_stream(|_, _| Err(StreamError::Unavailable("the server is shutting down".into()).into()));
+        self.each_stream(|_, _| Err(StreamError::Unavailable(why.into()).into()));
         self.h2.graceful_shutdown();
     }
 
@@ -365,9 +422,12 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         if idle.is_some_and(|until| now >= until) {
             return Err(ConnectionError::Idle);
         }
-        let streams =
-            self.streams.iter().flat_map(|(_, stream)| [stream.deadline, stream.request_until(config)]);
-        let next = streams.chain([Some(self.next_ping), self.ping_until, idle]).flatten().min();
+        let ends = self.ends.filter(|_| !self.draining);
+        let streams = self
+            .streams
+            .iter()
+            .flat_map(|(_, stream)| [stream.deadline, stream.request_until(config), stream.pace.until()]);
+        let next = streams.chain([Some(self.next_ping), self.ping_until, idle, ends]).flatten().min();
         let next = next.unwrap_or(self.next_ping).max(now);
         // The timer is set only when it would be late or has fired: most changes of a deadline make it later.
         if next < self.timer_at || now >= self.timer_at {
@@ -466,6 +526,7 @@ impl<S: ResourceSource> AdsStream<S> {
         }
         // A client that takes no responses is not read any further than that: what it asks for would only pile up.
         while self.while_blocked <= limits.blocked_requests
+            && !self.pace.is_over(now)
             && let Poll::Ready(data) = self.requests.poll_data(&mut Context::from_waker(Waker::noop()))
         {
             let data = data.ok_or(End::Client)?.map_err(|_| End::Gone)?;
@@ -487,6 +548,9 @@ impl<S: ResourceSource> AdsStream<S> {
                     }
                 }
             }
+            if self.pace.spend(stream.take_cost(), now) {
+                shared.fanout.recorder.limit_exceeded(Limit::RequestsPerSecond);
+            }
             self.while_blocked += if self.blocked.is_some() { count } else { 0 };
             self.started |= stream.id().is_some();
             self.requested |= pending;
@@ -503,17 +567,19 @@ impl<S: ResourceSource> AdsStream<S> {
         let first = (!self.started).then(|| self.opened + config.first_request_timeout);
         // Of a client that is not read, nothing is known.
         let is_read = self.blocked.is_none();
+        // Nor of one that waits for its turn: until then it is not late.
+        let is_read = is_read && self.pace.until().is_none();
         let next = self.incomplete_since.filter(|_| is_read).map(|since| since + config.request_timeout);
         [first, next].into_iter().flatten().min()
     }
 
-    fn end(&mut self, shared: &Shared<S>, end: End) {
+    fn end(&mut self, shared: &Shared<S>, port: &Port, end: End) {
         let trailers = match end {
             End::Gone => return,
             End::Client => grpc::status(Code::Ok, ""),
             End::Status(error) => {
                 shared.count(&error);
-                if let Some(left_out) = shared.log.allow(Instant::now()) {
+                if let Some(left_out) = port.log.allow(Instant::now()) {
                     let stream = self.stream.lock();
                     let (connection, code) = (stream.shown_id(), error.code_name());
                     tracing::info!(connection, code, %error, left_out, "stream ended");

@@ -9,18 +9,19 @@
 mod config;
 mod connection;
 mod grpc;
+mod pace;
+mod port;
 mod services;
 mod tls_listener;
 mod waker;
 
 use crate::fanout::Fanout;
-use crate::limits::{Budget, Limit};
-use crate::source::{PeerInfo, ResourceSource};
+use crate::source::ResourceSource;
 use crate::stream::StreamError;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;
 use parking_lot::Mutex;
-use pilotfish_identity::{HalfOpen, Handshake, LogLimit, TlsContext};
+use port::{ConnectionPlace, Port};
 use services::Services;
 use slab::Slab;
 use std::future::Future;
@@ -53,11 +54,6 @@ pub(crate) struct Shared<S: ResourceSource> {
     pub(crate) fanout: Arc<Fanout<S>>,
     pub(crate) config: ServerConfig,
     services: Services,
-    /// For requests that are not complete, of all connections.
-    incomplete: Arc<Budget>,
-    half_open: Arc<HalfOpen>,
-    /// Of streams that end with an error.
-    log: LogLimit,
     draining: AtomicBool,
     /// The wakers of the connections' tasks, for when a shutdown begins.
     tasks: Mutex<Slab<Waker>>,
@@ -82,17 +78,15 @@ impl<S: ResourceSource> Server<S> {
     pub fn bind(self, address: SocketAddr) -> Result<Bound<S>, ServerError> {
         let (listener, local) = listen(address).map_err(|source| ServerError::Bind { address, source })?;
         let secure = self.secure.map(|secure| TlsListener::bind(secure, &self.config)).transpose()?;
+        let port = Port::new(&self.config);
         let shared = Shared {
             fanout: self.fanout,
             config: self.config,
             services: Services::new(),
-            incomplete: Budget::new(Limit::AllIncompleteBytes, self.config.all_incomplete_bytes),
-            half_open: HalfOpen::new(self.config.max_handshakes),
-            log: LogLimit::default(),
             draining: AtomicBool::new(false),
             tasks: Mutex::default(),
         };
-        Ok(Bound { listener, local, secure, shared: Arc::new(shared) })
+        Ok(Bound { listener, local, port, secure, shared: Arc::new(shared) })
     }
 }
 
@@ -105,10 +99,18 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
+/// A connection that was taken in.
+struct Accepted {
+    port: Arc<Port>,
+    peer: SocketAddr,
+    place: ConnectionPlace,
+}
+
 /// A server that listens and does not serve yet.
 pub struct Bound<S: ResourceSource> {
     listener: TcpListener,
     local: SocketAddr,
+    port: Arc<Port>,
     secure: Option<TlsListener>,
     shared: Arc<Shared<S>>,
 }
@@ -127,7 +129,7 @@ impl<S: ResourceSource> Bound<S> {
     /// Serves until `shutdown` resolves, then drains: no new connections, GOAWAY, streams end with `UNAVAILABLE`, and what is
     /// left after [`ServerConfig::drain_timeout`] is cut off.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, secure, shared, .. } = self;
+        let Self { listener, port, secure, shared, .. } = self;
         let mut connections = JoinSet::new();
         let mut health = tokio::time::interval(Duration::from_millis(250));
         tokio::pin!(shutdown);
@@ -140,14 +142,14 @@ impl<S: ResourceSource> Bound<S> {
                     tracing::error!(%error, "a connection's task ended early");
                 },
                 accepted = listener.accept() => match accepted {
-                    Ok((io, peer)) => if let Some((peer, handshake)) = shared.admit(&io, peer, connections.len()) {
-                        connections.spawn(Arc::clone(&shared).serve(io, peer, handshake, None));
+                    Ok((io, peer)) => if let Some(accepted) = shared.admit(&port, &io, peer) {
+                        connections.spawn(Arc::clone(&shared).serve(io, accepted, None));
                     },
                     Err(error) => cannot_accept(&error).await,
                 },
-                Some((tls, accepted)) = accept_secure(secure.as_ref()) => match accepted {
-                    Ok((io, peer)) => if let Some((peer, handshake)) = shared.admit(&io, peer, connections.len()) {
-                        connections.spawn(Arc::clone(&shared).serve_tls(io, peer, handshake, Arc::clone(tls)));
+                Some((secure, accepted)) = accept_secure(secure.as_ref()) => match accepted {
+                    Ok((io, peer)) => if let Some(accepted) = shared.admit(&secure.port, &io, peer) {
+                        connections.spawn(Arc::clone(&shared).serve_tls(io, accepted, Arc::clone(&secure.tls)));
                     },
                     Err(error) => cannot_accept(&error).await,
                 },
@@ -162,9 +164,9 @@ impl<S: ResourceSource> Bound<S> {
 /// The next connection of the secure listener; `None` where there is none.
 async fn accept_secure(
     listener: Option<&TlsListener>,
-) -> Option<(&Arc<TlsContext>, io::Result<(TcpStream, SocketAddr)>)> {
+) -> Option<(&TlsListener, io::Result<(TcpStream, SocketAddr)>)> {
     let listener = listener?;
-    Some((&listener.tls, listener.listener.accept().await))
+    Some((listener, listener.listener.accept().await))
 }
 
 /// Mostly the process is out of file descriptors: waits for other connections to end.
@@ -174,64 +176,70 @@ async fn cannot_accept(error: &io::Error) {
 }
 
 impl<S: ResourceSource> Shared<S> {
-    /// Prepares a connection; `None` when it has to be closed, because `open` others are too many.
-    fn admit(&self, io: &TcpStream, peer: SocketAddr, open: usize) -> Option<(PeerInfo, Handshake)> {
-        if open >= self.config.max_connections {
-            if let Some(left_out) = self.log.allow(Instant::now()) {
-                let limit = self.config.max_connections;
-                tracing::warn!(%peer, limit, left_out, "too many connections: closed");
+    /// Takes a connection in; `None` when it has to be closed, because there are too many others.
+    fn admit(&self, port: &Arc<Port>, io: &TcpStream, peer: SocketAddr) -> Option<Accepted> {
+        let place = match port.connection(peer) {
+            Ok(place) => place,
+            Err(error) => {
+                self.fanout.recorder.limit_exceeded(error.limit);
+                if let Some(left_out) = port.log.allow(Instant::now()) {
+                    tracing::warn!(%peer, %error, left_out, "a connection is closed");
+                }
+                return None;
             }
-            return None;
-        }
+        };
         // Without it, a stream's first exchanges wait 40 ms for a delayed TCP ACK.
         if let Err(error) = io.set_nodelay(true) {
             tracing::debug!(%peer, %error, "connection is gone already");
             return None;
         }
-        let handshake = self.half_open.begin(peer.ip());
-        Some((PeerInfo { address: peer.to_string(), ..PeerInfo::default() }, handshake))
+        Some(Accepted { port: Arc::clone(port), peer, place })
     }
 
     /// Serves one connection until it ends; `client` is `None` on the plaintext listener.
     async fn serve<I: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         self: Arc<Self>,
         io: I,
-        peer: PeerInfo,
-        handshake: Handshake,
+        accepted: Accepted,
         client: Option<TlsClient>,
     ) {
+        let Accepted { port, peer, place } = accepted;
         let config = self.config;
         let preface = h2::server::Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(FIRST_WINDOW)
-            .max_concurrent_streams(config.max_streams)
+            .max_concurrent_streams(config.connection_streams)
             .max_header_list_size(config.max_headers)
             .max_send_buffer_size(config.send_buffer)
             .handshake(io);
-        let address = peer.address.clone();
         let preface = tokio::time::timeout(config.handshake_timeout, preface);
         let done = tokio::select! {
             done = preface => done,
-            () = handshake.gave_way() => {
-                tracing::debug!(peer = address, "a connection without HTTP/2 preface gave way to others");
+            () = place.handshake.gave_way() => {
+                tracing::debug!(%peer, "a connection without HTTP/2 preface gave way to others");
                 return;
             }
         };
-        drop(handshake);
         let h2 = match done {
             Ok(Ok(h2)) => h2,
             Ok(Err(error)) => {
-                tracing::debug!(peer = address, %error, "not an HTTP/2 connection");
+                tracing::debug!(%peer, %error, "not an HTTP/2 connection");
                 return;
             }
             Err(_) => {
-                tracing::debug!(peer = address, "no HTTP/2 preface in time");
+                tracing::debug!(%peer, "no HTTP/2 preface in time");
                 return;
             }
         };
-        if let Err(error) = Connection::new(self, h2, peer, client).await {
-            tracing::debug!(peer = address, %error, "connection ended");
+        if let Err(error) = Connection::new(self, h2, port, peer, place, client).await {
+            tracing::debug!(%peer, %error, "connection ended");
         }
+    }
+
+    /// How long a connection of the secure listener lives.
+    fn identity_age(&self, peer: SocketAddr) -> Duration {
+        let age = self.config.max_identity_age;
+        age - age.mul_f64(self.fanout.hasher.part(&peer.to_string()) / 10.0)
     }
 
     /// Counts a stream that is refused or ends with that error.

@@ -2,12 +2,11 @@
 //!
 //! Until its handshake is complete, a connection costs a task and its socket; the accept loop waits for none.
 
-use super::{ServerConfig, ServerError, Shared, listen};
+use super::port::Port;
+use super::{Accepted, ServerConfig, ServerError, Shared, listen};
 use crate::recorder::HandshakeResult;
-use crate::source::{PeerInfo, ResourceSource};
-use pilotfish_identity::{
-    Authenticated, Authentication, Authenticator, Handshake, Tls, TlsContext, spiffe_ids,
-};
+use crate::source::ResourceSource;
+use pilotfish_identity::{Authenticated, Authentication, Authenticator, Tls, TlsContext, spiffe_ids};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,6 +29,7 @@ pub struct TlsListenerConfig {
 pub(super) struct TlsListener {
     pub(super) listener: TcpListener,
     pub(super) local: SocketAddr,
+    pub(super) port: Arc<Port>,
     pub(super) tls: Arc<TlsContext>,
 }
 
@@ -48,25 +48,20 @@ impl TlsListener {
             listen(address).map_err(|source| ServerError::BindSecure { address, source })?;
         let authentication = Authentication::new("xDS", authenticators, config.authentication_timeout);
         let tls = TlsContext::new(tls, authentication);
-        Ok(Self { listener, local, tls: Arc::new(tls) })
+        Ok(Self { listener, local, port: Port::new(config), tls: Arc::new(tls) })
     }
 }
 
 impl<S: ResourceSource> Shared<S> {
     /// Serves one connection of the secure listener until it ends.
-    pub(super) async fn serve_tls(
-        self: Arc<Self>,
-        io: TcpStream,
-        peer: PeerInfo,
-        handshake: Handshake,
-        tls: Arc<TlsContext>,
-    ) {
+    pub(super) async fn serve_tls(self: Arc<Self>, io: TcpStream, accepted: Accepted, tls: Arc<TlsContext>) {
         let recorder = self.fanout.recorder.clone();
+        let peer = accepted.peer;
         let limited = tokio::time::timeout(self.config.handshake_timeout, tls.handshake(io));
         let done = tokio::select! {
             done = limited => done,
-            () = handshake.gave_way() => {
-                tracing::debug!(peer = peer.address, "a TLS handshake gave way to others");
+            () = accepted.place.handshake.gave_way() => {
+                tracing::debug!(%peer, "a TLS handshake gave way to others");
                 return recorder.handshake(HandshakeResult::GaveWay);
             }
         };
@@ -75,20 +70,20 @@ impl<S: ResourceSource> Shared<S> {
             Ok(Err(error)) => {
                 // Probes of load balancers connect and leave.
                 if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
-                    tracing::debug!(peer = peer.address, %error, "no TLS handshake");
+                    tracing::debug!(%peer, %error, "no TLS handshake");
                 } else {
-                    tls.authentication().log_refusal(&peer.address, &format!("TLS handshake: {error}"));
+                    tls.authentication().log_refusal(&peer.to_string(), &format!("TLS handshake: {error}"));
                 }
                 return recorder.handshake(HandshakeResult::Failed);
             }
             Err(_) => {
-                tracing::debug!(peer = peer.address, "no TLS handshake in time");
+                tracing::debug!(%peer, "no TLS handshake in time");
                 return recorder.handshake(HandshakeResult::TimedOut);
             }
         };
         recorder.handshake(HandshakeResult::Completed);
         let certificate = spiffe_ids(stream.get_ref().1.peer_certificates());
         let client = TlsClient { authentication: tls.authentication().clone(), certificate };
-        self.serve(stream, peer, handshake, Some(client)).await;
+        self.serve(stream, accepted, Some(client)).await;
     }
 }

@@ -40,7 +40,7 @@ impl<S: ResourceSource> Stream<S> {
         self.check_limits(ty, subscription, Known::of(&known))?;
         let key = GroupKey { ty, view: self.view(ty), subscription };
         self.fanout.check_names(&key, &names)?;
-        let membership = self.fanout.subscribe(&self.mark, key, names.iter());
+        let membership = self.fanout.subscribe_to(&self.mark, key, &names);
         let mut watch = Watch::new(membership);
         if ty == ResourceType::Cluster {
             self.order.resumed = !known.is_empty();
@@ -99,10 +99,13 @@ impl<S: ResourceSource> Stream<S> {
         self.dirty.add(ty);
         let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         if subscription != watch.membership.key.subscription {
+            let names = watch.membership.names_to_enter();
             watch.membership =
-                self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
+                self.fanout.resubscribe_to(&self.mark, &watch.membership, subscription, &added, &removed);
             watch.in_step = None;
+            self.spend(names);
         }
+        let Some(watch) = &mut self.watches[ty] else { return Ok(()) };
         watch.forget(&removed, was_wildcard && !subscription.wildcard);
         // What is requested is sent even if the client had it: it may have dropped it in between.
         if !requested.is_empty() || subscription.wildcard != was_wildcard && subscription.wildcard {

@@ -73,7 +73,12 @@ pub struct Stream<S: ResourceSource> {
     order: Order,
     /// The first publication that is not sent completely yet.
     publishing: Option<Duration>,
+    /// What the requests cost since [`Stream::take_cost`].
+    cost: usize,
 }
+
+/// Names that cost as much as a request does.
+const NAMES_OF_ONE_COST: usize = 64;
 
 impl<S: ResourceSource> Fanout<S> {
     /// Opens a stream.
@@ -102,7 +107,18 @@ impl<S: ResourceSource> Stream<S> {
             collections: Collections::default(),
             order: Order::default(),
             publishing: None,
+            cost: 0,
         }
+    }
+
+    /// What the requests since the last call cost: one each, and one for each 64 names that were looked up or entered.
+    pub(crate) fn take_cost(&mut self) -> usize {
+        std::mem::take(&mut self.cost)
+    }
+
+    /// Counts names that a request has.
+    fn spend(&mut self, names: usize) {
+        self.cost = self.cost.saturating_add(names / NAMES_OF_ONE_COST);
     }
 
     /// Set by publications that concern the stream.
@@ -126,6 +142,7 @@ impl<S: ResourceSource> Stream<S> {
     /// The stream has to end with that status.
     pub fn on_message(&mut self, message: &[u8], now: Instant) -> Result<bool, StreamError> {
         self.fanout.recorder.received(message.len());
+        self.cost = self.cost.saturating_add(1);
         let request = match self.protocol {
             Protocol::Delta => Request::delta(message)?,
             Protocol::Sotw => Request::sotw(message)?,
@@ -150,6 +167,7 @@ impl<S: ResourceSource> Stream<S> {
             tracing::debug!(connection = self.shown_id(), type_url = request.type_url, "type is not served");
             return Ok(false);
         };
+        self.spend(request.names.len() + request.unsubscribe.len() + request.initial.len());
         match self.protocol {
             Protocol::Delta => self.on_delta(ty, &request, now)?,
             Protocol::Sotw => self.on_sotw(ty, &request, now)?,

@@ -46,7 +46,7 @@ impl<S: ResourceSource> Stream<S> {
         }
         let key = GroupKey { ty, view: self.view(ty), subscription };
         self.fanout.check_names(&key, &names)?;
-        let mut watch = Watch::new(self.fanout.subscribe(&self.mark, key, names.iter()));
+        let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &names));
         watch.fingerprint = request.names.fingerprint();
         watch.named = named || !names.is_empty();
         self.watches[ty] = Some(watch);
@@ -87,7 +87,7 @@ impl<S: ResourceSource> Stream<S> {
         drop(old);
         self.fanout.check_names(&GroupKey { subscription, ..watch.membership.key }, &added)?;
         watch.membership =
-            self.fanout.resubscribe(&self.mark, &watch.membership, subscription, &added, &removed);
+            self.fanout.resubscribe_to(&self.mark, &watch.membership, subscription, &added, &removed);
         watch.in_step = None;
         if !subscription.wildcard {
             removed.iter().for_each(|name| drop(watch.sent.remove(*name)));

@@ -47,6 +47,54 @@ fn a_wildcard_subscription_gets_everything_then_what_changes() {
 }
 
 #[test]
+fn a_snapshot_that_is_waited_for_is_given_back_after_each_resource() {
+    let names: Vec<String> = (0..20).map(|n| format!("c{n:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let fanout = with_clusters(&names);
+    for name in &names {
+        fanout.source().set(0, Endpoint, name, "1");
+    }
+    publish(&fanout);
+    fanout.source().is_waited_for.store(true, Ordering::SeqCst);
+    let mut peer = Peer::delta(&fanout);
+    peer.ask(Cluster, &[]);
+    assert_eq!(peer.settle()[0].names(), names);
+    let before = fanout.source().snapshots.load(Ordering::SeqCst);
+    peer.ask(Endpoint, &names);
+    assert_eq!(peer.settle()[0].names(), names, "nothing is left out");
+    assert!(fanout.source().snapshots.load(Ordering::SeqCst) >= before + names.len() as u64);
+}
+
+#[test]
+fn a_large_subscription_is_taken_in_pieces() {
+    const MANY: usize = 10_000;
+    let names: Vec<String> = (0..MANY).map(|n| format!("e{n:05}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let fanout = fanout();
+    fanout.source().set(0, Secret, names[0], "1");
+    fanout.source().set(0, Secret, names[MANY - 1], "1");
+    publish(&fanout);
+    let mut peers = [Peer::delta(&fanout), Peer::delta(&fanout), Peer::sotw(&fanout)];
+    for peer in &mut peers {
+        peer.ask(Secret, &names);
+        assert!(peer.settle()[0].names() == [names[0], names[MANY - 1]]);
+    }
+    assert_eq!(fanout.group_count(), 1, "equal subscriptions share a group, however they were taken");
+    fanout.source().set(0, Secret, names[MANY / 2], "1");
+    publish(&fanout);
+    for peer in &mut peers[..2] {
+        assert!(peer.settle()[0].names() == [names[MANY / 2]]);
+    }
+    let [first, second, third] = peers;
+    drop((first, third));
+    assert!(fanout.is_subscribed(crate::support::view(0, Secret), Secret, names[1]));
+    drop(second);
+    assert_eq!(fanout.group_count(), 0);
+    assert!(!fanout.is_subscribed(crate::support::view(0, Secret), Secret, names[1]));
+    assert_eq!(fanout.source().free.lock().len(), MANY, "each name is let go once");
+}
+
+#[test]
 fn a_star_is_a_wildcard_and_its_removal_ends_it() {
     let fanout = with_clusters(&["a", "b"]);
     let mut peer = Peer::delta(&fanout);

@@ -281,6 +281,35 @@ async fn handshakes_that_stop_in_the_middle_give_way_to_others() {
 }
 
 #[tokio::test]
+async fn a_client_proves_again_who_it_is_after_a_while() {
+    let max_identity_age = Duration::from_millis(100);
+    let server = start(ServerConfig { max_identity_age, ..ServerConfig::default() });
+    let mut client = server.client(Some(WEB)).await;
+    let request =
+        http::Request::post(format!("https://xds{DELTA}")).header("content-type", "application/grpc");
+    let (response, _out) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    let mut body = soon(response).await.unwrap().into_body();
+    let trailers = soon(body.trailers()).await.unwrap().unwrap();
+    let (code, message) = status(&trailers);
+    assert_eq!((&*code, message.contains("prove")), ("14", true), "{message}");
+    // The connection ends with its streams; another one is as good as the first.
+    assert_eq!(status(&ask(&server.client(Some(WEB)).await, None).await).0, "");
+}
+
+#[tokio::test]
+async fn strangers_on_one_port_take_no_place_on_the_other() {
+    let server = start(ServerConfig { max_connections: 1, ..ServerConfig::default() });
+    let _plain = TcpStream::connect(server.address).await.unwrap();
+    let client = server.client(Some(WEB)).await;
+    assert_eq!(status(&ask(&client, None).await).0, "");
+    let mut second = TcpStream::connect(server.secure).await.unwrap();
+    let mut rest = Vec::new();
+    // Closed or reset: both are an end.
+    let _ = soon(second.read_to_end(&mut rest)).await;
+    assert!(rest.is_empty());
+}
+
+#[tokio::test]
 async fn streams_that_wait_for_authentication_are_limited() {
     let server = start(ServerConfig { max_unidentified: 1, ..ServerConfig::default() });
     let mut client = server.client(None).await;

@@ -326,6 +326,54 @@ async fn a_stream_without_a_request_ends_with_deadline_exceeded() {
 }
 
 #[tokio::test]
+async fn connections_whose_clients_are_not_known_give_way() {
+    let server = start(ServerConfig { max_handshakes: 4, ..ServerConfig::default() });
+    let known = connect(server.address, 65_535).await;
+    let mut served = call(&known, DELTA).await;
+    served.ask(Cluster, &[]);
+    served.got().await;
+    // These say nothing of themselves, though they speak HTTP/2.
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(connect(server.address, 65_535).await);
+    }
+    let mut first = Some(silent.remove(0));
+    soon(async {
+        while let Some(client) = first.take() {
+            first = client.ready().await.ok();
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    served.ask(Endpoint, &["a"]);
+    served.got().await;
+}
+
+#[tokio::test]
+async fn requests_without_end_are_read_at_a_rate() {
+    let seen = Arc::new(Seen::default());
+    let config = ServerConfig { requests_per_second: 1, ..ServerConfig::default() };
+    let server = start_with(config, Arc::clone(&seen) as Arc<dyn Recorder>);
+    let client = connect(server.address, 65_535).await;
+    let mut stream = call(&client, DELTA).await;
+    for n in 0..100 {
+        stream.ask(Endpoint, &[&format!("r{n}")]);
+    }
+    soon(async {
+        while seen.limits.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(*seen.limits.lock(), [Limit::RequestsPerSecond]);
+    assert!(seen.requests.load(Ordering::SeqCst) < 100, "some wait");
+    // Others are not held up.
+    let mut other = call(&client, DELTA).await;
+    other.ask(Cluster, &[]);
+    other.got().await;
+}
+
+#[tokio::test]
 async fn a_gone_client_is_forgotten() {
     let server = start(ServerConfig::default());
     let client = connect(server.address, 65_535).await;

@@ -40,6 +40,10 @@ pub(crate) struct Memory {
     pub(crate) free: Mutex<Vec<String>>,
     /// By type URL; `None` for one that is not made yet.
     pub(crate) collections: Mutex<BTreeMap<String, Option<Collection>>>,
+    /// The next state always waits for the one that is read.
+    pub(crate) is_waited_for: AtomicBool,
+    /// Snapshots that were taken.
+    pub(crate) snapshots: AtomicU64,
     /// Every type is a collection, as for a client that wants nothing else.
     pub(crate) all_collections: AtomicBool,
 }
@@ -143,20 +147,33 @@ impl Memory {
 }
 
 /// A state of the source.
-pub(crate) struct Seen(Arc<World>);
+pub(crate) struct Seen {
+    world: Arc<World>,
+    is_waited_for: bool,
+    /// Whether a wildcard is computed: where somebody waits, only in every second snapshot.
+    is_prepared: bool,
+}
 
 impl Snapshot<Client> for Seen {
     fn revision(&self) -> u64 {
-        self.0.revision
+        self.world.revision
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.is_waited_for
+    }
+
+    fn prepare(&self, _: ViewId) -> bool {
+        self.is_prepared
     }
 
     fn view(&self, client: &Client, ty: ResourceType) -> Option<ViewId> {
-        let class = self.0.classes.get(&client.id).copied().unwrap_or(0);
+        let class = self.world.classes.get(&client.id).copied().unwrap_or(0);
         (ty != ResourceType::NameTable).then(|| view(class, ty))
     }
 
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]> {
-        self.0
+        self.world
             .resources
             .keys()
             .filter(|(other, _)| *other == view)
@@ -165,7 +182,7 @@ impl Snapshot<Client> for Seen {
     }
 
     fn get(&self, view: ViewId, name: &str) -> Option<Resource> {
-        let known = self.0.resources.get(&(view, Arc::from(name))).cloned();
+        let known = self.world.resources.get(&(view, Arc::from(name))).cloned();
         known.or_else(|| {
             let ty = type_of(view);
             matches!(ty, Endpoint | Route).then(|| {
@@ -225,7 +242,10 @@ impl ResourceSource for Memory {
     }
 
     fn snapshot(&self) -> Seen {
-        Seen(Arc::clone(&self.world.lock()))
+        let number = self.snapshots.fetch_add(1, Ordering::SeqCst);
+        let is_waited_for = self.is_waited_for.load(Ordering::SeqCst);
+        let is_prepared = !is_waited_for || number % 2 == 0;
+        Seen { world: Arc::clone(&self.world.lock()), is_waited_for, is_prepared }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What one proxy gets from the newest world, in the shape of Envoy's own `/config_dump`.
 
 use pilotfish_proto::{Any, ResourceType, to_json};
-use pilotfish_translate::{Client, EncodedResource, Proxy, Snapshot, Translator};
+use pilotfish_translate::{Client, EncodedResource, Proxy, Translator};
 use pilotfish_xds::{ConnectionStatus, Names};
 use prost::Message;
 use serde_json::{Value, json};
@@ -15,24 +15,23 @@ pub(crate) fn config_dump(
 ) -> Option<Value> {
     // An equal proxy has equal views, so this one sees what the connected one sees.
     let client = translator.connect(Proxy::from_node(&connection.node).ok()?);
-    let snapshot = translator.snapshot();
+    let read = |ty| resources(translator, &client, connection, ty);
     let mut configs = vec![
         section("ClustersConfigDump", "dynamic_active_clusters", |out| {
-            entries(&snapshot, &client, connection, ResourceType::Cluster, "cluster", out);
+            entries(&read(ResourceType::Cluster), "cluster", out);
         }),
         section("ListenersConfigDump", "dynamic_listeners", |out| {
-            listeners(&snapshot, &client, connection, out);
+            listeners(&read(ResourceType::Listener), out)
         }),
         section("RoutesConfigDump", "dynamic_route_configs", |out| {
-            entries(&snapshot, &client, connection, ResourceType::Route, "route_config", out);
+            entries(&read(ResourceType::Route), "route_config", out);
         }),
     ];
     if include_eds {
         configs.push(section("EndpointsConfigDump", "dynamic_endpoint_configs", |out| {
-            entries(&snapshot, &client, connection, ResourceType::Endpoint, "endpoint_config", out);
+            entries(&read(ResourceType::Endpoint), "endpoint_config", out);
         }));
     }
-    drop(snapshot);
     Some(json!({ "configs": configs }))
 }
 
@@ -42,40 +41,49 @@ fn section(message: &str, field: &str, fill: impl FnOnce(&mut Vec<Value>)) -> Va
     json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), field: rows})
 }
 
-fn entries(
-    snapshot: &Snapshot<'_>,
-    client: &Client,
-    connection: &ConnectionStatus,
-    ty: ResourceType,
-    field: &str,
-    out: &mut Vec<Value>,
-) {
-    for resource in resources(snapshot, client, connection, ty) {
-        out.push(json!({"version_info": version(&resource), field: body(&resource)}));
-    }
+fn entries(resources: &[EncodedResource], field: &str, out: &mut Vec<Value>) {
+    out.extend(
+        resources.iter().map(|resource| json!({"version_info": version(resource), field: body(resource)})),
+    );
 }
 
-fn listeners(snapshot: &Snapshot<'_>, client: &Client, connection: &ConnectionStatus, out: &mut Vec<Value>) {
-    for resource in resources(snapshot, client, connection, ResourceType::Listener) {
-        let state = json!({"version_info": version(&resource), "listener": body(&resource)});
+fn listeners(resources: &[EncodedResource], out: &mut Vec<Value>) {
+    for resource in resources {
+        let state = json!({"version_info": version(resource), "listener": body(resource)});
         out.push(json!({"name": resource.name, "active_state": state}));
     }
 }
 
-/// The resources of a type that the proxy subscribes to.
+/// The resources of a type that the proxy subscribes to. A snapshot is given back between them where the next world waits for it: the
+/// pages of operators keep no proxy waiting.
 fn resources(
-    snapshot: &Snapshot<'_>,
+    translator: &Translator,
     client: &Client,
     connection: &ConnectionStatus,
     ty: ResourceType,
 ) -> Vec<EncodedResource> {
+    let mut snapshot = translator.snapshot();
     let Some(view) = snapshot.view(client, ty) else { return Vec::new() };
     let names = match connection.types.get(&ty).map(|status| &status.names) {
         Some(Names::Named(names)) => names.as_slice().into(),
-        Some(Names::Wildcard) => snapshot.names(view),
+        Some(Names::Wildcard) => {
+            while !snapshot.prepare(view) {
+                drop(snapshot);
+                snapshot = translator.snapshot();
+            }
+            snapshot.names(view)
+        }
         None => return Vec::new(),
     };
-    names.iter().filter_map(|name| snapshot.get(view, name)).collect()
+    let mut found = Vec::new();
+    for name in names.iter() {
+        found.extend(snapshot.get(view, name));
+        if snapshot.is_waited_for() {
+            drop(snapshot);
+            snapshot = translator.snapshot();
+        }
+    }
+    found
 }
 
 fn version(resource: &EncodedResource) -> String {

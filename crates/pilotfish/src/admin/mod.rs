@@ -18,6 +18,7 @@ use pilotfish_translate::{RefusedPatch, Translator};
 use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The running control plane, as the admin API sees it.
 pub(crate) struct AdminState {
@@ -39,6 +40,10 @@ pub(crate) struct AdminState {
 const MOST_NAMES: usize = 100;
 
 impl ControlPlane for AdminState {
+    fn silent_for(&self) -> Duration {
+        self.shared.pulse().silent_for(Instant::now())
+    }
+
     fn readiness(&self) -> api::Readiness {
         let mut waiting_for = self.shared.waiting_for().to_vec();
         if self.shared.is_draining() {
@@ -96,10 +101,16 @@ impl ControlPlane for AdminState {
     }
 
     fn config_dump(&self, proxy_id: &str, include_eds: bool) -> Option<serde_json::Value> {
-        let found =
-            self.fanout.connections().into_iter().find(|connection| connection.id.contains(proxy_id))?;
-        config_dump(&self.translator, &found, include_eds)
+        let connections = self.fanout.connections();
+        let found = connections.iter().find(|connection| is_named(connection, proxy_id))?;
+        config_dump(&self.translator, found, include_eds)
     }
+}
+
+/// Whether a proxy is meant by that text: its connection's id, its node's id, or the name and namespace in it (`web-0.shop`), as istioctl asks.
+fn is_named(connection: &ConnectionStatus, proxy_id: &str) -> bool {
+    let node = connection.node.id.as_str();
+    connection.id == proxy_id || node == proxy_id || node.split('~').nth(2) == Some(proxy_id)
 }
 
 pub(crate) fn problem(report: &ProblemReport) -> api::Problem {

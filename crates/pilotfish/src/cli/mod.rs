@@ -101,7 +101,8 @@ Annotations, metadata and calls are those of polaris-controller: see docs/polari
 const SERVE_EXAMPLES: &str = "Examples:
   pilotfish serve ./mesh                               a folder of Kubernetes and Istio YAML
   pilotfish serve services.yaml routes.yaml --mesh-config mesh.yaml
-  pilotfish serve ./mesh --xds-address 0.0.0.0:15010   for proxies on other machines
+  pilotfish serve ./mesh --secure-xds-address 0.0.0.0:15012 --tls-cert-file server.pem --tls-key-file server.key \\
+    --ca-cert-file root-cert.pem                       proxies on other machines; see docs/identity.md
   pilotfish serve --kubernetes                         a live cluster
   pilotfish serve --registry consul=http://HOST:8500   Consul, without Kubernetes; see the registries below
   pilotfish serve --settings pilotfish.yaml

@@ -12,6 +12,7 @@
 pub(crate) mod debouncer;
 mod gateway_names;
 mod observer;
+pub(crate) mod pulse;
 pub(crate) mod remote;
 pub(crate) mod shared;
 #[cfg(test)]
@@ -71,7 +72,7 @@ pub enum ControlMessage {
     },
 }
 
-/// How often what disconnected proxies left behind is dropped.
+/// How often what disconnected proxies left behind is dropped, and at least that the loop says that it is alive.
 const TIDY: Duration = Duration::from_secs(1);
 
 /// The time of a step.
@@ -162,6 +163,7 @@ impl Control {
         let mut tidy = tokio::time::interval(TIDY);
         tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            self.outputs.shared.pulse().beat(Instant::now());
             let due = async {
                 match next {
                     Some(due) => tokio::time::sleep_until(Instant::into(due)).await,

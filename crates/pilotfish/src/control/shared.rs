@@ -1,5 +1,6 @@
 //! What the control loop publishes for others to read: always the newest, never blocking it.
 
+use crate::control::pulse::Pulse;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use pilotfish_api as api;
@@ -30,6 +31,7 @@ pub struct Shared {
     gateways: ArcSwap<Vec<String>>,
     problems: Mutex<BTreeMap<String, Arc<SourceProblems>>>,
     draining: AtomicBool,
+    pulse: Pulse,
     followers: Mutex<Vec<Weak<Pending>>>,
 }
 
@@ -68,6 +70,11 @@ impl Pending {
 }
 
 impl Shared {
+    /// Whether the control loop is alive.
+    pub(crate) fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
     /// The newest world.
     #[must_use]
     pub fn world(&self) -> Arc<World> {

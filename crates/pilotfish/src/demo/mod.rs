@@ -55,7 +55,7 @@ impl Demo {
                 drain_deadline: Some("1s".into()),
                 ..XdsArgs::default()
             },
-            admin: AdminArgs { admin_address: Some(self.admin_address.clone()) },
+            admin: AdminArgs { admin_address: Some(self.admin_address.clone()), ..AdminArgs::default() },
             ..ServeArgs::default()
         }
     }

@@ -5,6 +5,7 @@
 pub(crate) mod auto_registration;
 mod configuration;
 mod control_loop;
+mod descriptors;
 mod elections;
 mod exports;
 mod lookups;
@@ -24,10 +25,10 @@ use crate::control::shared::Shared;
 use crate::control::{Control, Outputs};
 use crate::recorder::PrometheusRecorder;
 use crate::resources::Resources;
-use crate::settings::Settings;
+use crate::settings::{AdminSettings, Settings};
 use anyhow::Result;
 use auto_registration::AutoRegistration;
-use pilotfish_admin::Metrics;
+use pilotfish_admin::{Access, Metrics};
 use pilotfish_model::ClusterDomain;
 use pilotfish_registry::MultiClusterServices;
 use pilotfish_translate::Translator;
@@ -126,7 +127,7 @@ impl Bound {
         subsystems.extend(configuration);
         subsystems.extend(sources.subsystems(messages));
         subsystems.extend(live);
-        subsystems.add(admin_server(admin, admin_state.clone(), metrics));
+        subsystems.add(admin_server(admin, admin_state.clone(), metrics, settings.admin));
         subsystems.extend(webhooks.map(Webhooks::subsystem));
         subsystems.extend(reload.map(tls::Reload::subsystem));
         subsystems.add(xds::subsystem(xds));
@@ -164,10 +165,18 @@ impl Bound {
     }
 }
 
-fn admin_server(bound: pilotfish_admin::Bound, state: Arc<AdminState>, metrics: Arc<Metrics>) -> Subsystem {
-    let router = pilotfish_admin::router(state, metrics, VERSION);
-    Subsystem::new("the admin server", StopOrder::First)
-        .task(|stop| async { Ok(bound.run(router, stop.requested()).await?) })
+fn admin_server(
+    bound: pilotfish_admin::Bound,
+    state: Arc<AdminState>,
+    metrics: Arc<Metrics>,
+    settings: AdminSettings,
+) -> Subsystem {
+    let access = if settings.allow_remote_debug { Access::Everybody } else { Access::ThisMachine };
+    let router = pilotfish_admin::router(state, metrics, VERSION, access);
+    Subsystem::new("the admin server", StopOrder::First).task(|stop| async {
+        bound.run(router, stop.requested()).await;
+        Ok(())
+    })
 }
 
 /// The addresses of what is always there, and of webhooks.

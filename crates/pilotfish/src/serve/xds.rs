@@ -1,5 +1,6 @@
 //! The xDS server.
 
+use super::descriptors;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use crate::resources::Resources;
 use crate::settings::XdsSettings;
@@ -16,11 +17,19 @@ pub(super) fn bind(
     fanout: Arc<Fanout<Resources>>,
     secure: Option<TlsListenerConfig>,
 ) -> Result<Bound<Resources>> {
+    let default = ServerConfig::default();
+    let ports = if secure.is_some() { 2 } else { 1 };
+    let max_connections = descriptors::connections(settings.max_connections, default.max_connections, ports);
     let config = ServerConfig {
         max_message: settings.max_request_bytes,
-        max_connections: settings.max_streams,
+        max_connections,
+        address_connections: (max_connections / 4).max(1),
+        max_streams: settings.max_streams,
+        address_streams: (settings.max_streams / 4).max(1),
+        identity_streams: (settings.max_streams / 2).max(1),
+        max_identity_age: settings.max_identity_age,
         drain_timeout: settings.drain_deadline,
-        ..ServerConfig::default()
+        ..default
     };
     let bound = Server::new(fanout, config).with_secure(secure).bind(settings.address);
     bound.map_err(|error| match &error {

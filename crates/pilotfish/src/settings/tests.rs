@@ -115,6 +115,34 @@ fn a_flag_wins_over_the_file() {
 }
 
 #[test]
+fn what_other_machines_reach_needs_a_flag_that_says_so() {
+    let refused = |set: &dyn Fn(&mut ServeArgs)| {
+        let mut args = ServeArgs::default();
+        args.registries.registries = vec!["Kubernetes".into()];
+        args.sources.paths = vec![".".into()];
+        set(&mut args);
+        args.check(RegistryTable::default()).err().map(|errors| format!("{errors:?}"))
+    };
+    let any = || Some("0.0.0.0:15010".to_owned());
+    assert_eq!(refused(&|args| args.xds.trust_nodes = true), None, "loopback is this machine");
+    let plain = refused(&|args| args.xds.xds_address = any()).unwrap();
+    assert!(plain.contains("--allow-plaintext-xds"), "{plain}");
+    assert_eq!(
+        refused(&|args| {
+            args.xds.xds_address = any();
+            args.xds.allow_plaintext_xds = true;
+        }),
+        None
+    );
+    let trusted = refused(&|args| {
+        args.xds.xds_address = any();
+        args.xds.allow_plaintext_xds = true;
+        args.xds.trust_nodes = true;
+    });
+    assert!(trusted.unwrap().contains("--trust-nodes"), "no flag opens that");
+}
+
+#[test]
 fn an_unknown_name_of_the_file_is_refused_with_the_likely_meant_one() {
     let errors = |text: &str| ServeArgs::default().with_text(text).unwrap_err();
     assert_eq!(errors("xdsAdress: x\n"), ["no setting \"xdsAdress\" (did you mean \"xdsAddress\"?)"]);
@@ -210,6 +238,12 @@ fn the_page_of_limits_says_the_defaults() {
         Limit::Unidentified => server.max_unidentified.to_string(),
         Limit::Calls => server.max_calls.to_string(),
         Limit::CallBytes => bytes(server.call_bytes),
+        Limit::RequestsPerSecond => server.requests_per_second.to_string(),
+        Limit::Connections => server.max_connections.to_string(),
+        Limit::AddressConnections => server.address_connections.to_string(),
+        Limit::Streams => server.max_streams.to_string(),
+        Limit::AddressStreams => server.address_streams.to_string(),
+        Limit::IdentityStreams => server.identity_streams.to_string(),
     };
     let page = include_str!("../../../../docs/limits.md");
     for limit in Limit::ALL {

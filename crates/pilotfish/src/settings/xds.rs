@@ -16,8 +16,11 @@ pub(crate) struct XdsArgs {
     /// Where proxies connect (plaintext gRPC) [default: 127.0.0.1:15010]
     #[arg(long, env = "PILOTFISH_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub(crate) xds_address: Option<String>,
+    /// Lets --xds-address be one that other machines reach: whoever does reads the configuration of all namespaces, without TLS
+    #[arg(long, env = "PILOTFISH_ALLOW_PLAINTEXT_XDS")]
+    pub(crate) allow_plaintext_xds: bool,
     /// Trusts the namespace and service account in a proxy's node metadata on connections that authenticate nobody: the proxy then
-    /// gets the secrets of that namespace. Only for networks where nobody else can connect
+    /// gets the secrets of that namespace. Only where --xds-address is on loopback
     #[arg(long, env = "PILOTFISH_TRUST_NODES")]
     pub(crate) trust_nodes: bool,
     /// Who is served the configuration itself, as MCP over xDS: namespaces whose identities may have it, identities, `anyone`
@@ -30,9 +33,15 @@ pub(crate) struct XdsArgs {
     /// Largest request that a proxy may send, in bytes [default: 4194304]
     #[arg(long, env = "PILOTFISH_MAX_REQUEST_BYTES", value_name = "N")]
     pub(crate) max_request_bytes: Option<String>,
-    /// Most streams at a time [default: 100000]
+    /// Most streams of each of the two ports [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_STREAMS", value_name = "N")]
     pub(crate) max_streams: Option<String>,
+    /// Most connections of each of the two ports [default: 50000, or what the limit of open files allows]
+    #[arg(long, env = "PILOTFISH_MAX_CONNECTIONS", value_name = "N")]
+    pub(crate) max_connections: Option<String>,
+    /// How long a connection with TLS lives: then its client connects again and proves its identity once more [default: 30m]
+    #[arg(long, env = "PILOTFISH_MAX_IDENTITY_AGE", value_name = "DURATION")]
+    pub(crate) max_identity_age: Option<String>,
     /// Most resource names that one stream may subscribe to, over all types [default: 100000]
     #[arg(long, env = "PILOTFISH_MAX_SUBSCRIPTIONS", value_name = "N")]
     pub(crate) max_subscriptions: Option<String>,
@@ -55,6 +64,9 @@ pub(crate) struct XdsSettings {
     pub(crate) drain_deadline: Duration,
     pub(crate) max_request_bytes: usize,
     pub(crate) max_streams: usize,
+    /// Most connections of a port; `None` for what open files allow.
+    pub(crate) max_connections: Option<usize>,
+    pub(crate) max_identity_age: Duration,
     /// Most names of one stream.
     pub(crate) max_subscriptions: usize,
     pub(crate) windows: Windows,
@@ -63,6 +75,18 @@ pub(crate) struct XdsSettings {
 impl XdsArgs {
     pub(super) fn check(self, check: &mut Check) -> XdsSettings {
         let address = check.parse("--xds-address", self.xds_address.as_deref(), parse::address);
+        let address = address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 15010)));
+        if !address.ip().is_loopback() {
+            let text = address.to_string();
+            if self.trust_nodes {
+                let hint = "other machines reach it, and with --trust-nodes whoever does gets the secrets of any namespace: use --secure-xds-address";
+                check.wrong("--xds-address", &text, hint);
+            } else if !self.allow_plaintext_xds {
+                let hint = "other machines reach it, and the port has no TLS: use --secure-xds-address, or add --allow-plaintext-xds";
+                check.wrong("--xds-address", &text, hint);
+            }
+        }
+        let age = check.parse("--max-identity-age", self.max_identity_age.as_deref(), parse::duration);
         let serve_configuration = check.parse(
             "--serve-configuration",
             self.serve_configuration.as_deref(),
@@ -73,17 +97,21 @@ impl XdsArgs {
             |flag, value: Option<&str>, default| check.parse(flag, value, parse::limit).unwrap_or(default);
         let max_request_bytes = limit("--max-request-bytes", self.max_request_bytes.as_deref(), 4 << 20);
         let max_streams = limit("--max-streams", self.max_streams.as_deref(), 100_000);
+        let max_connections = self.max_connections.as_deref();
+        let max_connections = max_connections.map(|text| limit("--max-connections", Some(text), 50_000));
         let max_subscriptions = limit("--max-subscriptions", self.max_subscriptions.as_deref(), 100_000);
         let default = Windows::default();
         let endpoints = check.parse("--endpoint-window", self.endpoint_window.as_deref(), parse::window);
         let config = check.parse("--config-window", self.config_window.as_deref(), parse::window);
         XdsSettings {
-            address: address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 15010))),
+            address,
             trust_nodes: self.trust_nodes,
             serve_configuration,
             drain_deadline: deadline.unwrap_or(Duration::from_secs(10)),
             max_request_bytes,
             max_streams,
+            max_connections,
+            max_identity_age: age.unwrap_or(Duration::from_secs(30 * 60)),
             max_subscriptions,
             windows: Windows {
                 endpoints: endpoints.unwrap_or(default.endpoints),

@@ -78,7 +78,7 @@ pub(crate) async fn run(args: SyncPolaris, stop: impl Future<Output = ()> + Send
     });
     let result = Box::pin(result).await;
     drop(stopped);
-    pages.await.context("the pages")?.context("the pages")?;
+    pages.await.context("the pages")?;
     result.map(|()| true)
 }
 

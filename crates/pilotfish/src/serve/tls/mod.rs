@@ -18,6 +18,7 @@ use pilotfish_kube::token_review::TokenReviewer;
 use pilotfish_model::{SpiffeId, World};
 use pilotfish_xds::TlsListenerConfig;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +112,9 @@ impl Authenticator for TokenAuthenticator {
         Box::pin(async move {
             let token = call.metadata("authorization").and_then(bearer).ok_or("none was presented")?;
             let cluster = call.metadata("clusterid").unwrap_or_default();
-            let account = self.reviewer.review(cluster, token).await.map_err(|error| error.to_string())?;
+            let address = call.address.parse::<SocketAddr>().map_err(|error| error.to_string())?.ip();
+            let account = self.reviewer.review(address, cluster, token).await;
+            let account = account.map_err(|error| error.to_string())?;
             let domain = trust_domain(&self.shared.world());
             Ok(vec![SpiffeId::new(&domain, &account.namespace, &account.name).to_string()])
         })

@@ -1,0 +1,145 @@
+//! One connection.
+
+use crate::Limits;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::response::{IntoResponse, Response};
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use pilotfish_identity::{Handshake, Slot};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{interval, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+/// How often a connection is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// One connection that was taken in.
+pub(crate) struct Connection {
+    name: &'static str,
+    limits: Limits,
+    io: TcpStream,
+    peer: SocketAddr,
+    activity: Arc<Activity>,
+    _address: Slot<IpAddr>,
+}
+
+/// Whether a connection works on a request, or since when it waits.
+struct Activity {
+    waiting: Handshake,
+    since: Mutex<Option<Instant>>,
+}
+
+impl Activity {
+    fn works(&self) {
+        self.waiting.done();
+        *self.since.lock() = None;
+    }
+
+    fn waits(&self) {
+        self.waiting.again();
+        *self.since.lock() = Some(Instant::now());
+    }
+
+    fn waited(&self) -> Duration {
+        self.since.lock().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(
+        name: &'static str,
+        limits: Limits,
+        io: TcpStream,
+        peer: SocketAddr,
+        address: Slot<IpAddr>,
+        waiting: Handshake,
+    ) -> Self {
+        let activity = Arc::new(Activity { waiting, since: Mutex::new(Some(Instant::now())) });
+        Self { name, limits, io, peer, activity, _address: address }
+    }
+
+    /// Serves it until it ends.
+    pub(crate) async fn serve(self, tls: Option<TlsAcceptor>, router: Router, stop: watch::Receiver<bool>) {
+        let Self { name, limits, io, peer, activity, _address } = self;
+        let serve = async {
+            // Without it, answers wait for delayed ACKs.
+            io.set_nodelay(true).map_err(|error| error.to_string())?;
+            let Some(tls) = tls else {
+                return serve(io, router, peer, &activity, &limits, stop).await;
+            };
+            let handshake = tokio::select! {
+                handshake = timeout(limits.handshake, tls.accept(io)) => handshake,
+                () = activity.waiting.gave_way() => return Err("its handshake gave way to others".into()),
+            };
+            let io = handshake.map_err(|_| "no handshake in time")?.map_err(|error| error.to_string())?;
+            serve(io, router, peer, &activity, &limits, stop).await
+        };
+        if let Err(error) = serve.await {
+            tracing::debug!(%peer, error, "a connection to {name} ended");
+        }
+    }
+}
+
+async fn serve<I: AsyncRead + AsyncWrite + Unpin>(
+    io: I,
+    router: Router,
+    peer: SocketAddr,
+    activity: &Arc<Activity>,
+    limits: &Limits,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let service = service_fn(|request: Request<Incoming>| {
+        answer(router.clone(), request, peer, Arc::clone(activity), limits.request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle)
+        .max_buf_size(limits.head_bytes)
+        .serve_connection(TokioIo::new(io), service);
+    let mut connection = pin!(connection);
+    let mut look = interval(LOOK);
+    loop {
+        tokio::select! {
+            end = connection.as_mut() => return end.map_err(|error| error.to_string()),
+            () = activity.waiting.gave_way() => return Err("it was idle, and gave way to others".into()),
+            _ = stop.wait_for(|stop| *stop) => break,
+            _ = look.tick() => if activity.waited() > limits.idle {
+                return Err("idle".into());
+            },
+        }
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await.map_err(|error| error.to_string())
+}
+
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    activity: Arc<Activity>,
+    limit: Duration,
+) -> Result<Response, Infallible> {
+    activity.works();
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let response = match timeout(limit, router.oneshot(request)).await {
+        Ok(response) => response.unwrap_or_else(|never| match never {}),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "no answer in time\n").into_response(),
+    };
+    activity.waits();
+    Ok(response)
+}

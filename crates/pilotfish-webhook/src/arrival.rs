@@ -1,0 +1,143 @@
+//! Reading the bodies of reviews: the memory is that of the process that serves proxies, and whoever reaches the port may send.
+//!
+//! Nothing is reserved for what a client announces. Of too many that are being read or wait to be computed, the one that has taken longest
+//! gives way: an API server sends a review at once, so it is none of these. A client with more than a quarter of them gives way to itself.
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use http_body_util::BodyExt;
+use pilotfish_identity::{HalfOpen, Handshake};
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The largest review: an object of the largest size that API servers take, as it was and as it will be, in JSON.
+pub(crate) const LARGEST: usize = 8 << 20;
+/// Bytes of a small review. Nearly all are.
+const SMALL: usize = 256 << 10;
+/// Small reviews of one webhook in memory.
+const SMALL_AT_A_TIME: usize = 64;
+/// Larger ones. With the small ones that is 64 MiB at most.
+const LARGE_AT_A_TIME: usize = 6;
+
+/// Why a review is not answered.
+pub(crate) type Failure = (StatusCode, String);
+
+/// The reviews of one webhook that are in memory.
+pub(crate) struct Arrivals {
+    small: Arc<HalfOpen>,
+    large: Arc<HalfOpen>,
+}
+
+/// A review that is in memory; it may have to give way until it is computed.
+pub(crate) struct Arrived {
+    pub(crate) body: Bytes,
+    place: Handshake,
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Self {
+        Self { small: HalfOpen::new(SMALL_AT_A_TIME), large: HalfOpen::new(LARGE_AT_A_TIME) }
+    }
+
+    /// Reads the body of a client at that address.
+    ///
+    /// # Errors
+    /// When it is too large, broken off, or has to give way.
+    pub(crate) async fn read(&self, address: IpAddr, mut body: Body) -> Result<Arrived, Failure> {
+        let mut place = self.small.begin(address);
+        let mut read = Vec::new();
+        while let Some(frame) = or_give_way(&place, body.frame()).await? {
+            let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if read.len() + data.len() > LARGEST {
+                return Err((
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!("a review has at most {LARGEST} bytes\n"),
+                ));
+            }
+            if read.len() <= SMALL && read.len() + data.len() > SMALL {
+                place = self.large.begin(address);
+            }
+            read.extend_from_slice(&data);
+        }
+        Ok(Arrived { body: read.into(), place })
+    }
+}
+
+impl Arrived {
+    /// Waits for something, unless others need the memory meanwhile.
+    ///
+    /// # Errors
+    /// When they do.
+    pub(crate) async fn until<T>(&self, what: impl Future<Output = T>) -> Result<T, Failure> {
+        or_give_way(&self.place, what).await
+    }
+}
+
+async fn or_give_way<T>(place: &Handshake, what: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        done = what => Ok(done),
+        () = place.gave_way() => {
+            let message = "too many reviews are being read, and this one takes longest (limit reviews-in-memory)\n";
+            Err((StatusCode::SERVICE_UNAVAILABLE, message.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::task::Poll;
+
+    fn address(last: u8) -> IpAddr {
+        Ipv4Addr::new(192, 0, 2, last).into()
+    }
+
+    /// A body of that many bytes, and then nothing more for ever.
+    fn stalled(bytes: usize) -> Body {
+        let mut first = Some(Bytes::from(vec![b' '; bytes]));
+        Body::from_stream(futures::stream::poll_fn(move |_| match first.take() {
+            Some(first) => Poll::Ready(Some(Ok::<_, std::io::Error>(first))),
+            None => Poll::Pending,
+        }))
+    }
+
+    #[tokio::test]
+    async fn slow_clients_give_way_to_one_that_sends_at_once() {
+        let arrivals = Arc::new(Arrivals::new());
+        let slow = |last: u8, bytes: usize| {
+            let arrivals = arrivals.clone();
+            tokio::spawn(async move { arrivals.read(address(last), stalled(bytes)).await.map(drop) })
+        };
+        let mut waiting: Vec<_> = (0..200_u8).map(|n| slow(n % 8, 10)).collect();
+        waiting.extend((0..20_u8).map(|n| slow(n, LARGEST - 1)));
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+        let held = waiting.iter().filter(|task| !task.is_finished()).count();
+        assert!(held <= SMALL_AT_A_TIME + LARGE_AT_A_TIME, "{held} are held");
+        assert!(held > SMALL_AT_A_TIME, "{held} are held, and there is room for more");
+        let body = vec![b' '; LARGEST];
+        let read = arrivals.read(address(250), Body::from(body)).await;
+        assert_eq!(read.map(|arrived| arrived.body.len()).map_err(|error| error.0), Ok(LARGEST));
+        for task in waiting.into_iter().filter(tokio::task::JoinHandle::is_finished) {
+            assert_eq!(task.await.unwrap().unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_for_its_turn_may_have_to_give_way() {
+        let arrivals = Arrivals::new();
+        let first = arrivals.read(address(1), Body::from("{}")).await.ok().unwrap();
+        let mut others = Vec::new();
+        for n in 0..SMALL_AT_A_TIME {
+            others
+                .push(arrivals.read(address(u8::try_from(n / 8).unwrap() + 2), Body::from("{}")).await.ok());
+        }
+        let waited = first.until(std::future::pending::<()>()).await;
+        assert_eq!(waited.unwrap_err().0, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}
