@@ -325,6 +325,25 @@ const RULES: &[Rule] = &[
         never: &[],
         never_named: &[],
     },
+    // Reaches whatever reads input; nothing reaches it.
+    Rule {
+        name: "pilotfish-fuzz",
+        may: &[
+            "pilotfish-config",
+            "pilotfish-crd",
+            "pilotfish-kube",
+            "pilotfish-model",
+            "pilotfish-proto",
+            "pilotfish-registration-api",
+            "pilotfish-registration-server",
+            "pilotfish-registry",
+            "pilotfish-translate",
+            "pilotfish-webhook",
+            "pilotfish-xds",
+        ],
+        never: &[],
+        never_named: &[],
+    },
     // The broadcast servers and the load client share nothing with what they measure.
     Rule { name: "pilotfish-bench", may: &[], never: &["kube", "envoy-types"], never_named: &[] },
     Rule { name: "xtask", may: &[], never: &["tokio", "serde-saphyr"], never_named: NETWORK },

@@ -13,6 +13,7 @@ mod debian;
 mod demo;
 mod dependencies;
 mod docs;
+mod fuzz;
 mod java;
 mod kubernetes;
 mod modules;
@@ -50,6 +51,8 @@ enum Task {
     Demo(demo::Args),
     /// Measure Pilotfish beside a server that only broadcasts, in one run
     Bench(bench::Args),
+    /// Fuzz what reads input, guided by coverage
+    Fuzz(fuzz::Args),
 }
 
 /// The names of all tasks.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Task::Oracle(args) => oracle::run(&args),
         Task::Demo(args) => demo::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
