@@ -18,6 +18,21 @@ impl Query for DefaultServiceExport {
     }
 }
 
+/// Whether a namespace may see a service.
+#[must_use]
+pub(crate) fn is_visible(cx: &Cx<'_>, service: &Service, from: &Namespace) -> bool {
+    let default = cx.get(&DefaultServiceExport);
+    match if service.export_to == ExportTo::Unset { &*default } else { &service.export_to } {
+        ExportTo::Unset | ExportTo::Public => true,
+        ExportTo::Nobody => false,
+        // `.` of the mesh-wide default stands for the service's own namespace.
+        ExportTo::Namespaces(namespaces) => namespaces.iter().any(|namespace| match namespace.as_str() {
+            "." => service.namespace == *from,
+            _ => namespace == from,
+        }),
+    }
+}
+
 /// All services by who may see them, each list in order of precedence: the oldest first, then by name and namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ByVisibility;

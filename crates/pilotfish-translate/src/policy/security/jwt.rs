@@ -3,9 +3,9 @@
 use super::Subject;
 use crate::engine::{Cx, reference};
 use crate::envoy::{duration, filters};
-use crate::policy::provider::provider_service;
+use crate::policy::provider::visible_service;
 use pilotfish_config::security::{JwtRule, RequestAuthentication};
-use pilotfish_model::Origin;
+use pilotfish_model::{Namespace, Origin};
 use pilotfish_proto::Duration;
 use pilotfish_proto::envoy::config::core::v3::{DataSource, HttpUri, data_source, http_uri};
 use pilotfish_proto::envoy::config::route::v3::{RouteMatch, route_match};
@@ -44,16 +44,20 @@ pub(super) fn of(cx: &Cx<'_>, subject: &Subject) -> (Option<HttpFilter>, Vec<Ori
     policies.sort_by_key(|policy| policy.namespace() == root.as_str());
     let unreadable = JwtRule { closed: true, ..JwtRule::default() };
     let closed = policies.iter().any(|policy| policy.closed);
-    let mut rules: Vec<&JwtRule> = policies.iter().flat_map(|policy| &policy.jwt_rules).collect();
-    rules.sort_by(|a, b| a.issuer.cmp(&b.issuer));
-    rules.extend(closed.then_some(&unreadable));
+    let mut written: Vec<(Namespace, &JwtRule)> = policies
+        .iter()
+        .flat_map(|policy| policy.jwt_rules.iter().map(|rule| (policy.namespace().clone(), rule)))
+        .collect();
+    written.sort_by(|(_, a), (_, b)| a.issuer.cmp(&b.issuer));
+    written.extend(closed.then(|| (subject.namespace.clone(), &unreadable)));
+    let rules: Vec<&JwtRule> = written.iter().map(|(_, rule)| *rule).collect();
     if rules.is_empty() {
         return (None, Vec::new());
     }
-    let providers: BTreeMap<String, JwtProvider> = rules
+    let providers: BTreeMap<String, JwtProvider> = written
         .iter()
         .enumerate()
-        .map(|(index, rule)| (name(index), provider(cx, rule, subject.is_gateway)))
+        .map(|(index, (policy, rule))| (name(index), provider(cx, rule, policy, subject)))
         .collect();
     let required = match closed {
         true => named(rules.len() - 1),
@@ -78,7 +82,7 @@ fn name(index: usize) -> String {
     format!("origins-{index}")
 }
 
-fn provider(cx: &Cx<'_>, rule: &JwtRule, is_gateway: bool) -> JwtProvider {
+fn provider(cx: &Cx<'_>, rule: &JwtRule, policy: &Namespace, subject: &Subject) -> JwtProvider {
     let claims = ["permission", "scope"].into_iter().chain(rule.space_delimited_claims.iter().map(|c| &**c));
     let claims: BTreeSet<String> = claims.map(str::to_owned).collect();
     JwtProvider {
@@ -107,22 +111,26 @@ fn provider(cx: &Cx<'_>, rule: &JwtRule, is_gateway: bool) -> JwtProvider {
             })
             .collect(),
         // Routes of gateways may match claims, so the route is chosen again.
-        clear_route_cache: is_gateway,
-        jwks_source_specifier: Some(keys(cx, rule)),
+        clear_route_cache: subject.is_gateway,
+        jwks_source_specifier: Some(keys(cx, rule, policy, &subject.namespace)),
         ..Default::default()
     }
 }
 
-/// The keys: written in the rule, or fetched by the proxy from a service of the mesh. Keys of an address that no service has
-/// cannot be had here: a key that nobody has stands in, so that every token of the issuer is refused.
-fn keys(cx: &Cx<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
+/// The keys: written in the rule, or fetched by the proxy from a service of the mesh that the policy's namespace sees. Keys of an
+/// address that no service has, or several have, cannot be had here: a key that nobody has stands in, so that every token of the issuer
+/// is refused.
+fn keys(cx: &Cx<'_>, rule: &JwtRule, policy: &Namespace, proxies: &Namespace) -> JwksSourceSpecifier {
     if rule.closed {
         return inline(NOBODYS_KEY.to_owned());
     }
     if !rule.jwks.is_empty() || rule.jwks_uri.is_empty() {
         return inline(rule.jwks.clone());
     }
-    let Some(cluster) = cluster_of_uri(cx, &rule.jwks_uri) else { return inline(NOBODYS_KEY.to_owned()) };
+    let cluster = address_of(&rule.jwks_uri)
+        .and_then(|(host, port)| visible_service(cx, host, port, policy, proxies))
+        .map(|service| service.cluster);
+    let Some(cluster) = cluster else { return inline(NOBODYS_KEY.to_owned()) };
     JwksSourceSpecifier::RemoteJwks(RemoteJwks {
         http_uri: Some(HttpUri {
             uri: rule.jwks_uri.clone(),
@@ -142,18 +150,18 @@ fn inline(keys: String) -> JwksSourceSpecifier {
     })
 }
 
-fn cluster_of_uri(cx: &Cx<'_>, uri: &str) -> Option<String> {
+/// The host and the port of a URI.
+fn address_of(uri: &str) -> Option<(&str, u32)> {
     let (rest, default_port) = match uri.split_once("://")? {
         ("https", rest) => (rest, 443),
         ("http", rest) => (rest, 80),
         _ => return None,
     };
-    let authority = rest.split(['/', '?']).next()?;
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().ok()?),
-        None => (authority, default_port),
-    };
-    provider_service(cx, host, port).map(|named| named.cluster)
+    let authority = rest.split(['/', '?', '#']).next()?;
+    match authority.rsplit_once(':') {
+        Some((host, port)) => Some((host, port.parse().ok()?)),
+        None => Some((authority, default_port)),
+    }
 }
 
 /// A token is optional, but one that is there must be valid. With several issuers one valid token is enough, since they may read
