@@ -87,7 +87,7 @@ impl xds::ResourceSource for Resources {
             proxy.identity = Some(proxy.claimed_identity());
         }
         let registration = match &self.registrar {
-            Some(registrar) => registrar.connect(&proxy)?,
+            Some(registrar) => registrar.connect(&proxy, peer)?,
             None => None,
         };
         let configuration = self.configuration.connect(node, peer);

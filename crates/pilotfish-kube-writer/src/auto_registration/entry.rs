@@ -8,6 +8,7 @@ use pilotfish_model::Typed;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The longest name of an object.
@@ -16,6 +17,8 @@ const LONGEST_NAME: usize = 253;
 pub(super) const API: &str = "networking.istio.io/v1";
 /// The former label for the locality; workloads do not take it over.
 const LOCALITY_LABEL: &str = "istio-locality";
+/// What the labels begin with that a workload may say of itself.
+const OWN_LABELS: [&str; 3] = ["service.istio.io/", "topology.istio.io/", "topology.kubernetes.io/"];
 /// The label of workloads that accept HBONE.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 /// The group that made an entry.
@@ -49,6 +52,8 @@ pub struct RegistrationRequest {
     pub namespace: String,
     /// Its first address; empty when it has none.
     pub address: String,
+    /// Where it connects from, where that is known.
+    pub peer: Option<IpAddr>,
     /// `NETWORK`.
     pub network: String,
     /// `region/zone/subzone`, as far as known.
@@ -123,13 +128,18 @@ pub(super) fn make(
     })
 }
 
-/// Of the template, then of the group, then of the workload itself.
+/// Of the workload itself, as far as these say only where it is and what it is called in telemetry; then of the template, then of the
+/// group. Services select workloads by labels: which ones a workload belongs to is for the group to say, not for its proxy.
 fn labels(group: &Typed<WorkloadGroup>, request: &RegistrationRequest) -> BTreeMap<String, String> {
-    let mut labels = group.template.as_ref().map(|template| template.labels.clone()).unwrap_or_default();
+    let is_its_own = |key: &str| OWN_LABELS.iter().any(|prefix| key.starts_with(prefix));
+    let own = request.labels.iter().filter(|(key, _)| is_its_own(key));
+    let mut labels: BTreeMap<_, _> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
+    if let Some(template) = &group.template {
+        labels.extend(template.labels.clone());
+    }
     if let Some(metadata) = &group.metadata {
         labels.extend(metadata.labels.clone());
     }
-    labels.extend(request.labels.clone());
     labels.remove(LOCALITY_LABEL);
     if request.hbone {
         labels.entry(TUNNEL_LABEL.to_owned()).or_insert_with(|| "http".to_owned());

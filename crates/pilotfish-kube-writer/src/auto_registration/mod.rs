@@ -10,6 +10,7 @@
 //! are on their way. Every replica does this for its own streams; the annotations in the entries (which replica, since when) keep
 //! replicas from undoing each other's work, so none has to lead.
 
+mod address;
 mod annotations;
 mod entry;
 mod mailbox;
@@ -20,6 +21,7 @@ mod tracker;
 #[cfg(test)]
 mod tracker_tests;
 
+pub use address::AddressRule;
 pub use entry::{EntryName, RegistrationRequest};
 
 use annotations::{CleanUp, Connected, ConnectionMark, Seen, Verdict, later};
@@ -80,6 +82,14 @@ pub enum RegistrationError {
         /// What does not fit.
         reason: String,
     },
+    /// The address cannot be the workload's own.
+    #[error("{address} is registered for nobody: {reason}")]
+    Address {
+        /// What the node claims.
+        address: String,
+        /// Why it cannot be.
+        reason: String,
+    },
 }
 
 /// The identity that a connection proved.
@@ -98,6 +108,8 @@ pub struct RegistrationFeatures {
     pub registration: bool,
     /// Whether workloads may report their health in their entry.
     pub health_checks: bool,
+    /// Which address a workload gets an entry for.
+    pub address: AddressRule,
 }
 
 /// What was written, for metrics.
@@ -225,6 +237,8 @@ fn admit(
         let known = entry_of(&name, world);
         let account = known.as_ref().map_or(account, |entry| &entry.service_account);
         prove(&name, account, peer)?;
+        let refused = |reason| RegistrationError::Address { address: request.address.clone(), reason };
+        address::check(request, features.address, world).map_err(refused)?;
         return Ok(Some(name));
     }
     if request.entry.is_empty() || !features.health_checks {

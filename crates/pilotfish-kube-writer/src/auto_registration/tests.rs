@@ -3,7 +3,7 @@
 use super::annotations::{self, CleanUp, Connected, ConnectionMark, Seen, Verdict};
 use super::entry::{EntryName, RegistrationRequest, make};
 use super::stale_tracker::{StaleEntry, StaleTracker};
-use super::{PeerIdentity, RegistrationError, RegistrationFeatures, admit};
+use super::{AddressRule, PeerIdentity, RegistrationError, RegistrationFeatures, admit};
 use k8s_openapi::jiff::Timestamp;
 use pilotfish_config::networking::WorkloadGroup;
 use pilotfish_config::read_live;
@@ -60,7 +60,8 @@ pub(super) fn name() -> EntryName {
     request().made_entry().unwrap()
 }
 
-const ALL: RegistrationFeatures = RegistrationFeatures { registration: true, health_checks: true };
+const ALL: RegistrationFeatures =
+    RegistrationFeatures { registration: true, health_checks: true, address: AddressRule::Claimed };
 const PEER: PeerIdentity<'_> = PeerIdentity { namespace: "vms", service_account: "db" };
 
 #[test]
@@ -119,6 +120,23 @@ fn who_may_have_an_entry() {
 }
 
 #[test]
+fn an_address_is_registered_that_can_be_the_workloads() {
+    let all = world(vec![group("db")]);
+    let metadata = RegistrationRequest { address: "169.254.169.254".into(), ..request() };
+    let error = admit(ALL, &metadata, &all, Some(PEER)).unwrap_err();
+    assert_eq!(error.to_string(), "169.254.169.254 is registered for nobody: it is a link-local address");
+    let peer = RegistrationFeatures { address: AddressRule::Peer, ..ALL };
+    let connected = |from: &str| RegistrationRequest { peer: Some(from.parse().unwrap()), ..request() };
+    assert_eq!(admit(peer, &connected("10.0.0.1"), &all, Some(PEER)), Ok(Some(name())));
+    assert!(matches!(
+        admit(peer, &connected("10.0.0.2"), &all, Some(PEER)),
+        Err(RegistrationError::Address { .. })
+    ));
+    // Who proves nothing learns nothing of the cluster.
+    assert!(matches!(admit(ALL, &metadata, &all, None), Err(RegistrationError::NotYours { .. })));
+}
+
+#[test]
 fn an_entry_made_by_hand_needs_its_annotation() {
     let named = RegistrationRequest { entry: "vm".into(), group: String::new(), ..request() };
     let with = |annotations: Value| {
@@ -146,7 +164,7 @@ fn what_is_switched_off_is_ignored() {
         }),
     )]);
     let named = RegistrationRequest { entry: "vm".into(), group: String::new(), ..request() };
-    let only = |registration, health_checks| RegistrationFeatures { registration, health_checks };
+    let only = |registration, health_checks| RegistrationFeatures { registration, health_checks, ..ALL };
     assert!(admit(only(true, false), &named, &all, None).unwrap().is_none());
     assert!(admit(only(false, true), &named, &all, Some(PEER)).unwrap().is_some());
     let grouped = RegistrationRequest { group: "unknown".into(), ..named };
@@ -174,12 +192,22 @@ pub(super) fn made(request: &RegistrationRequest) -> Value {
 fn an_entry_is_made_of_template_group_and_workload() {
     let entry = made(&RegistrationRequest {
         network: "n1".into(),
-        labels: [("of".to_owned(), "workload".to_owned())].into(),
+        labels: [
+            ("of", "workload"),
+            ("app", "payments"),
+            ("role", "payments"),
+            ("topology.istio.io/subzone", "rack-7"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
         hbone: true,
         health_checks: true,
         ..request()
     });
-    let labels = json!({"app": "db", "of": "workload", "networking.istio.io/tunnel": "http"});
+    // A label that a Service may select by is none that a workload gives itself.
+    let labels = json!({
+        "app": "db", "of": "group", "topology.istio.io/subzone": "rack-7", "networking.istio.io/tunnel": "http",
+    });
     assert_eq!(entry["metadata"]["labels"], labels);
     assert_eq!(
         entry["spec"],

@@ -11,7 +11,8 @@ use pilotfish_kube_writer::auto_registration::{
 use pilotfish_kube_writer::lease;
 use pilotfish_model::{ChangeSet, Fact, Kind, World};
 use pilotfish_translate::Proxy;
-use pilotfish_xds::ConnectError;
+use pilotfish_xds::{ConnectError, PeerInfo};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Auto-registration that is ready to run.
@@ -75,7 +76,11 @@ impl ProxyRegistrar {
     ///
     /// # Errors
     /// When it claims an entry that it may not have.
-    pub(crate) fn connect(&self, proxy: &Proxy) -> Result<Option<Registration>, ConnectError> {
+    pub(crate) fn connect(
+        &self,
+        proxy: &Proxy,
+        peer: &PeerInfo,
+    ) -> Result<Option<Registration>, ConnectError> {
         // Nearly all proxies are Pods and claim no entry.
         if proxy.meta(GROUP).is_empty() && proxy.meta(ENTRY).is_empty() {
             return Ok(None);
@@ -84,8 +89,13 @@ impl ProxyRegistrar {
             namespace: identity.namespace.as_str(),
             service_account: &identity.service_account,
         });
-        self.registrar.connect(applicant(proxy), &(self.world)(), proof).map_err(|refused| match refused {
-            RegistrationError::NotYours { .. } => ConnectError::PermissionDenied(refused.to_string()),
+        // Streams over a Unix socket have none.
+        let address = peer.address.parse::<SocketAddr>().ok();
+        let request = RegistrationRequest { peer: address.map(|address| address.ip()), ..applicant(proxy) };
+        self.registrar.connect(request, &(self.world)(), proof).map_err(|refused| match refused {
+            RegistrationError::NotYours { .. } | RegistrationError::Address { .. } => {
+                ConnectError::PermissionDenied(refused.to_string())
+            }
             RegistrationError::NoGroup { .. } | RegistrationError::NoEntry(_) => {
                 ConnectError::FailedPrecondition(refused.to_string())
             }
@@ -128,6 +138,7 @@ fn applicant(proxy: &Proxy) -> RegistrationRequest {
         entry: proxy.meta(ENTRY).to_owned(),
         namespace: proxy.namespace.to_string(),
         address: proxy.ips.first().map(ToString::to_string).unwrap_or_default(),
+        peer: None,
         network: proxy.network.to_string(),
         locality: known.collect::<Vec<_>>().join("/"),
         labels: (&*proxy.labels).into(),
@@ -178,6 +189,7 @@ mod tests {
                 entry: String::new(),
                 namespace: "vms".into(),
                 address: "10.0.0.2".into(),
+                peer: None,
                 network: "n1".into(),
                 locality: "r/z".into(),
                 labels: [("app".to_owned(), "db".to_owned())].into(),

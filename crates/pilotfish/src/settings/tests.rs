@@ -60,13 +60,14 @@ fn all_mistakes_are_reported_at_once() {
         },
         auto_registration: AutoRegistrationArgs {
             workload_entries: Some("some".into()),
+            workload_entry_address: Some("any".into()),
             ..AutoRegistrationArgs::default()
         },
         ..ServeArgs::default()
     };
     let mistakes = args.check(RegistryTable::default()).unwrap_err();
-    assert_eq!(mistakes.0.len(), 12, "{mistakes}");
-    assert!(mistakes.to_string().starts_with("12 settings are wrong:\n  PATH: name at least one"));
+    assert_eq!(mistakes.0.len(), 13, "{mistakes}");
+    assert!(mistakes.to_string().starts_with("13 settings are wrong:\n  PATH: name at least one"));
     assert!(mistakes.to_string().contains("Kubernetes"), "the known registries are named");
 }
 
