@@ -41,7 +41,7 @@ const PUBLIC: Table = &[
     ("pilotfish-eureka", &[]),
     ("pilotfish-fuzz", &[]),
     ("pilotfish-identity", &[]),
-    ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),
+    ("pilotfish-kube", &["access_review", "client", "remote", "request", "token_review", "watch"]),
     ("pilotfish-kube-writer", &["auto_registration", "events", "lease", "service_exports", "status"]),
     ("pilotfish-listener", &[]),
     ("pilotfish-mcp", &["testing"]),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// What a client presents with a request.
 pub struct Call {
@@ -36,9 +36,27 @@ impl fmt::Debug for Call {
     }
 }
 
-/// The identities of a client (SPIFFE ids), or why there are none. The reason reaches the client and the log: it never holds
-/// credentials.
-pub type Authenticated = Result<Vec<String>, String>;
+/// What a client proved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// Its identities (SPIFFE ids).
+    pub identities: Vec<String>,
+    /// The cluster whose API server vouches for them; `None` where that is not known, as for a certificate. Never what the client
+    /// says of itself.
+    pub cluster: Option<Arc<str>>,
+    /// When it ends, where that is known: what it opened ends with it.
+    pub until: Option<SystemTime>,
+}
+
+/// Identities alone.
+impl From<Vec<String>> for Proof {
+    fn from(identities: Vec<String>) -> Self {
+        Self { identities, ..Self::default() }
+    }
+}
+
+/// What a client proved, or why it proves nothing. The reason reaches the client and the log: it never holds credentials.
+pub type Authenticated = Result<Proof, String>;
 
 /// Finds out who a client is by what it presents with a request, such as a token.
 pub trait Authenticator: Send + Sync + 'static {
@@ -74,7 +92,7 @@ impl Authentication {
         Self { listener, authenticators, timeout, log: LogLimit::default() }
     }
 
-    /// Asks one after the other; the first that succeeds wins, and its name comes with the identities. `certificate` is the reason
+    /// Asks one after the other; the first that succeeds wins, and its name comes with the proof. `certificate` is the reason
     /// why the client's certificate proves nothing.
     ///
     /// # Errors
@@ -83,13 +101,13 @@ impl Authentication {
         &self,
         certificate: &str,
         call: &Call,
-    ) -> Result<(&'static str, Vec<String>), Unauthenticated> {
+    ) -> Result<(&'static str, Proof), Unauthenticated> {
         let mut reasons = vec![format!("{CERTIFICATE}: {certificate}")];
         let until = tokio::time::Instant::now() + self.timeout;
         for authenticator in &self.authenticators {
             let name = authenticator.name();
             match tokio::time::timeout_at(until, authenticator.authenticate(call)).await {
-                Ok(Ok(identities)) => return Ok((name, identities)),
+                Ok(Ok(proof)) => return Ok((name, proof)),
                 Ok(Err(reason)) => reasons.push(format!("{name}: {reason}")),
                 Err(_) => reasons.push(format!("{name}: no answer in time")),
             }
@@ -133,13 +151,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_that_succeeds_wins_and_otherwise_the_error_has_all_reasons() {
         let no = |name| Arc::new(Fixed(name, Some(Err("no".into())))) as Arc<dyn Authenticator>;
-        let yes = |name| Arc::new(Fixed(name, Some(Ok(vec![name.into()])))) as Arc<dyn Authenticator>;
+        let yes = |name| Arc::new(Fixed(name, Some(Ok(vec![name.into()].into())))) as Arc<dyn Authenticator>;
         let silent = |name| Arc::new(Fixed(name, None)) as Arc<dyn Authenticator>;
         let run = async |authenticators| {
             let all = Authentication::new("xDS", authenticators, Duration::from_secs(5));
             all.run("none", &Call::new(String::new(), Vec::new())).await.map_err(|error| error.to_string())
         };
-        assert_eq!(run(vec![no("a"), yes("b"), yes("c")]).await, Ok(("b", vec!["b".to_owned()])));
+        assert_eq!(run(vec![no("a"), yes("b"), yes("c")]).await, Ok(("b", vec!["b".to_owned()].into())));
         let none = "the client proves no identity: certificate: none";
         assert_eq!(run(vec![]).await, Err(none.to_owned()));
         let all = run(vec![no("a"), silent("b"), silent("c")]).await;

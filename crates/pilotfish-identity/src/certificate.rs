@@ -1,6 +1,7 @@
 //! SPIFFE identities of certificates.
 
-use crate::authentication::Authenticated;
+use crate::authentication::{Authenticated, Proof};
+use crate::validity;
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
@@ -23,7 +24,10 @@ pub fn spiffe_ids(chain: Option<&[CertificateDer<'_>]>) -> Authenticated {
     let names = certificate.valid_uri_names();
     let identities = names.filter(|name| name.starts_with("spiffe://") && name.len() <= MAX_IDENTITY_BYTES);
     let identities: Vec<String> = identities.take(MAX_IDENTITIES).map(str::to_owned).collect();
-    if identities.is_empty() { Err("it has no SPIFFE identity".into()) } else { Ok(identities) }
+    if identities.is_empty() {
+        return Err("it has no SPIFFE identity".into());
+    }
+    Ok(Proof { identities, cluster: None, until: validity::end(own) })
 }
 
 #[cfg(test)]
@@ -54,7 +58,7 @@ mod tests {
             (&[long.as_str()], Err("it has no SPIFFE identity".to_owned())),
         ] {
             let chain = [certificate(names), certificate(&["spiffe://cluster.local/ns/other/sa/x"])];
-            assert_eq!(spiffe_ids(Some(&chain)), identities, "{names:?}");
+            assert_eq!(spiffe_ids(Some(&chain)).map(|proof| proof.identities), identities, "{names:?}");
         }
         assert_eq!(spiffe_ids(None), Err("none was presented".to_owned()));
         assert_eq!(spiffe_ids(Some(&[])), Err("none was presented".to_owned()));

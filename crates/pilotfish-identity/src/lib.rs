@@ -23,8 +23,9 @@ mod half_open;
 mod log_limit;
 mod slots;
 mod tls;
+mod validity;
 
-pub use authentication::{Authenticated, Authentication, Authenticator, Call, Unauthenticated};
+pub use authentication::{Authenticated, Authentication, Authenticator, Call, Proof, Unauthenticated};
 pub use budget::{Budget, Exceeded};
 pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;

@@ -10,6 +10,7 @@
 //! A source that cannot reach its API server reports that and removes nothing. When it is back, it resumes its watches; where
 //! that is no longer possible it lists again and sends what differs, so nothing downstream sees a gap.
 
+pub mod access_review;
 pub mod client;
 pub mod remote;
 pub mod request;

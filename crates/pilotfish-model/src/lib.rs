@@ -35,4 +35,6 @@ pub use service::{
 };
 pub use spiffe::{SpiffeId, SpiffeIdError};
 pub use workload::{Workload, WorkloadKey, WorkloadKind};
-pub use world::{ChangeSet, Fact, NetworkGateway, ServiceEndpoints, ServiceKey, Update, World, WorldWriter};
+pub use world::{
+    ChangeSet, Fact, NetworkGateway, SecretReader, ServiceEndpoints, ServiceKey, Update, World, WorldWriter,
+};

@@ -238,8 +238,8 @@ impl Requests {
     async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Who, Failure> {
         let address = peer.address.ip();
         let reason = match &peer.certificate {
-            Ok(identities) => {
-                let who = Who::new(identities.clone(), None, address);
+            Ok(proof) => {
+                let who = Who::new(proof.identities.clone(), None, address);
                 return who
                     .ok_or_else(|| Failure::new(Code::Unauthenticated, "the certificate names nobody"));
             }
@@ -268,10 +268,10 @@ impl Requests {
             .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
         let call = Call::new(peer.address.to_string(), metadata.collect());
         match self.authentication.run(reason, &call).await {
-            Ok((method, identities)) => {
+            Ok((method, proof)) => {
                 let token =
                     (method == TOKEN).then(|| bearer(call.metadata("authorization")).map(digest)).flatten();
-                let who = Who::new(identities, token, address);
+                let who = Who::new(proof.identities, token, address);
                 who.ok_or_else(|| Failure::new(Code::Unauthenticated, "the credentials name nobody"))
             }
             Err(error) => {

@@ -45,6 +45,7 @@ pub use engine::{EncodedResource, RefusedPatch};
 pub use envoy_filter::check_object;
 pub use proxy::{
     Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
+    SecretAccess,
 };
 pub use routing::RefusedDelegate;
 pub use status::{StatusTranslator, kinds};

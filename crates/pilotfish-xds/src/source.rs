@@ -64,6 +64,8 @@ pub struct PeerInfo {
     pub metadata: Vec<(String, String)>,
     /// Authenticated identities (SPIFFE ids); empty on a plaintext connection.
     pub identities: Vec<String>,
+    /// The cluster whose API server vouches for them, where that is known.
+    pub cluster: Option<Arc<str>>,
 }
 
 /// Why a client is refused.

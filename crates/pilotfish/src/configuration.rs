@@ -53,8 +53,9 @@ impl ConfigurationClients {
         Ok(Self::Identified { namespaces, identities })
     }
 
-    /// Whether a client with these proven identities may have configuration.
-    fn check(&self, proven: &[String]) -> Result<(), ConnectError> {
+    /// Whether a client with these proven identities may have configuration. A namespace of another cluster is not the one of that name
+    /// here.
+    fn check(&self, proven: &[String], is_foreign: bool) -> Result<(), ConnectError> {
         match self {
             Self::Anyone => Ok(()),
             Self::Nobody => Err(ConnectError::PermissionDenied("configuration is not served here".into())),
@@ -64,7 +65,8 @@ impl ConfigurationClients {
             )),
             Self::Identified { namespaces, identities } => {
                 let allowed = |id: &String| {
-                    identities.contains(id) || namespace(id).is_some_and(|namespace| namespaces.contains(namespace))
+                    let is_named = || namespace(id).is_some_and(|namespace| namespaces.contains(namespace));
+                    identities.contains(id) || (!is_foreign && is_named())
                 };
                 if proven.iter().any(allowed) {
                     return Ok(());
@@ -113,11 +115,11 @@ impl Configuration {
     }
 
     /// A client connects.
-    pub(crate) fn connect(&self, node: &Node, peer: &PeerInfo) -> ConfigurationClient {
+    pub(crate) fn connect(&self, node: &Node, peer: &PeerInfo, is_foreign: bool) -> ConfigurationClient {
         let generator = node.metadata.as_ref().and_then(|metadata| metadata.fields.get("GENERATOR"));
         let generator = generator.and_then(|value| value.kind.as_ref());
         let is_api = matches!(generator, Some(ValueKind::StringValue(text)) if text == "api");
-        ConfigurationClient { is_api, allowed: self.clients.check(&peer.identities) }
+        ConfigurationClient { is_api, allowed: self.clients.check(&peer.identities, is_foreign) }
     }
 
     /// Whether a type is answered: to clients that want configuration every one, to others the kinds that there are.
@@ -177,12 +179,16 @@ mod tests {
     const SHOP: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
     fn asks(clients: &str, identities: &[&str]) -> Result<bool, ConnectError> {
+        asks_from(clients, identities, false)
+    }
+
+    fn asks_from(clients: &str, identities: &[&str], is_foreign: bool) -> Result<bool, ConnectError> {
         let configuration = Configuration::new(ConfigurationClients::parse(clients).unwrap());
         let value = Value { kind: Some(ValueKind::StringValue("api".into())) };
         let metadata = Some(Struct { fields: [("GENERATOR".to_owned(), value)].into() });
         let identities = identities.iter().map(|id| (*id).to_owned()).collect();
         let peer = PeerInfo { identities, ..PeerInfo::default() };
-        let client = configuration.connect(&Node { metadata, ..Node::default() }, &peer);
+        let client = configuration.connect(&Node { metadata, ..Node::default() }, &peer, is_foreign);
         configuration.serves(&client, "networking.istio.io/v1/ServiceEntry")
     }
 
@@ -202,9 +208,16 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_of_another_cluster_is_not_the_one_of_that_name() {
+        assert!(matches!(asks_from("istio-system", &[ROOT], true), Err(ConnectError::PermissionDenied(_))));
+        assert_eq!(asks_from(ROOT, &[ROOT], true), Ok(true), "this one is named as a whole");
+        assert_eq!(asks_from("anyone", &[ROOT], true), Ok(true));
+    }
+
+    #[test]
     fn proxies_are_answered_kinds_that_there_are_and_nothing_else() {
         let configuration = Configuration::new(ConfigurationClients::Anyone);
-        let client = configuration.connect(&Node::default(), &PeerInfo::default());
+        let client = configuration.connect(&Node::default(), &PeerInfo::default(), false);
         assert_eq!(configuration.serves(&client, "networking.istio.io/v1/Sidecar"), Ok(true));
         assert_eq!(configuration.serves(&client, "nonsense"), Ok(false));
         let off = Configuration::new(ConfigurationClients::Nobody);

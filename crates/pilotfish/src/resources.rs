@@ -2,6 +2,7 @@
 
 use crate::configuration::{Configuration, ConfigurationClient, ConfigurationClients};
 use crate::serve::auto_registration::ProxyRegistrar;
+use crate::serve::secret_access::{SecretClient, SecretRights};
 use pilotfish_kube_writer::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -19,6 +20,8 @@ pub struct Resources {
     ready: AtomicBool,
     /// `None` where workloads do not register themselves.
     registrar: Option<Arc<ProxyRegistrar>>,
+    /// `None` where no API server can be asked who may read Secrets.
+    secret_rights: Option<SecretRights>,
     configuration: Configuration,
 }
 
@@ -27,6 +30,8 @@ pub struct Client {
     proxy: translate::Client,
     /// Where it has a WorkloadEntry.
     registration: Option<Registration>,
+    /// Where an API server decides on what it may read.
+    secrets: Option<SecretClient>,
     configuration: ConfigurationClient,
 }
 
@@ -35,7 +40,8 @@ impl Resources {
     #[must_use]
     pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
         let configuration = Configuration::new(ConfigurationClients::Nobody);
-        Self { translator, trust_nodes, ready: AtomicBool::new(false), registrar: None, configuration }
+        let ready = AtomicBool::new(false);
+        Self { translator, trust_nodes, ready, registrar: None, secret_rights: None, configuration }
     }
 
     /// Serves configuration to these other control planes.
@@ -53,6 +59,12 @@ impl Resources {
     #[must_use]
     pub(crate) fn with_registrar(self, registrar: Option<Arc<ProxyRegistrar>>) -> Self {
         Self { registrar, ..self }
+    }
+
+    /// Has Secrets read by these rights only.
+    #[must_use]
+    pub(crate) fn with_secret_rights(self, secret_rights: Option<SecretRights>) -> Self {
+        Self { secret_rights, ..self }
     }
 
     /// From now on streams are served.
@@ -86,12 +98,18 @@ impl xds::ResourceSource for Resources {
         if self.trust_nodes && peer.identities.is_empty() {
             proxy.identity = Some(proxy.claimed_identity());
         }
+        if let (Some(rights), Some(identity)) = (&self.secret_rights, &proxy.identity) {
+            proxy.secret_access = rights.of(identity, peer.cluster.as_deref());
+        }
+        let secrets = self.secret_rights.as_ref().and_then(|rights| rights.client(&proxy.secret_access));
         let registration = match &self.registrar {
             Some(registrar) => registrar.connect(&proxy, peer)?,
             None => None,
         };
-        let configuration = self.configuration.connect(node, peer);
-        Ok(Client { proxy: self.translator.connect(proxy), registration, configuration })
+        let cluster = peer.cluster.as_deref();
+        let is_foreign = self.secret_rights.as_ref().is_some_and(|rights| rights.is_foreign(cluster));
+        let configuration = self.configuration.connect(node, peer, is_foreign);
+        Ok(Client { proxy: self.translator.connect(proxy), registration, secrets, configuration })
     }
 
     fn client_id(&self, client: &Self::Client) -> xds::ClientId {
@@ -148,6 +166,11 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
     }
 
     fn view(&self, client: &Client, ty: ResourceType) -> Option<xds::ViewId> {
+        if ty == ResourceType::Secret
+            && let Some(secrets) = &client.secrets
+        {
+            secrets.asks();
+        }
         self.0.view(&client.proxy, ty).map(|view| xds::ViewId(view.0))
     }
 

@@ -20,7 +20,13 @@ impl RemoteClients {
         (*generation.cluster == *cluster).then(|| client.clone())
     }
 
-    pub(super) fn insert(&self, generation: ClusterGeneration, client: Client) {
+    /// Whether no remote cluster is read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.read().is_empty()
+    }
+
+    pub(crate) fn insert(&self, generation: ClusterGeneration, client: Client) {
         self.0.write().insert(generation, client);
     }
 

@@ -30,8 +30,10 @@ const DISCOVERY: &[Kind] = &[
     Kind::ServiceImport,
 ];
 
-/// Types of Secrets that are large and never the credentials of a gateway.
-const UNWANTED_SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token";
+/// Secrets are watched but for those whose types say that they are never served.
+const UNWANTED_SECRETS: &str = "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token,\
+    type!=bootstrap.kubernetes.io/token,type!=kubernetes.io/basic-auth,type!=kubernetes.io/ssh-auth,\
+    type!=kubernetes.io/dockercfg,type!=istio.io/ca-root";
 
 impl Kinds {
     pub(super) fn includes(self, kind: Kind) -> bool {

@@ -277,6 +277,7 @@ impl KubeSource {
                 mesh_namespace: self.settings.root_namespace.clone(),
                 mesh_name: self.settings.mesh_config_map.clone(),
             },
+            Kind::Secret => Reader::ServedSecrets { root_namespace: self.settings.root_namespace.clone() },
             _ => Reader::Object(kind),
         }
     }

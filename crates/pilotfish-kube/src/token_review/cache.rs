@@ -64,7 +64,12 @@ mod tests {
     use super::*;
 
     fn web() -> Outcome {
-        Ok(ServiceAccount { namespace: "shop".into(), name: "web".into() })
+        Ok(ServiceAccount {
+            namespace: "shop".into(),
+            name: "web".into(),
+            cluster: "a".into(),
+            expires: None,
+        })
     }
 
     fn refused() -> Outcome {

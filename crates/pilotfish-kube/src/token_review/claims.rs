@@ -42,10 +42,15 @@ impl Audience {
 }
 
 /// Refuses a token that no API server could accept: it has not the form of one, is for others, has expired, or is no service account's.
+/// Returns when it says that it ends.
 ///
 /// # Errors
 /// Says which of these.
-pub(super) fn check(token: &str, audiences: &[String], now: SystemTime) -> Result<(), ReviewError> {
+pub(super) fn check(
+    token: &str,
+    audiences: &[String],
+    now: SystemTime,
+) -> Result<Option<SystemTime>, ReviewError> {
     let mut parts = token.split('.');
     let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
@@ -63,7 +68,8 @@ pub(super) fn check(token: &str, audiences: &[String], now: SystemTime) -> Resul
     if claims.exp.is_some_and(|expiry| expiry < now.as_secs_f64()) {
         return Err(ReviewError::Refused("it has expired".into()));
     }
-    Ok(())
+    let end = |seconds: f64| UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?);
+    Ok(claims.exp.and_then(end))
 }
 
 #[cfg(test)]
@@ -79,12 +85,14 @@ mod tests {
         let audiences = ["istio-ca".to_owned(), "vault".to_owned()];
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let web = r#""sub":"system:serviceaccount:shop:web""#;
+        let ends = |seconds| Ok(Some(UNIX_EPOCH + Duration::from_secs(seconds)));
         let other = Err(ReviewError::Audience("istio-ca or vault".into()));
         let expired = Err(ReviewError::Refused("it has expired".into()));
         for (token, expected) in [
-            (token(&format!(r#"{{{web},"aud":["a","vault"],"exp":1000001}}"#)), Ok(())),
-            (token(&format!(r#"{{{web},"aud":"istio-ca","exp":999999}}"#)), Ok(())),
-            (token("{}"), Ok(())),
+            (token(&format!(r#"{{{web},"aud":["a","vault"],"exp":1000001}}"#)), ends(1_000_001)),
+            (token(&format!(r#"{{{web},"aud":"istio-ca","exp":999999}}"#)), ends(999_999)),
+            (token("{}"), Ok(None)),
+            (token(r#"{"exp":1e300}"#), Ok(None)),
             (token(&format!(r#"{{{web},"aud":["a"]}}"#)), other.clone()),
             (token(&format!(r#"{{{web},"aud":[]}}"#)), other),
             (token(&format!(r#"{{{web},"exp":900000}}"#)), expired),

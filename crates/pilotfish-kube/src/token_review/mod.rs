@@ -36,6 +36,10 @@ pub struct ServiceAccount {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// The cluster whose API server knows it.
+    pub cluster: Arc<str>,
+    /// When the token ends, if it does.
+    pub expires: Option<SystemTime>,
 }
 
 /// Why a token proves nothing.
@@ -125,13 +129,15 @@ impl TokenReviewer {
         if token.is_empty() || token.len() > LONGEST {
             return Err(ReviewError::NoToken);
         }
-        claims::check(token, &self.audiences, SystemTime::now())?;
+        let expires = claims::check(token, &self.audiences, SystemTime::now())?;
         let key = Key::of(cluster, token);
         if let Some(known) = self.cache.lock().get(key, Instant::now()) {
             return known;
         }
         let Some(_slot) = self.addresses.take(address) else { return Err(ReviewError::TooMany) };
         let outcome = self.request(cluster, &client, token).await;
+        // The API server accepted the token, so what it says of itself is true.
+        let outcome = outcome.map(|account| ServiceAccount { expires, ..account });
         self.cache.lock().put(key, &outcome, Instant::now());
         outcome
     }

@@ -68,7 +68,8 @@ pub(super) fn outcome(answer: &str, audiences: &[String], cluster: &str) -> Outc
     let account = status.user.username.strip_prefix(PREFIX).and_then(|name| name.split_once(':'));
     match account {
         Some((namespace, name)) if is_part(namespace) && is_part(name) => {
-            Ok(ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
+            let (namespace, name) = (namespace.to_owned(), name.to_owned());
+            Ok(ServiceAccount { namespace, name, cluster: cluster.into(), expires: None })
         }
         _ => Err(ReviewError::NoServiceAccount),
     }
@@ -99,7 +100,12 @@ mod tests {
         let cases = [
             (
                 answer(web, GROUP, "istio-ca"),
-                Ok(ServiceAccount { namespace: "shop".into(), name: "web".into() }),
+                Ok(ServiceAccount {
+                    namespace: "shop".into(),
+                    name: "web".into(),
+                    cluster: "own".into(),
+                    expires: None,
+                }),
             ),
             (answer(web, GROUP, "other"), Err(ReviewError::Audience("istio-ca or vault".into()))),
             (answer(web, "other", "istio-ca"), Err(ReviewError::NoServiceAccount)),

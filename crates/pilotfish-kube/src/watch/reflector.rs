@@ -1,7 +1,8 @@
 //! What is known of one kind, and what an answer of the API server changes of it: a state machine without IO.
 
+use pilotfish_config::kubernetes::Secret;
 use pilotfish_config::{MeshFile, Problem, ReadObject, Rejected, read_live, read_mesh_file};
-use pilotfish_model::{Kind, Object, ObjectKey};
+use pilotfish_model::{Kind, Object, ObjectKey, ObjectMeta};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -91,6 +92,11 @@ pub enum Reader {
         mesh_namespace: Arc<str>,
         /// The name of their ConfigMap.
         mesh_name: Arc<str>,
+    },
+    /// Secrets, with no more of them than proxies may be served.
+    ServedSecrets {
+        /// The namespace in which some are control planes' own.
+        root_namespace: Arc<str>,
     },
 }
 
@@ -366,6 +372,7 @@ impl Reflector {
             Reader::Stored(kind) => self.read_stored(kind, &name, json, changes)?,
             Reader::ConfigMaps { .. } if self.reader.is_mesh(&name) => self.read_mesh(json, had, changes),
             Reader::ConfigMaps { .. } => self.read_object(Kind::ConfigMap, &name, json, had, changes),
+            Reader::ServedSecrets { .. } => self.read_object(Kind::Secret, &name, json, had, changes),
         };
         self.known.insert(name, Known { version, good });
         Ok(text)
@@ -375,7 +382,7 @@ impl Reflector {
     fn read_object(&self, kind: Kind, name: &Name, json: &str, had: bool, changes: &mut Vec<Change>) -> bool {
         match read_live(kind, &self.origin, json.as_bytes()) {
             Ok(ReadObject { object, warnings, .. }) => {
-                changes.push(Change::Apply { object, warnings });
+                changes.push(Change::Apply { object: self.served(object), warnings });
                 true
             }
             Err(Rejected { problems, closed, .. }) => {
@@ -385,6 +392,15 @@ impl Reflector {
                 had
             }
         }
+    }
+
+    /// An object without what is not to be kept.
+    fn served(&self, object: Object) -> Object {
+        let Self { reader: Reader::ServedSecrets { root_namespace }, .. } = self else { return object };
+        let Some(secret) = object.typed::<Secret>() else { return object };
+        let (mut secret, mut meta) = (Secret::clone(&secret), ObjectMeta::clone(secret.meta()));
+        secret.keep_served(&mut meta, root_namespace);
+        Object::new(meta, secret)
     }
 
     /// Reads an object with its status.
@@ -437,6 +453,7 @@ impl Reflector {
                 return;
             }
             Reader::ConfigMaps { .. } => Kind::ConfigMap,
+            Reader::ServedSecrets { .. } => Kind::Secret,
         };
         changes.push(Change::Delete(ObjectKey::new(kind, &*name.namespace, &*name.name)));
     }

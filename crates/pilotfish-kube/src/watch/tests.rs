@@ -216,6 +216,39 @@ fn mesh_config_is_read_out_of_its_config_map() {
 }
 
 #[test]
+fn of_secrets_no_more_is_kept_than_proxies_may_be_served() {
+    let reader = Reader::ServedSecrets { root_namespace: "istio-system".into() };
+    let mut reflector = Reflector::new(reader, "cluster test".into());
+    reflector.list_started();
+    let mut kept = |name: &str, r#type: &str| -> Vec<String> {
+        let object = serde_json::json!({
+            "metadata": {
+                "name": name, "namespace": "istio-system", "resourceVersion": "1",
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{password: hunter2}"},
+            },
+            "type": r#type, "data": {"tls.crt": "Yw==", "tls.key": "aw==", "password": "aHVudGVyMg=="},
+        });
+        let content = reflector.line(&event("ADDED", &object.to_string())).unwrap();
+        let LineContent::Changes { changes, .. } = content else { panic!("no error") };
+        let [Change::Apply { object, .. }] = changes.as_slice() else { panic!("{changes:?}") };
+        assert!(object.meta.annotations.is_empty());
+        let secret = object.typed::<pilotfish_config::kubernetes::Secret>().unwrap();
+        secret.data.keys().cloned().collect()
+    };
+    assert_eq!(kept("web", "Opaque"), ["tls.crt", "tls.key"]);
+    assert!(kept("database", "kubernetes.io/basic-auth").is_empty());
+    assert!(kept("pilotfish-webhook-certificate", "Opaque").is_empty());
+    assert_eq!(
+        handle_line(
+            &mut reflector,
+            &event("DELETED", r#"{"metadata": {"name": "web", "namespace": "istio-system"}}"#)
+        )
+        .0,
+        ["-web"]
+    );
+}
+
+#[test]
 fn a_refused_object_is_replaced_by_a_closed_one_until_a_version_is_good() {
     let mut reflector = Reflector::new(Reader::Object(Kind::BackendTlsPolicy), "cluster test".into());
     reflector.list_started();

@@ -49,6 +49,23 @@ pub struct NetworkGateway {
     pub service_account: Arc<str>,
 }
 
+/// Whose right to read Secrets is reviewed: a service account, and how its clients prove that they are it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretReader {
+    /// The namespace of the account, whose Secrets it asks for.
+    pub namespace: Namespace,
+    /// The name of the account.
+    pub service_account: Arc<str>,
+    /// Whether the API server that has the Secrets vouches for the identity. A certificate does not tell of which cluster its account is.
+    pub vouched: bool,
+}
+
+impl fmt::Display for SecretReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.service_account)
+    }
+}
+
 /// The endpoints of one service, by shard, and what is derived from all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ServiceEndpoints {
@@ -94,6 +111,8 @@ pub enum Fact {
     Kind(Kind),
     /// The gateways between networks.
     NetworkGateways,
+    /// Whether a service account may read the Secrets of its namespace.
+    SecretAccess(SecretReader),
 }
 
 /// What really differs between one world and the next. Equal values are no change.
@@ -135,6 +154,8 @@ pub enum Update {
     RemoveObject(ObjectKey),
     /// All gateways between networks, sorted.
     NetworkGateways(Arc<[NetworkGateway]>),
+    /// Whether a service account may read the Secrets of its namespace; `None` when it is not known (any more).
+    SecretAccess(SecretReader, Option<bool>),
 }
 
 /// One immutable snapshot. Cloning costs a few pointers.
@@ -149,6 +170,7 @@ pub struct World {
     workloads_at: OrdSet<(Arc<str>, WorkloadKey)>,
     objects: OrdMap<ObjectKey, Object>,
     network_gateways: Arc<[NetworkGateway]>,
+    secret_access: OrdMap<SecretReader, bool>,
 }
 
 impl World {
@@ -286,5 +308,11 @@ impl World {
     #[must_use]
     pub fn network_gateways(&self) -> &Arc<[NetworkGateway]> {
         &self.network_gateways
+    }
+
+    /// Whether a service account may read the Secrets of its namespace; `None` when it is not known.
+    #[must_use]
+    pub fn secret_access(&self, reader: &SecretReader) -> Option<bool> {
+        self.secret_access.get(reader).copied()
     }
 }

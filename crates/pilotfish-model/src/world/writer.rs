@@ -47,6 +47,15 @@ impl WorldWriter {
                     self.changed(Fact::NetworkGateways);
                 }
             }
+            Update::SecretAccess(reader, allowed) => {
+                let before = match allowed {
+                    Some(allowed) => self.next.secret_access.insert(reader.clone(), allowed),
+                    None => self.next.secret_access.remove(&reader),
+                };
+                if before != allowed {
+                    self.changed(Fact::SecretAccess(reader));
+                }
+            }
         }
     }
 
@@ -218,7 +227,7 @@ mod tests {
     use super::*;
     use crate::{
         EndpointAttributes, HealthStatus, Hostname, Kind, Labels, Locality, NetworkId, Origin, Provider,
-        TlsMode,
+        SecretReader, TlsMode,
     };
 
     fn key(host: &str) -> ServiceKey {
@@ -307,6 +316,23 @@ mod tests {
         let (after, changes) = writer.publish().unwrap();
         assert!(changes.facts.contains(&Fact::EndpointsAt("10.0.0.1".into())));
         assert_eq!((world.services_at("10.0.0.1").count(), after.services_at("10.0.0.1").count()), (1, 0));
+    }
+
+    #[test]
+    fn a_right_to_read_secrets_is_a_fact_of_its_own() {
+        let reader = SecretReader { namespace: "edge".into(), service_account: "a".into(), vouched: true };
+        let other = SecretReader { vouched: false, ..reader.clone() };
+        let mut writer = WorldWriter::new();
+        for (allowed, changes) in
+            [(Some(true), true), (Some(true), false), (Some(false), true), (None, true), (None, false)]
+        {
+            writer.apply(Update::SecretAccess(reader.clone(), allowed));
+            assert_eq!(writer.world().secret_access(&reader), allowed);
+            assert_eq!(writer.world().secret_access(&other), None);
+            let facts = writer.publish().map(|(_, changes)| changes.facts).unwrap_or_default();
+            let expected = changes.then(|| Fact::SecretAccess(reader.clone()));
+            assert_eq!(facts, expected.into_iter().collect());
+        }
     }
 
     #[test]

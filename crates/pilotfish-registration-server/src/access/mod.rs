@@ -217,7 +217,7 @@ impl Authenticator for TokenFile {
     ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
         let known = bearer(call.metadata("authorization")).map(digest);
         let identity = known.and_then(|digest| self.0.now.load().tokens.identity(&digest).cloned());
-        let answer = identity.map(|identity| vec![identity.to_string()]);
+        let answer = identity.map(|identity| vec![identity.to_string()].into());
         Box::pin(async { answer.ok_or_else(|| "no such token".to_owned()) })
     }
 }

@@ -3,8 +3,10 @@
 //! Listeners ask before they are served, and secrets (SDS) are made of the same values.
 
 mod der;
+mod servable;
 mod usable;
 
+pub(crate) use servable::secret;
 pub(crate) use usable::{AuthoritiesIn, KeyPairIn, Unusable};
 
 use pilotfish_config::kubernetes::{ConfigMap, Secret};

@@ -2,9 +2,9 @@
 //! `x509.CertPool.AppendCertsFromPEM`): the forms, and that key and certificate belong together; not who signed, nor until when.
 
 use super::der::PublicKey;
-use super::{Authorities, KeyPair};
+use super::{Authorities, KeyPair, secret};
 use crate::engine::{Cx, Query};
-use pilotfish_config::kubernetes::{ConfigMap, Secret};
+use pilotfish_config::kubernetes::ConfigMap;
 use pilotfish_model::{Kind, Namespace};
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Why a credential cannot be used. No message holds a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    #[error("is not there, or cannot be read")]
+    #[error("is not there, cannot be read, or is for no proxy")]
     Absent,
     #[error("has no tls.crt with tls.key, and no cert with key")]
     NoKeyPair,
@@ -43,7 +43,7 @@ impl Query for KeyPairIn {
     type Output = Result<(), Unusable>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let secret = cx.object::<Secret>(&self.namespace, &self.name).ok_or(Unusable::Absent)?;
+        let secret = secret(cx, &self.namespace, &self.name).ok_or(Unusable::Absent)?;
         pair(KeyPair::of(&secret).ok_or(Unusable::NoKeyPair)?)
     }
 }
@@ -65,7 +65,7 @@ impl Query for AuthoritiesIn {
             let map = cx.object::<ConfigMap>(&self.namespace, &self.name).ok_or(Unusable::Absent)?;
             return authorities(Authorities::of_config_map(&map));
         }
-        let secret = cx.object::<Secret>(&self.namespace, &self.name).ok_or(Unusable::Absent)?;
+        let secret = secret(cx, &self.namespace, &self.name).ok_or(Unusable::Absent)?;
         authorities(Authorities::of_secret(&secret))
     }
 }

@@ -5,7 +5,7 @@ use crate::engine::reference;
 use pilotfish_config::mesh::{MeshConfig, OBJECT_NAME};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{
-    Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Origin, Service,
+    Fact, Hostname, KindSpec, Namespace, NetworkGateway, Object, ObjectKey, Origin, SecretReader, Service,
     ServiceEndpoints, ServiceKey, SpiffeId, Typed, Workload, WorkloadKey,
 };
 use std::cell::RefCell;
@@ -132,6 +132,13 @@ impl<'a> Cx<'a> {
     pub(crate) fn network_gateways(&self) -> Arc<[NetworkGateway]> {
         self.read(Fact::NetworkGateways);
         self.current.world.network_gateways().clone()
+    }
+
+    /// Whether a service account may read the Secrets of its namespace; `None` when it is not known.
+    #[must_use]
+    pub(crate) fn secret_access(&self, reader: &SecretReader) -> Option<bool> {
+        self.read(Fact::SecretAccess(reader.clone()));
+        self.current.world.secret_access(reader)
     }
 
     /// The mesh-wide settings, or Istio's defaults when none were given.

@@ -4,6 +4,7 @@ mod ip_families;
 pub(crate) mod locality;
 mod node;
 pub(crate) mod proxy_config;
+mod secret_access;
 pub(crate) mod targets;
 pub(crate) mod workload;
 
@@ -11,3 +12,4 @@ pub(crate) use ip_families::IpFamilies;
 pub use node::{
     Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
 };
+pub use secret_access::SecretAccess;

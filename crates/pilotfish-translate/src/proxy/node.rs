@@ -1,5 +1,6 @@
 //! The node in the first request of a connected proxy, read once.
 
+use super::SecretAccess;
 use pilotfish_model::{ClusterId, Labels, Locality, Namespace, NetworkId};
 use pilotfish_proto::ValueKind;
 use pilotfish_proto::envoy::config::core::v3::Node;
@@ -75,6 +76,8 @@ pub struct Proxy {
     pub metadata: Arc<BTreeMap<String, String>>,
     /// Who its connection proved it to be; `None` when it proved nothing.
     pub identity: Option<Identity>,
+    /// By which right it reads Secrets, where it has an identity.
+    pub secret_access: SecretAccess,
     /// The mesh settings of this one proxy (`PROXY_CONFIG`), as JSON text; empty for none.
     pub proxy_config: Arc<str>,
 }
@@ -215,6 +218,7 @@ impl Proxy {
             istio_filters: has_istio_filters(node, &metadata),
             dubbo_proxy: node.extensions.iter().any(|extension| extension.name == DUBBO_PROXY),
             identity: None,
+            secret_access: SecretAccess::default(),
             agent: !text("ISTIO_VERSION").is_empty(),
             refuses_least_request: refuses_least_request(&node.user_agent_name),
             proxy_config: proxy_config(node.metadata.as_ref()),

@@ -17,7 +17,7 @@ use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream, SendStream};
 use http::{Method, Request};
 use parking_lot::Mutex;
-use pilotfish_identity::{CERTIFICATE, Call};
+use pilotfish_identity::{CERTIFICATE, Call, Proof};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::future::Future;
@@ -26,7 +26,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
@@ -94,7 +94,7 @@ pub(super) struct Connection<S: ResourceSource, I> {
     /// On the secure listener: what the handshake proved of the client.
     client: Option<TlsClient>,
     /// Streams whose clients are being authenticated.
-    pending_auth: JoinSet<(StreamRequest, Result<Vec<String>, StreamError>)>,
+    pending_auth: JoinSet<(StreamRequest, Result<Proof, StreamError>)>,
     streams: Slab<AdsStream<S>>,
     /// For requests that are not complete.
     incomplete: Arc<Budget>,
@@ -249,11 +249,11 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         let Some(protocol) = protocol else { return self.open_other(request, respond) };
         let opened = StreamRequest { protocol, request, respond };
         match &self.client {
-            None => self.admit(opened, Vec::new(), cx, now),
-            Some(TlsClient { certificate: Ok(identities), .. }) => {
-                let identities = identities.clone();
+            None => self.admit(opened, Proof::default(), cx, now),
+            Some(TlsClient { certificate: Ok(proof), .. }) => {
+                let proof = proof.clone();
                 self.shared.fanout.recorder.authenticated(CERTIFICATE);
-                self.admit(opened, identities, cx, now);
+                self.admit(opened, proof, cx, now);
             }
             Some(TlsClient { certificate: Err(reason), authentication }) => {
                 let waiting = self.pending_auth.len() + 1;
@@ -269,7 +269,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                         Ok((name, _)) => recorder.authenticated(name),
                         Err(error) => authentication.log_refusal(&call.address, error),
                     }
-                    (opened, result.map(|(_, identities)| identities).map_err(StreamError::from))
+                    (opened, result.map(|(_, proof)| proof).map_err(StreamError::from))
                 });
             }
         }
@@ -290,7 +290,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     fn admit_authenticated(&mut self, cx: &mut Context<'_>, now: Instant) {
         while let Poll::Ready(Some(done)) = self.pending_auth.poll_join_next(cx) {
             match done {
-                Ok((opened, Ok(identities))) => self.admit(opened, identities, cx, now),
+                Ok((opened, Ok(proof))) => self.admit(opened, proof, cx, now),
                 Ok((opened, Err(refusal))) => self.refuse(&refusal, opened.respond),
                 // The request was dropped with the task, which resets its stream.
                 Err(error) if error.is_panic() => tracing::error!(%error, "an authenticator panicked"),
@@ -299,10 +299,17 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         }
     }
 
-    /// Opens the stream of a client with these identities.
-    fn admit(&mut self, opened: StreamRequest, identities: Vec<String>, cx: &Context<'_>, now: Instant) {
+    /// Opens the stream of a client that proved this.
+    fn admit(&mut self, opened: StreamRequest, proof: Proof, cx: &Context<'_>, now: Instant) {
         let StreamRequest { protocol, request, mut respond } = opened;
-        let mut peer = PeerInfo { address: self.peer.to_string(), identities, ..PeerInfo::default() };
+        let Proof { identities, cluster, until } = proof;
+        if let Some(left) = until.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default())
+            && let Some(end) = now.checked_add(left)
+        {
+            self.ends = Some(self.ends.map_or(end, |known| known.min(end)));
+        }
+        let address = self.peer.to_string();
+        let mut peer = PeerInfo { address, identities, cluster, ..PeerInfo::default() };
         let place = match self.port.stream(self.peer.ip(), &peer) {
             Ok(place) => place,
             Err(error) => return self.refuse(&error.into(), respond),

@@ -8,7 +8,7 @@ use crate::group::{Baseline, GroupState};
 use crate::protocol::Protocol;
 use crate::recorder::Push;
 use crate::response::{Contents, EncodedResponse};
-use crate::source::{Resource, ResourceSource};
+use crate::source::{Resource, ResourceSource, ViewId};
 use crate::wire::eds_name;
 use bytes::Bytes;
 use pilotfish_proto::ResourceType;
@@ -83,6 +83,12 @@ impl<S: ResourceSource> Stream<S> {
             self.dirty.remove(ty);
             return None;
         };
+        // Like istiod, a client is told nothing of secrets as long as it may see none: an answer without them would say that they are
+        // gone, and Envoy would go on without certificates while it is being found out what the client may read.
+        if ty == ResourceType::Secret && watch.membership.key.view == ViewId::NONE {
+            self.dirty.remove(ty);
+            return None;
+        }
         let answer = watch.requested.is_some();
         if !answer && watch.in_step == Some(watch.membership.group.seq()) {
             self.dirty.remove(ty);

@@ -1,6 +1,6 @@
 //! Delta, rule by rule.
 
-use crate::support::{Got, Peer, fanout, fanout_with};
+use crate::support::{Got, Peer, WITHOUT_SECRETS, fanout, fanout_with};
 use pilotfish_proto::ResourceType::{Cluster, Endpoint, ExtensionConfig, Listener, NameTable, Route, Secret};
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use pilotfish_xds::{ClientId, Fanout, Nack, Names, NoRecorder, Recorder, StreamError, StreamLimits};
@@ -425,6 +425,34 @@ fn a_client_whose_view_changes_gets_the_difference() {
     publish(&fanout);
     assert_eq!(moving.settle()[0].names(), ["c"]);
     assert!(!staying.stream.lock().mark().is_set());
+}
+
+#[test]
+fn nothing_is_said_about_secrets_until_a_client_may_see_some() {
+    let fanout = fanout();
+    fanout.source().set(0, Secret, "a", "1");
+    fanout.source().move_client(ClientId(0), WITHOUT_SECRETS);
+    fanout.source().move_client(ClientId(1), WITHOUT_SECRETS);
+    publish(&fanout);
+    let (mut fresh, mut resumed) = (Peer::delta(&fanout), Peer::sotw(&fanout));
+    for peer in [&mut fresh, &mut resumed] {
+        peer.ask(Secret, &["a", "b"]);
+        assert!(peer.settle().is_empty(), "not even that there is none");
+        peer.ask(Secret, &["a", "b", "c"]);
+        assert!(peer.settle().is_empty());
+    }
+    for client in [0, 1] {
+        fanout.source().move_client(ClientId(client), 0);
+    }
+    publish(&fanout);
+    let got = fresh.settle();
+    assert_eq!(got[0].names(), ["a"]);
+    assert_eq!(got[0].removed, ["b", "c"], "it may see secrets, and these are not there");
+    assert_eq!(resumed.settle()[0].resources.len(), 1);
+    // What it has, it keeps.
+    fanout.source().move_client(ClientId(0), WITHOUT_SECRETS);
+    publish(&fanout);
+    assert!(fresh.settle().is_empty());
 }
 
 #[test]

@@ -4,7 +4,9 @@ use crate::support::Memory;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::HeaderMap;
-use pilotfish_identity::{Authenticated, Authenticator, Authorities, Call, Pem, ServerCertificate, Tls};
+use pilotfish_identity::{
+    Authenticated, Authenticator, Authorities, Call, Pem, Proof, ServerCertificate, Tls,
+};
 use pilotfish_proto::ResourceType;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
@@ -16,7 +18,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -45,7 +47,11 @@ impl Authenticator for Passwords {
     ) -> Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>> {
         Box::pin(async move {
             match call.metadata("authorization") {
-                Some("ok") => Ok(vec![WEB.to_owned()]),
+                Some("ok") => Ok(vec![WEB.to_owned()].into()),
+                Some("brief") => {
+                    let until = Some(SystemTime::now() + Duration::from_millis(100));
+                    Ok(Proof { identities: vec![WEB.to_owned()], cluster: None, until })
+                }
                 Some("never") => std::future::pending().await,
                 Some(_) => Err("it is wrong".to_owned()),
                 None => Err("there is none".to_owned()),
@@ -294,6 +300,20 @@ async fn a_client_proves_again_who_it_is_after_a_while() {
     assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
     // The connection ends with its streams; another one is as good as the first.
     assert_eq!(status(&ask(&server.client(Some(WEB)).await, None).await).0, "");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_what_its_client_proved() {
+    let server = start(ServerConfig::default());
+    let mut client = server.client(None).await;
+    let request = http::Request::post(format!("https://xds{DELTA}"))
+        .header("content-type", "application/grpc")
+        .header("authorization", "brief");
+    let (response, _out) = client.send_request(request.body(()).unwrap(), false).unwrap();
+    let mut body = soon(response).await.unwrap().into_body();
+    let trailers = soon(body.trailers()).await.unwrap().unwrap();
+    let (code, message) = status(&trailers);
+    assert_eq!((&*code, message.contains("prove")), ("14", true), "{message}");
 }
 
 #[tokio::test]

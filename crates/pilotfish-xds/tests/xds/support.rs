@@ -59,6 +59,9 @@ impl Drop for Client {
     }
 }
 
+/// The class of clients that see no secrets.
+pub(crate) const WITHOUT_SECRETS: u32 = 7;
+
 pub(crate) fn view(class: u32, ty: ResourceType) -> ViewId {
     let at = ResourceType::ALL.iter().position(|other| *other == ty).unwrap();
     ViewId(class * 100 + u32::try_from(at).unwrap())
@@ -169,7 +172,12 @@ impl Snapshot<Client> for Seen {
 
     fn view(&self, client: &Client, ty: ResourceType) -> Option<ViewId> {
         let class = self.world.classes.get(&client.id).copied().unwrap_or(0);
-        (ty != ResourceType::NameTable).then(|| view(class, ty))
+        let is_served = match ty {
+            ResourceType::NameTable => false,
+            ResourceType::Secret => class != WITHOUT_SECRETS,
+            _ => true,
+        };
+        is_served.then(|| view(class, ty))
     }
 
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]> {

@@ -141,6 +141,7 @@ fn bucket_of(update: &Update) -> (Namespace, Class) {
         Update::Object(object) => (object.key().namespace.clone(), Class::Config),
         Update::RemoveObject(key) => (key.namespace.clone(), Class::Config),
         Update::NetworkGateways(_) => (Namespace::default(), Class::Config),
+        Update::SecretAccess(reader, _) => (reader.namespace.clone(), Class::Config),
     }
 }
 

@@ -30,6 +30,7 @@ use crate::control::remote::{REMOTE_SECRETS, cluster_source, feed_of};
 use crate::resources::{Resources, publication};
 use pilotfish_config::networking::MAX_CONDITIONS;
 use pilotfish_config::{Effective, ProblemReport, Severity, SourceBatch, SourceEvent, SourceProblems};
+use pilotfish_kube::access_review::Verdict;
 use pilotfish_kube::remote::{ClusterGeneration, RemoteEvent};
 use pilotfish_model::ShardKey;
 use pilotfish_model::{Kind, NetworkGateway, Update, WorldWriter};
@@ -63,6 +64,8 @@ pub enum ControlMessage {
     },
     /// Readiness has waited long enough for the first list of a live registry.
     RegistryTimeout(ShardKey),
+    /// What an API server says about the right of a service account to read Secrets.
+    SecretAccess(Verdict),
     /// A lookup of [`Outputs::lookups`] has ended.
     GatewayName {
         /// The name of a gateway between networks.
@@ -259,6 +262,9 @@ impl Control {
                     tracing::warn!(registry = %shard, "readiness no longer waits for this registry; what it sends later counts");
                 }
                 self.registries_changed = true;
+            }
+            ControlMessage::SecretAccess(Verdict { reader, allowed }) => {
+                self.debouncer.push(vec![Update::SecretAccess(reader, allowed)], now.instant);
             }
             ControlMessage::GatewayName { name, result } => self.handle_name(&name, result, now.instant),
         }

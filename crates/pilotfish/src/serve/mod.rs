@@ -11,6 +11,7 @@ mod exports;
 mod lookups;
 pub(crate) mod registration;
 mod registries;
+pub(crate) mod secret_access;
 mod sources;
 mod status;
 mod subsystem;
@@ -35,6 +36,7 @@ use pilotfish_translate::Translator;
 use pilotfish_xds::{Fanout, StreamLimits};
 use registration::Registration;
 use registries::Registries;
+use secret_access::SecretRights;
 use sources::Sources;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -87,7 +89,8 @@ impl Bound {
             Registration::open(&settings, &mut registries, &shared, &metrics, &recorder).await?;
         let auto_registration = AutoRegistration::open(&settings, &sources, &shared, recorder.clone());
         let translator = Arc::new(Translator::with_domain(domain(&settings)));
-        let resources = resources(&settings, translator.clone(), auto_registration.as_ref());
+        let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
+        let resources = resources(&settings, translator.clone(), auto_registration.as_ref(), rights);
         let subscriptions = settings.xds.max_subscriptions;
         let limits = StreamLimits { subscriptions, ..StreamLimits::default() };
         let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
@@ -122,6 +125,7 @@ impl Bound {
 
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));
+        subsystems.extend(reviews.map(|reviews| secret_access::subsystem(reviews, messages.clone())));
         subsystems.extend(status::subsystem(&settings, &sources, &shared, &metrics));
         subsystems.extend(exports::subsystem(&settings, &sources, &shared));
         subsystems.extend(configuration);
@@ -199,13 +203,14 @@ fn resources(
     settings: &Settings,
     translator: Arc<Translator>,
     auto_registration: Option<&AutoRegistration>,
+    rights: Option<SecretRights>,
 ) -> Arc<Resources> {
     let clients = settings.xds.serve_configuration.clone();
     let clients =
         clients.unwrap_or_else(|| ConfigurationClients::of_namespace(&settings.sources.root_namespace));
     let resources = Resources::new(translator, settings.xds.trust_nodes);
     let registrar = auto_registration.map(AutoRegistration::registrar);
-    Arc::new(resources.with_registrar(registrar).with_configuration(clients))
+    Arc::new(resources.with_registrar(registrar).with_secret_rights(rights).with_configuration(clients))
 }
 
 /// The domain of Kubernetes Services' host names.

@@ -9,6 +9,27 @@ use std::sync::Arc;
 /// The keys of a ConfigMap that may have certificates of authorities, the preferred one first.
 const AUTHORITIES: [&str; 2] = ["cacert", "ca.crt"];
 
+/// The keys of a Secret that proxies are served: certificates with their keys, authorities, revocations, answers of OCSP, and by what images
+/// of WasmPlugins are fetched.
+const SERVED: [&str; 10] = [
+    ".dockerconfigjson",
+    "ca.crl",
+    "ca.crt",
+    "cacert",
+    "cert",
+    "crl",
+    "key",
+    "tls.crt",
+    "tls.key",
+    "tls.ocsp-staple",
+];
+/// Secrets of the root namespace that belong to control planes: the certificates of webhooks, and the authority of the mesh with what it
+/// is made from.
+const OF_CONTROL_PLANES: [&str; 5] =
+    ["cacerts", "istio-ca-secret", "istio-kubeconfig", "istiod-tls", "pilotfish-webhook-certificate"];
+/// The label of kubeconfigs of remote clusters.
+const REMOTE_CLUSTER: &str = "istio/multiCluster";
+
 kind! {
     Secret = Secret;
     ConfigMap = ConfigMap;
@@ -40,7 +61,51 @@ impl std::fmt::Debug for SecretText {
     }
 }
 
+/// What the type of a Secret says about its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretType {
+    /// Certificates, or anything.
+    Certificates,
+    /// What images are fetched by.
+    Images,
+    /// A type that Kubernetes does not know: whatever a Gateway that names it says.
+    Unknown,
+    /// Something else, which certificates may lie beside: the token of a service account has `ca.crt`.
+    Other,
+}
+
 impl Secret {
+    /// What its type says about its content.
+    #[must_use]
+    pub fn content_type(&self) -> SecretType {
+        match self.r#type.as_str() {
+            "" | "Opaque" | "generic" | "kubernetes.io/tls" => SecretType::Certificates,
+            "kubernetes.io/dockerconfigjson" => SecretType::Images,
+            "istio.io/ca-root" | "helm.sh/release.v1" => SecretType::Other,
+            known if known.contains("kubernetes.io/") => SecretType::Other,
+            _ => SecretType::Unknown,
+        }
+    }
+
+    /// Whether a Secret with that metadata is one of a control plane, in a mesh with that root namespace: it is served to nobody.
+    #[must_use]
+    pub fn is_of_control_plane(meta: &ObjectMeta, root_namespace: &str) -> bool {
+        let is_own =
+            meta.key.namespace.as_str() == root_namespace && OF_CONTROL_PLANES.contains(&&*meta.key.name);
+        is_own || meta.labels.contains_key(REMOTE_CLUSTER)
+    }
+
+    /// Drops what no proxy is ever served, so that it is not even kept. The annotations go with it: `kubectl apply` writes the whole object
+    /// into one of them.
+    pub fn keep_served(&mut self, meta: &mut ObjectMeta, root_namespace: &str) {
+        meta.annotations = Arc::default();
+        if self.content_type() == SecretType::Other || Self::is_of_control_plane(meta, root_namespace) {
+            self.data.clear();
+        } else {
+            self.data.retain(|key, _| SERVED.contains(&key.as_str()));
+        }
+    }
+
     /// Moves `stringData` into `data`, where it wins, and writes the default type.
     pub(crate) fn complete(&mut self) {
         for (key, text) in std::mem::take(&mut self.string_data.0) {
@@ -71,5 +136,42 @@ impl ConfigMap {
     pub fn authorities(&self) -> Option<&str> {
         let value = |key: &str| self.data.get(key).map(String::as_str).filter(|value| !value.is_empty());
         AUTHORITIES.into_iter().find_map(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{Kind, ObjectKey};
+
+    #[test]
+    fn only_what_may_be_served_is_kept() {
+        for (namespace, name, label, r#type, kept) in [
+            ("edge", "web", "", "kubernetes.io/tls", &["ca.crt", "tls.crt", "tls.key"][..]),
+            ("edge", "web", "", "Opaque", &["ca.crt", "tls.crt", "tls.key"]),
+            ("edge", "web", "", "example.com/pair", &["ca.crt", "tls.crt", "tls.key"]),
+            ("edge", "cacerts", "", "Opaque", &["ca.crt", "tls.crt", "tls.key"]),
+            ("mesh", "cacerts", "", "Opaque", &[]),
+            ("mesh", "pilotfish-webhook-certificate", "", "kubernetes.io/tls", &[]),
+            ("mesh", "west", "istio/multiCluster", "Opaque", &[]),
+            ("edge", "a", "", "kubernetes.io/service-account-token", &[]),
+            ("edge", "a", "", "bootstrap.kubernetes.io/token", &[]),
+            ("edge", "a", "", "helm.sh/release.v1", &[]),
+        ] {
+            let labels = [(label, "true")].into_iter().filter(|(label, _)| !label.is_empty());
+            let mut meta = ObjectMeta {
+                labels: Arc::new(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()),
+                annotations: Arc::new(
+                    [("kubectl.kubernetes.io/last-applied-configuration".into(), "{}".into())].into(),
+                ),
+                ..ObjectMeta::of(ObjectKey::new(Kind::Secret, namespace, name))
+            };
+            let keys = ["tls.crt", "tls.key", "ca.crt", "password", "token"];
+            let data = keys.map(|key| (key.to_owned(), Base64(b"x".to_vec()))).into();
+            let mut secret = Secret { r#type: r#type.to_owned(), data, ..Secret::default() };
+            secret.keep_served(&mut meta, "mesh");
+            assert_eq!(secret.data.keys().collect::<Vec<_>>(), kept, "{namespace}/{name} {type}");
+            assert!(meta.annotations.is_empty());
+        }
     }
 }

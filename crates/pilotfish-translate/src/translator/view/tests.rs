@@ -40,7 +40,7 @@ fn names(resource_type: ResourceType) -> &'static [&'static str] {
 fn base(kind: ProxyKind) -> Proxy {
     let proxy = sidecar("client-0", "shop");
     Proxy { kind, proxy_config: "{}".into(), ..proxy }
-        .with_identities(["spiffe://td/ns/shop/sa/web"])
+        .with_identities(["spiffe://cluster.local/ns/shop/sa/web"])
         .unwrap()
 }
 
@@ -93,13 +93,15 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         agent: !proxy.agent,
         refuses_least_request: !proxy.refuses_least_request,
         metadata: Arc::default(),
-        identity: crate::proxy::Identity::parse("spiffe://td/ns/pay/sa/web"),
+        identity: crate::proxy::Identity::parse("spiffe://cluster.local/ns/pay/sa/web"),
+        secret_access: crate::proxy::SecretAccess::Foreign,
         proxy_config: r#"{"concurrency": 2}"#.into(),
     };
     #[rustfmt::skip]
     let Proxy {
         id, kind: _, ips, name, service_cluster, namespace, dns_domain, cluster, network, labels, static_labels, locality,
-        interception, istio_filters, dubbo_proxy, agent, refuses_least_request, metadata: _, identity, proxy_config,
+        interception, istio_filters, dubbo_proxy, agent, refuses_least_request, metadata: _, identity, secret_access,
+        proxy_config,
     } = other;
     let old = || proxy.clone();
     let mut out = vec![
@@ -121,6 +123,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         ("dubbo_proxy", Proxy { dubbo_proxy, ..old() }),
         ("agent", Proxy { agent, ..old() }),
         ("identity", Proxy { identity, ..old() }),
+        ("secret_access", Proxy { secret_access, ..old() }),
         ("proxy_config", Proxy { proxy_config, ..old() }),
         ("tracing", Proxy { proxy_config: r#"{"tracing": {"sampling": 7}}"#.into(), ..old() }),
         (
@@ -138,7 +141,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
 
 /// The types whose views hold a facet in a world that makes no special use of it: of a sidecar, a router and a gRPC client. A facet
 /// that is not listed is held by none.
-const HELD: [(&str, [&str; 3]); 22] = [
+const HELD: [(&str, [&str; 3]); 23] = [
     ("family", ["CLRN", "CL", "LR"]),
     ("namespace", ["CELRXN", "CELRX", "CELR"]),
     ("dns_domain", ["R", "", "LR"]),
@@ -150,6 +153,7 @@ const HELD: [(&str, [&str; 3]); 22] = [
     ("agent", ["CL", "C", ""]),
     ("refuses_least_request", ["", "", "C"]),
     ("identity", ["S", "S", "S"]),
+    ("secret_access", ["S", "S", "S"]),
     ("tracing", ["L", "L", ""]),
     ("headers", ["CLR", "CLR", "R"]),
     ("REQUESTED_NETWORK_VIEW", ["E", "E", "E"]),
@@ -168,7 +172,7 @@ const HELD: [(&str, [&str; 3]); 22] = [
 type Use = (&'static str, fn() -> Vec<Update>, [&'static str; 3]);
 
 #[rustfmt::skip]
-const USES: [Use; 46] = [
+const USES: [Use; 48] = [
     ("ips", own_endpoint, ["L", "", ""]),
     ("ips", declared_ports, ["CL", "", ""]),
     ("family", plain, ["CLN", "L", ""]),
@@ -189,7 +193,7 @@ const USES: [Use; 46] = [
     ("labels", route_by_source, ["R", "R", "R"]),
     ("labels", stream_by_source, ["L", "", ""]),
     ("labels", narrow_scope, ["CELRN", "", "CELR"]),
-    ("labels", gateway, ["", "LR", ""]),
+    ("labels", gateway, ["", "LRS", ""]),
     ("labels", patch_by_label, ["CLR", "CLR", ""]),
     ("static_labels", policy_for_pods, ["L", "L", "L"]),
     ("locality", distribute, ["E", "E", "E"]),
@@ -200,6 +204,8 @@ const USES: [Use; 46] = [
     ("refuses_least_request", least_request, ["", "", "C"]),
     ("identity", secret, ["S", "S", "S"]),
     ("identity", plugin_with_secret, ["X", "X", ""]),
+    ("secret_access", secret, ["S", "S", "S"]),
+    ("secret_access", plugin_with_secret, ["X", "X", ""]),
     ("tracing", traced, ["L", "L", ""]),
     ("headers", plain, ["CLR", "CLR", "R"]),
     ("NODE_NAME", node_local, ["E", "E", "E"]),

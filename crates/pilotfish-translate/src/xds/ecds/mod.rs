@@ -2,10 +2,9 @@
 
 use crate::engine::{Cx, EncodedResource, Query, ResourceBatch, ResourceBatchKey, reference};
 use crate::policy::wasm::{NAME_PREFIX, extension_config};
-use crate::proxy::{Proxy, ProxyKind};
-use crate::xds::sds::SecretView;
+use crate::proxy::{Proxy, ProxyKind, SecretAccess};
 use pilotfish_config::extensions::WasmPlugin;
-use pilotfish_config::kubernetes::Secret;
+use pilotfish_config::kubernetes::{Secret, SecretType};
 use pilotfish_model::{Namespace, Origin, Typed};
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use std::sync::Arc;
 pub(crate) struct ExtensionView {
     /// The namespace whose plugins it may have, besides those of the root namespace.
     pub namespace: Namespace,
-    /// Which secrets it may read, if some plugin's image needs one.
-    pub secrets: Option<SecretView>,
+    /// The namespace whose pull secrets it may have, if some plugin's image needs one.
+    pub pull_secrets: Option<Namespace>,
 }
 
 impl ExtensionView {
@@ -25,8 +24,11 @@ impl ExtensionView {
         if proxy.kind == ProxyKind::Grpc {
             return None;
         }
-        let secrets = if *cx.get(&AnyPullSecret) { SecretView::of(cx, proxy) } else { None };
-        Some(Self { namespace: proxy.namespace.clone(), secrets })
+        // As in istiod, these are for all proxies of the namespace: the plugin names them, and they open an image.
+        let identity = proxy.identity.as_ref().filter(|_| proxy.secret_access != SecretAccess::Foreign);
+        let pull_secrets =
+            identity.filter(|_| *cx.get(&AnyPullSecret)).map(|identity| identity.namespace.clone());
+        Some(Self { namespace: proxy.namespace.clone(), pull_secrets })
     }
 
     /// Generates the resources of one batch.
@@ -63,10 +65,13 @@ impl ExtensionView {
         let name = name.strip_prefix("kubernetes://").unwrap_or(name);
         let (namespace, name) = name.split_once('/').unwrap_or((plugin.namespace().as_str(), name));
         let namespace = Namespace::from(namespace);
-        if self.secrets.as_ref().is_none_or(|secrets| secrets.namespace != namespace) {
+        if self.pull_secrets.as_ref() != Some(&namespace) {
             return None;
         }
         let secret = cx.object::<Secret>(&namespace, name)?;
+        if secret.content_type() == SecretType::Other {
+            return None;
+        }
         provenance.push(reference(&secret));
         String::from_utf8(secret.value(".dockerconfigjson")?.to_vec()).ok()
     }

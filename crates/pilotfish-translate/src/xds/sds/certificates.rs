@@ -2,10 +2,10 @@
 
 use super::SecretRef;
 use super::reference::without_ca_suffix;
-use crate::credentials::{Authorities, KeyPair, value};
+use crate::credentials::{self, Authorities, KeyPair, value};
 use crate::engine::{Cx, reference};
 use pilotfish_config::kubernetes::{ConfigMap, Secret};
-use pilotfish_model::Origin;
+use pilotfish_model::{Origin, Typed};
 use pilotfish_proto::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use pilotfish_proto::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret as Message, TlsCertificate, secret::Type,
@@ -17,20 +17,22 @@ pub(super) struct FoundSecret {
     pub(super) provenance: Vec<Origin>,
 }
 
-/// What a name leads to, if the object of that name may be read; `None` when it is not there or has no certificate.
+/// What a name leads to, if the Secret of that name may be read; `None` when it is not there or has no certificate.
 pub(super) fn find(
     cx: &Cx<'_>,
     resource: &str,
     wanted: &SecretRef,
-    may_read: impl Fn(&str) -> bool,
+    may_read: impl Fn(&Typed<Secret>) -> bool,
 ) -> Option<FoundSecret> {
     let (content, object) = match wanted {
         SecretRef::Secret { namespace, name, is_ca }
         | SecretRef::GatewaySecret { namespace, name, is_ca } => {
             // A CA's certificate stands in the Secret of that name, else in the one that holds the key as well.
             let names = [Some(name.as_str()), is_ca.then(|| without_ca_suffix(name))];
-            let mut readable = names.into_iter().flatten().filter(|name| may_read(name));
-            let secret = readable.find_map(|name| cx.object::<Secret>(namespace, name))?;
+            let secret = names
+                .into_iter()
+                .flatten()
+                .find_map(|name| credentials::secret(cx, namespace, name).filter(&may_read))?;
             let content = if *is_ca {
                 Type::ValidationContext(validation(Authorities::of_secret(&secret)?))
             } else {
@@ -39,7 +41,7 @@ pub(super) fn find(
             (content, reference(&secret))
         }
         SecretRef::ConfigMap { namespace, name } => {
-            let map = cx.object::<ConfigMap>(namespace, name).filter(|_| may_read(name))?;
+            let map = cx.object::<ConfigMap>(namespace, name)?;
             (Type::ValidationContext(validation(Authorities::of_config_map(&map)?)), reference(&map))
         }
     };

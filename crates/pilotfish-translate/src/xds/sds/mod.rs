@@ -1,38 +1,72 @@
 //! Secrets (SDS): certificates and keys out of Kubernetes Secrets and ConfigMaps, for proxies that may read them.
 //!
 //! ```text
-//! kubernetes://[NAMESPACE/]NAME[-cacert]         a Secret of the proxy's own namespace
-//! kubernetes-gateway://NAMESPACE/NAME[-cacert]   a Secret that a ReferenceGrant may have opened to Gateways there
+//! kubernetes://[NAMESPACE/]NAME[-cacert]         a Secret of the proxy's own namespace, if its account may read it
+//! kubernetes-gateway://NAMESPACE/NAME[-cacert]   a Secret that a Gateway of the proxy's namespace names, and may name
 //! configmap://NAMESPACE/NAME[-cacert]            certificates alone, for every client with an identity
 //! ```
 //!
 //! The identity of a proxy is what its connection proved and never what its node claims: without proof it is served no secrets at
-//! all. What is denied or not there is left out of the answer.
+//! all, and so it is until its rights are known. What is denied or not there is left out of the answer.
 
 mod certificates;
 mod reference;
+mod references;
 
 pub(crate) use reference::SecretRef;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
-use crate::proxy::Proxy;
+use crate::proxy::{Identity, Proxy, ProxyKind, SecretAccess};
+use crate::routing::gateway::RouterGateways;
 use crate::routing::gateway_api::grant_allows;
+use crate::routing::ir::GatewayId;
 use certificates::FoundSecret;
-use pilotfish_model::Namespace;
+use pilotfish_config::kubernetes::{Secret, SecretType};
+use pilotfish_model::{Namespace, Typed};
+use references::{NamedByGateways, NamedByRules};
 use std::sync::Arc;
 
 /// The facets of a proxy that its secrets may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SecretView {
     /// The namespace of the identity that its connection proved.
-    pub namespace: Namespace,
+    namespace: Namespace,
+    right: Right,
+    /// The gateways that the proxy serves.
+    gateways: Arc<[GatewayId]>,
+}
+
+/// Which Secrets of its namespace a proxy may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Right {
+    /// All that may be served: its account may list them anyway.
+    All,
+    /// Those that the configuration in force names.
+    Named,
+    /// Certificates of authorities.
+    Authorities,
+    /// None, and none that Gateways name either.
+    Nothing,
 }
 
 impl SecretView {
-    /// The view of a proxy; `None` when it is not served this type.
+    /// The view of a proxy; `None` when it is not served this type, or it is not known yet what it may read.
     #[must_use]
-    pub(crate) fn of(_cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
-        Some(Self { namespace: proxy.identity.as_ref()?.namespace.clone() })
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+        let identity = proxy.identity.as_ref()?;
+        let namespace = identity.namespace.clone();
+        let right = match &proxy.secret_access {
+            SecretAccess::Foreign => Right::Nothing,
+            _ if !is_of_mesh(cx, identity) => Right::Nothing,
+            SecretAccess::Referenced => Right::Named,
+            SecretAccess::Reviewed(reader) if cx.secret_access(reader)? => Right::All,
+            SecretAccess::Reviewed(_) => Right::Authorities,
+        };
+        let gateways = match proxy.kind {
+            ProxyKind::Router if right != Right::Nothing => RouterGateways::of(cx, proxy).gateways,
+            _ => Arc::default(),
+        };
+        Some(Self { namespace, right, gateways })
     }
 
     /// Generates the resources of one batch.
@@ -44,21 +78,47 @@ impl SecretView {
 
     fn secret(&self, cx: &Cx<'_>, name: &Arc<str>) -> Option<EncodedResource> {
         let wanted = SecretRef::parse(name, &self.namespace)?;
-        let may_read = |object: &str| self.may_read(cx, &wanted, object);
+        let may_read = |object: &Typed<Secret>| self.may_read(cx, &wanted, object);
         let FoundSecret { secret, provenance } = certificates::find(cx, name, &wanted, may_read)?;
         Some(EncodedResource::new(name.clone(), &secret, provenance))
     }
 
-    /// Whether it may read the object of that name, which the wanted one leads to.
-    fn may_read(&self, cx: &Cx<'_>, wanted: &SecretRef, object: &str) -> bool {
+    /// Whether it may read the Secret, which the wanted one leads to.
+    fn may_read(&self, cx: &Cx<'_>, wanted: &SecretRef, object: &Typed<Secret>) -> bool {
+        let is_named = || {
+            let by_gateway =
+                NamedByGateways { namespace: self.namespace.clone(), gateways: self.gateways.clone() };
+            cx.get(&by_gateway).contains(wanted)
+        };
         match wanted {
-            SecretRef::Secret { namespace, .. } => *namespace == self.namespace,
-            SecretRef::GatewaySecret { namespace, .. } => {
-                grant_allows(cx, ("Gateway", &self.namespace), ("", "Secret", namespace, object))
+            SecretRef::Secret { namespace, is_ca, .. } => {
+                let has_right = match self.right {
+                    Right::All => true,
+                    Right::Named => {
+                        is_named() || cx.get(&NamedByRules(self.namespace.clone())).contains(wanted)
+                    }
+                    Right::Authorities => *is_ca,
+                    Right::Nothing => false,
+                };
+                let is_usual = || object.content_type() == SecretType::Certificates;
+                *namespace == self.namespace && has_right && (is_usual() || is_named())
             }
-            SecretRef::ConfigMap { .. } => true,
+            SecretRef::GatewaySecret { namespace, .. } => {
+                let target = ("", "Secret", namespace, object.name());
+                is_named() && grant_allows(cx, ("Gateway", &self.namespace), target)
+            }
+            SecretRef::ConfigMap { .. } => false,
         }
     }
+}
+
+/// Whether an identity is one of the mesh's trust domains: namespaces of another domain are others, whoever signed. One that a node
+/// claims has none.
+fn is_of_mesh(cx: &Cx<'_>, identity: &Identity) -> bool {
+    let (mesh, domain) = (cx.mesh(), &*identity.trust_domain);
+    domain.is_empty()
+        || mesh.trust_domain == domain
+        || mesh.trust_domain_aliases.iter().any(|alias| alias == domain)
 }
 
 #[cfg(test)]

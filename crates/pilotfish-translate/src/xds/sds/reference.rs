@@ -4,7 +4,7 @@ use crate::credentials::CA_SUFFIX;
 use pilotfish_model::Namespace;
 
 /// Where the name of a secret leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SecretRef {
     /// A Secret of the proxy's namespace, unless another is written.
     Secret {

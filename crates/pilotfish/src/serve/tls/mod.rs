@@ -13,7 +13,7 @@ use files::{Outcome, State};
 use pilotfish_admin::{IntGauge, Metrics};
 use pilotfish_config::MeshFile;
 use pilotfish_config::mesh::MeshConfig;
-use pilotfish_identity::{Authenticated, Authenticator, Call, ServerCertificate, Tls};
+use pilotfish_identity::{Authenticated, Authenticator, Call, Proof, ServerCertificate, Tls};
 use pilotfish_kube::token_review::TokenReviewer;
 use pilotfish_model::{SpiffeId, World};
 use pilotfish_xds::TlsListenerConfig;
@@ -116,7 +116,8 @@ impl Authenticator for TokenAuthenticator {
             let account = self.reviewer.review(address, cluster, token).await;
             let account = account.map_err(|error| error.to_string())?;
             let domain = trust_domain(&self.shared.world());
-            Ok(vec![SpiffeId::new(&domain, &account.namespace, &account.name).to_string()])
+            let identity = SpiffeId::new(&domain, &account.namespace, &account.name).to_string();
+            Ok(Proof { identities: vec![identity], cluster: Some(account.cluster), until: account.expires })
         })
     }
 }

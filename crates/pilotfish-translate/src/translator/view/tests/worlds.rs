@@ -155,9 +155,12 @@ pub(super) fn plugin_with_secret() -> Vec<Update> {
 }
 
 pub(super) fn secret() -> Vec<Update> {
-    yaml(
+    let rule = "{host: elsewhere.example.com, trafficPolicy: {tls: {mode: MUTUAL, credentialName: web}}}";
+    let mut updates = yaml(&line("networking.istio.io/v1", "DestinationRule", "shop", "elsewhere", rule));
+    updates.extend(yaml(
         "{apiVersion: v1, kind: Secret, metadata: {name: web, namespace: shop}, data: {tls.crt: Yw==, tls.key: aw==}}",
-    )
+    ));
+    updates
 }
 
 pub(super) fn addresses_by_cluster() -> Vec<Update> {
@@ -254,8 +257,11 @@ pub(super) fn gateway() -> Vec<Update> {
     let mut updates = istio(
         "Gateway",
         "own",
-        "{selector: {app: other}, servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: [a.b]}, {port: {number: 9090, name: http2, protocol: HTTP}, hosts: [a.b]}]}",
+        "{selector: {app: other}, servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: [a.b]}, {port: {number: 9090, name: http2, protocol: HTTP}, hosts: [a.b]}, {port: {number: 9443, name: https, protocol: HTTPS}, hosts: [a.b], tls: {mode: SIMPLE, credentialName: web}}]}",
     );
+    updates.extend(yaml(
+        "{apiVersion: v1, kind: Secret, metadata: {name: web, namespace: shop}, data: {tls.crt: Yw==, tls.key: aw==}}",
+    ));
     updates.extend(istio(
         "VirtualService",
         "own",

@@ -1,0 +1,13 @@
+//! Which Secrets may be served at all, whoever asks.
+
+use crate::engine::Cx;
+use pilotfish_config::kubernetes::{Secret, SecretType};
+use pilotfish_model::{Namespace, Typed};
+
+/// A Secret, unless it is one of a control plane or of a type that has no certificates for proxies.
+pub(crate) fn secret(cx: &Cx<'_>, namespace: &Namespace, name: &str) -> Option<Typed<Secret>> {
+    let secret = cx.object::<Secret>(namespace, name)?;
+    let has_certificates = matches!(secret.content_type(), SecretType::Certificates | SecretType::Unknown);
+    let is_closed = || Secret::is_of_control_plane(secret.meta(), &cx.mesh().root_namespace);
+    if has_certificates && !is_closed() { Some(secret) } else { None }
+}

@@ -1,0 +1,87 @@
+//! Which secrets the configuration in force names.
+
+use super::SecretRef;
+use crate::credentials::CA_SUFFIX;
+use crate::engine::{Cx, Query};
+use crate::routing::gateway::GatewayOf;
+use crate::routing::ir::GatewayId;
+use pilotfish_config::networking::{DestinationRule, ServerTlsSettings};
+use pilotfish_model::{Kind, Namespace};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The secrets that gateways name, for a router of a namespace. Those in other namespaces, and those that name their namespace as the
+/// Gateway API does, only by Gateways of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NamedByGateways {
+    pub(super) namespace: Namespace,
+    pub(super) gateways: Arc<[GatewayId]>,
+}
+
+impl Query for NamedByGateways {
+    type Output = HashSet<SecretRef>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let mut named = HashSet::new();
+        for id in self.gateways.iter() {
+            let gateway = cx.get(&GatewayOf(id.clone()));
+            let servers = gateway.iter().flat_map(|gateway| &gateway.servers);
+            let names = servers.filter_map(|server| server.tls.as_ref()).flat_map(names_of);
+            let is_own = id.source == Kind::KubernetesGateway && id.namespace == self.namespace;
+            let found = names.flat_map(|name| secrets(&name, &self.namespace));
+            named.extend(found.filter(|wanted| is_own || !matches!(wanted, SecretRef::GatewaySecret { .. })));
+        }
+        named
+    }
+}
+
+/// The secrets that DestinationRules name, for a proxy of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NamedByRules(pub(super) Namespace);
+
+impl Query for NamedByRules {
+    type Output = HashSet<SecretRef>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let names = cx.get(&RuleCredentials);
+        names.iter().flat_map(|name| secrets(name, &self.0)).collect()
+    }
+}
+
+/// The names in all DestinationRules: few of them have any.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RuleCredentials;
+
+impl Query for RuleCredentials {
+    type Output = HashSet<Arc<str>>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        cx.objects::<DestinationRule>()
+            .flat_map(|rule| {
+                let subsets = rule.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
+                let policies = rule.traffic_policy.iter().chain(subsets);
+                let settings = policies.flat_map(|policy| {
+                    policy
+                        .tls
+                        .iter()
+                        .chain(policy.port_level_settings.iter().filter_map(|port| port.tls.as_ref()))
+                });
+                let names = settings.map(|tls| Arc::from(tls.credential_name.as_str()));
+                names.filter(|name: &Arc<str>| !name.is_empty()).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
+fn names_of(tls: &ServerTlsSettings) -> impl Iterator<Item = String> {
+    let single = [&tls.credential_name, &tls.ca_cert_credential_name];
+    single.into_iter().chain(&tls.credential_names).filter(|name| !name.is_empty()).cloned()
+}
+
+/// The secrets that a proxy of a namespace may ask for because of a name: the one of that name, and the authorities beside it.
+fn secrets(name: &str, own: &Namespace) -> impl Iterator<Item = SecretRef> + use<> {
+    let name = if name.contains("://") { name.to_owned() } else { format!("kubernetes://{name}") };
+    let authorities = (!name.ends_with(CA_SUFFIX)).then(|| format!("{name}{CA_SUFFIX}"));
+    let own = own.clone();
+    [Some(name), authorities].into_iter().flatten().filter_map(move |name| SecretRef::parse(&name, &own))
+}
