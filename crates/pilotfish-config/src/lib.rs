@@ -23,4 +23,4 @@ pub use read::{
     read_mesh_file, served,
 };
 pub use source::{Effective, ProblemReport, SourceBatch, SourceEvent, SourceProblems};
-pub use validate::{is_regex, refused_by_re2};
+pub use validate::{MAX_REGEX_BYTES, OBJECT_LIMITS, ObjectLimit, is_regex, refused_by_re2};

@@ -92,3 +92,100 @@ fn text_in_no_known_encoding_is_refused() {
         assert_eq!(file.rejected.len(), 1, "{bytes:?}: {file:?}");
     }
 }
+
+/// The problems of one object with such a spec, and whether it is served all the same, perhaps closed.
+fn problems_of(api: &str, kind: &str, spec: &str) -> (Vec<String>, usize) {
+    let text =
+        format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a, namespace: b}}, spec: {spec}}}");
+    let file = read("a.yaml", text.as_bytes(), &Limits::default());
+    let problems = file.rejected.iter().flat_map(|refused| &refused.problems);
+    (problems.map(ToString::to_string).collect(), file.objects.len())
+}
+
+fn list(count: usize, item: impl Fn(usize) -> String) -> String {
+    (0..count).map(item).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn what_one_object_may_ask_for_is_limited_from_both_sides() {
+    const NETWORKING: &str = "networking.istio.io/v1";
+    let hosts = |count| list(count, |n| format!("h{n}.com"));
+    let route = "http: [{route: [{destination: {host: a.com}}]}]";
+    let endpoints =
+        |count| list(count, |n| format!("{{address: 10.{}.{}.{}}}", n >> 16, n >> 8 & 255, n & 255));
+    let entry = |hosts: String, endpoints: String| {
+        format!(
+            "{{hosts: [{hosts}], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: [{endpoints}]}}"
+        )
+    };
+    let server = |hosts: String| {
+        format!("{{servers: [{{port: {{number: 80, name: http, protocol: HTTP}}, hosts: [{hosts}]}}]}}")
+    };
+    let egress = |count| {
+        format!(
+            "{{egress: [{}]}}",
+            list(count, |n| format!(
+                "{{port: {{number: {}, protocol: HTTP, name: p{n}}}, hosts: [\"./*\"]}}",
+                n + 1
+            ))
+        )
+    };
+    let patches = |count| {
+        format!(
+            "{{configPatches: [{}]}}",
+            list(count, |_| "{applyTo: CLUSTER, patch: {operation: MERGE, value: {name: a}}}".to_owned())
+        )
+    };
+    let imports = |count| format!("{{egress: [{{hosts: [{}]}}]}}", list(count, |n| format!("./h{n}.com")));
+    let table = [
+        (
+            "virtual-service-hosts",
+            "VirtualService",
+            format!("{{hosts: [{}], {route}}}", hosts(32_768)),
+            format!("{{hosts: [{}], {route}}}", hosts(32_769)),
+        ),
+        ("gateway-hosts", "Gateway", server(hosts(16_384)), server(hosts(16_385))),
+        (
+            "service-entry-endpoints",
+            "ServiceEntry",
+            entry(hosts(200), endpoints(1_000)),
+            entry(hosts(200), endpoints(1_001)),
+        ),
+        ("sidecar-listeners", "Sidecar", egress(512), egress(513)),
+        ("sidecar-hosts", "Sidecar", imports(16_384), imports(16_385)),
+        ("envoy-filter-patches", "EnvoyFilter", patches(1_024), patches(1_025)),
+    ];
+    for (limit, kind, good, bad) in table {
+        let api = if kind == "EnvoyFilter" { "networking.istio.io/v1alpha3" } else { NETWORKING };
+        assert_eq!(problems_of(api, kind, &good), (Vec::new(), 1), "{limit}");
+        let (problems, _) = problems_of(api, kind, &bad);
+        assert_eq!(problems.len(), 1, "{limit}: {problems:?}");
+        assert!(problems[0].contains(&format!("(limit {limit})")), "{problems:?}");
+    }
+}
+
+#[test]
+fn a_policy_with_too_many_values_closes() {
+    use pilotfish_config::security::AuthorizationPolicy;
+    let rules = |count: usize| {
+        let rule = |n: usize| format!("{{from: [{{source: {{namespaces: [n{n}]}}}}]}}");
+        format!("[{}]", list(count, rule))
+    };
+    let read_policy = |action: &str, count: usize| {
+        let text = format!(
+            "{{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {{name: a, namespace: b}}, \
+             spec: {{action: {action}, rules: {}}}}}",
+            rules(count)
+        );
+        read("a.yaml", text.as_bytes(), &Limits::default())
+    };
+    assert!(read_policy("ALLOW", 8_192).rejected.is_empty());
+    for (action, rules) in [("ALLOW", 0), ("DENY", 1)] {
+        let file = read_policy(action, 8_193);
+        let problem = file.rejected[0].problems[0].to_string();
+        assert!(problem.contains("(limit authorization-policy-values)"), "{problem}");
+        let closed = file.rejected[0].closed.as_ref().unwrap();
+        let policy = closed.typed::<AuthorizationPolicy>().unwrap();
+        assert_eq!(policy.rules.len(), rules, "{action}");
+    }
+}

@@ -30,6 +30,7 @@ mod credentials;
 mod engine;
 mod envoy;
 mod envoy_filter;
+mod limits;
 mod policy;
 mod proxy;
 mod routing;
@@ -41,8 +42,9 @@ mod testing;
 mod translator;
 mod xds;
 
-pub use engine::{EncodedResource, RefusedPatch};
+pub use engine::{EncodedResource, Refusal};
 pub use envoy_filter::check_object;
+pub use limits::LIMITS;
 pub use proxy::{
     Identity, InterceptionMode, MAX_ADDRESSES, MAX_LABELS, NodeError, NotItsIdentity, Proxy, ProxyKind,
     SecretAccess,

@@ -6,13 +6,15 @@ mod closed;
 mod fields;
 mod gateway_api;
 mod kubernetes;
+mod limits;
 mod mesh;
 mod networking;
 mod security;
 mod telemetry;
 mod wasm_plugin;
 
-pub use fields::regex::is_regex;
+pub use fields::regex::{MAX_REGEX_BYTES, is_regex};
+pub use limits::{OBJECT_LIMITS, ObjectLimit};
 
 pub(crate) use closed::{Refused, closed_object};
 

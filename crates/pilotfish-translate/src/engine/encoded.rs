@@ -13,14 +13,14 @@ pub(crate) fn reference<T>(object: &Typed<T>) -> Origin {
     Origin::object(object.key().clone(), ClusterId::default())
 }
 
-/// A patch of an EnvoyFilter that is left out because Envoy would refuse what it makes of a resource.
+/// What of an object is left out of what proxies are sent, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RefusedPatch {
-    /// The EnvoyFilter.
+pub struct Refusal {
+    /// The object.
     pub object: Origin,
-    /// The position of the patch in `spec.configPatches`.
-    pub index: u32,
-    /// What Envoy would refuse: the field of the resource, and why.
+    /// The field of it; empty for the whole.
+    pub field: String,
+    /// What is wrong, and what happens now.
     pub fault: String,
 }
 
@@ -37,8 +37,8 @@ pub struct EncodedResource {
     pub changed_at: u64,
     /// The objects that made it, sorted.
     pub provenance: Arc<[Origin]>,
-    /// The patches that are not in it because Envoy would refuse it with them.
-    pub refused: Arc<[RefusedPatch]>,
+    /// What is not in it: because Envoy would refuse it, or because it would be too much.
+    pub refused: Arc<[Refusal]>,
 }
 
 impl EncodedResource {
@@ -62,10 +62,13 @@ impl EncodedResource {
         }
     }
 
-    /// The same with the patches that were left out.
+    /// The same with what was left out.
     #[must_use]
-    pub(crate) fn without(self, refused: Vec<RefusedPatch>) -> Self {
-        Self { refused: refused.into(), ..self }
+    pub(crate) fn without(self, refused: Vec<Refusal>) -> Self {
+        if refused.is_empty() {
+            return self;
+        }
+        Self { refused: self.refused.iter().cloned().chain(refused).collect(), ..self }
     }
 
     /// The same with one more object that made it.
@@ -105,17 +108,42 @@ pub(crate) enum ResourceBatchKey {
 }
 
 /// Resources that are generated together, in the order in which they are sent.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ResourceBatch {
     /// The resources.
     pub resources: Vec<EncodedResource>,
+    /// Positions in the order of names; empty for few resources.
+    by_name: Arc<[u32]>,
+}
+
+impl PartialEq for ResourceBatch {
+    fn eq(&self, other: &Self) -> bool {
+        self.resources == other.resources
+    }
 }
 
 impl ResourceBatch {
     /// The resource of that name.
     #[must_use]
     pub(crate) fn find(&self, name: &str) -> Option<&EncodedResource> {
-        self.resources.iter().find(|resource| &*resource.name == name)
+        if self.by_name.len() != self.resources.len() {
+            return self.resources.iter().find(|resource| &*resource.name == name);
+        }
+        let at = |position: u32| self.resources.get(usize::try_from(position).ok()?);
+        let before = |position: &u32| at(*position).is_some_and(|resource| &*resource.name < name);
+        let place = self.by_name.partition_point(before);
+        at(*self.by_name.get(place)?).filter(|resource| &*resource.name == name)
+    }
+
+    /// Orders the names of many resources, so that none is looked for among all.
+    fn index(&mut self) {
+        const FEW: usize = 8;
+        if self.resources.len() > FEW {
+            let mut named: Vec<(&Arc<str>, u32)> =
+                self.resources.iter().map(|it| &it.name).zip(0..).collect();
+            named.sort();
+            self.by_name = named.into_iter().map(|(_, position)| position).collect();
+        }
     }
 
     /// Takes over the age (and the very bytes) of resources whose content is as before, and dates the others.
@@ -129,12 +157,13 @@ impl ResourceBatch {
                 _ => resource.changed_at = revision,
             }
         }
+        new.index();
         new
     }
 }
 
 impl From<Vec<EncodedResource>> for ResourceBatch {
     fn from(resources: Vec<EncodedResource>) -> Self {
-        Self { resources }
+        Self { resources, by_name: Arc::default() }
     }
 }

@@ -6,6 +6,6 @@ mod encoded;
 pub(crate) mod memo;
 
 pub(crate) use cx::Cx;
-pub use encoded::{EncodedResource, RefusedPatch};
+pub use encoded::{EncodedResource, Refusal};
 pub(crate) use encoded::{ResourceBatch, ResourceBatchKey, reference};
 pub(crate) use memo::Query;

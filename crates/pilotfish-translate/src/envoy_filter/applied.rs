@@ -1,27 +1,36 @@
 //! Which objects changed a resource, and which patches were left out.
 
 use super::parse::Patch;
-use crate::engine::RefusedPatch;
+use crate::engine::Refusal;
 use pilotfish_model::Origin;
 use pilotfish_proto::rules::Fault;
+use std::collections::HashSet;
 
 /// Collects the objects whose patches changed something, and the patches that were left out.
 #[derive(Debug, Default)]
 pub(crate) struct Patched {
     objects: Vec<Origin>,
-    refused: Vec<RefusedPatch>,
+    known: HashSet<Origin>,
+    refused: Vec<Refusal>,
 }
 
 impl Patched {
     pub(super) fn by(&mut self, object: &Origin) {
-        if !self.objects.contains(object) {
+        if !self.known.contains(object) {
+            self.known.insert(object.clone());
             self.objects.push(object.clone());
         }
     }
 
     pub(super) fn without(&mut self, patch: &Patch, fault: &Fault) {
-        let fault = fault.to_string();
-        self.refused.push(RefusedPatch { object: patch.object.clone(), index: patch.index, fault });
+        let fault = format!("makes what Envoy refuses, it is left out there: {fault}");
+        self.refused.push(Refusal { object: patch.object.clone(), field: patch.field(), fault });
+    }
+
+    /// Leaves out a patch because so many before it were refused.
+    pub(super) fn untried(&mut self, patch: &Patch, refused: usize) {
+        let fault = format!("is left out there: {refused} patches before it make what Envoy refuses");
+        self.refused.push(Refusal { object: patch.object.clone(), field: patch.field(), fault });
     }
 
     pub(super) fn join(&mut self, other: Self) {
@@ -36,7 +45,7 @@ impl Patched {
     }
 
     /// The patches that were left out.
-    pub(crate) fn take_refused(&mut self) -> Vec<RefusedPatch> {
+    pub(crate) fn take_refused(&mut self) -> Vec<Refusal> {
         std::mem::take(&mut self.refused)
     }
 

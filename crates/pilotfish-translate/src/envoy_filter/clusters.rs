@@ -1,6 +1,6 @@
 //! Patches on clusters.
 
-use super::merge::{merge_any, merge_into};
+use super::merge::{merge_all, merge_any, merge_into};
 use super::parse::Patch;
 use super::{Patched, Patches, is_for, judge};
 use crate::engine::Cx;
@@ -9,6 +9,7 @@ use pilotfish_config::networking::{ClusterMatch, PatchOperation};
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 use pilotfish_proto::envoy::config::core::v3::TransportSocket;
 use pilotfish_proto::envoy::config::core::v3::transport_socket::ConfigType;
+use prost_reflect::DynamicMessage;
 use std::sync::Arc;
 
 /// Patches a cluster. `hosts` are the services of an inbound cluster, whose name does not contain them. `None` when a
@@ -30,6 +31,9 @@ pub(crate) fn patch_cluster(
     })
 }
 
+/// The fields whose patches are merged each for itself.
+const APART: [&str; 2] = ["name", "transport_socket"];
+
 fn apply(
     patches: &[Arc<Patch>],
     context: TrafficClass,
@@ -38,16 +42,25 @@ fn apply(
     patched: &mut Patched,
 ) -> Option<Cluster> {
     let mut removed = false;
+    // What is merged together: neither a transport socket, which has rules of its own, nor the name, by which later patches match.
+    let mut plain: Vec<&DynamicMessage> = Vec::new();
     for patch in patches {
         let is_meant = is_for(patch.matches.context, context)
             && patch.matches.cluster.as_ref().is_none_or(|matches| is_match(matches, &cluster.name, hosts));
         match patch.operation {
-            PatchOperation::Merge if is_meant => merge(&mut cluster, patch),
+            PatchOperation::Merge if is_meant => match &patch.value {
+                Some(value) if !APART.iter().any(|field| value.has_field_by_name(field)) => plain.push(value),
+                _ => {
+                    merge_all(&mut cluster, plain.drain(..));
+                    merge(&mut cluster, patch);
+                }
+            },
             PatchOperation::Remove if is_meant => removed = true,
             _ => continue,
         }
         patched.by(&patch.object);
     }
+    merge_all(&mut cluster, plain);
     (!removed).then_some(cluster)
 }
 

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 /// Applies patches, without those that make of the message something that Envoy refuses.
 ///
-/// What is good with all patches is taken. Else they are tried one after the other, each with those before it that were
-/// good. A message that is refused without any patch says nothing about them.
+/// What is good with all patches is taken. Else they are tried in halves, each with what was good before it, down to single ones. A message that is refused without any patch says nothing about them.
 pub(super) fn apply<M: Message + Name + Clone>(
     patches: &[Arc<Patch>],
     message: M,
@@ -27,16 +26,53 @@ pub(super) fn apply<M: Message + Name + Clone>(
         patched.join(by);
         return result;
     }
-    let mut good: Vec<Arc<Patch>> = Vec::with_capacity(patches.len());
-    for patch in patches {
-        good.push(patch.clone());
-        let tried = apply(&good, message.clone(), &mut Patched::default());
-        if let Some(fault) = tried.as_ref().and_then(fault_of) {
-            good.pop();
+    let try_all = |patches: &[Arc<Patch>]| {
+        let tried = apply(patches, message.clone(), &mut Patched::default());
+        tried.as_ref().and_then(fault_of)
+    };
+    let mut sieve = Sieve { good: Vec::with_capacity(patches.len()), refused: 0, try_all: &try_all };
+    sieve.halves(patches, patched);
+    let good = sieve.good;
+    apply(&good, message, patched)
+}
+
+/// The patches that are refused on one message before the rest is left out untried.
+const MOST_REFUSED: usize = 64;
+
+/// Finds the patches that are good. A good half is taken as a whole, so that few bad ones among thousands cost few trials.
+struct Sieve<'a> {
+    good: Vec<Arc<Patch>>,
+    refused: usize,
+    /// What is wrong with the message after these patches.
+    try_all: &'a dyn Fn(&[Arc<Patch>]) -> Option<Fault>,
+}
+
+impl Sieve<'_> {
+    fn sift(&mut self, patches: &[Arc<Patch>], patched: &mut Patched) {
+        if patches.is_empty() {
+            return;
+        }
+        if self.refused >= MOST_REFUSED {
+            patches.iter().for_each(|patch| patched.untried(patch, MOST_REFUSED));
+            return;
+        }
+        let before = self.good.len();
+        self.good.extend(patches.iter().cloned());
+        let Some(fault) = (self.try_all)(&self.good) else { return };
+        self.good.truncate(before);
+        if let [patch] = patches {
+            self.refused += 1;
             patched.without(patch, &fault);
+        } else {
+            self.halves(patches, patched);
         }
     }
-    apply(&good, message, patched)
+
+    fn halves(&mut self, patches: &[Arc<Patch>], patched: &mut Patched) {
+        let (first, second) = patches.split_at(patches.len() / 2);
+        self.sift(first, patched);
+        self.sift(second, patched);
+    }
 }
 
 fn fault_of<M: Message + Name>(message: &M) -> Option<Fault> {

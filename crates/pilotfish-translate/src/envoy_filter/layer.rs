@@ -36,12 +36,6 @@ impl Layer {
         Self { kind: proxy.kind, patches, ports }
     }
 
-    /// Whether nothing is patched.
-    #[must_use]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.patches.is_empty()
-    }
-
     /// The batch of what patches add to a whole set of resources.
     pub(crate) fn batch_keys(&self) -> impl Iterator<Item = ResourceBatchKey> + use<> {
         (!self.patches.is_empty()).then_some(ResourceBatchKey::Added).into_iter()
@@ -133,7 +127,8 @@ impl Layer {
             if patched.is_empty() {
                 return Some(resource);
             }
-            let refused = patched.take_refused();
+            let refused = resource.refused.iter().cloned().chain(patched.take_refused());
+            let refused = refused.chain(self.patches.refusal()).collect();
             let mut provenance: Vec<Origin> = resource.provenance.to_vec();
             provenance.extend(patched.into_objects());
             Some(EncodedResource::new(resource.name, &message, provenance).without(refused))

@@ -9,11 +9,24 @@ use prost_reflect::{DynamicMessage, ReflectMessage, Value};
 
 /// Merges a patch into a message. A message that does not fit stays as it is.
 pub(super) fn merge_into<M: Message + Name + Default>(target: &mut M, patch: &DynamicMessage) {
-    let Some(mut dynamic) = decode(&M::full_name(), &target.encode_to_vec()) else { return };
-    if dynamic.descriptor() != patch.descriptor() {
+    merge_all(target, [patch]);
+}
+
+/// Merges patches into a message, one after the other. The message is read and written once for all of them.
+pub(super) fn merge_all<'p, M: Message + Name + Default>(
+    target: &mut M,
+    patches: impl IntoIterator<Item = &'p DynamicMessage>,
+) {
+    let mut patches = patches.into_iter().peekable();
+    if patches.peek().is_none() {
         return;
     }
-    merge(&mut dynamic, patch);
+    let Some(mut dynamic) = decode(&M::full_name(), &target.encode_to_vec()) else { return };
+    for patch in patches {
+        if dynamic.descriptor() == patch.descriptor() {
+            merge(&mut dynamic, patch);
+        }
+    }
     if let Ok(merged) = M::decode(&*encode(&dynamic)) {
         *target = merged;
     }

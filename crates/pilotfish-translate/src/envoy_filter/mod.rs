@@ -31,7 +31,7 @@ pub(crate) use layer::Layer;
 pub(crate) use listeners::{added_listeners, patch_listener};
 pub use parse::check_object;
 pub(crate) use routes::{ServicePorts, patch_routes};
-pub(crate) use select::{Patches, Subject};
+pub(crate) use select::{MAX_PATCH_BYTES, MAX_PATCHES, Patches, Subject};
 
 use crate::envoy::TrafficClass;
 use pilotfish_config::networking::PatchContext;

@@ -37,6 +37,11 @@ impl std::fmt::Debug for Patch {
 }
 
 impl Patch {
+    /// The field of the object in which it is written.
+    pub(super) fn field(&self) -> String {
+        format!("spec.configPatches[{}]", self.index)
+    }
+
     /// The value as its type.
     pub(super) fn value_as<M: Message + Default>(&self) -> Option<M> {
         M::decode(&*super::value::encode(self.value.as_ref()?)).ok()

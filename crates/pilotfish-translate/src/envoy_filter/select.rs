@@ -2,12 +2,12 @@
 
 use super::parse::{Patch, PatchesIn};
 use super::version::Versions;
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, Refusal};
 use crate::policy::attachment::GATEWAY_NAME;
 use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use pilotfish_config::networking::{ApplyTo, EnvoyFilter, ProxyMatch};
-use pilotfish_model::{Labels, Namespace, Typed, label_subset};
+use pilotfish_model::{ClusterId, Kind, Labels, Namespace, ObjectKey, Origin, Typed, label_subset};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -52,7 +52,14 @@ impl Subject {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Patches {
     keys: Arc<[Key]>,
+    /// The first one that is left out because there are too many.
+    left_out: Option<Key>,
 }
+
+/// The most patches on one type of a proxy's resources (limit `proxy-patches`).
+pub(crate) const MAX_PATCHES: usize = 4_096;
+/// The most bytes of their values (limit `proxy-patches-bytes`).
+pub(crate) const MAX_PATCH_BYTES: usize = 4 << 20;
 
 /// A patch by its object and its position there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,16 +87,45 @@ impl Patches {
             sets.iter().flat_map(|set| set.iter()).filter(|filter| filter.selects(proxy, &labels)).collect();
         // Stable: within a namespace they are in order of precedence already, and the root namespace comes first.
         filters.sort_by_key(|filter| filter.priority);
-        let keys = filters.iter().flat_map(|filter| {
+        let held = filters.iter().flat_map(|filter| {
             let hold = filter.patches.iter().filter(|patch| target.has(patch.apply_to));
             let hold = hold.filter(|patch| patch.proxy.as_ref().is_none_or(|matches| matches.hold(proxy)));
-            hold.map(|patch| Key {
-                namespace: filter.namespace.clone(),
-                object: filter.name.clone(),
-                index: patch.index,
-            })
+            hold.map(move |patch| (*filter, patch))
         });
-        Self { keys: keys.collect() }
+        let mut bytes = MAX_PATCH_BYTES;
+        let mut fits = |(_, patch): &(&Filter, &Candidate)| {
+            let left = bytes.checked_sub(patch.bytes);
+            bytes = left.unwrap_or(bytes);
+            left.is_some()
+        };
+        let mut left_out = None;
+        let kept: Vec<_> = held
+            .enumerate()
+            .filter(|(place, it)| {
+                let fits = *place < MAX_PATCHES && fits(it);
+                if !fits {
+                    left_out.get_or_insert_with(|| key(it));
+                }
+                fits
+            })
+            .map(|(_, it)| key(&it))
+            .collect();
+        Self { keys: kept.into(), left_out }
+    }
+
+    /// What is told of the first patch that is left out because there are too many, or because they are too large.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let Key { namespace, object, index } = self.left_out.as_ref()?;
+        let key = ObjectKey::new(Kind::EnvoyFilter, namespace.clone(), object.clone());
+        let fault = format!(
+            "a proxy would have more than {MAX_PATCHES} patches (limit proxy-patches) or {MAX_PATCH_BYTES} bytes of them (limit \
+             proxy-patches-bytes) on one type: this one is left out there, and others that come later"
+        );
+        Some(Refusal {
+            object: Origin::object(key, ClusterId::default()),
+            field: format!("spec.configPatches[{index}]"),
+            fault,
+        })
     }
 
     /// Whether nothing is patched.
@@ -126,6 +162,23 @@ struct Candidate {
     index: u32,
     apply_to: ApplyTo,
     proxy: Option<Conditions>,
+    /// About how long its value is.
+    bytes: usize,
+}
+
+fn key((filter, patch): &(&Filter, &Candidate)) -> Key {
+    Key { namespace: filter.namespace.clone(), object: filter.name.clone(), index: patch.index }
+}
+
+/// About how many bytes a value has.
+fn weight(value: &serde_json::Value) -> usize {
+    use serde_json::Value as Json;
+    match value {
+        Json::Null | Json::Bool(_) | Json::Number(_) => 8,
+        Json::String(text) => text.len(),
+        Json::Array(items) => items.iter().map(weight).sum(),
+        Json::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value)).sum(),
+    }
 }
 
 impl Filter {
@@ -137,6 +190,7 @@ impl Filter {
             index,
             apply_to: patch.apply_to,
             proxy: patch.r#match.as_ref().and_then(|m| m.proxy.as_ref()).map(Conditions::of),
+            bytes: patch.patch.as_ref().and_then(|patch| patch.value.as_ref()).map_or(0, weight),
         });
         Self {
             namespace: object.namespace().clone(),

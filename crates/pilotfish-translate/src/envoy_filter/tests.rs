@@ -604,7 +604,7 @@ fn an_insertion_where_nothing_has_an_order_adds() {
 }
 
 /// What patches leave of the virtual hosts `a` and `b` (by their domains), and what is said about those left out.
-fn hosts(patches: &str) -> (Vec<String>, Vec<(u32, String)>) {
+fn hosts(patches: &str) -> (Vec<String>, Vec<(String, String)>) {
     let world = World::of(&[("shop", "a", &format!("{{configPatches: [{patches}]}}"))]);
     world.evaluate(&proxy("sidecar", &[], &[]), |cx, proxy| {
         let host = |name: &str| VirtualHost {
@@ -617,7 +617,7 @@ fn hosts(patches: &str) -> (Vec<String>, Vec<(u32, String)>) {
         let ports = ServicePorts::default();
         let routes = super::patch_routes(cx, &patches, TrafficClass::Outbound, &ports, routes, &mut patched);
         let domains = routes.unwrap().virtual_hosts.into_iter().flat_map(|host| host.domains).collect();
-        let refused = patched.take_refused().into_iter().map(|patch| (patch.index, patch.fault)).collect();
+        let refused = patched.take_refused().into_iter().map(|patch| (patch.field, patch.fault)).collect();
         (domains, refused)
     })
 }
@@ -632,17 +632,29 @@ fn a_patch_whose_result_envoy_refuses_is_left_out_alone() {
     let gone = "{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: a}}}, patch: {operation: REMOVE}}";
     let (ab, fault) = (
         ["a.example.com", "b.example.com"],
-        "the domain \"A.example.com\" of virtual host \"x\" is there twice",
+        "makes what Envoy refuses, it is left out there: the domain \"A.example.com\" of virtual host \"x\" is there twice",
     );
     let patches = format!("{}, {}, {}", add("c"), add("A.example.com"), add("d"));
     let (domains, refused) = hosts(&patches);
     assert_eq!(domains, [&ab[..], &["c", "d"]].concat());
-    assert_eq!(refused, [(1, fault.to_owned())]);
+    assert_eq!(refused, [("spec.configPatches[1]".to_owned(), fault.to_owned())]);
     // Together they are good.
     let (domains, refused) = hosts(&format!("{}, {gone}", add("A.example.com")));
     assert_eq!((domains, refused.len()), (vec!["b.example.com".to_owned(), "A.example.com".to_owned()], 0));
     let (domains, refused) = hosts(&add("c"));
     assert_eq!((domains.len(), refused.len()), (3, 0));
+    // Bad ones among many cost themselves, and trying ends.
+    let some = |bad: usize| {
+        let patches =
+            (0..100).map(|n| if n % 100 < bad { add("a.example.com") } else { add(&format!("d{n}")) });
+        hosts(&patches.collect::<Vec<_>>().join(", "))
+    };
+    let (domains, refused) = some(60);
+    assert_eq!((domains.len(), refused.len()), (2 + 40, 60));
+    let (domains, refused) = some(70);
+    let untried =
+        refused.iter().filter(|(_, fault)| fault.starts_with("is left out there: 64 patches")).count();
+    assert_eq!((domains.len(), refused.len(), untried), (2, 100, 36));
 }
 
 #[test]

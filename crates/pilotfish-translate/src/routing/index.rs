@@ -1,13 +1,14 @@
 //! Which virtual services there are, by who sees them behind which gateway.
 
-use super::ir::{VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
+use super::ir::{ServerHost, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use super::virtual_service;
 use crate::engine::{Cx, Query};
 use crate::routing::gateway_api::ApiVirtualServices;
 use crate::routing::ingress::IngressVirtualServices;
+use crate::services::host_index::HostIndex;
 use pilotfish_config::networking::VirtualService;
-use pilotfish_model::{ExportTo, Kind, Namespace};
-use std::collections::BTreeMap;
+use pilotfish_model::{ExportTo, Hostname, Kind, Namespace};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// All virtual services, in order of precedence.
@@ -106,6 +107,53 @@ impl Query for VirtualServicesFor {
     }
 }
 
+/// The same, found by their hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct VirtualServicesByHost(pub VirtualServicesFor);
+
+/// The answer to [`VirtualServicesByHost`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct HostedVirtualServices {
+    list: Arc<[Arc<VirtualServiceHeader>]>,
+    by_host: HostIndex,
+}
+
+impl HostedVirtualServices {
+    /// The virtual services that have hosts in common with a server, in order of precedence. Of each pair of hosts that meets, the
+    /// narrower one is common.
+    pub(crate) fn meeting(
+        &self,
+        server: &[ServerHost],
+    ) -> impl Iterator<Item = (&Arc<VirtualServiceHeader>, BTreeSet<Hostname>)> {
+        let mut common: BTreeMap<usize, BTreeSet<Hostname>> = BTreeMap::new();
+        let mut add = |server: &ServerHost, positions: &[usize], host: &Hostname| {
+            for position in positions {
+                if self.list.get(*position).is_some_and(|header| server.is_for(&header.id.namespace)) {
+                    common.entry(*position).or_default().insert(host.clone());
+                }
+            }
+        };
+        for ours in server {
+            self.by_host.above(&ours.host).for_each(|(_, positions)| add(ours, positions, &ours.host));
+            self.by_host.below(&ours.host).for_each(|(theirs, positions)| add(ours, positions, theirs));
+        }
+        common.into_iter().filter_map(|(position, hosts)| Some((self.list.get(position)?, hosts)))
+    }
+}
+
+impl Query for VirtualServicesByHost {
+    type Output = HostedVirtualServices;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let list = Arc::clone(&*cx.get(&self.0));
+        let mut by_host = HostIndex::default();
+        for (position, header) in list.iter().enumerate() {
+            header.hosts.iter().for_each(|host| by_host.add(host, position));
+        }
+        HostedVirtualServices { list, by_host }
+    }
+}
+
 /// A virtual service by its id; `None` when it is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct VirtualServiceOf(pub VirtualServiceId);
@@ -124,5 +172,29 @@ impl Query for VirtualServiceOf {
                 Some(Arc::new(virtual_service::read(cx, &object)))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{evaluate, line, yaml_world};
+
+    #[test]
+    fn the_narrower_host_is_common() {
+        let rule = "{hosts: [a.com, x.net, \"*.org\", z.org], gateways: [edge/g], http: [{route: [{destination: {host: b.com}}]}]}";
+        let all = ["shop", "other"]
+            .map(|namespace| line("networking.istio.io/v1", "VirtualService", namespace, "rule", rule));
+        let query = VirtualServicesFor { namespace: "edge".into(), gateway: "edge/g".into() };
+        let found = evaluate(&yaml_world(&all.concat()), &VirtualServicesByHost(query));
+        let server =
+            ["*.com", "other/x.net", "y.org"].map(|text| ServerHost::parse(text, &"a".into()).unwrap());
+        let names = |namespace: &str| -> Vec<String> {
+            let of = |header: &VirtualServiceHeader| header.id.namespace == *namespace;
+            let mut met = found.meeting(&server).filter(|(header, _)| of(header));
+            met.next().map(|(_, hosts)| hosts.iter().map(ToString::to_string).collect()).unwrap_or_default()
+        };
+        assert_eq!(names("shop"), ["a.com", "y.org"]);
+        assert_eq!(names("other"), ["a.com", "x.net", "y.org"]);
     }
 }

@@ -17,10 +17,10 @@ pub(crate) mod ir;
 mod source;
 mod virtual_service;
 
-pub(crate) use index::{VirtualServiceOf, VirtualServicesFor};
+pub(crate) use index::{VirtualServiceOf, VirtualServicesByHost, VirtualServicesFor};
 pub(crate) use ir::{
     MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, destination_cluster,
 };
 pub(crate) use source::{Source, SourceLabelKeys};
 pub use virtual_service::RefusedDelegate;
-pub(crate) use virtual_service::RefusedDelegates;
+pub(crate) use virtual_service::{MAX_VIRTUAL_SERVICE_BYTES, RefusedDelegates};

@@ -4,11 +4,12 @@ use super::{Scope, cluster_host};
 use crate::engine::{Cx, Query};
 use crate::envoy::outbound_name;
 use crate::proxy::ProxyKind;
+use crate::services::host_index::HostIndex;
 use pilotfish_config::networking::{
     CaptureMode, IstioEgressListener, OutboundTrafficPolicyMode, Port as ListenerPort,
 };
 use pilotfish_model::{Hostname, Namespace, Protocol};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One egress listener: of a Sidecar, or the one that takes everything.
@@ -46,39 +47,11 @@ impl Egress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imports {
     /// Hosts imported from every namespace.
-    everywhere: Option<Hosts>,
+    everywhere: Option<HostIndex>,
     /// Hosts imported from one namespace.
-    by_namespace: BTreeMap<Namespace, Hosts>,
+    by_namespace: BTreeMap<Namespace, HostIndex>,
     /// Hosts left out, by namespace; `*` for all.
-    excluded: BTreeMap<Namespace, Hosts>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Hosts {
-    exact: BTreeSet<Hostname>,
-    wildcards: Vec<Hostname>,
-}
-
-impl Hosts {
-    fn add(&mut self, host: Hostname) {
-        if host.is_wildcard() {
-            self.wildcards.push(host);
-        } else {
-            self.exact.insert(host);
-        }
-    }
-
-    /// Whether all that a service's host stands for is imported.
-    fn covers(&self, host: &Hostname) -> bool {
-        self.exact.contains(host) || self.wildcards.iter().any(|wildcard| host.is_subset_of(wildcard))
-    }
-
-    /// Whether the host of a virtual service has something in common with what is imported.
-    fn meets(&self, host: &Hostname) -> bool {
-        self.exact.contains(host)
-            || self.wildcards.iter().any(|wildcard| wildcard.matches(host))
-            || host.is_wildcard() && self.exact.iter().any(|exact| host.matches(exact))
-    }
+    excluded: BTreeMap<Namespace, HostIndex>,
 }
 
 impl Imports {
@@ -97,7 +70,7 @@ impl Imports {
             let (namespace, target) = match namespace {
                 "~" => continue,
                 "*" => {
-                    out.everywhere.get_or_insert_default().add(host);
+                    out.everywhere.get_or_insert_default().add(&host, 0);
                     continue;
                 }
                 _ => match namespace.strip_prefix('~') {
@@ -106,7 +79,7 @@ impl Imports {
                 },
             };
             let namespace = if namespace == "." { own.clone() } else { namespace.into() };
-            target.entry(namespace).or_default().add(host);
+            target.entry(namespace).or_default().add(&host, 0);
         }
         out
     }
@@ -114,7 +87,7 @@ impl Imports {
     /// Whether nothing that is visible is left out.
     #[must_use]
     pub(crate) fn is_everything(&self) -> bool {
-        let all = |hosts: &Hosts| hosts.wildcards.iter().any(|host| host.as_str() == "*");
+        let all = |hosts: &HostIndex| hosts.has("*");
         self.everywhere.as_ref().is_some_and(all) && self.excluded.is_empty()
     }
 
@@ -130,7 +103,7 @@ impl Imports {
         self.any(namespace, |hosts| hosts.meets(host)) && !self.excludes(namespace, host)
     }
 
-    fn any(&self, namespace: &Namespace, test: impl Fn(&Hosts) -> bool) -> bool {
+    fn any(&self, namespace: &Namespace, test: impl Fn(&HostIndex) -> bool) -> bool {
         self.by_namespace.get(namespace).is_some_and(&test) || self.everywhere.as_ref().is_some_and(&test)
     }
 

@@ -6,7 +6,7 @@ use crate::engine::{Cx, Query};
 use crate::proxy::ProxyKind;
 use pilotfish_model::{Hostname, Namespace, Provider, Service};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The services that a scope sees, one per host.
@@ -24,20 +24,46 @@ impl Services {
     pub(crate) fn get(&self, hostname: &Hostname) -> Option<&Arc<Service>> {
         self.list.get(*self.by_host.get(hostname)?)
     }
+}
 
+/// The services of a scope in the making.
+#[derive(Default)]
+struct Merging {
+    services: Services,
+    /// The further parts of services, by position: their ports are united at the end.
+    parts: BTreeMap<usize, Vec<Arc<Service>>>,
+}
+
+impl Merging {
     /// Adds a service, unless a better one has its host.
     fn add(&mut self, service: &Arc<Service>) {
-        let Some(&index) = self.by_host.get(&service.hostname) else {
-            self.by_host.insert(service.hostname.clone(), self.list.len());
-            self.list.push(service.clone());
+        let Services { list, by_host } = &mut self.services;
+        let Some(&index) = by_host.get(&service.hostname) else {
+            by_host.insert(service.hostname.clone(), list.len());
+            list.push(service.clone());
             return;
         };
-        let Some(held) = self.list.get_mut(index) else { return };
+        let Some(held) = list.get_mut(index) else { return };
         match service.provider.cmp(&held.provider) {
-            Ordering::Less => *held = service.clone(),
-            Ordering::Equal if can_merge(held, service) => merge_ports(held, service),
+            Ordering::Less => {
+                *held = service.clone();
+                self.parts.remove(&index);
+            }
+            Ordering::Equal if can_merge(held, service) => {
+                self.parts.entry(index).or_default().push(service.clone());
+            }
             Ordering::Equal | Ordering::Greater => {}
         }
+    }
+
+    fn finish(self) -> Services {
+        let mut services = self.services;
+        for (index, parts) in &self.parts {
+            if let Some(held) = services.list.get_mut(*index) {
+                unite_ports(held, parts);
+            }
+        }
+        services
     }
 }
 
@@ -46,11 +72,17 @@ fn can_merge(a: &Service, b: &Service) -> bool {
     a.namespace == b.namespace && a.resolution == b.resolution && a.mesh_external == b.mesh_external
 }
 
-fn merge_ports(held: &mut Arc<Service>, other: &Service) {
-    let new: Vec<_> = other.ports.iter().filter(|port| held.port(port.number).is_none()).cloned().collect();
-    if !new.is_empty() {
-        let ports = held.ports.iter().cloned().chain(new).collect();
-        Arc::make_mut(held).ports = ports;
+/// Of each part, the ports whose numbers no earlier part has.
+fn unite_ports(held: &mut Arc<Service>, parts: &[Arc<Service>]) {
+    let mut numbers: BTreeSet<u32> = held.ports.iter().map(|port| port.number).collect();
+    let mut ports = held.ports.to_vec();
+    for part in parts {
+        let new = ports.len();
+        ports.extend(part.ports.iter().filter(|port| !numbers.contains(&port.number)).cloned());
+        numbers.extend(ports.iter().skip(new).map(|port| port.number));
+    }
+    if ports.len() > held.ports.len() {
+        Arc::make_mut(held).ports = ports.into();
     }
 }
 
@@ -123,11 +155,11 @@ impl Query for ServicesOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Services {
         let scope = &self.0;
-        let mut services = Services::default();
+        let mut services = Merging::default();
         if scope.kind == ProxyKind::Router {
             let visible = cx.get(&VisibleTo(scope.namespace.clone()));
             visible.iter().for_each(|service| services.add(service));
-            return services;
+            return services.finish();
         }
         for index in 0..cx.get(&EgressOf(scope.clone())).len() {
             let imported = cx.get(&ListenerServicesOf(scope.clone(), index));
@@ -135,7 +167,7 @@ impl Query for ServicesOf {
             let destinations = cx.get(&DestinationServicesOf(scope.clone(), index));
             destinations.iter().for_each(|service| services.add(service));
         }
-        services
+        services.finish()
     }
 }
 

@@ -5,8 +5,8 @@ use crate::engine::{Cx, Query};
 use crate::routing::{
     MESH, RouteDialect, VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf, VirtualServicesFor,
 };
+use crate::services::host_index::HostIndex;
 use pilotfish_model::Hostname;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The virtual services that an egress listener of a scope imports.
@@ -14,19 +14,17 @@ use std::sync::Arc;
 pub(crate) struct MeshVirtualServices {
     /// In order of precedence.
     pub list: Vec<Arc<VirtualServiceHeader>>,
-    /// The first virtual service of each host, wildcards too, by position in `list`.
-    by_host: BTreeMap<Hostname, usize>,
+    /// The virtual services of each host, wildcards too, by position in `list`.
+    by_host: HostIndex,
 }
 
 impl MeshVirtualServices {
     /// Rules in order of precedence.
     #[must_use]
     pub(crate) fn new(list: Vec<Arc<VirtualServiceHeader>>) -> Self {
-        let mut by_host = BTreeMap::new();
+        let mut by_host = HostIndex::default();
         for (index, header) in list.iter().enumerate() {
-            for host in &header.hosts {
-                by_host.entry(host.clone()).or_insert(index);
-            }
+            header.hosts.iter().for_each(|host| by_host.add(host, index));
         }
         Self { list, by_host }
     }
@@ -34,20 +32,14 @@ impl MeshVirtualServices {
     /// The virtual service that serves the host of a service: the first of exactly this host, else the first of the longest wildcard above it.
     #[must_use]
     pub(crate) fn serving(&self, host: &Hostname) -> Option<&Arc<VirtualServiceHeader>> {
-        let exact = self.by_host.get(host);
-        let index =
-            exact.or_else(|| wildcards_above(host).find_map(|wildcard| self.by_host.get(&*wildcard)))?;
-        self.list.get(*index)
+        let (_, positions) = self.by_host.above(host).next()?;
+        self.list.get(*positions.first()?)
     }
-}
 
-/// The wildcards that cover a host, the longest first.
-fn wildcards_above(host: &Hostname) -> impl Iterator<Item = String> {
-    let text = host.as_str();
-    // Of a wildcard, the part behind the star: `*.a.b` is below `*.b`, and equal to itself, which was found before.
-    let skip = usize::from(host.is_wildcard());
-    let dots = text.char_indices().filter(|(_, c)| *c == '.').map(|(at, _)| at).skip(skip);
-    dots.filter_map(|at| Some(format!("*{}", text.get(at..)?))).chain(std::iter::once("*".to_owned()))
+    /// The virtual services that have a host in common with this one, in order of precedence.
+    fn meeting(&self, host: &Hostname) -> impl Iterator<Item = &Arc<VirtualServiceHeader>> {
+        self.by_host.meeting(host).into_iter().filter_map(|position| self.list.get(position))
+    }
 }
 
 /// The virtual services that an egress listener of a scope imports, by its position.
@@ -90,10 +82,8 @@ impl Query for StreamVirtualServicesFor {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let rules = cx.get(&MeshVirtualServicesOf(self.scope.clone(), self.listener));
-        let concerned = |header: &&Arc<VirtualServiceHeader>| {
-            header.has_streams && header.hosts.iter().any(|host| host.matches(&self.host))
-        };
-        let ids = rules.list.iter().filter(concerned).map(|header| VirtualServiceOf(header.id.clone()));
+        let concerned = rules.meeting(&self.host).filter(|header| header.has_streams);
+        let ids = concerned.map(|header| VirtualServiceOf(header.id.clone()));
         ids.filter_map(|id| Option::clone(&cx.get(&id))).collect()
     }
 }

@@ -1,37 +1,57 @@
 //! Aliases: services of type ExternalName, whose names lead to another service.
 
-use crate::engine::{Cx, Query};
-use pilotfish_model::{Hostname, Namespace, Resolution, Service};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::engine::{Cx, Query, Refusal};
+use pilotfish_model::{Hostname, Namespace, Origin, Resolution, Service};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// The most aliases in a row (limit `alias-chain`). An alias before more of them leads nowhere, like one in a loop.
+pub(crate) const MAX_ALIAS_CHAIN: usize = 32;
 
 /// The names that lead to each service, for services that have any: the aliases of a service, and theirs. In order of
 /// namespace and host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Aliases;
 
+/// The answer to [`Aliases`].
+#[derive(Debug, Default, PartialEq)]
+struct Chains {
+    names: BTreeMap<Hostname, Arc<[Hostname]>>,
+    /// The first alias of each chain that has too many behind it.
+    too_long: Vec<Origin>,
+}
+
 impl Query for Aliases {
-    type Output = BTreeMap<Hostname, Arc<[Hostname]>>;
+    type Output = Chains;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let mut target: BTreeMap<Hostname, (Namespace, Hostname)> = BTreeMap::new();
+        let mut target: BTreeMap<Hostname, Alias> = BTreeMap::new();
         for service in cx.services().flat_map(|(_, services)| services.iter()) {
             if let Some(to) = external_name(service) {
-                target.entry(service.hostname.clone()).or_insert((service.namespace.clone(), to));
+                target
+                    .entry(service.hostname.clone())
+                    .or_insert_with(|| Alias { service: service.clone(), to });
             }
         }
+        let mut ends = Ends::new(&target);
         let mut found: BTreeMap<Hostname, Vec<(Namespace, Hostname)>> = BTreeMap::new();
-        for (host, (namespace, _)) in &target {
-            if let Some(concrete) = follow(host, &target) {
-                found.entry(concrete).or_default().push((namespace.clone(), host.clone()));
+        for (host, alias) in &target {
+            if let Some(end) = ends.of(host) {
+                found.entry(end.clone()).or_default().push((alias.service.namespace.clone(), host.clone()));
             }
         }
         let sorted = found.into_iter().map(|(concrete, mut list)| {
             list.sort();
             (concrete, list.into_iter().map(|(_, host)| host).collect())
         });
-        sorted.collect()
+        Chains { names: sorted.collect(), too_long: ends.too_long }
     }
+}
+
+/// A service that is a name of another.
+struct Alias {
+    service: Arc<Service>,
+    to: Hostname,
 }
 
 fn external_name(service: &Service) -> Option<Hostname> {
@@ -41,17 +61,47 @@ fn external_name(service: &Service) -> Option<Hostname> {
     Hostname::parse(service.kubernetes.as_ref()?.external_name.as_deref()?).ok()
 }
 
-/// Where a chain of aliases ends; `None` when it is a loop.
-fn follow(host: &Hostname, target: &BTreeMap<Hostname, (Namespace, Hostname)>) -> Option<Hostname> {
-    let mut seen = BTreeSet::new();
-    let mut at = host;
-    while let Some((_, next)) = target.get(at) {
-        if !seen.insert(at) {
-            return None;
-        }
-        at = next;
+/// Where chains of aliases end. Each alias is followed once, however many lead to it.
+struct Ends<'a> {
+    target: &'a BTreeMap<Hostname, Alias>,
+    known: HashMap<&'a Hostname, End<'a>>,
+    too_long: Vec<Origin>,
+}
+
+/// Where a chain ends, and how many aliases are in it; `None` when it is a loop, or leads into one, or is too long.
+type End<'a> = Option<(&'a Hostname, usize)>;
+
+impl<'a> Ends<'a> {
+    fn new(target: &'a BTreeMap<Hostname, Alias>) -> Self {
+        Self { target, known: HashMap::new(), too_long: Vec::new() }
     }
-    Some(at.clone())
+
+    /// Where the chain that begins at a host ends.
+    fn of(&mut self, host: &'a Hostname) -> Option<&'a Hostname> {
+        let mut passed = Vec::new();
+        let mut at = host;
+        let end = loop {
+            if let Some(known) = self.known.get(at) {
+                break *known;
+            }
+            let Some(alias) = self.target.get(at) else { break Some((at, 0)) };
+            // Whoever comes here again on the way has gone in a circle.
+            self.known.insert(at, None);
+            passed.push((at, alias));
+            at = &alias.to;
+        };
+        let (end, after) = match end {
+            Some((end, after)) => (Some(end), after),
+            None => (None, 0),
+        };
+        for ((host, alias), length) in passed.into_iter().rev().zip(after + 1..) {
+            self.known.insert(host, end.filter(|_| length <= MAX_ALIAS_CHAIN).map(|end| (end, length)));
+            if end.is_some() && length == MAX_ALIAS_CHAIN + 1 {
+                self.too_long.push(alias.service.provenance.clone());
+            }
+        }
+        self.known.get(host).copied().flatten().map(|(end, _)| end)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +111,28 @@ impl Query for AliasesOf {
     type Output = Arc<[Hostname]>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        cx.get(&Aliases).get(&self.0).cloned().unwrap_or_default()
+        cx.get(&Aliases).names.get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The aliases that lead nowhere because there are too many in a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RefusedAliases;
+
+impl Query for RefusedAliases {
+    type Output = Vec<Refusal>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        let fault = format!(
+            "more than {MAX_ALIAS_CHAIN} aliases are behind each other (limit alias-chain): this one leads nowhere, \
+             nor do those that lead to it"
+        );
+        let refusal = |object: &Origin| Refusal {
+            object: object.clone(),
+            field: "spec.externalName".to_owned(),
+            fault: fault.clone(),
+        };
+        cx.get(&Aliases).too_long.iter().map(refusal).collect()
     }
 }
 
@@ -69,4 +140,63 @@ impl Query for AliasesOf {
 #[must_use]
 pub(crate) fn names(cx: &Cx<'_>, host: &Hostname) -> Arc<[Hostname]> {
     Arc::clone(&cx.get(&AliasesOf(host.clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{evaluate, service, world};
+    use pilotfish_model::{KubernetesAttributes, Update};
+
+    fn alias(name: &str, to: &str) -> Update {
+        let to = format!("{to}.shop.svc.cluster.local");
+        let service = service(name, "shop").with(|service| {
+            service.resolution = Resolution::Alias;
+            service.kubernetes = Some(Arc::new(KubernetesAttributes {
+                external_name: Some(to.as_str().into()),
+                ..KubernetesAttributes::default()
+            }));
+        });
+        service.update()
+    }
+
+    fn names_of(world: &Arc<pilotfish_model::World>, host: &str) -> Vec<String> {
+        let host = Hostname::of_kubernetes_service(host, "shop", "cluster.local").unwrap();
+        let names = evaluate(world, &AliasesOf(host));
+        names.iter().filter_map(|name| name.as_str().split('.').next().map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn aliases_of_aliases_lead_to_the_service_and_loops_nowhere() {
+        let world = world([
+            service("web", "shop").update(),
+            alias("a", "web"),
+            alias("b", "a"),
+            alias("c", "d"),
+            alias("d", "c"),
+            alias("e", "c"),
+        ]);
+        assert_eq!(names_of(&world, "web"), ["a", "b"]);
+        assert!(names_of(&world, "c").is_empty());
+        assert!(evaluate(&world, &RefusedAliases).is_empty());
+    }
+
+    #[test]
+    fn a_chain_that_is_too_long_is_cut_and_named() {
+        let chain = |length: usize, order: &dyn Fn(usize) -> usize| {
+            let name = |n: usize| format!("a{:05}", order(n));
+            let first = alias(&name(1), "web");
+            let others = (2..=length).map(|n| alias(&name(n), &name(n - 1)));
+            world(std::iter::once(service("web", "shop").update()).chain([first]).chain(others))
+        };
+        assert_eq!(names_of(&chain(MAX_ALIAS_CHAIN, &|n| n), "web").len(), MAX_ALIAS_CHAIN);
+        // Whichever end of the chain comes first in the order of names.
+        for order in [&(|n: usize| n) as &dyn Fn(usize) -> usize, &|n: usize| 99_999 - n] {
+            let world = chain(5_000, order);
+            assert_eq!(names_of(&world, "web").len(), MAX_ALIAS_CHAIN);
+            let refused = evaluate(&world, &RefusedAliases);
+            let expected = format!("Service shop/a{:05}", order(MAX_ALIAS_CHAIN + 1));
+            assert_eq!(refused.iter().map(|it| it.object.to_string()).collect::<Vec<_>>(), [expected]);
+        }
+    }
 }

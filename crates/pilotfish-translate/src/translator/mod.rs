@@ -1,12 +1,17 @@
 //! The entry point of this crate: proxies connect, worlds are published, and each publication returns which resources changed in which views.
 
+mod budget;
 mod clients;
 pub(crate) mod view;
 
+pub(crate) use budget::{MAX_PROXY_BYTES, MAX_PROXY_RESOURCES};
+
 use crate::engine::memo::{Current, Memo, Touched};
-use crate::engine::{EncodedResource, RefusedPatch, ResourceBatchKey};
+use crate::engine::{EncodedResource, Refusal, ResourceBatchKey};
 use crate::proxy::Proxy;
 use crate::routing::{RefusedDelegate, RefusedDelegates};
+use crate::services::alias::RefusedAliases;
+use crate::translator::budget::{ViewBudget, by_weight};
 use crate::translator::clients::{Clients, Connected};
 use crate::translator::view::{BatchKeysOf, Generate, Index, IndexOf, View, ViewsOf};
 use parking_lot::{Mutex, RwLockReadGuard};
@@ -364,8 +369,13 @@ impl Snapshot<'_> {
         };
         let (batch_keys, _) = memo.get(&self.current, &BatchKeysOf(view.clone()));
         let before = memo.computed();
-        for batch_key in Option::as_ref(&batch_keys).into_iter().flat_map(|keys| keys.iter()) {
-            memo.get(&self.current, &Generate { view: view.clone(), batch_key: batch_key.clone() });
+        let mut budget = ViewBudget::default();
+        for batch_key in Option::as_ref(&batch_keys).into_iter().flat_map(|keys| by_weight(keys)) {
+            let query = Generate { view: view.clone(), batch_key: batch_key.clone() };
+            let (batch, _) = memo.get(&self.current, &query);
+            if !budget.take(&batch) {
+                return true;
+            }
             if memo.is_waited_for() && memo.computed() != before {
                 return false;
             }
@@ -399,21 +409,33 @@ impl Snapshot<'_> {
         batch.find(name).cloned()
     }
 
-    /// The patches of EnvoyFilters that are left out of what connected proxies have, because Envoy would refuse it.
+    /// What is left out of what connected proxies have, because Envoy would refuse it or because it would be too much.
     #[must_use]
-    pub fn refused_patches(&self) -> BTreeSet<RefusedPatch> {
-        let patched: Vec<Generate> = {
+    pub fn refusals(&self) -> BTreeSet<Refusal> {
+        let memo = &self.translator.memo;
+        let (rooted, listed) = {
             let clients = self.translator.clients.lock();
-            let views = clients.views.values().filter(|viewed| viewed.view.is_patched());
-            let batches = views.flat_map(|viewed| viewed.rooted.iter().map(|key| (&viewed.view, key)));
-            batches.map(|(view, key)| Generate { view: view.clone(), batch_key: key.clone() }).collect()
+            let query = |view: &Arc<View>, key: &ResourceBatchKey| Generate {
+                view: view.clone(),
+                batch_key: key.clone(),
+            };
+            let views = clients.views.values();
+            let rooted: Vec<Generate> =
+                views.flat_map(|viewed| viewed.rooted.iter().map(|key| query(&viewed.view, key))).collect();
+            let listed = clients.views.values().filter(|viewed| viewed.listed);
+            (rooted, listed.map(|viewed| IndexOf(viewed.view.clone())).collect::<Vec<_>>())
         };
-        let batches = patched.iter().map(|query| self.translator.memo.get(&self.current, query).0);
-        let refused = batches.flat_map(|batch| {
-            let all = batch.resources.iter().flat_map(|resource| resource.refused.iter().cloned());
-            all.collect::<Vec<_>>()
-        });
-        refused.collect()
+        let mut refused: BTreeSet<Refusal> =
+            memo.get(&self.current, &RefusedAliases).0.iter().cloned().collect();
+        for query in &rooted {
+            let (batch, _) = memo.get(&self.current, query);
+            refused.extend(batch.resources.iter().flat_map(|resource| resource.refused.iter().cloned()));
+        }
+        for query in &listed {
+            let (index, _) = memo.get(&self.current, query);
+            refused.extend(index.iter().flat_map(|index| index.refused.iter().cloned()));
+        }
+        refused
     }
 
     fn names_of(&self, id: ViewId) -> Option<Arc<[Arc<str>]>> {

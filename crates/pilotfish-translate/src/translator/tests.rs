@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{endpoint, service, sidecar};
 use pilotfish_model::{Locality, ServiceKey, ShardKey, Update, Workload, WorkloadKey, WorkloadKind};
-use pilotfish_model::{ObjectKey, Origin, WorldWriter};
+use pilotfish_model::{ObjectKey, Origin, Port, WorldWriter};
 use pilotfish_proto::ResourceType;
 
 const WEB: &str = "outbound|80||web.shop.svc.cluster.local";
@@ -326,11 +326,103 @@ fn patches_that_are_left_out_of_what_clients_have_are_told() {
     plane.apply(crate::testing::yaml(&filter));
     let client = plane.translator.connect(sidecar("a", "shop"));
     let refused = |plane: &Plane| {
-        let all = plane.translator.snapshot().refused_patches();
-        all.into_iter().map(|patch| (patch.object.to_string(), patch.index, patch.fault)).collect::<Vec<_>>()
+        let all = plane.translator.snapshot().refusals();
+        all.into_iter().map(|it| (it.object.to_string(), it.field, it.fault)).collect::<Vec<_>>()
     };
     assert!(refused(&plane).is_empty(), "nobody has the route");
     assert_eq!(resources(&plane, &client, ResourceType::Route, &["80"]).len(), 1);
-    let fault = "the domain \"web.shop.svc.cluster.local\" of virtual host \"y\" is there twice";
-    assert_eq!(refused(&plane), [("EnvoyFilter shop/hosts".to_owned(), 1, fault.to_owned())]);
+    let fault = "makes what Envoy refuses, it is left out there: \
+        the domain \"web.shop.svc.cluster.local\" of virtual host \"y\" is there twice";
+    let patch = ("EnvoyFilter shop/hosts".to_owned(), "spec.configPatches[1]".to_owned(), fault.to_owned());
+    assert_eq!(refused(&plane), [patch]);
+}
+
+/// What is told of what is left out, as object and field.
+fn refused(plane: &Plane) -> Vec<String> {
+    let all = plane.translator.snapshot().refusals();
+    let mut texts: Vec<String> =
+        all.into_iter().map(|it| format!("{} {}", it.object, it.field).trim_end().to_owned()).collect();
+    texts.sort();
+    texts
+}
+
+const NETWORKING: &str = "networking.istio.io/v1";
+
+#[test]
+fn routes_for_many_hosts_that_would_be_too_large_are_refused_and_named() {
+    use crate::testing::{line, yaml};
+    let rule = |hosts: usize| {
+        let hosts: Vec<String> = (0..hosts).map(|n| format!("h{n}.example.com")).collect();
+        let body = "x".repeat(1_000_000);
+        let route = format!("directResponse: {{status: 200, body: {{string: {body}}}}}");
+        let spec = format!("{{hosts: [{}], http: [{{{route}}}]}}", hosts.join(", "));
+        yaml(&line(NETWORKING, "VirtualService", "shop", "rule", &spec))
+    };
+    let mut plane = Plane::new();
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    plane.apply(rule(100));
+    let routes = resources(&plane, &client, ResourceType::Route, &["80"]);
+    let size = routes[0].body.len();
+    assert!((60 << 20..65 << 20).contains(&size), "{size} bytes");
+    assert_eq!(refused(&plane), ["VirtualService shop/rule spec.http"]);
+    plane.apply(rule(60));
+    assert_eq!(resources(&plane, &client, ResourceType::Route, &["80"]).len(), 1);
+    assert!(refused(&plane).is_empty());
+}
+
+#[test]
+fn one_route_with_many_conditions_is_refused_where_all_of_them_would_be_too_large() {
+    use crate::testing::{line, yaml};
+    let conditions: Vec<String> = (0..100).map(|n| format!("{{uri: {{prefix: /{n}/}}}}")).collect();
+    let body = "x".repeat(1_000_000);
+    let spec = format!(
+        "{{hosts: [h.example.com], http: [{{match: [{}], directResponse: {{status: 200, body: {{string: {body}}}}}}}]}}",
+        conditions.join(", ")
+    );
+    let mut plane = Plane::new();
+    plane.apply(yaml(&line(NETWORKING, "VirtualService", "shop", "rule", &spec)));
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let routes = resources(&plane, &client, ResourceType::Route, &["80"]);
+    assert!(routes[0].body.len() < 1 << 20);
+    assert_eq!(refused(&plane), ["VirtualService shop/rule spec.http"]);
+}
+
+#[test]
+fn subsets_by_ports_are_cut_and_every_port_keeps_its_cluster() {
+    use crate::testing::{line, yaml};
+    const PORTS: u32 = 100;
+    let mut plane = Plane::new();
+    let many = service("many", "shop").with(|service| {
+        let port = |number| Port { number, name: format!("p{number}").into(), ..service.ports[0].clone() };
+        service.ports = (1_000..1_000 + PORTS).map(port).collect();
+    });
+    let subsets: Vec<String> = (0..200).map(|n| format!("{{name: s{n}, labels: {{v: v{n}}}}}")).collect();
+    let rule = format!("{{host: many, subsets: [{}]}}", subsets.join(", "));
+    plane.apply([many.update()]);
+    plane.apply(yaml(&line(NETWORKING, "DestinationRule", "shop", "rule", &rule)));
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    let all = resources(&plane, &client, ResourceType::Cluster, &[]);
+    let of_service: Vec<&str> = all
+        .iter()
+        .map(|resource| &*resource.name)
+        .filter(|name| name.ends_with("|many.shop.svc.cluster.local"))
+        .collect();
+    assert_eq!(of_service.len(), 10_000);
+    assert_eq!(of_service.iter().filter(|name| name.contains("||")).count(), 100);
+    assert_eq!(refused(&plane), ["DestinationRule shop/rule", "Service shop/many"]);
+}
+
+#[test]
+fn patches_beyond_a_number_are_left_out_and_named() {
+    use crate::testing::{line, yaml};
+    let patch = "{applyTo: CLUSTER, match: {cluster: {name: none}}, patch: {operation: MERGE, value: {alt_stat_name: x}}}";
+    let filter = |n: usize| {
+        let spec = format!("{{configPatches: [{}]}}", vec![patch; 1_024].join(", "));
+        line("networking.istio.io/v1alpha3", "EnvoyFilter", "shop", &format!("f{n}"), &spec)
+    };
+    let mut plane = Plane::new();
+    plane.apply(yaml(&(0..5).map(filter).collect::<String>()));
+    let client = plane.translator.connect(sidecar("a", "shop"));
+    assert!(!resources(&plane, &client, ResourceType::Cluster, &[]).is_empty());
+    assert_eq!(refused(&plane), ["EnvoyFilter shop/f4 spec.configPatches[0]"]);
 }

@@ -4,9 +4,10 @@
 //! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
 
 use crate::engine::memo::Query;
-use crate::engine::{Cx, ResourceBatch, ResourceBatchKey};
+use crate::engine::{Cx, Refusal, ResourceBatch, ResourceBatchKey};
 use crate::envoy_filter::{Layer, Subject};
 use crate::proxy::Proxy;
+use crate::translator::budget::{ViewBudget, by_weight};
 use crate::xds::cds::ClusterView;
 use crate::xds::ecds::ExtensionView;
 use crate::xds::eds::EndpointView;
@@ -15,8 +16,8 @@ use crate::xds::nds::NameTableView;
 use crate::xds::rds::RouteView;
 use crate::xds::sds::SecretView;
 use pilotfish_proto::ResourceType;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// One proxy's view of one resource type.
@@ -91,15 +92,6 @@ impl View {
                 *batch_key != ResourceBatchKey::Added
             }
             Self::Secret(_) | Self::Extension(..) | Self::NameTable(_) => false,
-        }
-    }
-
-    /// Whether EnvoyFilters patch its resources.
-    pub(crate) fn is_patched(&self) -> bool {
-        match self {
-            Self::Cluster(view) => !view.facets.patches.is_empty(),
-            Self::Listener(_, layer) | Self::Route(_, layer) | Self::Extension(_, layer) => !layer.is_empty(),
-            Self::Endpoint(_) | Self::Secret(_) | Self::NameTable(_) => false,
         }
     }
 
@@ -180,6 +172,29 @@ pub(crate) struct Index {
     pub(crate) batch_of: BTreeMap<Arc<str>, ResourceBatchKey>,
     /// All batches, also those without resources.
     pub(crate) batch_keys: Arc<[ResourceBatchKey]>,
+    /// What is left out because it would be too much.
+    pub(crate) refused: Arc<[Refusal]>,
+}
+
+impl IndexOf {
+    /// The batches that a proxy can have, and what is told of the others.
+    fn affordable<'k>(
+        &self,
+        cx: &Cx<'_>,
+        batch_keys: &'k [ResourceBatchKey],
+    ) -> (HashMap<&'k ResourceBatchKey, Arc<ResourceBatch>>, Option<Refusal>) {
+        let mut budget = ViewBudget::default();
+        let mut batches = HashMap::with_capacity(batch_keys.len());
+        for batch_key in by_weight(batch_keys) {
+            let batch = cx.get(&Generate { view: self.0.clone(), batch_key: batch_key.clone() });
+            if !budget.take(&batch) {
+                let refused = budget.refusal(&batch, batch_keys.len() - batches.len());
+                return (batches, refused);
+            }
+            batches.insert(batch_key, batch);
+        }
+        (batches, None)
+    }
 }
 
 impl Query for IndexOf {
@@ -188,18 +203,20 @@ impl Query for IndexOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let batch_keys = Option::as_ref(&*cx.get(&BatchKeysOf(self.0.clone()))).cloned()?;
+        let (batches, refused) = self.affordable(cx, &batch_keys);
         let mut names = Vec::new();
         let mut batch_of = BTreeMap::new();
-        for batch_key in &*batch_keys {
-            let batch = cx.get(&Generate { view: self.0.clone(), batch_key: batch_key.clone() });
+        for (batch_key, batch) in batch_keys.iter().filter_map(|key| batches.get_key_value(key)) {
             for resource in &batch.resources {
                 if let Entry::Vacant(free) = batch_of.entry(resource.name.clone()) {
-                    free.insert(batch_key.clone());
+                    free.insert((*batch_key).clone());
                     names.push(resource.name.clone());
                 }
             }
         }
-        Some(Index { names: names.into(), batch_of, batch_keys })
+        let kept = batch_keys.iter().filter(|key| batches.contains_key(*key)).cloned();
+        let batch_keys = if batches.len() == batch_keys.len() { batch_keys.clone() } else { kept.collect() };
+        Some(Index { names: names.into(), batch_of, batch_keys, refused: refused.into_iter().collect() })
     }
 }
 

@@ -14,7 +14,7 @@ use pilotfish_model::{Object, World};
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{ResourceType, ValueKind};
 use pilotfish_registration::Registrar;
-use pilotfish_translate::{RefusedPatch, Translator};
+use pilotfish_translate::{Refusal, Translator};
 use pilotfish_xds::{ConnectionStatus, Fanout, Names, Protocol, TypeStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,8 +81,7 @@ impl ControlPlane for AdminState {
     fn problems(&self) -> Vec<api::Problem> {
         let mut problems: Vec<api::Problem> = self.shared.problems().iter().map(problem).collect();
         let snapshot = self.translator.snapshot();
-        let refused = snapshot.refused_patches();
-        problems.extend(refused.iter().map(|patch| refused_patch(patch, snapshot.world())));
+        problems.extend(snapshot.refusals().iter().map(|refusal| left_out(refusal, snapshot.world())));
         problems
     }
 
@@ -132,15 +131,15 @@ pub(crate) fn problem(report: &ProblemReport) -> api::Problem {
     }
 }
 
-/// A patch that was left out of some resource.
-fn refused_patch(patch: &RefusedPatch, world: &World) -> api::Problem {
-    let object = patch.object.as_object().and_then(|reference| world.object(&reference.object));
+/// What was left out of some resource.
+fn left_out(refusal: &Refusal, world: &World) -> api::Problem {
+    let object = refusal.object.as_object().and_then(|reference| world.object(&reference.object));
     api::Problem {
         severity: "warning".into(),
         place: object.map(|object| object.meta.origin.to_string()).unwrap_or_default(),
-        object: patch.object.to_string(),
-        path: format!("spec.configPatches[{}]", patch.index),
-        message: format!("makes what Envoy refuses, it is left out there: {}", patch.fault),
+        object: refusal.object.to_string(),
+        path: refusal.field.clone(),
+        message: refusal.fault.clone(),
         hint: String::new(),
         in_force: shared::effective(Effective::Written).to_owned(),
     }

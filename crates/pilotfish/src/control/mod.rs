@@ -458,7 +458,8 @@ fn refused_delegate(refused: &RefusedDelegate) -> ProblemReport {
         object: Some(delegate.clone()),
         path: "spec.http".to_owned(),
         message: format!(
-            "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit virtual-service-conditions)"
+            "under the routes of {root} its conditions would be more than {MAX_CONDITIONS} (limit virtual-service-conditions), or its \
+             routes too large (limit virtual-service-bytes)"
         ),
         hint: Some("requests that belong to it there are answered with 503".to_owned()),
         effective: Effective::Dropped,

@@ -251,6 +251,13 @@ fn the_page_of_limits_says_the_defaults() {
         let row = format!("| `{}` | {} |", limit.as_str(), default(limit));
         assert!(page.contains(&row), "no row {row:?}");
     }
-    let conditions = pilotfish_config::networking::MAX_CONDITIONS;
-    assert!(page.contains(&format!("| `virtual-service-conditions` | {conditions} |")));
+    let conditions = ("virtual-service-conditions", pilotfish_config::networking::MAX_CONDITIONS);
+    let regex = ("regex-bytes", pilotfish_config::MAX_REGEX_BYTES);
+    let of_objects = pilotfish_config::OBJECT_LIMITS.map(|limit| (limit.name, limit.most));
+    let of_proxies = pilotfish_translate::LIMITS;
+    for (name, most) in [conditions, regex].into_iter().chain(of_objects).chain(of_proxies) {
+        let most = if name.ends_with("-bytes") { bytes(most) } else { most.to_string() };
+        let row = format!("| `{name}` | {most} |");
+        assert!(page.contains(&row), "no row {row:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::{Refused, Scope, has_only, items, part, plain};
 use crate::security::{AuthorizationAction as Action, AuthorizationPolicy, AuthorizationProvider, Rule};
+use crate::validate::limits;
 use crate::validate::security::authorization::{condition, from, rule, to};
 use crate::yaml::Node;
 use serde::de::DeserializeOwned;
@@ -20,6 +21,12 @@ impl AuthorizationPolicy {
             // Allowing nothing leaves what other policies allow, for workloads that this one was not for as well.
             Some(Action::Allow) => Vec::new(),
             Some(action) if known => excluding(spec, action),
+            _ => vec![Rule::default()],
+        };
+        // Parts that can be used may still be too many together.
+        let rules = match action {
+            _ if !limits::has_too_many_values(&rules) => rules,
+            Some(Action::Allow) => Vec::new(),
             _ => vec![Rule::default()],
         };
         let Scope { selector, target_ref, target_refs } = scope.unwrap_or_default();

@@ -4,6 +4,7 @@ use super::{Refused, has_only, is_sound, items, part, plain};
 use crate::networking::{Gateway, Port, Server, ServerTlsSettings};
 use crate::path::Path;
 use crate::problem::Checker;
+use crate::validate::limits;
 use crate::validate::networking::gateway::{place, server};
 use crate::yaml::Node;
 use pilotfish_model::Protocol;
@@ -17,10 +18,12 @@ impl Gateway {
         let known = trust.parts_if(has_only(spec, &["servers", "selector"])) && selector.is_some();
         let usable = |node| known.then(|| part(Some(node), server)).flatten();
         let servers = items(spec.get("servers")).unwrap_or_default().iter();
-        Some(Self {
+        let mut gateway = Self {
             servers: servers.filter_map(|node| usable(node).or_else(|| refusing(node))).collect(),
             selector: selector.unwrap_or_default(),
-        })
+        };
+        limits::cut_gateway(&mut gateway);
+        Some(gateway)
     }
 }
 

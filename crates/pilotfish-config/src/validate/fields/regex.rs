@@ -3,12 +3,16 @@
 //! The expression is walked through once without recursion, so that no text can exhaust the stack.
 
 use crate::path::printable;
+use std::collections::HashSet;
 
 /// Repetitions of one thing, also of repetitions in each other.
 const MOST_REPEATS: u32 = 1_000;
 
 /// Groups in groups.
 const MOST_DEPTH: usize = 1_000;
+
+/// The most bytes of a regular expression, asked before any of it is read (limit `regex-bytes`). Some fields allow less.
+pub const MAX_REGEX_BYTES: usize = 16 << 10;
 
 /// Whether RE2, and so Envoy, takes the text as a regular expression.
 #[must_use]
@@ -18,7 +22,13 @@ pub fn is_regex(expression: &str) -> bool {
 
 /// Why RE2 refuses the expression; `None` when it takes it.
 pub(in crate::validate) fn refusal(expression: &str) -> Option<String> {
-    let mut parser = Parser { rest: expression, groups: vec![Group::default()], names: Vec::new() };
+    if expression.len() > MAX_REGEX_BYTES {
+        let length = expression.len();
+        return Some(format!(
+            "has {length} bytes, and at most {MAX_REGEX_BYTES} are allowed (limit regex-bytes)"
+        ));
+    }
+    let mut parser = Parser::new(expression);
     // The reason may have a piece of the expression in it.
     parser.run().err().map(|why| printable(&why).into_owned())
 }
@@ -45,10 +55,16 @@ struct Group {
 struct Parser<'a> {
     rest: &'a str,
     groups: Vec<Group>,
-    names: Vec<&'a str>,
+    names: HashSet<&'a str>,
+    /// No `:]` is left, so that nobody looks for it again at each `[:`.
+    no_posix: bool,
 }
 
 impl<'a> Parser<'a> {
+    fn new(expression: &'a str) -> Self {
+        Self { rest: expression, groups: vec![Group::default()], names: HashSet::new(), no_posix: false }
+    }
+
     fn run(&mut self) -> Step {
         while let Some(c) = self.next() {
             match c {
@@ -121,10 +137,9 @@ impl<'a> Parser<'a> {
             if name.is_empty() || !self.eat(">") {
                 return Err("the name of a group must be letters, digits and _".to_owned());
             }
-            if self.names.contains(&name) {
+            if !self.names.insert(name) {
                 return Err(format!("two groups are named {name:?}"));
             }
-            self.names.push(name);
             return Ok(true);
         }
         let flags = self.take_while(|c| matches!(c, 'i' | 'm' | 's' | 'U' | '-'));
@@ -154,20 +169,15 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `{2}`, `{2,}` or `{2,5}`; anything else after `{` is text.
+    /// `{2}`, `{2,}` or `{2,5}`; anything else after `{` is text. Looks no further than such a text goes.
     fn counts(&mut self) -> Option<(u32, Option<u32>)> {
-        let (inside, rest) = self.rest.split_once('}')?;
-        let number = |text: &str| {
-            let digits = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-            digits.then(|| text.parse().unwrap_or(u32::MAX))
+        let (least, rest) = number(self.rest)?;
+        let (most, rest) = match rest.strip_prefix(',') {
+            None => (Some(least), rest),
+            Some(rest) => number(rest).map_or((None, rest), |(most, rest)| (Some(most), rest)),
         };
-        let counts = match inside.split_once(',') {
-            None => number(inside).map(|count| (count, Some(count))),
-            Some((least, "")) => number(least).map(|least| (least, None)),
-            Some((least, most)) => number(least).zip(number(most)).map(|(least, most)| (least, Some(most))),
-        }?;
-        self.rest = rest;
-        Some(counts)
+        self.rest = rest.strip_prefix('}')?;
+        Some((least, most))
     }
 
     fn repeat_counted(&mut self, least: u32, most: Option<u32>) -> Step {
@@ -303,10 +313,7 @@ impl<'a> Parser<'a> {
     }
 
     fn class_item(&mut self) -> Step {
-        if self.rest.starts_with("[:")
-            && let Some((name, rest)) = self.rest.get(2..).and_then(|rest| rest.split_once(":]"))
-        {
-            self.rest = rest;
+        if let Some(name) = self.posix_class() {
             let known = POSIX.contains(&name.strip_prefix('^').unwrap_or(name));
             return if known { Ok(()) } else { Err(format!("[:{name}:] is not a class of characters")) };
         }
@@ -327,6 +334,18 @@ impl<'a> Parser<'a> {
         if high < low { Err(format!("the range {low}-{high} is backwards")) } else { Ok(()) }
     }
 
+    /// The name in `[:name:]`.
+    fn posix_class(&mut self) -> Option<&'a str> {
+        if self.no_posix {
+            return None;
+        }
+        let found = self.rest.strip_prefix("[:")?.split_once(":]");
+        self.no_posix = found.is_none();
+        let (name, rest) = found?;
+        self.rest = rest;
+        Some(name)
+    }
+
     fn class_character(&mut self) -> Step<char> {
         match self.next() {
             Some('\\') => self.character_escape(),
@@ -336,6 +355,13 @@ impl<'a> Parser<'a> {
     }
 }
 
+/// The number at the beginning of a text, and what follows it.
+fn number(text: &str) -> Option<(u32, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    (!digits.is_empty()).then(|| (digits.parse().unwrap_or(u32::MAX), rest))
+}
+
 const POSIX: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
     "upper", "word", "xdigit",
@@ -343,7 +369,7 @@ const POSIX: [&str; 14] = [
 
 #[cfg(test)]
 mod tests {
-    use super::refusal;
+    use super::{MAX_REGEX_BYTES, Parser, refusal};
     use proptest::prelude::*;
 
     #[test]
@@ -424,6 +450,28 @@ mod tests {
             assert_eq!(refusal(expression).as_deref(), Some(expected), "{expression}");
         }
         assert!(refusal(&"(".repeat(100_000)).is_some());
+    }
+
+    #[test]
+    fn long_expressions_are_refused_before_they_are_read() {
+        assert_eq!(refusal(&"a".repeat(MAX_REGEX_BYTES)), None);
+        let why = refusal(&"(".repeat(MAX_REGEX_BYTES + 1)).unwrap();
+        assert_eq!(why, "has 16385 bytes, and at most 16384 are allowed (limit regex-bytes)");
+    }
+
+    /// What looks for its end at each beginning takes minutes for these; they are read in a moment.
+    #[test]
+    fn reading_is_linear_also_where_nothing_is_closed() {
+        const LENGTH: usize = 8 << 20;
+        for part in ["{", "{1", "{1,", "[[:", "[:", "\\{"] {
+            let expression = format!("a[{}", part.repeat(LENGTH / part.len()));
+            assert!(Parser::new(&expression).run().is_err(), "{part}");
+            let expression = part.repeat(LENGTH / part.len());
+            let _ = Parser::new(&expression).run();
+        }
+        assert!(Parser::new(&"{".repeat(LENGTH)).run().is_ok());
+        let names: String = (0..200_000).map(|n| format!("(?P<n{n}>a)")).collect();
+        assert!(Parser::new(&names).run().is_ok());
     }
 
     proptest! {

@@ -10,6 +10,7 @@ use crate::problem::Checker;
 use crate::validate::fields::names::each;
 use crate::validate::fields::selectors;
 use crate::validate::fields::values::at_most_one;
+use crate::validate::limits;
 use pilotfish_model::ObjectMeta;
 
 /// Both names of the filter that holds HTTP filters.
@@ -17,6 +18,9 @@ const CONNECTION_MANAGER: [&str; 2] =
     ["envoy.filters.network.http_connection_manager", "envoy.http_connection_manager"];
 
 pub(in crate::validate) fn check(filter: &EnvoyFilter, at: &Path<'_>, _: &ObjectMeta, checker: &mut Checker) {
+    if !limits::envoy_filter(filter, at, checker) {
+        return;
+    }
     let exclusive = [
         ("workloadSelector", filter.workload_selector.is_some()),
         ("targetRefs", !filter.target_refs.is_empty()),

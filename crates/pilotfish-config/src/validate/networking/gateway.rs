@@ -7,6 +7,7 @@ use crate::problem::Checker;
 use crate::validate::fields::names::{
     self, UNIX, each, is_dns_label, is_ip, is_partial_wildcard, quoted, warn_duplicates, wildcard_problem,
 };
+use crate::validate::limits;
 use pilotfish_model::{ObjectMeta, Protocol};
 
 pub(in crate::validate) fn check(gateway: &Gateway, at: &Path<'_>, meta: &ObjectMeta, checker: &mut Checker) {
@@ -15,6 +16,9 @@ pub(in crate::validate) fn check(gateway: &Gateway, at: &Path<'_>, meta: &Object
         let message =
             format!("{} is not the name of a gateway: {}", quoted(&meta.key.name), names::LABEL_RULE);
         checker.warning(&at.field("name"), message);
+    }
+    if !limits::gateway(gateway, at, checker) {
+        return;
     }
     let servers = at.field("servers");
     if gateway.servers.is_empty() {

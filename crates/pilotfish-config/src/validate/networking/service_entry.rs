@@ -8,6 +8,7 @@ use crate::validate::fields::names::{
     self, each, fqdn_problem, ip_or_cidr, is_partial_wildcard, quoted, unique,
 };
 use crate::validate::fields::selectors;
+use crate::validate::limits;
 use pilotfish_model::{ObjectMeta, Protocol};
 use std::collections::BTreeSet;
 
@@ -17,6 +18,9 @@ pub(in crate::validate) fn check(
     meta: &ObjectMeta,
     checker: &mut Checker,
 ) {
+    if !limits::service_entry(entry, at, checker) {
+        return;
+    }
     hosts(entry, &at.field("hosts"), checker);
     addresses(entry, &at.field("addresses"), checker);
     ports(entry, &at.field("ports"), checker);

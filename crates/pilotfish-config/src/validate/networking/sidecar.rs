@@ -11,10 +11,14 @@ use crate::validate::fields::names::{
     self, UNIX, each, is_dns_label, is_port, quoted, split_host_port, warn_duplicates,
 };
 use crate::validate::fields::selectors;
+use crate::validate::limits;
 use pilotfish_model::{ObjectMeta, Protocol};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(in crate::validate) fn check(sidecar: &Sidecar, at: &Path<'_>, meta: &ObjectMeta, checker: &mut Checker) {
+    if !limits::sidecar(sidecar, at, checker) {
+        return;
+    }
     if let Some(selector) = &sidecar.workload_selector {
         selectors::label_selector(selector, &at.field("workloadSelector"), checker);
     }

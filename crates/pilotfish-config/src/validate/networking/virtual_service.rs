@@ -6,6 +6,7 @@ use crate::path::Path;
 use crate::problem::Checker;
 use crate::validate::fields::names::{self, HostSet, each, is_dns_label, is_ip, quoted, wildcard_problem};
 use crate::validate::fields::selectors;
+use crate::validate::limits;
 use pilotfish_model::ObjectMeta;
 
 /// The gateway that stands for sidecars.
@@ -23,6 +24,9 @@ pub(in crate::validate) fn check(
             "too many conditions: {conditions}, and at most {MAX_CONDITIONS} are allowed (limit virtual-service-conditions)"
         );
         checker.error(&at.field("http"), message);
+        return;
+    }
+    if !limits::virtual_service(service, at, checker) {
         return;
     }
     let is_delegate = service.hosts.is_empty();

@@ -7,6 +7,7 @@ use crate::security::{
 };
 use crate::validate::fields::names::{each, ip_or_cidr, is_port, quoted};
 use crate::validate::fields::selectors::{self, Targets};
+use crate::validate::limits;
 use pilotfish_model::ObjectMeta;
 
 pub(in crate::validate) fn check(
@@ -15,6 +16,9 @@ pub(in crate::validate) fn check(
     _: &ObjectMeta,
     checker: &mut Checker,
 ) {
+    if !limits::authorization_policy(policy, at, checker) {
+        return;
+    }
     let targets = Targets {
         selector: policy.selector.as_ref(),
         target_ref: policy.target_ref.as_ref(),

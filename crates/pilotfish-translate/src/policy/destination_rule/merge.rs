@@ -4,8 +4,12 @@ use crate::engine::{Cx, Query, reference};
 use crate::routing::gateway_api::{MadeRule, MadeRulesIn};
 use pilotfish_config::networking::{DestinationRule, Subset, TrafficPolicy};
 use pilotfish_model::{ExportTo, Hostname, Namespace, Origin, Typed};
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// The objects that a rule of many objects is said to come from: the first ones.
+const MAX_PROVENANCE: usize = 64;
 
 /// One or several DestinationRules for one host, as one.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +22,8 @@ pub(crate) struct MergedDestinationRule {
     pub policy: Option<TrafficPolicy>,
     /// The subsets of all objects, the first one of each name.
     pub subsets: Vec<Subset>,
+    /// Where each of them is.
+    places: HashMap<String, usize>,
     /// Labels of the proxies that it is for; `None` for all.
     pub selector: Option<BTreeMap<String, String>>,
     /// Who may see it.
@@ -61,6 +67,7 @@ impl MergedDestinationRule {
             name: meta.key.name.clone(),
             policy: object.traffic_policy.clone(),
             subsets: Vec::new(),
+            places: HashMap::new(),
             // A rule for some workloads never leaves its namespace.
             export_to: match selector {
                 Some(_) => ExportTo::parse(["."], &meta.key.namespace),
@@ -82,12 +89,15 @@ impl MergedDestinationRule {
             self.policy.clone_from(&source.object.traffic_policy);
         }
         self.closed |= source.object.closed;
-        self.provenance.extend(source.provenance.iter().cloned());
+        // Each cluster of the host names them: as many for each of as many clusters would be too much.
+        let room = MAX_PROVENANCE.saturating_sub(self.provenance.len());
+        self.provenance.extend(source.provenance.iter().take(room).cloned());
     }
 
     fn add_subsets(&mut self, subsets: &[Subset]) {
         for subset in subsets {
-            if self.subset(&subset.name).is_none() {
+            if let Entry::Vacant(free) = self.places.entry(subset.name.clone()) {
+                free.insert(self.subsets.len());
                 self.subsets.push(subset.clone());
             }
         }
@@ -96,7 +106,7 @@ impl MergedDestinationRule {
     /// The subset of that name.
     #[must_use]
     pub(crate) fn subset(&self, name: &str) -> Option<&Subset> {
-        self.subsets.iter().find(|subset| subset.name == name)
+        self.subsets.get(*self.places.get(name)?)
     }
 }
 

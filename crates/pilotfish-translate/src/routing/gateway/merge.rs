@@ -2,7 +2,7 @@
 
 use super::{AllGateways, GatewayOf, MergedServer, RouterGateways};
 use crate::engine::{Cx, Query};
-use crate::routing::ir::{Gateway, GatewayHeader, Selection, ServerHost};
+use crate::routing::ir::{Gateway, GatewayHeader, GatewayId, Selection, ServerHost};
 use pilotfish_config::networking::Server;
 use pilotfish_model::{Protocol, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,9 +49,11 @@ impl Query for MergedGatewaysOf {
 
     fn compute(&self, cx: &Cx<'_>) -> MergedGateways {
         let headers = cx.get(&AllGateways);
+        let headers: BTreeMap<&GatewayId, &GatewayHeader> =
+            headers.iter().rev().map(|header| (&header.id, header)).collect();
         let mut merging = Merging::default();
         for id in self.0.gateways.iter() {
-            let header = headers.iter().find(|header| header.id == *id);
+            let header = headers.get(id).copied();
             let gateway = cx.get(&GatewayOf(id.clone()));
             if let (Some(gateway), Some(header)) = (&*gateway, header) {
                 merging.add_gateway(gateway, header, &self.0);
@@ -64,6 +66,8 @@ impl Query for MergedGatewaysOf {
 #[derive(Default)]
 struct Merging {
     out: MergedGateways,
+    /// Positions in `out.ports` by port, protocol and address.
+    places: BTreeMap<(u32, String, Arc<str>), usize>,
     /// Ports that some server has.
     taken: BTreeSet<u32>,
     /// The position of the plain server that was first on a port.
@@ -167,10 +171,9 @@ impl Merging {
     }
 
     fn push(&mut self, port: u32, bind: &Arc<str>, server: &Arc<MergedServer>) {
-        let same = |held: &&mut PortServers| {
-            held.port == port && *held.protocol == *server.port.protocol && held.bind == *bind
-        };
-        match self.out.ports.iter_mut().find(same) {
+        let place = (port, server.port.protocol.clone(), bind.clone());
+        let place = *self.places.entry(place).or_insert(self.out.ports.len());
+        match self.out.ports.get_mut(place) {
             Some(held) => held.servers.push(server.clone()),
             None => self.out.ports.push(PortServers {
                 port,

@@ -1,8 +1,8 @@
 //! One server of a gateway, after merging.
 
-use crate::routing::ir::{ServerHost, common};
+use crate::routing::ir::ServerHost;
 use pilotfish_config::networking::{Port, Server, ServerTlsMode};
-use pilotfish_model::{Hostname, Namespace, Origin, Protocol};
+use pilotfish_model::{Namespace, Origin, Protocol};
 use std::sync::Arc;
 
 /// A server with what is known of it after merging.
@@ -67,18 +67,5 @@ impl MergedServer {
         hosts.sort();
         hosts.dedup();
         hosts
-    }
-
-    /// The hosts that it has in common with a virtual service of a namespace.
-    #[must_use]
-    pub(crate) fn common_hosts(&self, rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
-        common(&self.hosts, rule, namespace)
-    }
-
-    /// Whether it has any host in common with a virtual service of a namespace.
-    #[must_use]
-    pub(crate) fn meets(&self, rule: &[Hostname], namespace: &Namespace) -> bool {
-        let ours = self.hosts.iter().filter(|host| host.is_for(namespace));
-        ours.map(|host| &host.host).any(|ours| rule.iter().any(|theirs| ours.matches(theirs)))
     }
 }

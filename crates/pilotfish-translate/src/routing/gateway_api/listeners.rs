@@ -175,9 +175,10 @@ fn hosts(cx: &Cx<'_>, own: &Namespace, listener: &Listener) -> Vec<String> {
 fn namespaces(cx: &Cx<'_>, own: &Namespace, listener: &Listener) -> Vec<String> {
     let allowed = &listener.allowed_routes.namespaces;
     match (allowed.from, &allowed.selector) {
-        (FromNamespaces::All, _) | (FromNamespaces::Selector, None) => vec!["*".to_owned()],
+        (FromNamespaces::All, _) => vec!["*".to_owned()],
         (FromNamespaces::Same, _) => vec![own.to_string()],
-        (FromNamespaces::None, _) => Vec::new(),
+        // Validation refuses a selector that is missing. Whatever comes by it all the same opens nothing.
+        (FromNamespaces::None, _) | (FromNamespaces::Selector, None) => Vec::new(),
         (FromNamespaces::Selector, Some(selector)) => {
             let known = labels_of_namespaces(cx).into_iter();
             known.filter(|(_, labels)| selector.matches(labels)).map(|(name, _)| name).collect()

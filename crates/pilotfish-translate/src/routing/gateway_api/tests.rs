@@ -302,3 +302,28 @@ fn streams_are_named_as_in_istio_and_all_hosts_of_a_tls_route_are_one_chain() {
         ]
     );
 }
+
+/// Validation refuses such a listener; whatever comes by it opens nothing.
+#[test]
+fn a_selector_that_is_missing_admits_no_namespace() {
+    use pilotfish_config::gateway_api::{FromNamespaces, Gateway};
+    let (version, kind, namespace, name, spec) =
+        edge(&format!("{{name: http, port: 80, protocol: HTTP, {ALL}}}"));
+    let route = "spec: {parentRefs: [{name: gw, namespace: edge}], hostnames: [a.com], rules: [{backendRefs: [{name: web, port: 80}]}]}";
+    let open = world(&[(version, kind, namespace, name, &spec), (GATEWAY, "HTTPRoute", "shop", "r", route)]);
+    assert_eq!(rules(&open).len(), 1);
+    let objects = open
+        .objects(pilotfish_model::Kind::KubernetesGateway)
+        .chain(open.objects(pilotfish_model::Kind::HttpRoute));
+    let closed = objects.map(|object| match object.typed::<Gateway>() {
+        None => object.clone(),
+        Some(gateway) => {
+            let mut spec = Gateway::clone(&gateway);
+            for listener in &mut spec.spec.listeners {
+                listener.allowed_routes.namespaces.from = FromNamespaces::Selector;
+            }
+            pilotfish_model::Object::new(object.meta.as_ref().clone(), spec)
+        }
+    });
+    assert!(rules(&world_of(closed)).is_empty());
+}

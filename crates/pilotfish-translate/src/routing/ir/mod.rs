@@ -11,7 +11,7 @@ mod virtual_service;
 
 pub(crate) use destination::destination_cluster;
 pub(crate) use gateway::{Gateway, GatewayHeader, GatewayId, Selection};
-pub(crate) use server_host::{ServerHost, common};
+pub(crate) use server_host::ServerHost;
 pub(crate) use virtual_service::{
     MESH, REPLACE_PREFIX, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr,
 };

@@ -29,26 +29,6 @@ impl ServerHost {
     }
 }
 
-/// The hosts that both a server and a virtual service have: of each pair that meets, the narrower.
-pub(crate) fn common(server: &[ServerHost], rule: &[Hostname], namespace: &Namespace) -> Vec<Hostname> {
-    let mut out: Vec<Hostname> = Vec::new();
-    for ours in server.iter().filter(|host| host.is_for(namespace)).map(|host| &host.host) {
-        for theirs in rule {
-            let narrower = if ours.is_subset_of(theirs) {
-                ours
-            } else if theirs.is_subset_of(ours) {
-                theirs
-            } else {
-                continue;
-            };
-            if !out.contains(narrower) {
-                out.push(narrower.clone());
-            }
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,17 +42,5 @@ mod tests {
         assert_eq!(read("./a.com"), Some((Some("shop".into()), "a.com".to_owned())));
         assert_eq!(read("blog/*"), Some((Some("blog".into()), "*".to_owned())));
         assert_eq!(read("a b"), None);
-    }
-
-    #[test]
-    fn the_narrower_host_is_common() {
-        let server =
-            ["*.com", "other/x.net", "y.org"].map(|text| ServerHost::parse(text, &"a".into()).unwrap());
-        let rule = ["a.com", "x.net", "*.org", "z.org"].map(|text| Hostname::parse(text).unwrap());
-        let names = |namespace: &str| -> Vec<String> {
-            common(&server, &rule, &namespace.into()).iter().map(ToString::to_string).collect()
-        };
-        assert_eq!(names("shop"), ["a.com", "y.org"]);
-        assert_eq!(names("other"), ["a.com", "x.net", "y.org"]);
     }
 }

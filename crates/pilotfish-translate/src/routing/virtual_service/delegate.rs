@@ -13,11 +13,25 @@ use std::collections::BTreeMap;
 pub(super) struct Allowance {
     conditions: usize,
     comparisons: usize,
+    bytes: usize,
+}
+
+/// The most bytes that the routes of a virtual service may get from its delegates (limit `virtual-service-bytes`): each route of a
+/// delegate is there again under each route that leads to it.
+pub(crate) const MAX_VIRTUAL_SERVICE_BYTES: usize = 64 << 20;
+
+/// About how many bytes a route has.
+pub(super) fn weight(route: &HttpRoute) -> usize {
+    serde_json::to_vec(route).map_or(usize::MAX, |text| text.len())
 }
 
 impl Allowance {
     pub(super) fn new() -> Self {
-        Self { conditions: MAX_CONDITIONS, comparisons: 64 * MAX_CONDITIONS }
+        Self {
+            conditions: MAX_CONDITIONS,
+            comparisons: 64 * MAX_CONDITIONS,
+            bytes: MAX_VIRTUAL_SERVICE_BYTES,
+        }
     }
 
     /// A route of the root itself, which validation has limited.
@@ -25,29 +39,31 @@ impl Allowance {
         self.conditions = self.conditions.saturating_sub(route.conditions());
     }
 
-    /// The routes of a delegate under a route of the root, without those that contradict it. `None` when they would be too many: then
-    /// none of them counts.
+    /// The routes of a delegate, with their weights, under a route of the root, without those that contradict it. `None` when they would
+    /// be too many or too large: then none of them counts.
     pub(super) fn merge(
         &mut self,
         root: &HttpRoute,
-        leaves: impl Iterator<Item = HttpRoute>,
+        leaves: impl Iterator<Item = (HttpRoute, usize)>,
     ) -> Option<Vec<HttpRoute>> {
-        let (mut left, mut merged) = (self.conditions, Vec::new());
-        for leaf in leaves {
+        let (mut left, mut bytes, mut merged) = (self.conditions, self.bytes, Vec::new());
+        let own = weight(root);
+        for (leaf, weight) in leaves {
             self.comparisons =
                 self.comparisons.checked_sub(root.conditions().saturating_mul(leaf.conditions()))?;
             let Some(route) = merge_route(root, leaf) else { continue };
             left = left.checked_sub(route.conditions())?;
+            bytes = bytes.checked_sub(own.saturating_add(weight))?;
             merged.push(route);
         }
-        self.conditions = left;
+        (self.conditions, self.bytes) = (left, bytes);
         Some(merged)
     }
 
     /// What answers the requests of a route whose delegate is refused: nothing else may.
     pub(super) fn refusal(&mut self, root: &HttpRoute) -> HttpRoute {
         self.count_own(root);
-        let text = "the routes of a delegate are too many (limit virtual-service-conditions)";
+        let text = "the routes of a delegate are too many (limits virtual-service-conditions and virtual-service-bytes)";
         let body = Some(HttpBody { string: Some(text.to_owned()), ..HttpBody::default() });
         HttpRoute {
             name: root.name.clone(),
@@ -194,8 +210,8 @@ mod tests {
         HttpRoute { name: name.to_owned(), r#match, ..HttpRoute::default() }
     }
 
-    fn routes(count: usize) -> impl Iterator<Item = HttpRoute> {
-        (0..count).map(|n| route(&format!("{n}"), &[]))
+    fn routes(count: usize) -> impl Iterator<Item = (HttpRoute, usize)> {
+        (0..count).map(|n| (route(&format!("{n}"), &[]), 100))
     }
 
     #[test]
@@ -215,11 +231,29 @@ mod tests {
     }
 
     #[test]
+    fn a_large_route_is_not_there_under_each_of_many() {
+        let mut allowance = Allowance::new();
+        let body = HttpBody { string: Some("x".repeat(1 << 20)), ..HttpBody::default() };
+        let large = HttpRoute {
+            direct_response: Some(HttpDirectResponse { status: 200, body: Some(body) }),
+            ..HttpRoute::default()
+        };
+        let root = route("root", &["/a".to_owned()]);
+        let mut merge = || allowance.merge(&root, std::iter::once((large.clone(), weight(&large)))).is_some();
+        let taken = (0..100).filter(|_| merge()).count();
+        assert_eq!(taken, 63, "of 1 MiB and a little more each");
+        assert!(allowance.merge(&large, routes(1)).is_none(), "what the root has is copied too");
+        assert!(allowance.merge(&root, routes(1)).is_some());
+    }
+
+    #[test]
     fn finding_out_that_conditions_contradict_is_limited_too() {
         let paths = |letter: &str| (0..2_000).map(|n| format!("/{letter}{n}")).collect::<Vec<_>>();
         let mut allowance = Allowance::new();
         assert!(
-            allowance.merge(&route("root", &paths("a")), std::iter::once(route("", &paths("b")))).is_none()
+            allowance
+                .merge(&route("root", &paths("a")), std::iter::once((route("", &paths("b")), 0)))
+                .is_none()
         );
         assert!(allowance.merge(&route("root", &[]), routes(1)).is_some(), "nothing was spent");
     }

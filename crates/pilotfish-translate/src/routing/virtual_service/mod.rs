@@ -4,5 +4,6 @@ mod delegate;
 mod names;
 mod read;
 
+pub(crate) use delegate::MAX_VIRTUAL_SERVICE_BYTES;
 pub use read::RefusedDelegate;
 pub(crate) use read::{RefusedDelegates, header, read};

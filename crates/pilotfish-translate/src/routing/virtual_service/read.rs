@@ -1,13 +1,13 @@
 //! One VirtualService, read into the common form.
 
-use super::delegate::Allowance;
+use super::delegate::{Allowance, weight};
 use super::names::{complete_route, complete_tcp, complete_tls, gateway_name};
 use crate::engine::{Cx, Query, reference};
 use crate::routing::ir::{MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr};
 use pilotfish_config::networking::{Delegate, VirtualService};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ExportTo, Hostname, Kind, Namespace, ObjectKey, Typed};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The header of a VirtualService; one without hosts is a delegate and no virtual service.
 pub(crate) fn header(object: &Typed<VirtualService>, domain: &ClusterDomain) -> Option<VirtualServiceHeader> {
@@ -45,6 +45,8 @@ pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServic
     let mut http = Vec::with_capacity(object.http.len());
     let mut refused = BTreeSet::new();
     let mut allowance = Allowance::new();
+    // A delegate may be under many routes.
+    let mut weights: BTreeMap<ObjectKey, Vec<usize>> = BTreeMap::new();
     for route in object.http.iter().map(|route| complete_route(route, namespace, domain)) {
         let Some(delegate) = &route.delegate else {
             allowance.count_own(&route);
@@ -52,8 +54,13 @@ pub(crate) fn read(cx: &Cx<'_>, object: &Typed<VirtualService>) -> VirtualServic
             continue;
         };
         let Some(found) = delegate_of(cx, delegate, namespace) else { continue };
-        provenance.push(reference(&found));
-        let routes = found.http.iter().map(|leaf| complete_route(leaf, found.namespace(), domain));
+        if !weights.contains_key(found.key()) {
+            provenance.push(reference(&found));
+        }
+        let weights =
+            weights.entry(found.key().clone()).or_insert_with(|| found.http.iter().map(weight).collect());
+        let routes = found.http.iter().zip(weights.iter());
+        let routes = routes.map(|(leaf, weight)| (complete_route(leaf, found.namespace(), domain), *weight));
         match allowance.merge(&route, routes) {
             Some(routes) => http.extend(routes),
             None => {

@@ -19,7 +19,7 @@ pub(super) fn finish(
 ) -> Option<EncodedResource> {
     let mut patched = Patched::default();
     let cluster = patch_cluster(cx, &facets.patches, context, cluster, hosts, &mut patched)?;
-    let refused = patched.take_refused();
+    let refused = patched.take_refused().into_iter().chain(facets.patches.refusal()).collect();
     provenance.extend(patched.into_objects());
     Some(EncodedResource::new(cluster.name.clone(), &cluster, provenance).without(refused))
 }

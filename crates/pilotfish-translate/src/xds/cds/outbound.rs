@@ -6,7 +6,7 @@ use super::names::stat_name;
 use super::tls::{self, Peer};
 use super::view::ClusterFacets;
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
-use crate::engine::{Cx, EncodedResource, Query, ResourceBatch};
+use crate::engine::{Cx, EncodedResource, Query, Refusal, ResourceBatch};
 use crate::envoy::metadata::{config_path, flag, list, text};
 use crate::envoy::stat_name::Names;
 use crate::envoy::{duration, outbound_name, sni_name};
@@ -50,12 +50,68 @@ impl Query for ServiceClusters {
             return ResourceBatch::default();
         };
         let ports = || context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
-        let mut clusters: Vec<EncodedResource> =
-            ports().flat_map(|port| context.clusters(port, Mode::Plain)).collect();
-        if self.facets.by_sni && !context.service.mesh_external {
-            clusters.extend(ports().flat_map(|port| context.clusters(port, Mode::BySni)));
+        let by_sni = self.facets.by_sni && !context.service.mesh_external;
+        let modes: &[Mode] = if by_sni { &[Mode::Plain, Mode::BySni] } else { &[Mode::Plain] };
+        let mut budget = ClusterBudget::new(ports().count() * modes.len());
+        let mut clusters: Vec<EncodedResource> = Vec::new();
+        for mode in modes {
+            ports().for_each(|port| context.add_clusters(port, *mode, &mut budget, &mut clusters));
         }
-        clusters.into()
+        let refused = budget.refused(&context.provenance());
+        let mut clusters = clusters.into_iter();
+        let first = clusters.next().map(|first| first.without(refused));
+        first.into_iter().chain(clusters).collect::<Vec<_>>().into()
+    }
+}
+
+/// The most clusters of one service (limit `service-clusters`): subsets beyond it have none, so requests to them fail.
+pub(crate) const MAX_SERVICE_CLUSTERS: usize = 10_000;
+/// The most bytes of them (limit `service-clusters-bytes`).
+pub(crate) const MAX_SERVICE_CLUSTERS_BYTES: usize = 64 << 20;
+
+/// How many clusters a service may still have.
+struct ClusterBudget {
+    /// Subsets that each port may have.
+    subsets: usize,
+    bytes: usize,
+    too_many: bool,
+}
+
+impl ClusterBudget {
+    /// For a service with clusters for so many ports.
+    fn new(ports: usize) -> Self {
+        let each = MAX_SERVICE_CLUSTERS / ports.max(1);
+        Self { subsets: each.saturating_sub(1), bytes: MAX_SERVICE_CLUSTERS_BYTES, too_many: false }
+    }
+
+    fn has_bytes(&self) -> bool {
+        self.bytes > 0
+    }
+
+    fn has_subset(&mut self, position: usize) -> bool {
+        self.too_many |= position >= self.subsets;
+        position < self.subsets && self.has_bytes()
+    }
+
+    fn taken(&mut self, cluster: Option<EncodedResource>) -> Option<EncodedResource> {
+        self.bytes = self.bytes.saturating_sub(cluster.as_ref().map_or(0, |cluster| cluster.body.len()));
+        cluster
+    }
+
+    /// What is told of what these objects would make.
+    fn refused(&self, objects: &[Origin]) -> Vec<Refusal> {
+        let limit = match (self.too_many, self.has_bytes()) {
+            (true, _) => format!("{MAX_SERVICE_CLUSTERS} clusters (limit service-clusters)"),
+            (false, false) => {
+                format!("{MAX_SERVICE_CLUSTERS_BYTES} bytes of clusters (limit service-clusters-bytes)")
+            }
+            (false, true) => return Vec::new(),
+        };
+        let fault =
+            format!("its ports and subsets would make more than {limit}: requests to those beyond it fail");
+        let refusal =
+            |object: &Origin| Refusal { object: object.clone(), field: String::new(), fault: fault.clone() };
+        objects.iter().map(refusal).collect()
     }
 }
 
@@ -111,21 +167,31 @@ impl<'a> ServiceClusterBuilder<'a> {
         })
     }
 
-    /// The clusters of a port. Where the default one cannot be made, there are none: requests fail.
-    fn clusters(&self, port: &Port, mode: Mode) -> Vec<EncodedResource> {
+    /// Adds the clusters of a port. Where the default one cannot be made, there are none: requests fail.
+    fn add_clusters(
+        &self,
+        port: &Port,
+        mode: Mode,
+        budget: &mut ClusterBudget,
+        clusters: &mut Vec<EncodedResource>,
+    ) {
         let rule = self.rule.as_deref();
-        if rule.is_some_and(|rule| rule.closed) {
-            return Vec::new();
+        if rule.is_some_and(|rule| rule.closed) || !budget.has_bytes() {
+            return;
         }
         let policy = rule.map_or_else(Policy::default, |rule| rule.policy(port.number));
         let default = self.cluster(&ClusterVariant { mode, port, subset: None, policy });
-        let Some(default) = default else { return Vec::new() };
+        let Some(default) = default else { return };
+        clusters.extend(budget.taken(self.finished(default)));
         let subsets = rule.into_iter().flat_map(|rule| rule.subsets.iter().map(move |subset| (rule, subset)));
-        let of_subsets = subsets.filter_map(|(rule, subset)| {
+        for (position, (rule, subset)) in subsets.enumerate() {
+            if !budget.has_subset(position) {
+                return;
+            }
             let policy = rule.subset_policy(subset, port.number);
-            self.cluster(&ClusterVariant { mode, port, subset: Some(subset), policy })
-        });
-        std::iter::once(default).chain(of_subsets).filter_map(|made| self.finished(made)).collect()
+            let made = self.cluster(&ClusterVariant { mode, port, subset: Some(subset), policy });
+            clusters.extend(budget.taken(made.and_then(|made| self.finished(made))));
+        }
     }
 
     fn cluster(&self, variant: &ClusterVariant<'_>) -> Option<(Cluster, Vec<Origin>)> {

@@ -4,6 +4,7 @@
 //! listeners for the servers of its gateways, a batch for each port. A gRPC client subscribes to listeners by name.
 
 mod address;
+mod budget;
 mod connection_manager;
 mod gateway;
 mod grpc;
@@ -18,8 +19,10 @@ mod tls;
 mod view;
 mod virtual_outbound;
 
+pub(crate) use budget::{MAX_LISTENER_BYTES, MAX_PORT_LISTENERS_BYTES};
 pub(crate) use gateway::GatewayView;
 pub(crate) use grpc::GrpcView;
+pub(crate) use overlap::MAX_CHAIN_CONDITIONS;
 pub(crate) use view::{OutboundView, SidecarView};
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};

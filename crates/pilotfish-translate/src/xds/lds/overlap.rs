@@ -10,6 +10,9 @@ use std::net::IpAddr;
 /// One condition of a chain, in full: the conditions that are no lists, address range, protocol, server name.
 type Key = (Vec<u8>, String, String, String);
 
+/// The most server names times address ranges of a chain (limit `chain-conditions`). A chain with more is left out.
+pub(crate) const MAX_CHAIN_CONDITIONS: usize = 100_000;
+
 /// The chains without what earlier ones match.
 pub(super) fn first_wins(chains: Vec<FilterChain>) -> Vec<FilterChain> {
     let mut taken = BTreeSet::new();
@@ -22,6 +25,11 @@ pub(super) fn first_wins(chains: Vec<FilterChain>) -> Vec<FilterChain> {
 
 /// Takes what is taken out of the condition; returns whether something is left.
 fn keep_new(condition: &mut FilterChainMatch, taken: &mut BTreeSet<Key>) -> bool {
+    let all = [&condition.server_names, &condition.application_protocols].map(|list| list.len().max(1));
+    let count = all.into_iter().fold(condition.prefix_ranges.len().max(1), usize::saturating_mul);
+    if count > MAX_CHAIN_CONDITIONS {
+        return false;
+    }
     let rest = FilterChainMatch {
         prefix_ranges: Vec::new(),
         server_names: Vec::new(),

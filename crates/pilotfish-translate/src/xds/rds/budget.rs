@@ -1,29 +1,101 @@
-//! How many routes a route configuration may have, however many hosts share them: checked before they are copied.
+//! How much a route configuration may have, however many hosts share routes: checked before they are copied.
 
+use crate::engine::Refusal;
 use crate::routing::VirtualServiceId;
+use pilotfish_model::{ClusterId, ObjectKey, Origin};
 use pilotfish_proto::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
-use pilotfish_proto::envoy::config::route::v3::{DirectResponseAction, Route, RouteMatch};
+use pilotfish_proto::envoy::config::route::v3::{DirectResponseAction, Route, RouteMatch, VirtualHost};
 
-/// The most routes of a route configuration. A virtual host that would be beyond it has one route instead, which refuses.
-const MAX_ROUTES: usize = 100_000;
+/// The most routes of a route configuration (limit `route-configuration-routes`). A virtual host that would be beyond it has one
+/// route instead, which refuses.
+pub(crate) const MAX_ROUTES: usize = 100_000;
+/// The most bytes of its routes and domains (limit `route-configuration-bytes`).
+pub(crate) const MAX_ROUTE_BYTES: usize = 64 << 20;
+/// The most virtual hosts (limit `route-configuration-hosts`). What is beyond it is refused by one virtual host for all hosts.
+pub(crate) const MAX_VIRTUAL_HOSTS: usize = 100_000;
 
-/// The routes that a route configuration may still get.
+/// What a route configuration may still get.
 pub(super) struct RouteBudget {
-    left: usize,
+    routes: usize,
+    bytes: usize,
+    hosts: usize,
+    refused: Vec<Refusal>,
+    /// The first virtual service whose hosts are not there.
+    hidden: Option<VirtualServiceId>,
 }
 
 impl RouteBudget {
     pub(super) fn new() -> Self {
-        Self { left: MAX_ROUTES }
+        Self {
+            routes: MAX_ROUTES,
+            bytes: MAX_ROUTE_BYTES,
+            hosts: MAX_VIRTUAL_HOSTS,
+            refused: Vec::new(),
+            hidden: None,
+        }
     }
 
-    /// Whether a virtual host may have so many routes; then they are taken.
-    pub(super) fn take(&mut self, routes: usize) -> bool {
-        let left = self.left.checked_sub(routes);
-        self.left = left.unwrap_or(self.left);
-        left.is_some()
+    /// Whether a virtual host may have so many routes of so many bytes; then they are taken. Else it is noted whose they are.
+    pub(super) fn take(&mut self, routes: usize, bytes: usize, rule: &VirtualServiceId) -> bool {
+        let (left, left_bytes) = (self.routes.checked_sub(routes), self.bytes.checked_sub(bytes));
+        let limit = match (left, left_bytes) {
+            (Some(routes), Some(bytes)) => {
+                (self.routes, self.bytes) = (routes, bytes);
+                return true;
+            }
+            (None, _) => format!("{MAX_ROUTES} (limit route-configuration-routes)"),
+            (_, None) => format!("{MAX_ROUTE_BYTES} bytes (limit route-configuration-bytes)"),
+        };
+        let fault =
+            format!("its routes, for each host, would be more than {limit}: hosts beyond it answer with 503");
+        self.refuse(rule, "spec.http", fault);
+        false
+    }
+
+    /// Whether there may be one more virtual host, with so many bytes of domains.
+    pub(super) fn take_host(&mut self, bytes: usize, rule: Option<&VirtualServiceId>) -> bool {
+        let left = self.hosts.checked_sub(1).zip(self.bytes.checked_sub(bytes));
+        if let Some((hosts, bytes)) = left {
+            (self.hosts, self.bytes) = (hosts, bytes);
+            return true;
+        }
+        if let Some(rule) = rule {
+            let fault = format!(
+                "its hosts would be more than {MAX_VIRTUAL_HOSTS} with those of others (limit route-configuration-hosts), or too long: \
+                 those beyond it answer with 503"
+            );
+            self.refuse(rule, "spec.hosts", fault);
+            self.hidden.get_or_insert_with(|| rule.clone());
+        }
+        false
+    }
+
+    /// The virtual host for all hosts that are not there, if some are missing.
+    pub(super) fn instead_of_missing(&self) -> Option<VirtualHost> {
+        let rule = self.hidden.as_ref()?;
+        Some(VirtualHost {
+            name: "refused".to_owned(),
+            domains: vec!["*".to_owned()],
+            routes: vec![refusal(rule)],
+            ..Default::default()
+        })
+    }
+
+    /// What was refused, each virtual service once for each reason.
+    pub(super) fn into_refused(self) -> Vec<Refusal> {
+        self.refused
+    }
+
+    fn refuse(&mut self, rule: &VirtualServiceId, field: &str, fault: String) {
+        let key = ObjectKey::new(rule.source, rule.namespace.clone(), rule.name.clone());
+        let object = Origin::object(key, ClusterId::default());
+        let refusal = Refusal { object, field: field.to_owned(), fault };
+        // The hosts of one virtual service come one after the other.
+        if self.refused.last() != Some(&refusal) {
+            self.refused.push(refusal);
+        }
     }
 }
 

@@ -9,13 +9,13 @@ use super::matches::takes_everything;
 use super::routes::RoutesOf;
 use super::sidecar::{Rules, bracketed, host_port};
 use super::view::RouteView;
-use crate::engine::{Cx, EncodedResource};
+use crate::engine::{Cx, EncodedResource, Refusal};
 use crate::routing::gateway::{MergedGatewaysOf, MergedServer};
-use crate::routing::{VirtualServiceHeader, VirtualServiceId, VirtualServicesFor};
+use crate::routing::{VirtualServiceHeader, VirtualServiceId, VirtualServicesByHost, VirtualServicesFor};
 use pilotfish_model::{Hostname, Kind, Origin};
 use pilotfish_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use pilotfish_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The route configuration of that name; an empty one for a route that no server has (any more).
@@ -29,8 +29,14 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         };
         return EncodedResource::new(name.clone(), &config, Vec::new());
     };
-    let mut building =
-        Building { view, cx, rules: BTreeMap::new(), hosts: BTreeMap::new(), provenance: Vec::new() };
+    let mut building = Building {
+        view,
+        cx,
+        rules: BTreeMap::new(),
+        hosts: BTreeMap::new(),
+        provenance: Vec::new(),
+        refused: Vec::new(),
+    };
     for server in servers {
         building.add_server(server);
     }
@@ -45,7 +51,7 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         ignore_port_in_host_matching: true,
         ..Default::default()
     };
-    finish(config, building.provenance)
+    finish(config, building.provenance).without(building.refused)
 }
 
 /// The virtual host of servers that nothing is routed for: every request is answered with 404.
@@ -61,6 +67,8 @@ struct Draft {
     name: String,
     /// Where its routes come from, in order.
     sources: Vec<Source>,
+    /// The Ingresses among them.
+    ingresses: BTreeSet<VirtualServiceId>,
     /// Whether plain requests are sent to HTTPS.
     redirects: bool,
 }
@@ -71,6 +79,7 @@ struct Building<'a, 'c> {
     rules: BTreeMap<Source, Arc<Rules>>,
     hosts: BTreeMap<Hostname, Draft>,
     provenance: Vec<Origin>,
+    refused: Vec<Refusal>,
 }
 
 impl Building<'_, '_> {
@@ -80,11 +89,7 @@ impl Building<'_, '_> {
             namespace: self.view.facets.scope.namespace.clone(),
             gateway: server.gateway.clone(),
         };
-        for header in self.cx.get(&visible).iter() {
-            let hosts = server.common_hosts(&header.hosts, &header.id.namespace);
-            if hosts.is_empty() {
-                continue;
-            }
+        for (header, hosts) in self.cx.get(&VirtualServicesByHost(visible)).meeting(&server.hosts) {
             let Some(source) = self.source(server, header) else { continue };
             for host in hosts {
                 self.add_host(&host, server, Some(source.clone()));
@@ -120,13 +125,13 @@ impl Building<'_, '_> {
         let draft = self.hosts.entry(host.clone()).or_insert_with(|| Draft {
             name: name(),
             sources: Vec::new(),
+            ingresses: BTreeSet::new(),
             redirects: false,
         });
         // The gateways of several Ingresses share a virtual service for each host: once is enough.
-        let again = |(_, rule): &Source| {
-            rule.source == Kind::Ingress && draft.sources.iter().any(|(_, held)| held == rule)
-        };
-        if let Some(source) = source.filter(|source| !again(source)) {
+        let mut is_new =
+            |(_, rule): &Source| rule.source != Kind::Ingress || draft.ingresses.insert(rule.clone());
+        if let Some(source) = source.filter(|source| is_new(source)) {
             draft.sources.push(source);
         }
         draft.redirects |= server.redirects();
@@ -139,18 +144,30 @@ impl Building<'_, '_> {
             (host.is_wildcard(), std::cmp::Reverse(host.as_str().len()), host.clone())
         });
         let mut kept: Vec<(Draft, Vec<String>)> = Vec::new();
+        let mut places: BTreeMap<(Vec<Source>, bool), usize> = BTreeMap::new();
         for (host, draft) in drafts {
             let domain = bracketed(host.as_str()).into_owned();
-            let same = |(held, _): &&mut (Draft, Vec<String>)| {
-                held.sources == draft.sources && held.redirects == draft.redirects
-            };
-            match kept.iter_mut().find(same) {
+            let same = (draft.sources.clone(), draft.redirects);
+            match places.get(&same).and_then(|place| kept.get_mut(*place)) {
                 Some((_, domains)) => domains.push(domain),
-                None => kept.push((draft, vec![domain])),
+                None => {
+                    places.insert(same, kept.len());
+                    kept.push((draft, vec![domain]));
+                }
             }
         }
         let mut budget = RouteBudget::new();
-        kept.into_iter().map(|(draft, domains)| self.virtual_host(draft, domains, &mut budget)).collect()
+        let mut hosts = Vec::with_capacity(kept.len());
+        for (draft, domains) in kept {
+            let bytes = draft.name.len() + domains.iter().map(String::len).sum::<usize>();
+            if budget.take_host(bytes, draft.sources.first().map(|(_, rule)| rule)) {
+                hosts.push(self.virtual_host(draft, domains, &mut budget));
+            }
+        }
+        let has_all = hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*"));
+        hosts.extend(budget.instead_of_missing().filter(|_| !has_all));
+        self.refused = budget.into_refused();
+        hosts
     }
 
     fn virtual_host(&self, draft: Draft, domains: Vec<String>, budget: &mut RouteBudget) -> VirtualHost {
@@ -169,9 +186,11 @@ impl Building<'_, '_> {
 
     fn routes(&self, draft: &Draft, budget: &mut RouteBudget) -> Vec<Route> {
         let rules = || draft.sources.iter().filter_map(|source| self.rules.get(source));
-        if let (false, Some((_, rule))) =
-            (budget.take(rules().map(|rules| rules.routes.len()).sum()), draft.sources.first())
-        {
+        let Some((_, rule)) = draft.sources.first() else { return Vec::new() };
+        let (routes, bytes) = rules().fold((0_usize, 0_usize), |(routes, bytes), rules| {
+            (routes.saturating_add(rules.routes.len()), bytes.saturating_add(rules.bytes))
+        });
+        if !budget.take(routes, bytes, rule) {
             return vec![refusal(rule)];
         }
         let routes: Vec<&Route> = rules().flat_map(|rules| &rules.routes).collect();

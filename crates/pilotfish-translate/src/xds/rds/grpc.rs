@@ -5,7 +5,7 @@
 //! that is written in other words where it can be, and otherwise left out.
 
 use super::fault;
-use super::sidecar::virtual_hosts;
+use super::sidecar::{Hosts, virtual_hosts};
 use super::view::RouteView;
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::outbound_name;
@@ -28,13 +28,13 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         return None;
     };
     let port = port.parse().ok().filter(|port| *port != 0 && !host.is_empty())?;
-    let (mut hosts, provenance) = virtual_hosts(view, cx, port, name);
+    let Hosts { mut hosts, provenance, refused } = virtual_hosts(view, cx, port, name);
     for host in &mut hosts {
         host.routes.retain(can_match);
         host.routes.iter_mut().for_each(|route| adapt(route, port));
     }
     let config = RouteConfiguration { name: name.to_string(), virtual_hosts: hosts, ..Default::default() };
-    Some(EncodedResource::new(name.clone(), &config, provenance))
+    Some(EncodedResource::new(name.clone(), &config, provenance).without(refused))
 }
 
 /// A call has no query. Some libraries ignore these conditions, and would take the route for every call.

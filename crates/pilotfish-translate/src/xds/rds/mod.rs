@@ -31,6 +31,7 @@ mod services;
 mod sidecar;
 mod view;
 
+pub(crate) use budget::{MAX_ROUTE_BYTES, MAX_ROUTES, MAX_VIRTUAL_HOSTS};
 pub(crate) use view::RouteView;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};

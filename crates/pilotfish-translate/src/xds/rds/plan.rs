@@ -4,8 +4,9 @@ use super::services::{ServicesOn, is_routed};
 use crate::engine::{Cx, Query};
 use crate::routing::{RouteDialect, VirtualServiceHeader, VirtualServiceId};
 use crate::scope::{MeshVirtualServices, MeshVirtualServicesOf, Scope};
+use crate::services::host_index::HostIndex;
 use pilotfish_model::{Hostname, Resolution, Service};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The hosts that one virtual service serves on one port.
@@ -64,9 +65,8 @@ impl Query for PlanOf {
         let Self { scope, listener, port } = self;
         let services = cx.get(&ServicesOn { scope: scope.clone(), listener: *listener, port: *port });
         let rules = cx.get(&MeshVirtualServicesOf(scope.clone(), *listener));
-        let by_host: BTreeMap<&Hostname, &Arc<Service>> =
-            services.iter().map(|service| (&service.hostname, service)).collect();
-        let ruled = rules.list.iter().flat_map(|header| planned(header, &rules, &by_host, *port)).collect();
+        let served = Served::of(&services, &rules);
+        let ruled = rules.list.iter().flat_map(|header| planned(header, &served, *port)).collect();
         let routed = |service: &Arc<Service>| -> Vec<(u32, Arc<Service>)> {
             ports(service, *port).map(|number| (number, service.clone())).collect()
         };
@@ -79,24 +79,53 @@ impl Query for PlanOf {
 /// The numbers of a service's routed ports: only `port`, or all for 0.
 fn ports(service: &Service, port: u32) -> impl Iterator<Item = u32> {
     let fits = move |number: u32| port == 0 || port == number;
-    let mut numbers: Vec<u32> = Vec::new();
     // Of two ports with one number (TCP and UDP) the first decides.
-    for port in service.ports.iter().filter(|port| fits(port.number)) {
-        let first = service.port(port.number).is_some_and(|first| first == port);
-        if first && is_routed(port.protocol) && !numbers.contains(&port.number) {
-            numbers.push(port.number);
+    let mut seen = BTreeSet::new();
+    let firsts = service.ports.iter().filter(move |port| fits(port.number) && seen.insert(port.number));
+    firsts.filter(|port| is_routed(port.protocol)).map(|port| port.number)
+}
+
+/// Which virtual service serves which service.
+struct Served<'a> {
+    by_host: BTreeMap<&'a Hostname, &'a Arc<Service>>,
+    /// The hosts of all services.
+    hosts: HostIndex,
+    /// The hosts of the services that a virtual service serves: of several above one host, the most specific one does.
+    own: BTreeMap<&'a VirtualServiceId, HostIndex>,
+}
+
+impl<'a> Served<'a> {
+    fn of(services: &'a [Arc<Service>], rules: &'a MeshVirtualServices) -> Self {
+        let by_host: BTreeMap<_, _> = services.iter().map(|service| (&service.hostname, service)).collect();
+        let (mut hosts, mut own) = (HostIndex::default(), BTreeMap::<_, HostIndex>::new());
+        // Only wildcards ask for these.
+        let wild = rules.list.iter().any(|header| header.hosts.iter().any(Hostname::is_wildcard));
+        for host in by_host.keys().filter(|_| wild) {
+            hosts.add(host, 0);
+            if let Some(best) = rules.serving(host) {
+                own.entry(&best.id).or_default().add(host, 0);
+            }
         }
+        Self { by_host, hosts, own }
     }
-    numbers.into_iter()
+
+    /// The services that a wildcard meets and that the virtual service serves, in order of their hosts.
+    fn meeting(&self, wildcard: &Hostname, rule: &VirtualServiceId) -> Vec<&'a Arc<Service>> {
+        let Some(own) = self.own.get(rule) else { return Vec::new() };
+        let met = own.above(wildcard).chain(own.below(wildcard));
+        let mut hosts: Vec<&Hostname> = met.map(|(host, _)| host).collect();
+        hosts.sort();
+        hosts.into_iter().filter_map(|host| self.by_host.get(host).copied()).collect()
+    }
+
+    /// Whether a wildcard meets some service, whoever serves it.
+    fn meets(&self, wildcard: &Hostname) -> bool {
+        self.hosts.meets(wildcard)
+    }
 }
 
 /// What one virtual service serves on each port.
-fn planned(
-    header: &VirtualServiceHeader,
-    rules: &MeshVirtualServices,
-    by_host: &BTreeMap<&Hostname, &Arc<Service>>,
-    port: u32,
-) -> Vec<Planned> {
+fn planned(header: &VirtualServiceHeader, served: &Served<'_>, port: u32) -> Vec<Planned> {
     let mut services: Vec<Arc<Service>> = Vec::new();
     let mut other_hosts = Vec::new();
     let mut any = false;
@@ -104,7 +133,7 @@ fn planned(
     // of the port has.
     let services_only = header.dialect == RouteDialect::GatewayApi;
     for host in header.hosts.iter().filter(|host| !host.is_wildcard()) {
-        match by_host.get(host) {
+        match served.by_host.get(host) {
             Some(service) => services.push(Arc::clone(service)),
             None => other_hosts.push(host.clone()),
         }
@@ -114,26 +143,21 @@ fn planned(
         other_hosts.clear();
     }
     for host in header.hosts.iter().filter(|host| host.is_wildcard() && !services_only) {
-        let mut matched = by_host.iter().filter(|(name, _)| host.matches(name)).peekable();
-        if matched.peek().is_none() {
+        if !served.meets(host) {
             other_hosts.push(host.clone());
-        } else {
-            any = true;
+            continue;
         }
-        // Of several virtual services above one host, the most specific one serves it.
-        let own = matched.filter(|(name, _)| rules.serving(name).is_some_and(|best| best.id == header.id));
-        services.extend(own.map(|(_, service)| Arc::clone(service)));
+        any = true;
+        services.extend(served.meeting(host, &header.id).into_iter().cloned());
     }
     if !any && (services_only || port != PLAIN_HTTP) {
         return Vec::new();
     }
     let mut by_port: BTreeMap<u32, Vec<Arc<Service>>> = BTreeMap::new();
-    for service in services {
+    let mut seen = BTreeSet::new();
+    for service in services.into_iter().filter(|service| seen.insert(service.hostname.clone())) {
         for number in ports(&service, port) {
-            let list = by_port.entry(number).or_default();
-            if !list.iter().any(|held| held.hostname == service.hostname) {
-                list.push(service.clone());
-            }
+            by_port.entry(number).or_default().push(service.clone());
         }
     }
     if by_port.is_empty() && port == PLAIN_HTTP {

@@ -1,6 +1,7 @@
 //! The routes of a virtual service, and the route of a service that no virtual service serves.
 
 use super::action::{Destinations, route_action};
+use super::budget::MAX_ROUTE_BYTES;
 use super::hash_policy::hash_policy;
 use super::headers::Operations;
 use super::sidecar::Rules;
@@ -19,6 +20,7 @@ use pilotfish_proto::envoy::config::route::v3::route::Action;
 use pilotfish_proto::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
 use pilotfish_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use pilotfish_proto::envoy::config::route::v3::{Decorator, RetryPolicy, Route, RouteAction, RouteMatch};
+use prost::Message;
 use std::sync::Arc;
 
 /// The routes that a virtual service makes for one client and port.
@@ -39,13 +41,16 @@ impl Query for RoutesOf {
 
     fn compute(&self, cx: &Cx<'_>) -> Rules {
         let rule = cx.get(&VirtualServiceOf(self.rule.clone()));
-        let Some(rule) = &*rule else { return Rules { routes: Vec::new(), provenance: Vec::new() } };
+        let Some(rule) = &*rule else { return Rules::new(Vec::new(), Vec::new()) };
         let destinations = Destinations::new(cx, &self.facets, &self.rule.namespace, self.port);
         let making = Making { cx, query: self, rule, destinations };
         let routes = making.routes();
         let mut provenance = rule.provenance.clone();
         provenance.extend(making.destinations.provenance());
-        Rules { routes, provenance }
+        match routes {
+            Some(routes) => Rules::new(routes, provenance),
+            None => Rules::too_large(provenance),
+        }
     }
 }
 
@@ -57,9 +62,11 @@ struct Making<'a, 'c> {
 }
 
 impl Making<'_, '_> {
-    /// One route for each condition of each HTTP route, up to the first that takes every request.
-    fn routes(&self) -> Vec<Route> {
+    /// One route for each condition of each HTTP route, up to the first that takes every request. `None` when they are more than a
+    /// route configuration may have: each condition has all that is done with its requests again.
+    fn routes(&self) -> Option<Vec<Route>> {
         let mut routes = Vec::new();
+        let mut bytes = MAX_ROUTE_BYTES;
         for http in &self.rule.http {
             if http.r#match.is_empty() {
                 routes.extend(self.route(http, None));
@@ -68,13 +75,14 @@ impl Making<'_, '_> {
             for request in &http.r#match {
                 let Some(route) = self.route(http, Some(request)) else { continue };
                 let last = route.r#match.as_ref().is_some_and(matches::takes_everything);
+                bytes = bytes.checked_sub(route.encoded_len())?;
                 routes.push(route);
                 if last {
-                    return routes;
+                    return Some(routes);
                 }
             }
         }
-        routes
+        Some(routes)
     }
 
     /// `None` where the condition can never hold for this client and port.

@@ -7,13 +7,14 @@ use super::routes::{DefaultRetries, HashingOf, RoutesOf, default_route, is_grpc}
 use super::services::{is_http_proxy, listener_of};
 use super::view::{RouteView, mesh_gateway};
 use super::{catch_all, finish};
-use crate::engine::{Cx, EncodedResource};
+use crate::engine::{Cx, EncodedResource, Refusal};
 use crate::envoy::outbound_name;
 use crate::routing::VirtualServiceId;
 use crate::scope::cluster_host;
 use crate::services::alias;
 use pilotfish_model::{Origin, Service};
 use pilotfish_proto::envoy::config::route::v3::{RetryPolicy, Route, RouteConfiguration, VirtualHost};
+use prost::Message;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn parse(name: &str) -> Option<Name> {
 
 /// The route configuration of that name; an empty one for a name that means nothing.
 pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>) -> EncodedResource {
-    let (hosts, provenance) = match parse(name) {
+    let Hosts { hosts, provenance, refused } = match parse(name) {
         Some(Name::Port(port)) => with_catch_all(view, cx, virtual_hosts(view, cx, port, name)),
         Some(Name::Sniffed(port)) => sniffed(view, cx, port, name),
         Some(Name::Explicit) => with_catch_all(view, cx, virtual_hosts(view, cx, 0, name)),
@@ -54,19 +55,15 @@ pub(super) fn route_configuration(view: &RouteView, cx: &Cx<'_>, name: &Arc<str>
         ignore_port_in_host_matching: true,
         ..Default::default()
     };
-    finish(config, provenance)
+    finish(config, provenance).without(refused)
 }
 
 /// Adds what becomes of requests for other hosts, unless some virtual service has all hosts.
-fn with_catch_all(
-    view: &RouteView,
-    cx: &Cx<'_>,
-    (mut hosts, provenance): (Vec<VirtualHost>, Vec<Origin>),
-) -> (Vec<VirtualHost>, Vec<Origin>) {
-    if !hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*")) {
-        hosts.push(catch_all::virtual_host(cx, view));
+fn with_catch_all(view: &RouteView, cx: &Cx<'_>, mut all: Hosts) -> Hosts {
+    if !all.hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*")) {
+        all.hosts.push(catch_all::virtual_host(cx, view));
     }
-    (hosts, provenance)
+    all
 }
 
 fn empty(name: &Arc<str>) -> EncodedResource {
@@ -76,24 +73,19 @@ fn empty(name: &Arc<str>) -> EncodedResource {
 }
 
 /// The one virtual host of a sniffed port: the connection's address has decided on the service, so every host is its.
-fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> (Vec<VirtualHost>, Vec<Origin>) {
+fn sniffed(view: &RouteView, cx: &Cx<'_>, port: u32, name: &str) -> Hosts {
     let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
     let Some(listener) = listener_of(cx, &view.facets.scope, port, name) else { return Default::default() };
     let plan = cx.get(&PlanOf { scope: view.facets.scope.clone(), listener, port }).only(host);
-    let (mut hosts, provenance) = planned_hosts(view, cx, port, &plan);
-    for host in &mut hosts {
+    let mut all = planned_hosts(view, cx, port, &plan);
+    for host in &mut all.hosts {
         host.domains = vec!["*".to_owned()];
     }
-    (hosts, provenance)
+    all
 }
 
 /// The virtual hosts of a port, by name; of all ports for 0.
-pub(super) fn virtual_hosts(
-    view: &RouteView,
-    cx: &Cx<'_>,
-    port: u32,
-    route: &str,
-) -> (Vec<VirtualHost>, Vec<Origin>) {
+pub(super) fn virtual_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, route: &str) -> Hosts {
     let Some(listener) = listener_of(cx, &view.facets.scope, port, route) else { return Default::default() };
     // A listener that is an explicit HTTP proxy gets requests for hosts of any port.
     let port = if is_http_proxy(cx, &view.facets.scope, listener) { 0 } else { port };
@@ -101,7 +93,7 @@ pub(super) fn virtual_hosts(
     planned_hosts(view, cx, port, &plan)
 }
 
-fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> (Vec<VirtualHost>, Vec<Origin>) {
+fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> Hosts {
     let mut building = Building::new(view, cx, port);
     // What a virtual service serves is known first, so that a short form of one host never hides the full name of another.
     let planned: Vec<(&Planned, Arc<Rules>)> =
@@ -127,7 +119,28 @@ fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> (Vec<
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rules {
     pub(super) routes: Vec<Route>,
+    /// Bytes of the routes, encoded.
+    pub(super) bytes: usize,
     pub(super) provenance: Vec<Origin>,
+}
+
+impl Rules {
+    pub(super) fn new(routes: Vec<Route>, provenance: Vec<Origin>) -> Self {
+        Self { bytes: routes.iter().map(Message::encoded_len).sum(), routes, provenance }
+    }
+
+    /// Routes that no route configuration has room for.
+    pub(super) fn too_large(provenance: Vec<Origin>) -> Self {
+        Self { routes: vec![Route::default()], bytes: usize::MAX, provenance }
+    }
+}
+
+/// Virtual hosts, what made them and what is left out of them.
+#[derive(Default)]
+pub(super) struct Hosts {
+    pub(super) hosts: Vec<VirtualHost>,
+    pub(super) provenance: Vec<Origin>,
+    pub(super) refused: Vec<Refusal>,
 }
 
 /// The routes of a virtual host.
@@ -221,16 +234,21 @@ impl<'a, 'c> Building<'a, 'c> {
     /// Adds a virtual host, unless another has its name or all its domains. Returns whether it was added.
     fn add(&mut self, host: &str, port: u32, domains: Vec<String>, routes: Routes<'_>) -> bool {
         let name = host_port(host, port);
-        if self.names.contains(&name) {
+        if !self.names.insert(name.clone()) {
             return false;
         }
-        self.names.insert(name.clone());
         let domains = self.domains.take(domains);
         if domains.is_empty() {
             return false;
         }
+        let rule = if let Routes::Of(rule, _) = &routes { Some(*rule) } else { None };
+        if !self.budget.take_host(name.len() + domains.iter().map(String::len).sum::<usize>(), rule) {
+            return false;
+        }
         let routes = match routes {
-            Routes::Of(_, rules) if self.budget.take(rules.routes.len()) => rules.routes.clone(),
+            Routes::Of(rule, rules) if self.budget.take(rules.routes.len(), rules.bytes, rule) => {
+                rules.routes.clone()
+            }
             Routes::Of(rule, _) => vec![refusal(rule)],
             Routes::Default(route) => vec![*route],
         };
@@ -245,13 +263,15 @@ impl<'a, 'c> Building<'a, 'c> {
         true
     }
 
-    fn finish(mut self) -> (Vec<VirtualHost>, Vec<Origin>) {
+    fn finish(mut self) -> Hosts {
         if self.port == 0 {
             only_with_port(&mut self.hosts);
         }
         let mut hosts: Vec<VirtualHost> = self.hosts.into_iter().map(|(_, host)| host).collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
-        (hosts, self.provenance)
+        let has_all = hosts.iter().any(|host| host.domains.iter().any(|domain| domain == "*"));
+        hosts.extend(self.budget.instead_of_missing().filter(|_| !has_all));
+        Hosts { hosts, provenance: self.provenance, refused: self.budget.into_refused() }
     }
 }
 

@@ -11,9 +11,10 @@ mod http;
 mod streams;
 mod tls;
 
+use super::budget::ListenerBudget;
 use super::policies::{Policies, PoliciesOf};
 use super::view::ListenerBase;
-use super::{address, overlap};
+use super::{address, overlap, tcp_proxy};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{TrafficClass, filters};
 use crate::proxy::Proxy;
@@ -21,6 +22,7 @@ use crate::proxy::proxy_config::EffectiveProxyConfig;
 use crate::routing::gateway::{MergedGatewaysOf, PortServers, RouterGateways};
 use chain::Chain;
 use pilotfish_model::Origin;
+use pilotfish_proto::envoy::config::accesslog::v3::AccessLog;
 use pilotfish_proto::envoy::config::core::v3::TrafficDirection;
 use pilotfish_proto::envoy::config::listener::v3::{Listener, ListenerFilter};
 use pilotfish_proto::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol;
@@ -84,6 +86,19 @@ impl GatewayView {
 struct Draft {
     chains: Vec<Chain>,
     provenance: Vec<Origin>,
+    budget: ListenerBudget,
+}
+
+impl Draft {
+    /// Adds a chain, or one that closes what it would take.
+    fn push(&mut self, chain: Chain, logs: &[AccessLog]) {
+        let fits = self.budget.take(&chain.filters);
+        self.chains.push(if fits {
+            chain
+        } else {
+            Chain { filters: tcp_proxy::black_hole(logs), tls: None, ..chain }
+        });
+    }
 }
 
 /// The server names that have a filter chain, by address: Envoy refuses two chains for one name.
@@ -117,14 +132,15 @@ impl Builder<'_> {
     fn add(&self, bind: &str, servers: &PortServers, taken: &mut TakenNames, draft: &mut Draft) {
         draft.provenance.extend(servers.servers.iter().flat_map(|s| s.provenance.iter().cloned()));
         if servers.protocol().is_http() {
-            draft.chains.push(http::plain(self, bind, servers));
+            draft.push(http::plain(self, bind, servers), &self.policies.logs.tcp);
             return;
         }
         for server in &servers.servers {
             if server.is_http() {
-                draft.chains.push(http::secure(self, bind, servers.port, server));
+                draft.push(http::secure(self, bind, servers.port, server), &self.policies.logs.tcp);
             } else {
-                draft.chains.extend(streams::chains(self, server, taken));
+                let chains = streams::chains(self, server, taken);
+                chains.into_iter().for_each(|chain| draft.push(chain, &self.policies.logs.tcp));
             }
         }
     }
@@ -144,7 +160,10 @@ impl Builder<'_> {
             filter_chains: overlap::first_wins(draft.chains.into_iter().map(Chain::build).collect()),
             ..Default::default()
         };
-        EncodedResource::new(name, &listener, provenance)
+        let objects =
+            if self.policies.provenance.is_empty() { &provenance } else { &self.policies.provenance };
+        let refused = draft.budget.refused(objects);
+        EncodedResource::new(name, &listener, provenance).without(refused)
     }
 
     /// The PROXY protocol where the router's settings have it, and the inspector that distinguishes TLS connections.

@@ -4,7 +4,7 @@ use super::chain::Chain;
 use super::{Builder, TakenNames, auto_passthrough, tls};
 use crate::envoy::filters;
 use crate::routing::gateway::MergedServer;
-use crate::routing::{VirtualServiceHeader, VirtualServiceIr, VirtualServiceOf, VirtualServicesFor};
+use crate::routing::{VirtualServiceIr, VirtualServiceOf, VirtualServicesByHost, VirtualServicesFor};
 use crate::xds::lds::stream_route::StreamRoutes;
 use crate::xds::lds::tcp_proxy;
 use pilotfish_config::networking::{RouteDestination, ServerTlsMode};
@@ -34,11 +34,11 @@ fn closed(builder: &Builder<'_>, server: &MergedServer) -> Chain {
 /// The virtual services with routes for streams that have a host in common with a server, in order of precedence.
 fn rules(builder: &Builder<'_>, server: &MergedServer) -> Vec<Arc<VirtualServiceIr>> {
     let namespace = builder.view.base.scope.namespace.clone();
-    let visible = builder.cx.get(&VirtualServicesFor { namespace, gateway: server.gateway.clone() });
-    let fits = |header: &&Arc<VirtualServiceHeader>| {
-        header.has_streams && server.meets(&header.hosts, &header.id.namespace)
-    };
-    let ids = visible.iter().filter(fits).map(|header| VirtualServiceOf(header.id.clone()));
+    let visible = VirtualServicesFor { namespace, gateway: server.gateway.clone() };
+    let visible = builder.cx.get(&VirtualServicesByHost(visible));
+    let streams =
+        visible.meeting(&server.hosts).map(|(header, _)| header).filter(|header| header.has_streams);
+    let ids = streams.map(|header| VirtualServiceOf(header.id.clone()));
     ids.filter_map(|id| Option::clone(&builder.cx.get(&id))).collect()
 }
 

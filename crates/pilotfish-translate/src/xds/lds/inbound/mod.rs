@@ -13,10 +13,11 @@ mod inspectors;
 mod matches;
 mod route;
 
-use super::address;
+use super::budget::ListenerBudget;
 use super::policies::{Policies, PoliciesOf};
 use super::view::InboundView;
 use super::virtual_outbound::ACCEPT_AT_ONCE;
+use super::{address, tcp_proxy};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::TrafficClass;
 use crate::policy::peer_authentication::{PeerAuthenticationsOf, WorkloadMtls};
@@ -67,17 +68,24 @@ fn virtual_inbound(
     let port = u32::try_from(builder.cx.mesh().proxy_inbound_listen_port).ok()?;
     let bind = builder.view.base.families.wildcards().first().copied().unwrap_or_default();
     let mut chains = vec![chains::loop_guard(builder, port)];
-    for inbound_port in inbound_port::passthrough(&builder.mtls, inbound_ports) {
-        chains.extend(chains::of(builder, &inbound_port));
+    let mut budget = ListenerBudget::default();
+    let passthrough = inbound_port::passthrough(&builder.mtls, inbound_ports);
+    for inbound_port in passthrough.iter().chain(inbound_ports) {
+        for mut chain in chains::of(builder, inbound_port) {
+            if !budget.take(&chain.filters) {
+                chain.filters = tcp_proxy::black_hole(&builder.policies.logs.tcp);
+            }
+            chains.push(chain);
+        }
     }
-    chains.extend(inbound_ports.iter().flat_map(|inbound_port| chains::of(builder, inbound_port)));
     let from = inbound_ports.iter().flat_map(|inbound_port| inbound_port.provenance.iter()).chain(provenance);
     let mut listener = listener(builder, NAME, bind, port, chains);
     listener.listener_filters =
         inspectors::of(&listener.filter_chains, builder.view.base.interception, false);
     listener.additional_addresses = address::other_redirected(&builder.view.base, port);
     listener.transparent = (builder.view.base.interception == InterceptionMode::Tproxy).then_some(true);
-    Some(EncodedResource::new(NAME, &listener, from.cloned().collect()))
+    let refused = budget.refused(&builder.policies.provenance);
+    Some(EncodedResource::new(NAME, &listener, from.cloned().collect()).without(refused))
 }
 
 /// A listener that really binds the port of an inbound port.

@@ -9,6 +9,9 @@ use pilotfish_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterCh
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+/// What a chain takes: whether HTTP only, the server names, the addresses.
+pub(super) type Conditions = (bool, BTreeSet<String>, BTreeSet<String>);
+
 /// A filter chain, and what it takes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Chain {
@@ -31,12 +34,10 @@ pub(super) struct Chain {
 const CONNECT_TIMEOUT_SECONDS: i64 = 15;
 
 impl Chain {
-    /// Whether two chains take exactly the same connections, which Envoy refuses.
-    pub(super) fn takes_the_same(&self, other: &Self) -> bool {
-        let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
-        self.http == other.http
-            && set(&self.server_names) == set(&other.server_names)
-            && set(&self.ranges) == set(&other.ranges)
+    /// What it takes. Envoy refuses two chains for exactly the same connections.
+    pub(super) fn conditions(&self) -> Conditions {
+        let set = |list: &[String]| list.iter().cloned().collect();
+        (self.http, set(&self.server_names), set(&self.ranges))
     }
 
     /// Whether it matches SNI, which needs the TLS inspector.

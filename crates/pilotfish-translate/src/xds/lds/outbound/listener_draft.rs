@@ -4,7 +4,7 @@
 //! connections can be distinguished by SNI or address range; otherwise the first one has it.
 
 use super::binding::ListenerBinding;
-use super::chain::Chain;
+use super::chain::{Chain, Conditions};
 use pilotfish_model::Origin;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,6 +31,9 @@ pub(super) struct ListenerDraft {
     /// Whether it is there only for endpoints at its address.
     direct: bool,
     pub(super) chains: Vec<Chain>,
+    /// The first chain of each conditions, for so many of the chains.
+    places: BTreeMap<Conditions, usize>,
+    placed: usize,
     /// What made it.
     pub(super) provenance: Vec<Origin>,
     /// Whether egress listeners that come later leave it alone.
@@ -46,6 +49,8 @@ impl ListenerDraft {
             bind_to_port: binding.bind_to_port,
             direct: binding.direct,
             chains,
+            places: BTreeMap::new(),
+            placed: 0,
             provenance: vec![binding.service.provenance.clone()],
             locked: false,
         }
@@ -56,11 +61,26 @@ impl ListenerDraft {
         self.binds.first().filter(|_| self.direct)?.parse().ok()
     }
 
+    /// Where the first chain with these conditions is.
+    fn place(&mut self, conditions: &Conditions) -> Option<usize> {
+        for (place, chain) in self.chains.iter().enumerate().skip(self.placed) {
+            self.places.entry(chain.conditions()).or_insert(place);
+        }
+        self.placed = self.chains.len();
+        self.places.get(conditions).copied()
+    }
+
+    /// Has these chains from now on.
+    fn replace(&mut self, chains: Vec<Chain>) {
+        (self.chains, self.places, self.placed) = (chains, BTreeMap::new(), 0);
+    }
+
     /// Adds those chains that match other connections than the chains that are there.
     fn merge(&mut self, binding: &ListenerBinding, chains: Vec<Chain>) {
         for chain in chains {
             let provenance = binding.service.provenance.clone();
-            match self.chains.iter_mut().find(|held| held.takes_the_same(&chain)) {
+            let held = self.place(&chain.conditions());
+            match held.and_then(|place| self.chains.get_mut(place)) {
                 None => self.chains.push(chain),
                 // Calls of Dubbo are told apart by their interface, so they go before a stream that would take all of them.
                 Some(held) if held.calls.is_empty() && !chain.calls.is_empty() => *held = chain,
@@ -113,8 +133,8 @@ impl ListenerDrafts {
             entry.kind = Kind::Sniffed;
             let http = std::mem::take(&mut entry.chains);
             entry.provenance.push(binding.service.provenance.clone());
-            entry.chains = chains;
-            entry.chains.extend(http.into_iter().map(|chain| Chain { http: true, ..chain }));
+            let http = http.into_iter().map(|chain| Chain { http: true, ..chain });
+            entry.replace(chains.into_iter().chain(http).collect());
         } else {
             entry.merge(binding, chains);
         }
@@ -133,7 +153,7 @@ impl ListenerDrafts {
         entry.direct &= binding.direct;
         if entry.kind == Kind::Http {
             entry.provenance.push(binding.service.provenance.clone());
-            entry.chains = chains();
+            entry.replace(chains());
         } else {
             entry.merge(binding, chains());
         }

@@ -14,6 +14,7 @@ mod listener;
 mod listener_draft;
 mod streams;
 
+use super::budget::PortBudget;
 use super::connection_manager::{Manager, by_name};
 use super::policies::{Policies, PoliciesOf};
 use super::view::OutboundView;
@@ -24,6 +25,7 @@ use binding::{ListenerBinding, ListenerBindingsOf, ListenerBindingsOn};
 use chain::Chain;
 use listener_draft::{ListenerDraft, ListenerDrafts};
 use pilotfish_model::{Protocol, Resolution};
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -85,6 +87,9 @@ impl Query for ListenersOn {
                 entries.lock();
             }
             for binding in cx.get(&ListenerBindingsOn(view.base.scope.clone(), index, *port)).iter() {
+                if !builder.budget.borrow_mut().has_room(&binding.0.provenance, *port) {
+                    break;
+                }
                 binding::place(cx, view, egress, binding, |binding| {
                     builder.add(index, binding, &mut entries)
                 });
@@ -94,7 +99,12 @@ impl Query for ListenersOn {
             endpoint: entry.endpoint(),
             resource: listener::encode(cx, view, &builder, entry),
         };
-        entries.into_iter().map(finish).collect()
+        let mut all: Vec<Outbound> = entries.into_iter().map(finish).collect();
+        let refused = builder.budget.take().into_refused();
+        if let Some(first) = all.first_mut() {
+            first.resource = first.resource.clone().without(refused);
+        }
+        all
     }
 }
 
@@ -104,6 +114,8 @@ struct Builder<'a> {
     view: &'a OutboundView,
     policies: Arc<Policies>,
     passthrough: String,
+    /// What all listeners of the port may still have.
+    budget: RefCell<PortBudget>,
 }
 
 impl<'a> Builder<'a> {
@@ -113,6 +125,7 @@ impl<'a> Builder<'a> {
             view,
             policies: cx.get(&PoliciesOf(view.base.clone(), TrafficClass::Outbound)),
             passthrough: unknown_destination(cx, view),
+            budget: RefCell::default(),
         }
     }
 
@@ -135,6 +148,7 @@ impl<'a> Builder<'a> {
             return;
         }
         let streams = streams::chains(self, listener, binding);
+        streams.iter().for_each(|chain| self.budget.borrow_mut().take(&chain.filters));
         if protocol.is_tcp() {
             entries.add_tcp(binding, streams);
         } else {
