@@ -324,6 +324,13 @@ const RULES: &[Rule] = &[
         never: &[],
         never_named: &[],
     },
+    // Attackers share nothing with what they attack but the messages.
+    Rule {
+        name: "pilotfish-attack",
+        may: &["pilotfish-bench", "pilotfish-proto", "pilotfish-testkit"],
+        never: &["envoy-types"],
+        never_named: &[],
+    },
     // The broadcast servers and the load client share nothing with what they measure.
     Rule { name: "pilotfish-bench", may: &[], never: &["kube", "envoy-types"], never_named: &[] },
     Rule { name: "xtask", may: &[], never: &["tokio", "serde-saphyr"], never_named: NETWORK },

@@ -1,0 +1,5 @@
+//! Attacks by xDS requests.
+
+use crate::Attack;
+
+pub(super) const ATTACKS: &[Attack] = &[];
