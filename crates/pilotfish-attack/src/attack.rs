@@ -83,6 +83,17 @@ impl Tally {
         Self { skipped: Some(why.into()), ..Self::default() }
     }
 
+    /// Adds what another part of the attack did.
+    pub fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.bytes += other.bytes;
+        self.answered += other.answered;
+        self.refused += other.refused;
+        for (words, count) in other.refusals {
+            *self.refusals.entry(words).or_default() += count;
+        }
+    }
+
     /// Whether the server has noticed.
     #[must_use]
     pub fn reached(&self) -> bool {
