@@ -26,8 +26,11 @@ pub(crate) fn text(value: &str) -> Vec<u8> {
 
 /// `google.protobuf.Struct`.
 pub(crate) fn structure(fields: impl IntoIterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
-    let entry = |(key, value): (String, Vec<u8>)| field(1, [field(1, key), field(2, value)].concat());
-    fields.into_iter().flat_map(entry).collect()
+    let mut out = Vec::new();
+    for (key, value) in fields {
+        out.extend_from_slice(&field(1, [field(1, key), field(2, value)].concat()));
+    }
+    out
 }
 
 /// A `Value` that is a chain of so many objects or lists, each in the one before.
@@ -60,6 +63,13 @@ impl Node {
         Self { id, metadata, more: Vec::new() }
     }
 
+    /// The same in another namespace.
+    pub(crate) fn in_namespace(self, namespace: &str) -> Self {
+        let mut node = self.with("NAMESPACE", text(namespace));
+        node.id = format!("sidecar~10.1.2.3~stranger.{namespace}~{namespace}.svc.cluster.local");
+        node
+    }
+
     /// The same with a value of the metadata.
     pub(crate) fn with(mut self, key: &str, value: Vec<u8>) -> Self {
         self.metadata.retain(|(known, _)| known != key);
@@ -75,7 +85,7 @@ impl Node {
 
     /// The same with further encoded fields.
     pub(crate) fn and(mut self, more: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        self.more.extend(more.into_iter().flatten());
+        self.more.extend(more.into_iter().collect::<Vec<_>>().concat());
         self
     }
 
@@ -117,6 +127,20 @@ pub(crate) fn incomplete(said: u32, sent: usize) -> bytes::Bytes {
     out.into()
 }
 
+/// Whether these bytes are somewhere in a message.
+pub(crate) fn contains(message: &[u8], needle: &[u8]) -> bool {
+    let Some(first) = needle.first() else { return true };
+    let mut rest = message;
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        rest = rest.get(at..).unwrap_or_default();
+        if rest.starts_with(needle) {
+            return true;
+        }
+        rest = rest.get(1..).unwrap_or_default();
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +169,11 @@ mod tests {
     #[test]
     fn an_incomplete_message_says_more_than_it_brings() {
         assert_eq!(&incomplete(258, 2)[..], [0, 0, 0, 1, 2, 0, 0]);
+    }
+
+    #[test]
+    fn a_needle_is_found_anywhere() {
+        assert!(contains(b"10.10.250", b"10.250") && contains(b"abc", b"abc") && contains(b"aab", b"ab"));
+        assert!(!contains(b"abcab", b"abd") && !contains(b"", b"a"));
     }
 }

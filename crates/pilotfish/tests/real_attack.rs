@@ -1,13 +1,17 @@
 //! The short form of `cargo xtask attack`: every attack for a moment, with honest proxies and an Envoy beside it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking, and its table is for people")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and its table is for people"
+)]
 
 use std::time::Duration;
 
 use pilotfish_attack::{Bounds, Options, all, head, run};
 
 /// How long each attack lasts: long enough to reach the server with most of what it has.
-const TIME: Duration = Duration::from_millis(1_200);
+const TIME: Duration = Duration::from_secs(1);
 
 #[test]
 fn no_attack_harms_anybody_else() {

@@ -1,4 +1,5 @@
-//! Configuration that multiplies: by somebody who may write objects.
+//! Configuration that multiplies: by a tenant who may write objects of its namespace, for its own proxies. What a tenant exports to
+//! everybody, everybody gets; what its own proxies get must be at nobody else's cost.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -42,8 +43,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
+/// The namespace of the tenant.
+const TENANT: &str = "tenant";
 /// How long a version of the file stays before the next one.
-const BETWEEN: Duration = Duration::from_secs(1);
+const BETWEEN: Duration = Duration::from_secs(3);
 
 /// Writes a file in one version after the other, and looks as a proxy at what becomes of it. The file is removed at the end.
 async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> String) -> Result<Tally> {
@@ -69,7 +72,7 @@ async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> Strin
         move |index| {
             let (counts, door) = (counts.clone(), door.clone());
             async move {
-                let node = Node::numbered(index);
+                let node = Node::numbered(index).in_namespace(TENANT);
                 let routes = delta(None, RDS, &["80".to_owned()], &[]);
                 let first = vec![delta(Some(&node), CDS, &[], &[]).into(), routes.into()];
                 let mut stream = door.stream(DELTA, &[], first).await?;
@@ -87,14 +90,14 @@ async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> Strin
 
 fn object(kind: &str, name: &str) -> String {
     format!(
-        "---\napiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: bench}}\nspec:\n"
+        "---\napiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {TENANT}}}\nspec:\n  exportTo: [.]\n"
     )
 }
 
 fn delegates(version: usize) -> String {
     const ROUTES: usize = 1_500;
     let mut text = object("VirtualService", "attack");
-    text.push_str("  hosts: [svc-1]\n  http:\n");
+    text.push_str("  hosts: [svc-1.bench.svc.cluster.local]\n  http:\n");
     for n in 0..ROUTES {
         let _ = writeln!(
             text,
@@ -106,7 +109,7 @@ fn delegates(version: usize) -> String {
     for n in 0..ROUTES {
         let _ = writeln!(
             text,
-            "  - {{match: [{{headers: {{a: {{exact: '{n}'}}}}}}], route: [{{destination: {{host: svc-2}}}}]}}"
+            "  - {{match: [{{headers: {{a: {{exact: '{n}'}}}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
         );
     }
     text
@@ -123,7 +126,7 @@ fn hosts_by_routes(version: usize) -> String {
     for n in 0..EACH {
         let _ = writeln!(
             text,
-            "  - {{match: [{{uri: {{prefix: /{n}/}}}}], route: [{{destination: {{host: svc-2}}}}]}}"
+            "  - {{match: [{{uri: {{prefix: /{n}/}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
         );
     }
     text
@@ -131,7 +134,7 @@ fn hosts_by_routes(version: usize) -> String {
 
 fn yaml_aliases(version: usize) -> String {
     let mut text = format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: attack-{version}, namespace: bench}}\ndata:\n"
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: attack-{version}, namespace: {TENANT}}}\ndata:\n"
     );
     let _ = writeln!(text, "  a: &a {}", "x".repeat(1 << 20));
     for n in 0..20_000 {
@@ -152,8 +155,9 @@ fn name_chains(version: usize) -> String {
         };
         let _ = write!(
             text,
-            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: attack-{n}, namespace: bench}}\nspec:\n  type: ExternalName\n  \
-             externalName: {next}.bench.svc.cluster.local\n  ports: [{{name: http, port: 80}}]\n"
+            "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: attack-{n}\n  namespace: {TENANT}\n  annotations: \
+             {{networking.istio.io/exportTo: .}}\nspec:\n  type: ExternalName\n  \
+             externalName: {next}.{TENANT}.svc.cluster.local\n  ports: [{{name: http, port: 80}}]\n"
         );
     }
     text
@@ -161,12 +165,12 @@ fn name_chains(version: usize) -> String {
 
 fn long_regexes(version: usize) -> String {
     let mut text = object("VirtualService", "attack");
-    text.push_str("  hosts: [svc-1]\n  http:\n");
+    text.push_str("  hosts: [svc-1.bench.svc.cluster.local]\n  http:\n");
     for n in 0..4 {
         let regex = format!("/{version}/{n}{}", "{".repeat(1 << 20));
         let _ = writeln!(
             text,
-            "  - {{match: [{{uri: {{regex: '{regex}'}}}}], route: [{{destination: {{host: svc-2}}}}]}}"
+            "  - {{match: [{{uri: {{regex: '{regex}'}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
         );
     }
     text

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::door::{DELTA, Door, SOTW};
+use crate::wire::contains;
 use session::{Form, Session};
 
 /// How a proxy connects: through which door, in which form.
@@ -210,29 +211,5 @@ impl Shared {
             latencies.push((index, round.began.elapsed()));
             round.news.notify_one();
         }
-    }
-}
-
-fn contains(message: &[u8], needle: &[u8]) -> bool {
-    let Some(first) = needle.first() else { return true };
-    let mut rest = message;
-    while let Some(at) = rest.iter().position(|byte| byte == first) {
-        rest = rest.get(at..).unwrap_or_default();
-        if rest.starts_with(needle) {
-            return true;
-        }
-        rest = rest.get(1..).unwrap_or_default();
-    }
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_needle_is_found_anywhere() {
-        assert!(contains(b"10.10.250", b"10.250") && contains(b"abc", b"abc") && contains(b"aab", b"ab"));
-        assert!(!contains(b"abcab", b"abd") && !contains(b"", b"a"));
     }
 }

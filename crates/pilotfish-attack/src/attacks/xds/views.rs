@@ -45,11 +45,7 @@ fn peculiar(number: usize) -> Node {
         1 => node.with("REQUESTED_NETWORK_VIEW", text(&own)),
         2 => node.with("NETWORK", text(&own)).with("CLUSTER_ID", text(&own)),
         3 => node.with("LABELS", label).with("ISTIO_VERSION", text(&format!("1.{number}.0"))),
-        _ => {
-            let mut node = node.with("NAMESPACE", text(&own));
-            node.id = format!("sidecar~10.1.2.3~x.{own}~{own}.svc.cluster.local");
-            node
-        }
+        _ => node.in_namespace(&own),
     }
 }
 
