@@ -39,12 +39,40 @@ pub(crate) fn check(pilotfish: &Path) -> Result<Vec<String>> {
             commands.extend(named_commands(&text).into_iter().map(|command| (command, name.clone())));
         }
     }
+    wrong.extend(missing_tests(&root)?);
     for ((program, task), name) in commands {
         if !exists(&program, &task, pilotfish) {
             wrong.push(format!("{name} names `{program} {task}`, which does not exist"));
         }
     }
     Ok(wrong)
+}
+
+/// The document that names a test for each promise.
+const PROMISES: &str = "docs/security.md";
+
+/// Tests that it names and that do not exist.
+fn missing_tests(root: &Path) -> Result<Vec<String>> {
+    let text =
+        std::fs::read_to_string(root.join(PROMISES)).with_context(|| format!("cannot read {PROMISES}"))?;
+    let named: BTreeSet<&str> = code(&text).into_iter().filter(|word| is_test_name(word)).collect();
+    let mut list = process::command("git");
+    let mut missing = Vec::new();
+    let sources = process::output(list.args(["grep", "-hoE", "fn [a-z0-9_]+\\(", "--", "crates"]))?;
+    let functions: BTreeSet<&str> =
+        sources.lines().filter_map(|line| line.strip_prefix("fn ")?.strip_suffix('(')).collect();
+    for name in named {
+        if !functions.contains(name) {
+            missing.push(format!("{PROMISES} names the test {name}, which does not exist"));
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether a word is the name of a test: several small words with lines between them.
+fn is_test_name(word: &str) -> bool {
+    word.matches('_').count() >= 2
+        && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 /// The tracked documents and scripts; without Git (a source archive) the documents that must be there.

@@ -14,6 +14,7 @@ mod debian;
 mod demo;
 mod dependencies;
 mod docs;
+mod fuzz;
 mod java;
 mod kubernetes;
 mod modules;
@@ -53,6 +54,8 @@ enum Task {
     Attack(attack::Args),
     /// Measure Pilotfish beside a server that only broadcasts, in one run
     Bench(bench::Args),
+    /// Fuzz what reads input, guided by coverage
+    Fuzz(fuzz::Args),
 }
 
 /// The names of all tasks.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Task::Demo(args) => demo::run(&args),
         Task::Attack(args) => attack::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -40,6 +40,7 @@ const PUBLIC: Table = &[
     ("pilotfish-etcd", &[]),
     ("pilotfish-etcd-client", &["proto"]),
     ("pilotfish-eureka", &[]),
+    ("pilotfish-fuzz", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["client", "remote", "request", "token_review", "watch"]),
     ("pilotfish-kube-writer", &["auto_registration", "events", "lease", "service_exports", "status"]),

@@ -529,3 +529,19 @@ fn a_source_that_is_stopped_ends() {
     assert!(runtime.block_on(source.ended()));
     drop(batches);
 }
+
+#[test]
+fn a_link_to_a_folder_elsewhere_is_reported_and_not_walked_through() {
+    let (dir, outside) = (folder(), folder());
+    put(outside.path().join("a.yaml"), &route("a", "outside"));
+    put(dir.path().join("b.yaml"), &route("b", "inside"));
+    let link = dir.path().join("elsewhere");
+    std::os::unix::fs::symlink(outside.path(), &link).unwrap();
+    let consumer = Consumer::of(vec![dir.path().to_owned()]);
+    assert_eq!(consumer.hosts, BTreeMap::from([("b".to_owned(), "inside".to_owned())]));
+    let reports: Vec<_> = consumer.problems.reports.iter().map(ToString::to_string).collect();
+    assert!(
+        matches!(&reports[..], [report] if report.contains("elsewhere") && report.contains("a link to a folder outside")),
+        "{reports:?}"
+    );
+}

@@ -94,6 +94,32 @@ pub fn definition(kind: Kind) -> Option<Value> {
     }))
 }
 
+/// The schema of whole objects of a kind, without `metadata`, also of a kind that has no definition: what the reader takes, for tests that make
+/// objects of it. Mesh settings are documents of their own.
+///
+/// # Panics
+/// Never, as [`definition`].
+#[must_use]
+#[allow(clippy::panic, reason = "depends on this crate's own types and tables alone, which a test tries")]
+pub fn read_schema(kind: Kind) -> Value {
+    let schema = object_schema(kind, "").unwrap_or_else(|error| panic!("{kind}: {error}"));
+    match visit_kind(kind, PlaceOf) {
+        Place::Document => schema["properties"]["spec"].clone(),
+        Place::Object | Place::Spec => schema,
+    }
+}
+
+/// Where in its objects the content of a kind is.
+struct PlaceOf;
+
+impl KindVisitor for PlaceOf {
+    type Output = Place;
+
+    fn visit<T: DeserializeOwned>(self, place: Place) -> Place {
+        place
+    }
+}
+
 /// Finds out where in its objects the content of a kind is, and the shape of its type.
 struct Trace;
 
@@ -141,5 +167,21 @@ fn categories(group: &str) -> Vec<String> {
         Some(area) => vec!["istio-io".to_owned(), format!("{area}-istio-io")],
         None if group.ends_with(".k8s.io") => vec!["gateway-api".to_owned()],
         None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_schema_of_what_is_read() {
+        for kind in Kind::ALL {
+            let schema = read_schema(*kind);
+            let fields = schema["properties"].as_object();
+            assert!(fields.is_some_and(|fields| !fields.is_empty()) || *kind == Kind::ServiceExport, "{kind}: {schema}");
+        }
+        assert!(read_schema(Kind::MeshConfig)["properties"]["trustDomain"].is_object());
+        assert!(read_schema(Kind::Pod)["properties"]["spec"]["properties"]["serviceAccountName"].is_object());
     }
 }

@@ -1,4 +1,5 @@
 //! The listener over real sockets.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use axum::Router;
 use axum::extract::ConnectInfo;

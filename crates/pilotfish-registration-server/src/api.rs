@@ -239,8 +239,7 @@ impl Api {
             Failure::from(all)
         };
         let instance = request.instance.ok_or_else(|| Failure::field("instance", "is missing"))?;
-        let instance = convert::registration(instance).map_err(nested)?;
-        let instance = instance.validate(&self.domain).map_err(nested)?;
+        let instance = convert::read_instance(instance, &self.domain).map_err(nested)?;
         let grant = self.granted(who, Action::Register, &instance.key)?;
         self.access.check_instance(who, &instance).map_err(|reason| {
             Failure::new(Code::PermissionDenied, format!("{} may not register it: {reason}", who.identity))

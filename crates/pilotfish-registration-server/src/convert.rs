@@ -11,8 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Reads an instance that a client sent, with every check of its fields: what registering does before it asks whether the client may.
+///
+/// # Errors
+/// With all that is wrong.
+pub fn read_instance(instance: v1::Instance, domain: &str) -> Result<Instance, Violations> {
+    registration(instance)?.validate(domain)
+}
+
 /// An instance as a client sent it. Its fields are checked later; here only what has no other form.
-pub(crate) fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
+fn registration(instance: v1::Instance) -> Result<Registration, Violations> {
     let mut wrong = Violations::default();
     let ttl = instance.ttl.map(|ttl| read_duration("ttl", ttl, &mut wrong));
     let drain = instance.drain.map_or(Duration::ZERO, |drain| read_duration("drain", drain, &mut wrong));

@@ -29,6 +29,7 @@ mod settings;
 mod watch;
 
 pub use access::{AccessError, AccessFiles};
+pub use convert::read_instance;
 pub use limits::{Limit, ServerLimits};
 pub use recorder::{Protocol, Recorder, Silent};
 pub use server::{ALPN, Bound, RegistrationServer, ServerError};

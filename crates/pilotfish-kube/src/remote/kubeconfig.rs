@@ -118,6 +118,14 @@ pub(super) fn read(bytes: &[u8], allowed: &InsecureOptions) -> Result<Kubeconfig
     Ok(config)
 }
 
+/// Checks a kubeconfig as one of a remote cluster is, without making a client of it.
+///
+/// # Errors
+/// Says what is wrong.
+pub fn check_kubeconfig(bytes: &[u8], allowed: &InsecureOptions) -> Result<(), KubeconfigError> {
+    read(bytes, allowed).map(drop)
+}
+
 /// Parsers show the text around a mistake, and the text is a secret: only the first line is reported.
 fn first_line(error: &kube::config::KubeconfigError) -> String {
     let text = match std::error::Error::source(error) {

@@ -21,7 +21,7 @@ mod tests;
 pub use clients::RemoteClients;
 pub use clusters::ClusterGeneration;
 pub use credentials::{CredentialError, CredentialSettings, remote_kubeconfig};
-pub use kubeconfig::{InsecureOptions, KubeconfigError, UnknownOption};
+pub use kubeconfig::{InsecureOptions, KubeconfigError, UnknownOption, check_kubeconfig};
 
 use crate::client::{Client, of_config};
 use crate::source::{KubeSource, KubeSourceSettings, SourceError};

@@ -90,7 +90,7 @@ mod tests {
             (token(&format!(r#"{{{web},"exp":900000}}"#)), expired),
             (token(r#"{"sub":"admin"}"#), Err(ReviewError::NoServiceAccount)),
             (token(r#"{"exp":"never"}"#), Err(ReviewError::NoToken)),
-            (token("[]"), Err(ReviewError::NoToken)),
+            (token("7"), Err(ReviewError::NoToken)),
             ("a.b".into(), Err(ReviewError::NoToken)),
             ("a.b.c.d".into(), Err(ReviewError::NoToken)),
             ("..".into(), Err(ReviewError::NoToken)),

@@ -23,6 +23,7 @@ mod parse;
 mod routes;
 mod select;
 mod value;
+mod version;
 
 pub(crate) use applied::Patched;
 pub(crate) use clusters::{added_clusters, patch_cluster};

@@ -2,6 +2,7 @@
 
 use super::listeners::filter_match;
 use super::value::parse;
+use super::version::Versions;
 use super::{judge, names};
 use crate::engine::{Cx, Query, reference};
 use pilotfish_config::Problem;
@@ -109,10 +110,8 @@ fn check_patch(path: &str, written: &EnvoyConfigObjectPatch) -> Vec<Problem> {
         _ => {}
     }
     let version = written.r#match.as_ref().and_then(|matches| matches.proxy.as_ref());
-    if let Some(Err(error)) = version.map(|proxy| regex::Regex::new(&proxy.proxy_version)) {
-        let error = error.to_string();
-        let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        let message = format!("is no regular expression: {reason}; the patch is left out");
+    if let Some(Err(error)) = version.map(|proxy| Versions::compile(&proxy.proxy_version)) {
+        let message = format!("{error}; the patch is left out");
         problems.push(Problem::doubt(&format!("{path}.match.proxy.proxyVersion"), message));
     }
     problems

@@ -1,13 +1,13 @@
 //! Which patches hold for a proxy.
 
 use super::parse::{Patch, PatchesIn};
+use super::version::Versions;
 use crate::engine::{Cx, Query};
 use crate::policy::attachment::GATEWAY_NAME;
 use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use pilotfish_config::networking::{ApplyTo, EnvoyFilter, ProxyMatch};
 use pilotfish_model::{Labels, Namespace, Typed, label_subset};
-use regex::Regex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -161,8 +161,8 @@ impl Filter {
 /// Conditions on a proxy, the regular expression compiled.
 #[derive(Clone, Debug)]
 struct Conditions {
-    /// `None` for no condition, an error for one that nothing fulfils because it is malformed.
-    version: Option<Result<Regex, ()>>,
+    /// `None` for no condition, an error for one that nothing fulfils because it cannot be used.
+    version: Option<Result<Versions, ()>>,
     written: ProxyMatch,
 }
 
@@ -174,8 +174,8 @@ impl PartialEq for Conditions {
 
 impl Conditions {
     fn of(written: &ProxyMatch) -> Self {
-        let version =
-            (!written.proxy_version.is_empty()).then(|| Regex::new(&written.proxy_version).map_err(|_| ()));
+        let version = (!written.proxy_version.is_empty())
+            .then(|| Versions::compile(&written.proxy_version).map_err(drop));
         Self { version, written: written.clone() }
     }
 
@@ -183,7 +183,7 @@ impl Conditions {
         let version = proxy.meta("ISTIO_VERSION");
         let of_version = match &self.version {
             None => true,
-            Some(Ok(regex)) => !version.is_empty() && regex.is_match(version),
+            Some(Ok(versions)) => versions.has(version),
             Some(Err(())) => false,
         };
         of_version && self.written.metadata.iter().all(|(key, value)| proxy.meta(key) == value)

@@ -291,7 +291,7 @@ async fn a_client_proves_again_who_it_is_after_a_while() {
     let mut body = soon(response).await.unwrap().into_body();
     let trailers = soon(body.trailers()).await.unwrap().unwrap();
     let (code, message) = status(&trailers);
-    assert_eq!((&*code, message.contains("prove")), ("14", true), "{message}");
+    assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
     // The connection ends with its streams; another one is as good as the first.
     assert_eq!(status(&ask(&server.client(Some(WEB)).await, None).await).0, "");
 }

@@ -244,7 +244,7 @@ impl ResourceSource for Memory {
     fn snapshot(&self) -> Seen {
         let number = self.snapshots.fetch_add(1, Ordering::SeqCst);
         let is_waited_for = self.is_waited_for.load(Ordering::SeqCst);
-        let is_prepared = !is_waited_for || number % 2 == 0;
+        let is_prepared = !is_waited_for || number.is_multiple_of(2);
         Seen { world: Arc::clone(&self.world.lock()), is_waited_for, is_prepared }
     }
 }

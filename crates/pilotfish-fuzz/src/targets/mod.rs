@@ -1,0 +1,78 @@
+//! The targets, one file each.
+
+mod admission;
+mod checks;
+mod kinds;
+mod kubeconfig;
+mod mesh;
+mod node;
+mod regex;
+mod registration;
+mod session;
+mod world;
+mod yaml;
+
+use crate::cost::Budget;
+
+/// Something that is fuzzed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, and that of the folder of its inputs.
+    pub name: &'static str,
+    /// What an input may cost.
+    pub budget: Budget,
+    work: fn(&[u8]),
+}
+
+impl Target {
+    /// Tries an input; returns how many bytes were allocated for it.
+    ///
+    /// # Panics
+    /// When something does not hold.
+    pub fn run(&self, input: &[u8]) -> usize {
+        self.budget.spend(input.len(), || (self.work)(input))
+    }
+}
+
+/// All of them.
+pub static TARGETS: &[Target] = &[
+    Target { name: "admission", budget: Budget::of(32, 64), work: admission::run },
+    Target { name: "kinds", budget: Budget::of(32, 64), work: kinds::run },
+    Target { name: "kubeconfig", budget: Budget::of(32, 16), work: kubeconfig::run },
+    Target { name: "mesh", budget: Budget::of(32, 64), work: mesh::run },
+    Target { name: "node", budget: Budget::of(64, 64), work: node::run },
+    Target { name: "regex", budget: Budget::of(64, 8), work: regex::run },
+    Target { name: "registration", budget: Budget::of(16, 16), work: registration::run },
+    Target { name: "session", budget: Budget::of(64, 64), work: session::run },
+    Target { name: "world", budget: Budget::of(512, 256), work: world::run },
+    Target { name: "yaml", budget: Budget::of(128, 16), work: yaml::run },
+];
+
+/// The target of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_takes_nothing_and_anything() {
+        for target in TARGETS {
+            target.run(b"");
+            for byte in [0, 1, 7, 0x41, 0xff] {
+                target.run(&[byte; 300]);
+            }
+            target.run(target.name.repeat(20).as_bytes());
+        }
+    }
+
+    #[test]
+    fn targets_are_found_by_their_names() {
+        assert!(TARGETS.is_sorted_by_key(|target| target.name));
+        assert_eq!(find("yaml").map(|target| target.name), Some("yaml"));
+        assert!(find("no").is_none());
+    }
+}
