@@ -75,7 +75,7 @@ async fn replay(target: Arc<Target>, deadline: Deadline, fault: Fault) -> Result
 
 /// Reads until the end, and says whether there was anything before it.
 async fn answer(socket: &mut TcpStream) -> bool {
-    let (mut buffer, mut any) = ([0; 16 << 10], false);
+    let (mut buffer, mut any) = ([0; 4_096], false);
     while let Ok(read @ 1..) = socket.read(&mut buffer).await {
         any |= read > 0;
     }
