@@ -325,6 +325,13 @@ const RULES: &[Rule] = &[
         never: &[],
         never_named: &[],
     },
+    // Attackers share nothing with what they attack but the messages.
+    Rule {
+        name: "pilotfish-attack",
+        may: &["pilotfish-bench", "pilotfish-proto", "pilotfish-testkit"],
+        never: &["envoy-types"],
+        never_named: &[],
+    },
     // Reaches whatever reads input; nothing reaches it.
     Rule {
         name: "pilotfish-fuzz",

@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod arrows;
+mod attack;
 mod bench;
 mod bind;
 mod debian;
@@ -49,6 +50,8 @@ enum Task {
     Oracle(oracle::Args),
     /// Try Pilotfish: bring an Envoy, serve the example, send traffic and show where it goes
     Demo(demo::Args),
+    /// Attack Pilotfish in every way that is known, with honest proxies and an Envoy beside it
+    Attack(attack::Args),
     /// Measure Pilotfish beside a server that only broadcasts, in one run
     Bench(bench::Args),
     /// Fuzz what reads input, guided by coverage
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Oracle(args) => oracle::run(&args),
         Task::Demo(args) => demo::run(&args),
+        Task::Attack(args) => attack::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
     };

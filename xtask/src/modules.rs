@@ -17,6 +17,7 @@ const PUBLIC: Table = &[
     ("pilotfish", &["cli", "control", "resources"]),
     ("pilotfish-admin", &[]),
     ("pilotfish-api", &[]),
+    ("pilotfish-attack", &[]),
     (
         "pilotfish-bench",
         &[

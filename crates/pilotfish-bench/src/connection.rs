@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::messages::framed;
 
@@ -59,6 +60,20 @@ impl Connection {
     ) -> Result<Self> {
         let socket = tokio::net::TcpStream::connect(target).await.context("cannot connect")?;
         socket.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+        Self::over(socket, &target.to_string(), path, headers, first).await
+    }
+
+    /// Opens a stream over something that is connected already: TLS, for one.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn over<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        socket: T,
+        authority: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        first: Vec<Bytes>,
+    ) -> Result<Self> {
         let (client, driver) = h2::client::Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
@@ -73,7 +88,7 @@ impl Connection {
             .iter()
             .fold(http::Request::builder(), |request, (name, value)| request.header(*name, *value))
             .method(http::Method::POST)
-            .uri(format!("http://{target}{path}"))
+            .uri(format!("http://{authority}{path}"))
             .version(http::Version::HTTP_2)
             .header("te", "trailers")
             .header("content-type", "application/grpc")

@@ -87,6 +87,24 @@ impl Pilotfish {
         self.xds
     }
 
+    /// The port of the admin API.
+    #[must_use]
+    pub fn admin_port(&self) -> u16 {
+        self.admin
+    }
+
+    /// The id of the process; 0 when it has ended.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.program.id()
+    }
+
+    /// The file to which it prints.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        self.program.log()
+    }
+
     /// The program that was started.
     #[must_use]
     pub fn binary(&self) -> &Path {

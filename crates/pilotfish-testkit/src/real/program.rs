@@ -125,6 +125,12 @@ impl Program {
         std::fs::read_dir(format!("/proc/{id}/fd")).expect("Linux has /proc").count()
     }
 
+    /// The file to which it prints.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// What it has printed so far.
     #[must_use]
     pub fn printed(&self) -> String {

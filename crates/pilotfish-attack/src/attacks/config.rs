@@ -1,0 +1,177 @@
+//! Configuration that multiplies: by a tenant who may write objects of its namespace, for its own proxies. What a tenant exports to
+//! everybody, everybody gets; what its own proxies get must be at nobody else's cost.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::FutureExt;
+use pilotfish_bench::messages::{CDS, RDS};
+use pilotfish_testkit::real::fetch;
+
+use super::xds::Extra;
+use crate::door::{DELTA, Door};
+use crate::wire::{Node, delta};
+use crate::{Attack, Counts, Deadline, Tally, Target};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "delegates",
+        what: "A VirtualService with 1,500 routes that delegate to one with 1,500 (finding 5)",
+        run: |target, deadline| write(target, deadline, delegates).boxed(),
+    },
+    Attack {
+        name: "hosts-by-routes",
+        what: "A VirtualService with 1,000 hosts and 1,000 routes (finding 5)",
+        run: |target, deadline| write(target, deadline, hosts_by_routes).boxed(),
+    },
+    Attack {
+        name: "yaml-aliases",
+        what: "A file of YAML whose aliases stand for gigabytes (finding 20)",
+        run: |target, deadline| write(target, deadline, yaml_aliases).boxed(),
+    },
+    Attack {
+        name: "name-chains",
+        what: "2,000 Services that are names of one another, changed again and again (finding 19)",
+        run: |target, deadline| write(target, deadline, name_chains).boxed(),
+    },
+    Attack {
+        name: "long-regexes",
+        what: "Routes that match by expressions of a megabyte of open braces (finding 4)",
+        run: |target, deadline| write(target, deadline, long_regexes).boxed(),
+    },
+];
+
+/// The namespace of the tenant.
+const TENANT: &str = "tenant";
+/// How long a version of the file stays before the next one.
+const BETWEEN: Duration = Duration::from_secs(3);
+
+/// Writes a file in one version after the other, and looks as a proxy at what becomes of it. The file is removed at the end.
+async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> String) -> Result<Tally> {
+    let counts = Counts::new();
+    let extra = Extra::new(&target.config, "attack.yaml");
+    let versions = async {
+        for version in 0.. {
+            let text = text(version);
+            extra.write(&text)?;
+            counts.sent(text.len());
+            tokio::time::sleep(BETWEEN).await;
+            // Whoever looks at the problems of the configuration waits for nobody either.
+            match fetch(&format!("http://{}/debug/problemz", target.admin)).await {
+                Ok(page) if page.contains("attack") => counts.refused("a problem is told"),
+                Ok(_) => counts.answered(),
+                Err(error) => counts.refused(error),
+            }
+        }
+        Ok(())
+    };
+    let asks = super::crowd(4, deadline, &counts, {
+        let (counts, door) = (counts.clone(), Door::plaintext(&target));
+        move |index| {
+            let (counts, door) = (counts.clone(), door.clone());
+            async move {
+                let node = Node::numbered(index).in_namespace(TENANT);
+                let routes = delta(None, RDS, &["80".to_owned()], &[]);
+                let first = vec![delta(Some(&node), CDS, &[], &[]).into(), routes.into()];
+                let mut stream = door.stream(DELTA, &[], first).await?;
+                while stream.next().await?.is_some() {
+                    counts.answered();
+                }
+                Ok(())
+            }
+        }
+    });
+    let (written, ()) = tokio::join!(deadline.cut(versions), asks);
+    written.unwrap_or(Ok::<(), anyhow::Error>(()))?;
+    Ok(counts.tally())
+}
+
+fn object(kind: &str, name: &str) -> String {
+    format!(
+        "---\napiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {TENANT}}}\nspec:\n  exportTo: [.]\n"
+    )
+}
+
+fn delegates(version: usize) -> String {
+    const ROUTES: usize = 1_500;
+    let mut text = object("VirtualService", "attack");
+    text.push_str("  hosts: [svc-1.bench.svc.cluster.local]\n  http:\n");
+    for n in 0..ROUTES {
+        let _ = writeln!(
+            text,
+            "  - {{match: [{{uri: {{prefix: /v{version}/{n}/}}}}], delegate: {{name: attack-delegate}}}}"
+        );
+    }
+    text.push_str(&object("VirtualService", "attack-delegate"));
+    text.push_str("  http:\n");
+    for n in 0..ROUTES {
+        let _ = writeln!(
+            text,
+            "  - {{match: [{{headers: {{a: {{exact: '{n}'}}}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
+        );
+    }
+    text
+}
+
+fn hosts_by_routes(version: usize) -> String {
+    const EACH: usize = 1_000;
+    let mut text = object("VirtualService", "attack");
+    text.push_str("  hosts:\n");
+    for n in 0..EACH {
+        let _ = writeln!(text, "  - h{n}.v{version}.attack.example.com");
+    }
+    text.push_str("  http:\n");
+    for n in 0..EACH {
+        let _ = writeln!(
+            text,
+            "  - {{match: [{{uri: {{prefix: /{n}/}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
+        );
+    }
+    text
+}
+
+fn yaml_aliases(version: usize) -> String {
+    let mut text = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: attack-{version}, namespace: {TENANT}}}\ndata:\n"
+    );
+    let _ = writeln!(text, "  a: &a {}", "x".repeat(1 << 20));
+    for n in 0..20_000 {
+        let _ = writeln!(text, "  k{n}: *a");
+    }
+    text
+}
+
+fn name_chains(version: usize) -> String {
+    const LINKS: usize = 2_000;
+    let mut text = String::new();
+    for n in 0..LINKS {
+        // The last one leads to the first in each other version.
+        let next = if n + 1 < LINKS {
+            format!("attack-{}", n + 1)
+        } else {
+            format!("attack-{}", version % 2 * LINKS)
+        };
+        let _ = write!(
+            text,
+            "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: attack-{n}\n  namespace: {TENANT}\n  annotations: \
+             {{networking.istio.io/exportTo: .}}\nspec:\n  type: ExternalName\n  \
+             externalName: {next}.{TENANT}.svc.cluster.local\n  ports: [{{name: http, port: 80}}]\n"
+        );
+    }
+    text
+}
+
+fn long_regexes(version: usize) -> String {
+    let mut text = object("VirtualService", "attack");
+    text.push_str("  hosts: [svc-1.bench.svc.cluster.local]\n  http:\n");
+    for n in 0..4 {
+        let regex = format!("/{version}/{n}{}", "{".repeat(1 << 20));
+        let _ = writeln!(
+            text,
+            "  - {{match: [{{uri: {{regex: '{regex}'}}}}], route: [{{destination: {{host: svc-2.bench.svc.cluster.local}}}}]}}"
+        );
+    }
+    text
+}

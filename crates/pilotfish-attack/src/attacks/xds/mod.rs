@@ -1,0 +1,30 @@
+//! Attacks by xDS clients.
+
+mod handshakes;
+mod incomplete;
+mod limits;
+mod names;
+mod nodes;
+mod readers;
+mod recorded;
+mod tokens;
+mod views;
+
+use crate::Attack;
+
+pub(super) use readers::Extra;
+
+pub(super) fn all() -> Vec<Attack> {
+    [
+        names::ATTACKS,
+        nodes::ATTACKS,
+        incomplete::ATTACKS,
+        handshakes::ATTACKS,
+        views::ATTACKS,
+        readers::ATTACKS,
+        tokens::ATTACKS,
+        recorded::ATTACKS,
+        limits::ATTACKS,
+    ]
+    .concat()
+}

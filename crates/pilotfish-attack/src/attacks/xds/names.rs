@@ -1,0 +1,126 @@
+//! Names in subscriptions: very many, none that exists, or always the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use futures::FutureExt;
+use pilotfish_bench::messages::{CDS, EDS};
+
+use crate::attacks::crowd;
+use crate::door::{DELTA, Door, SOTW};
+use crate::wire::{Node, delta, field, sotw};
+use crate::{Attack, Counts, Deadline, Tally, Target};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "subscribe-and-unsubscribe",
+        what: "A request of 4 MiB that subscribes to one name 650,000 times and unsubscribes from none a million times (finding 1)",
+        run: |target, deadline| subscribe_and_unsubscribe(target, deadline).boxed(),
+    },
+    Attack {
+        name: "invented-names",
+        what: "Streams that subscribe to 99,000 names that do not exist, unsubscribe, and invent others (finding 9)",
+        run: |target, deadline| invented_names(target, deadline).boxed(),
+    },
+    Attack {
+        name: "same-names",
+        what: "Streams that ask for the same 99,000 names again and again and read no answer (finding 10)",
+        run: |target, deadline| same_names(target, deadline).boxed(),
+    },
+];
+
+/// Names of a request that is within the limits.
+const MANY: u64 = 99_000;
+/// How long an attacker waits for an answer before it goes on without.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+async fn subscribe_and_unsubscribe(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    let names = [field(3, "a").repeat(650_000), field(4, "").repeat(1_000_000)].concat();
+    let request: Bytes = [field(2, CDS), names].concat().into();
+    let shared = counts.clone();
+    crowd(2, deadline, &counts, move |index| {
+        let (counts, door, request) = (shared.clone(), door.clone(), request.clone());
+        async move {
+            let first = delta(Some(&Node::numbered(index)), CDS, &[], &[]).into();
+            let mut stream = door.stream(DELTA, &[], vec![first]).await?;
+            stream.next().await?;
+            counts.answered();
+            stream.send(&request)?;
+            counts.sent(request.len());
+            while stream.next().await?.is_some() {
+                counts.answered();
+            }
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+/// Names that nobody has asked for before.
+fn invent(next: &AtomicU64, count: u64) -> Vec<String> {
+    let first = next.fetch_add(count, Ordering::Relaxed);
+    // Spread, so that they do not come in order: the multiplier is odd, so none comes twice.
+    (first..first + count)
+        .map(|number| format!("{:016x}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+        .collect()
+}
+
+async fn invented_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, door, next) = (Counts::new(), Door::plaintext(&target), Arc::new(AtomicU64::new(1)));
+    let shared = counts.clone();
+    crowd(4, deadline, &counts, move |index| {
+        let (counts, door, next) = (shared.clone(), door.clone(), next.clone());
+        async move {
+            let first = delta(Some(&Node::numbered(index)), EDS, &["x".to_owned()], &[]).into();
+            let mut stream = door.stream(DELTA, &[], vec![first]).await?;
+            loop {
+                let names = invent(&next, MANY);
+                for request in [delta(None, EDS, &names, &[]), delta(None, EDS, &[], &names)] {
+                    stream.send(&request)?;
+                    counts.sent(request.len());
+                    if let Ok(answer) = tokio::time::timeout(PATIENCE, stream.next()).await {
+                        anyhow::ensure!(answer?.is_some(), "ended well");
+                        counts.answered();
+                    }
+                }
+            }
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+async fn same_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    let names = invent(&AtomicU64::new(1), MANY);
+    let requests = [(DELTA, delta(None, EDS, &names, &[])), (SOTW, sotw(None, EDS, &names))];
+    let requests = Arc::new(requests.map(|(path, request)| (path, Bytes::from(request))));
+    let shared = counts.clone();
+    crowd(8, deadline, &counts, move |index| {
+        let (counts, door, requests) = (shared.clone(), door.clone(), requests.clone());
+        async move {
+            let [delta_request, sotw_request] = &*requests;
+            let (path, request) = if index % 2 == 0 { delta_request } else { sotw_request };
+            let node = Node::numbered(index);
+            let first =
+                if index % 2 == 0 { delta(Some(&node), EDS, &[], &[]) } else { sotw(Some(&node), EDS, &[]) };
+            let mut client = door.connect_with_window(1).await?;
+            let mut stream = client.open(path, &[]).await?;
+            stream.send(&first)?;
+            // Headers are no answer that it would have to read.
+            stream.headers().await.map_err(anyhow::Error::msg)?;
+            counts.answered();
+            loop {
+                stream.send_flowing(request).await?;
+                counts.sent(request.len());
+            }
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}

@@ -1,0 +1,267 @@
+//! How attackers and honest proxies reach a port: in plaintext, over TLS, with a certificate or without.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use pilotfish_bench::connection::Connection;
+use pilotfish_bench::messages::framed;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+use crate::Target;
+
+/// Delta and state-of-the-world ADS.
+pub(crate) const DELTA: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+pub(crate) const SOTW: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// How long connecting may take, handshake and all.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// A connected socket, secret or not.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
+
+/// A way into the control plane.
+#[derive(Clone)]
+pub(crate) struct Door {
+    address: SocketAddr,
+    tls: Option<TlsConnector>,
+}
+
+impl Door {
+    /// Without TLS.
+    pub(crate) fn plaintext(target: &Target) -> Self {
+        Self { address: target.plaintext_xds, tls: None }
+    }
+
+    /// Without TLS, at that address.
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        Self { address, tls: None }
+    }
+
+    /// Over TLS, without a certificate of the client.
+    pub(crate) fn nameless(target: &Target) -> Result<Self> {
+        Ok(Self { address: target.tls_xds, tls: Some(connector(&target.ca_certificate, None)?) })
+    }
+
+    /// Over TLS, with the attacker's certificate.
+    pub(crate) fn known(target: &Target) -> Result<Self> {
+        Self::with_certificate(
+            target.tls_xds,
+            &target.ca_certificate,
+            &target.client_certificate,
+            &target.client_key,
+        )
+    }
+
+    /// Over TLS, with that certificate.
+    pub(crate) fn with_certificate(address: SocketAddr, ca: &Path, chain: &Path, key: &Path) -> Result<Self> {
+        Ok(Self { address, tls: Some(connector(ca, Some((chain, key)))?) })
+    }
+
+    /// A socket through it.
+    pub(crate) async fn dial(&self) -> Result<Box<dyn Io>> {
+        let dialled = async {
+            let socket = TcpStream::connect(self.address).await.context("cannot connect")?;
+            socket.set_nodelay(true)?;
+            let Some(tls) = &self.tls else { return Ok(Box::new(socket) as Box<dyn Io>) };
+            let name = ServerName::from(self.address.ip());
+            Ok(Box::new(tls.connect(name, socket).await.context("no TLS")?) as Box<dyn Io>)
+        };
+        tokio::time::timeout(CONNECT_LIMIT, dialled)
+            .await
+            .map_err(|_| anyhow!("no connection in {CONNECT_LIMIT:?}"))?
+    }
+
+    /// One stream on a connection of its own, with its first messages.
+    pub(crate) async fn stream(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        first: Vec<Bytes>,
+    ) -> Result<Connection> {
+        let socket = self.dial().await?;
+        Connection::over(socket, &self.address.to_string(), path, headers, first).await
+    }
+
+    /// A connection for many streams.
+    pub(crate) async fn connect(&self) -> Result<Client> {
+        self.connect_with_window(1 << 20).await
+    }
+
+    /// The same whose streams take so many bytes before any of them are read.
+    pub(crate) async fn connect_with_window(&self, window: u32) -> Result<Client> {
+        let socket = self.dial().await?;
+        let (client, driver) = h2::client::Builder::new()
+            .initial_window_size(window)
+            .initial_connection_window_size(16 << 20)
+            .enable_push(false)
+            .handshake::<_, Bytes>(socket)
+            .await
+            .context("no HTTP/2")?;
+        // How it ended shows on its streams.
+        let driver = tokio::spawn(async move { drop(driver.await) });
+        Ok(Client { client, authority: self.address.to_string(), driver })
+    }
+}
+
+/// The ClientHello of a client of the TLS port.
+pub(crate) fn hello(target: &Target, name: ServerName<'static>) -> Result<Vec<u8>> {
+    let config = client_config(&target.ca_certificate, None)?;
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
+    let mut hello = Vec::new();
+    connection.write_tls(&mut hello)?;
+    Ok(hello)
+}
+
+fn connector(ca: &Path, client: Option<(&Path, &Path)>) -> Result<TlsConnector> {
+    Ok(TlsConnector::from(Arc::new(client_config(ca, client)?)))
+}
+
+fn client_config(ca: &Path, client: Option<(&Path, &Path)>) -> Result<ClientConfig> {
+    let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>> {
+        Ok(CertificateDer::pem_file_iter(path)?.collect::<Result<_, _>>()?)
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(ca)?);
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    let mut config = match client {
+        Some((chain, key)) => {
+            builder.with_client_auth_cert(certificates(chain)?, PrivateKeyDer::from_pem_file(key)?)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+/// A connection with many streams; closed when dropped.
+pub(crate) struct Client {
+    client: SendRequest<Bytes>,
+    authority: String,
+    driver: JoinHandle<()>,
+}
+
+impl Client {
+    /// Opens a stream; waits while the server allows no more.
+    pub(crate) async fn open(&mut self, path: &str, headers: &[(&str, &str)]) -> Result<Stream> {
+        let mut client = self.client.clone().ready().await.context("the connection ended")?;
+        let request = headers
+            .iter()
+            .fold(http::Request::builder(), |request, (name, value)| request.header(*name, *value))
+            .method(http::Method::POST)
+            .uri(format!("http://{}{path}", self.authority))
+            .version(http::Version::HTTP_2)
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .body(())?;
+        let (response, requests) = client.send_request(request, false).context("cannot open a stream")?;
+        Ok(Stream { requests, response: Some(response), body: None })
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// One stream of a [`Client`].
+pub(crate) struct Stream {
+    requests: SendStream<Bytes>,
+    response: Option<ResponseFuture>,
+    body: Option<RecvStream>,
+}
+
+impl Stream {
+    /// Sends a message.
+    pub(crate) fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.send_raw(framed(message))
+    }
+
+    /// Sends bytes as they are. What the server does not take yet waits here.
+    pub(crate) fn send_raw(&mut self, bytes: Bytes) -> Result<()> {
+        self.requests.send_data(bytes, false).context("cannot send")
+    }
+
+    /// Sends a message as fast as the server takes it.
+    pub(crate) async fn send_flowing(&mut self, message: &Bytes) -> Result<()> {
+        self.send_raw_flowing(&framed(message)).await
+    }
+
+    /// The same with bytes as they are.
+    pub(crate) async fn send_raw_flowing(&mut self, bytes: &Bytes) -> Result<()> {
+        let mut rest = bytes.clone();
+        while !rest.is_empty() {
+            self.requests.reserve_capacity(rest.len());
+            let room = std::future::poll_fn(|cx| self.requests.poll_capacity(cx)).await;
+            let room = room.context("the stream was ended")?.context("cannot send")?;
+            self.requests.send_data(rest.split_to(room.min(rest.len())), false).context("cannot send")?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the head of the answer.
+    pub(crate) async fn headers(&mut self) -> Result<(), String> {
+        let Some(response) = &mut self.response else { return Ok(()) };
+        let answer = response.await.map_err(|error| error.to_string())?;
+        self.response = None;
+        status(answer.headers())?;
+        self.body = Some(answer.into_body());
+        Ok(())
+    }
+
+    /// Says that no more will come.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.requests.send_data(Bytes::new(), true).context("cannot send")
+    }
+
+    /// The next bytes of the server; what it said when it ended the stream.
+    pub(crate) async fn next(&mut self) -> Result<Bytes, String> {
+        self.headers().await?;
+        let Some(body) = &mut self.body else { return Err("the stream has ended".to_owned()) };
+        match body.data().await {
+            Some(Ok(chunk)) => {
+                let _ = body.flow_control().release_capacity(chunk.len());
+                Ok(chunk)
+            }
+            Some(Err(error)) => Err(error.to_string()),
+            None => {
+                let trailers = body.trailers().await.map_err(|error| error.to_string())?;
+                trailers.map_or(Ok(()), |trailers| status(&trailers))?;
+                Err("ended well".to_owned())
+            }
+        }
+    }
+
+    /// Reads on until the server ends the stream, and gives its words.
+    pub(crate) async fn end(&mut self) -> String {
+        loop {
+            if let Err(words) = self.next().await {
+                return words;
+            }
+        }
+    }
+}
+
+fn status(headers: &http::HeaderMap) -> Result<(), String> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match text("grpc-status") {
+        "" | "0" => Ok(()),
+        code => Err(format!("grpc-status {code}: {}", text("grpc-message"))),
+    }
+}

@@ -1,0 +1,253 @@
+//! What runs while attacks go on: the control plane with its files, a cluster's API server, and an Envoy with traffic.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use pilotfish_bench::world::{NAMESPACE, Target as Changed, World, address};
+use pilotfish_testkit::real::{
+    ApiServer, ApiServerOptions, Authority, Backend, Envoy, EnvoyOptions, Load, Pilotfish, eventually,
+    free_port, get,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::door::Door;
+use crate::honest::Ways;
+use crate::wire::ACCOUNT;
+use crate::{Attack, Target};
+
+/// Services that honest proxies have, and endpoints of each of them.
+const SERVICES: usize = 200;
+const ENDPOINTS: usize = 5;
+/// The host to which the Envoy's traffic goes.
+const ECHO: &str = "echo.shop.svc.cluster.local";
+
+/// See the module. Everything ends when it is dropped.
+pub(crate) struct Mesh {
+    pilotfish: Pilotfish,
+    pub(crate) target: Target,
+    pub(crate) ways: Ways,
+    world: World,
+    traffic: Option<Traffic>,
+    _cluster: Option<ApiServer>,
+    _folder: TempDir,
+}
+
+/// An Envoy, and requests through it.
+struct Traffic {
+    load: Load,
+    _envoy: Envoy,
+    _backends: [Backend; 2],
+}
+
+impl Mesh {
+    /// Starts everything. An API server and an Envoy only where there are any.
+    pub(crate) async fn start(binary: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        let config = folder.path().join("mesh");
+        fs::create_dir(&config)?;
+        let world = World::create(&config, SERVICES, ENDPOINTS)?;
+        let backends = [Backend::start("127.0.0.11", "v1").await, Backend::start("127.0.0.12", "v2").await];
+        let port = free_port();
+        fs::write(config.join("shop.yaml"), shop(port, &backends))?;
+        let cluster = ApiServer::start(ApiServerOptions::default()).await;
+        if let Some(cluster) = &cluster {
+            cluster.apply_definitions().await;
+            // Where the certificate of the webhooks is kept.
+            cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}").await;
+        }
+        let certificates = Certificates::write(folder.path());
+        let target = Target {
+            plaintext_xds: loopback(0),
+            tls_xds: loopback(free_port()),
+            admin: loopback(0),
+            webhook: cluster.is_some().then(|| loopback(free_port())),
+            registration: Some(loopback(free_port())),
+            ca_certificate: certificates.of("server", "root-cert.pem"),
+            client_certificate: certificates.of("stranger", "cert-chain.pem"),
+            client_key: certificates.of("stranger", "key.pem"),
+            config,
+        };
+        let arguments = arguments(&target, cluster.as_ref(), folder.path(), &certificates);
+        let binary = binary.to_str().context("the path of the executable is no text")?;
+        let pilotfish = Pilotfish::launch(binary, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        pilotfish.ready().await;
+        let target = Target {
+            plaintext_xds: loopback(pilotfish.xds_port()),
+            admin: loopback(pilotfish.admin_port()),
+            ..target
+        };
+        let honest = Door::with_certificate(
+            target.tls_xds,
+            &target.ca_certificate,
+            &certificates.of("honest", "cert-chain.pem"),
+            &certificates.of("honest", "key.pem"),
+        )?;
+        let ways = Ways::new(&Door::plaintext(&target), &honest);
+        let traffic = traffic(&pilotfish, port, backends).await;
+        Ok(Self { pilotfish, target, ways, world, traffic, _cluster: cluster, _folder: folder })
+    }
+
+    /// Changes an endpoint that all honest proxies have, as somebody does who edits a file. Gives the new address.
+    pub(crate) fn change(&self, number: usize) -> (String, impl FnOnce() -> Result<()>) {
+        let address = address(number);
+        let text = address.clone();
+        (address, move || self.world.change(Changed::All, &text))
+    }
+
+    /// The namespace of honest proxies.
+    pub(crate) fn namespace(&self) -> &'static str {
+        NAMESPACE
+    }
+
+    /// Whether there is an Envoy.
+    pub(crate) fn has_envoy(&self) -> bool {
+        self.traffic.is_some()
+    }
+
+    /// Requests through the Envoy since the last question: all, and how they failed.
+    pub(crate) fn take_traffic(&self) -> (usize, Vec<String>) {
+        let Some(traffic) = &self.traffic else { return (0, Vec::new()) };
+        let tally = traffic.load.reset();
+        let failed = tally.iter().filter(|(who, _)| !["v1", "v2"].contains(&who.as_str()));
+        let failed = failed.map(|(why, count)| format!("{count} x {why}")).collect();
+        (tally.values().sum(), failed)
+    }
+
+    /// Resident memory in bytes, open files and sockets, and bytes of the log.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        let id = self.pilotfish.process_id();
+        let status = fs::read_to_string(format!("/proc/{id}/status")).context("pilotfish has ended")?;
+        let resident = status.lines().find_map(|line| {
+            line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+        });
+        let files = fs::read_dir(format!("/proc/{id}/fd")).context("pilotfish has ended")?.count();
+        let log = fs::metadata(self.pilotfish.log()).map(|file| file.len()).unwrap_or_default();
+        Ok(Usage { memory: resident.context("no VmRSS")? << 10, files, log })
+    }
+
+    /// Clients that the control plane says are connected.
+    pub(crate) async fn clients(&self) -> Result<usize> {
+        let text = self.pilotfish.page("/metrics").await.map_err(anyhow::Error::msg)?;
+        let value = text.lines().find_map(|line| line.strip_prefix("pilot_xds ")?.parse().ok());
+        value.context("no pilot_xds in the metrics")
+    }
+
+    /// Whether it says that it is ready.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        match self.pilotfish.page("/ready").await {
+            Ok(_) => Ok(()),
+            Err(error) => bail!("/ready: {error}"),
+        }
+    }
+
+    /// The end of what Pilotfish printed.
+    pub(crate) fn printed(&self) -> String {
+        let all = self.pilotfish.printed();
+        let lines: Vec<&str> = all.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(20)..).unwrap_or_default();
+        last.iter().map(|line| line.chars().take(300).collect::<String>()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// An attack on this.
+    pub(crate) fn attacked_by(
+        &self,
+        attack: &Attack,
+        deadline: crate::Deadline,
+    ) -> futures::future::BoxFuture<'static, Result<crate::Tally>> {
+        (attack.run)(std::sync::Arc::new(self.target.clone()), deadline)
+    }
+}
+
+/// What the process uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub(crate) memory: u64,
+    pub(crate) files: usize,
+    pub(crate) log: u64,
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Folders with the certificates of one authority.
+struct Certificates(PathBuf);
+
+impl Certificates {
+    fn write(folder: &Path) -> Self {
+        let authority = Authority::new();
+        authority.write(authority.server(), &folder.join("server"));
+        for (name, account) in [("honest", "default"), ("stranger", ACCOUNT)] {
+            authority
+                .issue(&format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/{account}"), &folder.join(name));
+        }
+        Self(folder.to_path_buf())
+    }
+
+    fn of(&self, who: &str, file: &str) -> PathBuf {
+        self.0.join(who).join(file)
+    }
+}
+
+/// What Pilotfish is started with, beside its plaintext addresses.
+fn arguments(
+    target: &Target,
+    cluster: Option<&ApiServer>,
+    folder: &Path,
+    certificates: &Certificates,
+) -> Vec<String> {
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    let mut arguments = vec![path(&target.config)];
+    let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+    add("--secure-xds-address", target.tls_xds.to_string());
+    add("--tls-cert-file", path(&certificates.of("server", "cert-chain.pem")));
+    add("--tls-key-file", path(&certificates.of("server", "key.pem")));
+    add("--ca-cert-file", path(&target.ca_certificate));
+    // Honest proxies stay connected longer than a run lasts.
+    add("--max-identity-age", "24h".to_owned());
+    if let Some(registration) = target.registration {
+        add("--registration-address", registration.to_string());
+        add("--data-dir", path(&folder.join("data")));
+    }
+    if let (Some(cluster), Some(webhook)) = (cluster, target.webhook) {
+        add("--kubeconfig", path(&cluster.kubeconfig()));
+        add("--webhook-address", webhook.to_string());
+        add("--webhook-url", format!("https://{webhook}"));
+    }
+    arguments
+}
+
+async fn traffic(pilotfish: &Pilotfish, port: u16, backends: [Backend; 2]) -> Option<Traffic> {
+    let envoy = Envoy::start(pilotfish, &EnvoyOptions::sidecar("delta")).await?;
+    eventually("Envoy reaches the echo service", || get(port, ECHO, &[])).await;
+    Some(Traffic { load: Load::start(port, ECHO), _envoy: envoy, _backends: backends })
+}
+
+/// The Envoy's namespace: one service, and nothing of the others.
+fn shop(port: u16, backends: &[Backend; 2]) -> String {
+    let slices = backends.iter().zip(1..).map(|(backend, number)| {
+        serde_json::json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": format!("echo-{number}"), "namespace": "shop", "labels": {"kubernetes.io/service-name": "echo"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": backend.port(), "protocol": "TCP"}],
+            "endpoints": [{"addresses": [format!("127.0.0.1{number}")], "conditions": {"ready": true}}],
+        })
+    });
+    let service = serde_json::json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "echo", "namespace": "shop"},
+        "spec": {"clusterIP": "127.0.1.1", "selector": {"app": "echo"},
+                 "ports": [{"name": "http", "port": port, "targetPort": 80}]},
+    });
+    let sidecar = serde_json::json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "default", "namespace": "shop"},
+        "spec": {"egress": [{"hosts": ["./*"]}]},
+    });
+    let namespace =
+        serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    let all: Vec<Value> = slices.chain([namespace, service, sidecar]).collect();
+    all.iter().map(|object| format!("---\n{object}\n")).collect()
+}

@@ -1,0 +1,255 @@
+//! Runs attacks one after the other, and holds what everybody else saw against the bounds.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use parking_lot::Mutex;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+use crate::bounds::Bounds;
+use crate::honest::Fleet;
+use crate::mesh::{Mesh, Usage};
+use crate::report::{Report, Row};
+use crate::watch::{Seen, Stop, push, watch};
+use crate::{Attack, Deadline, Tally};
+
+/// What is run.
+pub struct Options {
+    /// The `pilotfish` that is attacked.
+    pub pilotfish: PathBuf,
+    /// The attacks, in their order.
+    pub attacks: Vec<Attack>,
+    /// How long each of them lasts.
+    pub time: Duration,
+    /// What must hold.
+    pub bounds: Bounds,
+}
+
+/// Honest proxies that stay connected.
+const PROXIES: usize = 20;
+/// How long they may take to connect before there is any attack.
+const START: Duration = Duration::from_secs(60);
+/// How long an attack may take to end after its deadline.
+const GRACE: Duration = Duration::from_secs(20);
+/// Files and sockets more than before that count as the same: those of requests that come and go.
+const FILES_SLACK: usize = 24;
+/// How often it is asked whether everything is as before.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// Threads of an attack, and how much they give way: the machine of an attacker is another one, so honest proxies and the control plane
+/// must not wait for its processor.
+const ATTACK_THREADS: usize = 2;
+const NICENESS: i32 = 10;
+
+/// Runs all of it.
+///
+/// # Errors
+/// When something cannot be started. What is found is in the report.
+pub async fn run(options: &Options, progress: impl Fn(&Row)) -> Result<Report> {
+    let mesh = Mesh::start(&options.pilotfish).await?;
+    let fleet = Fleet::start(&mesh.ways, PROXIES, mesh.namespace(), START).await?;
+    let mut run = Run { mesh, fleet, bounds: options.bounds, numbers: AtomicUsize::new(0) };
+    run.warm_up().await?;
+    let clients = if run.mesh.has_envoy() { PROXIES + 1 } else { PROXIES };
+    let first = run.mesh.usage()?;
+    let mut report = Report { rows: Vec::new(), envoy: run.mesh.has_envoy() };
+    for attack in &options.attacks {
+        let row = run.attack(attack, options.time, clients).await?;
+        progress(&row);
+        report.rows.push(row);
+    }
+    if !options.bounds.memory_after_each {
+        let row = run.at_the_end(first, clients).await?;
+        progress(&row);
+        report.rows.push(row);
+    }
+    Ok(report)
+}
+
+struct Run {
+    mesh: Mesh,
+    fleet: Fleet,
+    bounds: Bounds,
+    /// Changes and new proxies so far: each is another one.
+    numbers: AtomicUsize,
+}
+
+impl Run {
+    /// Everything that is counted happens once before, so that what it needs for the first time is not taken for the attack's.
+    async fn warm_up(&mut self) -> Result<()> {
+        let seen = Mutex::new(Seen::default());
+        let generous = Bounds { fresh: START, push: START, ..self.bounds };
+        for _ in 0..4 {
+            push(&self.mesh, &self.fleet, &generous, &self.numbers, &seen).await;
+        }
+        for index in 0..4 {
+            self.mesh.ways.fresh(PROXIES + index, self.mesh.namespace(), START).await?;
+        }
+        let missing = seen.lock().missing;
+        anyhow::ensure!(
+            missing == 0,
+            "proxies are not told of changes before any attack\n{}",
+            self.mesh.printed()
+        );
+        self.mesh.take_traffic();
+        self.fleet.take_ended();
+        let clients = if self.mesh.has_envoy() { PROXIES + 1 } else { PROXIES };
+        let settled = self.recovered(self.mesh.usage()?, clients, false).await?;
+        anyhow::ensure!(settled.misses.is_empty(), "before any attack: {}", settled.misses.join("; "));
+        Ok(())
+    }
+
+    async fn attack(&mut self, attack: &Attack, time: Duration, clients: usize) -> Result<Row> {
+        let before = self.mesh.usage()?;
+        let seen = Mutex::new(Seen { memory: before.memory, ..Seen::default() });
+        let began = Instant::now();
+        let attacker = Attacker::start(&self.mesh, attack, time)?;
+        let stop = Stop::default();
+        let attacked = async {
+            let tally = attacker.ended(time + GRACE).await;
+            let lasted = began.elapsed();
+            stop.now();
+            (tally, lasted)
+        };
+        let watched = watch(&self.mesh, &self.fleet, &self.bounds, &self.numbers, &seen, &stop);
+        let ((tally, lasted), ()) = tokio::join!(attacked, watched);
+        drop(attacker);
+        let seen = seen.into_inner();
+        let skipped = tally.as_ref().ok().and_then(|tally| tally.skipped.clone());
+        let mut misses = Vec::new();
+        if skipped.is_none() {
+            misses.extend(seen.misses(&self.bounds, PROXIES, before.memory));
+        }
+        let tally = tally.unwrap_or_else(|error| {
+            misses.push(format!("attack: {error:#}"));
+            Tally::default()
+        });
+        if skipped.is_none() && !tally.reached() {
+            misses.push("attack: it never reached the server".to_owned());
+        }
+        let after = self.recovered(before, clients, self.bounds.memory_after_each).await?;
+        misses.extend(after.misses);
+        let log = after.usage.log.saturating_sub(before.log);
+        if log > self.bounds.log {
+            misses.push(format!("log: {} KiB", log >> 10));
+        }
+        let (requests, failed) = self.mesh.take_traffic();
+        if self.mesh.has_envoy() && (requests == 0 || !failed.is_empty()) {
+            misses.push(format!("envoy: of {requests} requests failed: {}", failed.join("; ")));
+        }
+        let ended = self.fleet.take_ended();
+        if let Some(first) = ended.first() {
+            misses.push(format!("streams: {} of honest proxies ended: {first}", ended.len()));
+        }
+        if !misses.is_empty() && self.mesh.ready().await.is_err() {
+            misses.push(format!("pilotfish printed last:\n{}", self.mesh.printed()));
+        }
+        Ok(Row {
+            name: attack.name.to_owned(),
+            what: attack.what.to_owned(),
+            tally,
+            seconds: lasted.as_secs_f64(),
+            seen: (&seen).into(),
+            memory_before: before.memory,
+            memory_most: seen.memory,
+            memory_after: after.usage.memory,
+            recovered_after: after.took.as_secs_f64(),
+            log,
+            envoy_requests: requests,
+            misses,
+        })
+    }
+
+    /// Waits until everything is as before.
+    async fn recovered(&self, before: Usage, clients: usize, memory: bool) -> Result<Recovered> {
+        let began = Instant::now();
+        loop {
+            let usage = self.mesh.usage()?;
+            let connected = self.mesh.clients().await;
+            let mut misses = Vec::new();
+            if memory && !self.bounds.is_back(before.memory, usage.memory) {
+                let (was, is) = (before.memory >> 20, usage.memory >> 20);
+                misses.push(format!("memory afterwards: {is} MiB, and was {was} MiB"));
+            }
+            if usage.files > before.files + FILES_SLACK {
+                misses.push(format!(
+                    "connections afterwards: {} files, and were {}",
+                    usage.files, before.files
+                ));
+            }
+            match connected {
+                Ok(connected) if connected == clients => {}
+                Ok(connected) => misses.push(format!("clients afterwards: {connected}, and were {clients}")),
+                Err(error) => misses.push(format!("metrics afterwards: {error:#}")),
+            }
+            let took = began.elapsed();
+            if misses.is_empty() || took > self.bounds.recovery {
+                return Ok(Recovered { usage, took, misses });
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Whether memory is back after all attacks.
+    async fn at_the_end(&self, first: Usage, clients: usize) -> Result<Row> {
+        let after = self.recovered(first, clients, true).await?;
+        Ok(Row {
+            name: "afterwards".to_owned(),
+            what: "Memory after all attacks, and before them".to_owned(),
+            memory_before: first.memory,
+            memory_most: after.usage.memory,
+            memory_after: after.usage.memory,
+            recovered_after: after.took.as_secs_f64(),
+            misses: after.misses,
+            ..Row::default()
+        })
+    }
+}
+
+struct Recovered {
+    usage: Usage,
+    took: Duration,
+    misses: Vec<String>,
+}
+
+/// An attack on threads of its own. Everything that it left behind ends when this is dropped.
+struct Attacker {
+    runtime: Option<Runtime>,
+    result: tokio::sync::Mutex<tokio::task::JoinHandle<Result<Tally>>>,
+}
+
+impl Attacker {
+    fn start(mesh: &Mesh, attack: &Attack, time: Duration) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(ATTACK_THREADS)
+            .thread_name("attacker")
+            .enable_all()
+            .on_thread_start(|| {
+                // Where that is not allowed, the attack is only a little stronger.
+                let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+            })
+            .build()
+            .context("no threads for the attack")?;
+        let deadline = Deadline::after(time);
+        let result = runtime.spawn(mesh.attacked_by(attack, deadline));
+        Ok(Self { runtime: Some(runtime), result: tokio::sync::Mutex::new(result) })
+    }
+
+    async fn ended(&self, limit: Duration) -> Result<Tally> {
+        let mut result = self.result.lock().await;
+        match tokio::time::timeout(limit, &mut *result).await {
+            Ok(ended) => ended.context("it panicked")?,
+            Err(_) => Err(anyhow!("it has not ended after {limit:?}")),
+        }
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

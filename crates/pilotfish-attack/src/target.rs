@@ -1,0 +1,28 @@
+//! The control plane under attack.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Where the control plane under attack listens, and the files that it reads. What is `None` could not be started: its attacks skip
+/// themselves and say why ([`Tally::skipped`](crate::Tally::skipped)).
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// xDS without TLS.
+    pub plaintext_xds: SocketAddr,
+    /// xDS over TLS, for clients with a certificate of [`ca_certificate`](Self::ca_certificate) or a token.
+    pub tls_xds: SocketAddr,
+    /// Health, metrics and debug pages.
+    pub admin: SocketAddr,
+    /// The admission webhooks, over TLS. They need an API server.
+    pub webhook: Option<SocketAddr>,
+    /// The registration API, without TLS.
+    pub registration: Option<SocketAddr>,
+    /// The authority of the server's certificate on [`tls_xds`](Self::tls_xds) and of those of its clients, in PEM.
+    pub ca_certificate: PathBuf,
+    /// The chain, in PEM, of a client that has an identity: the service account `bench/stranger`.
+    pub client_certificate: PathBuf,
+    /// Its key, in PEM.
+    pub client_key: PathBuf,
+    /// The folder of YAML that is watched. An attack that writes here removes its files at its end.
+    pub config: PathBuf,
+}

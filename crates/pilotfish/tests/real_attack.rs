@@ -1,0 +1,28 @@
+//! The short form of `cargo xtask attack`: every attack for a moment, with honest proxies and an Envoy beside it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and its table is for people"
+)]
+
+use std::time::Duration;
+
+use pilotfish_attack::{Bounds, Options, all, head, run};
+
+/// How long each attack lasts: long enough to reach the server with most of what it has.
+const TIME: Duration = Duration::from_secs(1);
+
+#[test]
+fn no_attack_harms_anybody_else() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let options = Options {
+        pilotfish: env!("CARGO_BIN_EXE_pilotfish").into(),
+        attacks: all(),
+        time: TIME,
+        bounds: Bounds::SHORT,
+    };
+    eprintln!("{}", head());
+    let report = runtime.block_on(run(&options, |row| eprintln!("{row}"))).unwrap();
+    assert!(report.holds(), "{}", report.misses().join("\n"));
+}
