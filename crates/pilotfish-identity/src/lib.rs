@@ -25,7 +25,7 @@ mod slots;
 mod tls;
 
 pub use authentication::{Authenticated, Authentication, Authenticator, Call, Unauthenticated};
-pub use budget::{Budget, Exceeded};
+pub use budget::{Budget, Exceeded, Shares};
 pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;
 pub use half_open::{HalfOpen, Handshake};
