@@ -119,7 +119,8 @@ struct Run {
 impl Run {
     fn shown(&self) -> String {
         let Self { target, executions, coverage, features, .. } = self;
-        let reached = format!("{target:13} {executions:9} executions, {coverage:6} edges, {features:6} features");
+        let reached =
+            format!("{target:13} {executions:9} executions, {coverage:6} edges, {features:6} features");
         match &self.found {
             None => reached,
             Some(input) => format!(
@@ -179,7 +180,8 @@ impl Fuzzer {
         let is_quiet = process::succeeds(&mut command)?;
         let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
         let found = files(&found)?.into_iter().find(|file| {
-            let is_slow = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("slow-unit"));
+            let is_slow =
+                file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("slow-unit"));
             !before.contains(file) && !is_slow
         });
         if !is_quiet && found.is_none() {
@@ -191,7 +193,8 @@ impl Fuzzer {
 
     /// Chooses the inputs that reach most, from those of the repository and those that were found.
     fn keep(&self, target: &str) -> Result<()> {
-        let (control, merged) = (folder().join(format!("{target}.merge")), folder().join("merged").join(target));
+        let (control, merged) =
+            (folder().join(format!("{target}.merge")), folder().join("merged").join(target));
         if control.exists() {
             fs::remove_file(&control)?;
         }
@@ -243,7 +246,8 @@ fn last_number(log: &str, word: &str) -> Option<u64> {
 
 fn executions(log: &str) -> u64 {
     // After a crash there are no statistics, but the last line of progress.
-    let progress = || log.lines().rev().find_map(|line| line.strip_prefix('#')?.split('\t').next()?.parse().ok());
+    let progress =
+        || log.lines().rev().find_map(|line| line.strip_prefix('#')?.split('\t').next()?.parse().ok());
     last_number(log, "stat::number_of_executed_units:").or_else(progress).unwrap_or_default()
 }
 

@@ -1,8 +1,11 @@
-//! Who sees the debug pages, and how many are made at a time.
+//! Who sees the debug pages, how many are made at a time, and how much of them waits for those who asked.
+//!
+//! Pages are made on threads of their own: one of a large mesh takes a while, which nobody else has to wait for.
 //!
 //! They hold the configuration of all namespaces. A page of another site that a browser of this machine has open must not read them either: it
 //! would come from this machine under the site's own name (DNS rebinding), so that name is looked at.
 
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
@@ -10,11 +13,16 @@ use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Pages that are made at a time: each may hold all that is known.
 const AT_A_TIME: usize = 2;
+/// Of pages that are made and not taken by those who asked, in KiB. A page that is larger by itself is the only one.
+const WAITING_KIB: usize = 64 << 10;
+/// Requests that wait for their turn: each has one of the places of the address, which probes need too.
+const QUEUE: usize = 16;
 /// How long a request waits for its turn.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -30,13 +38,88 @@ pub enum Access {
 /// What stands before the debug pages.
 pub(crate) struct Gate {
     access: Access,
-    turns: Semaphore,
+    pages: Pages,
 }
 
 impl Gate {
     pub(crate) fn new(access: Access) -> Self {
-        Self { access, turns: Semaphore::new(AT_A_TIME) }
+        Self { access, pages: Pages::new(WAITING_KIB) }
     }
+}
+
+/// Pages that are being made, and those that wait to be taken.
+pub(crate) struct Pages {
+    turns: Arc<Semaphore>,
+    queue: Semaphore,
+    waiting: Arc<Semaphore>,
+    waiting_kib: usize,
+}
+
+/// A page in memory: what it takes is given back with its last byte.
+struct Page {
+    bytes: Bytes,
+    _waiting: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Page {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Pages {
+    /// So much may wait to be taken.
+    pub(crate) fn new(waiting_kib: usize) -> Self {
+        let waiting = Arc::new(Semaphore::new(waiting_kib));
+        let turns = Arc::new(Semaphore::new(AT_A_TIME));
+        Self { turns, queue: Semaphore::new(QUEUE), waiting, waiting_kib }
+    }
+
+    /// Makes a page when it is its turn.
+    async fn make(&self, request: Request, next: Next) -> Response {
+        let Some(turn) = self.turn().await else {
+            return later("too many pages are being made (limit debug-pages): try again\n");
+        };
+        let runtime = Handle::current();
+        let made = tokio::task::spawn_blocking(move || {
+            // Also for a client that is gone: until then it takes its processor.
+            let _turn = turn;
+            runtime.block_on(async {
+                let (head, body) = next.run(request).await.into_parts();
+                axum::body::to_bytes(body, usize::MAX).await.map(|bytes| (head, bytes))
+            })
+        });
+        match made.await {
+            Ok(Ok((head, bytes))) => match self.hold(bytes) {
+                Some(body) => Response::from_parts(head, body),
+                None => later("too many pages wait to be taken (limit debug-page-bytes): try again\n"),
+            },
+            Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        }
+    }
+
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        let _place = self.queue.try_acquire().ok()?;
+        timeout(TURN, Arc::clone(&self.turns).acquire_owned()).await.ok()?.ok()
+    }
+
+    /// A page as a body; `None` where too much waits already.
+    fn hold(&self, bytes: Bytes) -> Option<Body> {
+        let kib = bytes.len().div_ceil(1_024).min(self.waiting_kib);
+        let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+        let waiting = Arc::clone(&self.waiting).try_acquire_many_owned(kib).ok()?;
+        Some(Body::from(Bytes::from_owner(Page { bytes, _waiting: waiting })))
+    }
+}
+
+fn later(message: &'static str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], message).into_response()
+}
+
+/// Makes a page that everybody may see.
+pub(crate) async fn in_turn(State(pages): State<Arc<Pages>>, request: Request, next: Next) -> Response {
+    pages.make(request, next).await
 }
 
 /// Answers those who may see the page, one after the other.
@@ -46,13 +129,7 @@ pub(crate) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next:
     if let Err(refusal) = check(gate.access, peer, request.headers()) {
         return (StatusCode::FORBIDDEN, refusal).into_response();
     }
-    match timeout(TURN, gate.turns.acquire()).await {
-        Ok(Ok(_turn)) => next.run(request).await,
-        Ok(Err(_)) | Err(_) => {
-            let message = "too many pages are being made (limit debug-pages): try again\n";
-            (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], message).into_response()
-        }
-    }
+    gate.pages.make(request, next).await
 }
 
 fn check(access: Access, peer: Option<IpAddr>, headers: &HeaderMap) -> Result<(), &'static str> {
@@ -82,6 +159,60 @@ fn is_own(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_to_be_taken_is_limited_until_its_last_byte_is_gone() {
+        let pages = Pages::new(4);
+        let page = |bytes: usize| pages.hold(Bytes::from(vec![b'x'; bytes]));
+        let (first, second) = (page(2_000), page(2_000));
+        assert!(first.is_some() && second.is_some());
+        assert!(page(1).is_none());
+        drop(first);
+        assert!(page(1).is_some());
+        assert!(page(1 << 20).is_none(), "a page that is too large by itself waits for the others");
+        drop(second);
+        assert!(page(1 << 20).is_some());
+    }
+
+    #[tokio::test]
+    async fn few_requests_wait_for_their_turn() {
+        let pages = Pages::new(4);
+        let turns = Arc::clone(&pages.turns).try_acquire_many_owned(2).unwrap();
+        let mut waiting: Vec<_> = (0..=QUEUE).map(|_| Box::pin(pages.turn())).collect();
+        let mut poll = |index: usize| futures_poll(&mut waiting[index]);
+        assert!((0..QUEUE).all(|index| poll(index).is_pending()));
+        assert!(matches!(poll(QUEUE), std::task::Poll::Ready(None)), "one more is told at once");
+        drop(turns);
+        assert!(matches!(poll(0), std::task::Poll::Ready(Some(_))));
+    }
+
+    fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
+        std::pin::Pin::new(future).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+    }
+
+    #[tokio::test]
+    async fn a_page_that_takes_its_time_keeps_nobody_waiting() {
+        let (let_go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Arc::new(std::sync::Mutex::new(wait));
+        let slow = move || {
+            let wait = Arc::clone(&wait);
+            async move {
+                // As a page of a large mesh does: it computes.
+                let _ = wait.lock().unwrap().recv();
+                "done"
+            }
+        };
+        let pages = Arc::new(Pages::new(4));
+        let router = axum::Router::new()
+            .route("/slow", axum::routing::get(slow))
+            .layer(axum::middleware::from_fn_with_state(pages, in_turn));
+        let request = Request::get("/slow").body(Body::empty()).unwrap();
+        let answer = tokio::spawn(tower::ServiceExt::oneshot(router, request));
+        // On the one thread of this test nothing else would come to this.
+        tokio::task::yield_now().await;
+        let_go.send(()).unwrap();
+        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
 
     fn allowed(access: Access, peer: &str, host: &str) -> bool {
         let mut headers = HeaderMap::new();

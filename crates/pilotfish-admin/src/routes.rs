@@ -1,6 +1,6 @@
 //! The paths of the admin API.
 
-use crate::access::{self, Access, Gate};
+use crate::access::{self, Access, Gate, Pages};
 use crate::{Metrics, views};
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -66,6 +66,8 @@ struct Admin<C> {
 
 type Shared<C> = State<Arc<Admin<C>>>;
 
+/// Of metrics that are made and not taken by those who asked, in KiB.
+const METRICS_KIB: usize = 16 << 10;
 /// How long nothing may be seen of the control loop: one world may take a while.
 const ALIVE: Duration = Duration::from_secs(30);
 
@@ -94,12 +96,15 @@ pub fn router<C: ControlPlane>(
         .route("/debug/syncz", get(syncz::<C>))
         .route("/debug/config_dump", get(config_dump::<C>))
         .layer(middleware::from_fn_with_state(Arc::new(Gate::new(access)), access::guard));
+    let metrics_page = Router::new()
+        .route("/metrics", get(metrics_text::<C>))
+        .layer(middleware::from_fn_with_state(Arc::new(Pages::new(METRICS_KIB)), access::in_turn));
     Router::new()
         .route("/ready", get(ready::<C>))
         .route("/healthz", get(alive::<C>))
         .route("/healthz/ready", get(ready::<C>))
-        .route("/metrics", get(metrics_text::<C>))
         .route("/version", get(version_text::<C>))
+        .merge(metrics_page)
         .merge(pages)
         .with_state(Arc::new(Admin { plane, metrics, version }))
 }

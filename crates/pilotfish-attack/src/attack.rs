@@ -129,6 +129,12 @@ impl Counts {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// So many of together so many bytes were sent.
+    pub fn sent_many(&self, count: usize, bytes: usize) {
+        self.sent.fetch_add(count as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// The server answered, or took a connection.
     pub fn answered(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);

@@ -179,7 +179,10 @@ mod tests {
         for kind in Kind::ALL {
             let schema = read_schema(*kind);
             let fields = schema["properties"].as_object();
-            assert!(fields.is_some_and(|fields| !fields.is_empty()) || *kind == Kind::ServiceExport, "{kind}: {schema}");
+            assert!(
+                fields.is_some_and(|fields| !fields.is_empty()) || *kind == Kind::ServiceExport,
+                "{kind}: {schema}"
+            );
         }
         assert!(read_schema(Kind::MeshConfig)["properties"]["trustDomain"].is_object());
         assert!(read_schema(Kind::Pod)["properties"]["spec"]["properties"]["serviceAccountName"].is_object());

@@ -41,8 +41,18 @@ const ADDRESSES: &[&str] = &[
     "127.0.0.1:80",
     "300.1.1.1",
 ];
-const REGEXES: &[&str] =
-    &["^/v[0-9]+/.*$", "(?i)a|b", ".*", "[[:alpha:]]{2,3}", "(a{10}){100}", "a**", "(", "\\Qa\\E", "[z-a]", "{{{{"];
+const REGEXES: &[&str] = &[
+    "^/v[0-9]+/.*$",
+    "(?i)a|b",
+    ".*",
+    "[[:alpha:]]{2,3}",
+    "(a{10}){100}",
+    "a**",
+    "(",
+    "\\Qa\\E",
+    "[z-a]",
+    "{{{{",
+];
 const PATHS: &[&str] = &["/", "/api", "/api/*", "/v1/{*}/x", "*", "/a?b=c", "a", "/a//b/../c", "/{**}"];
 const DURATIONS: &[&str] = &["5s", "0s", "1.5s", "100ms", "1h30m", "-1s", "315576000001s", "1ns", "5", ""];
 const TEXTS: &[&str] = &[
@@ -70,8 +80,13 @@ const TEXTS: &[&str] = &[
     "1.10",
     "\u{e9}\u{7f}\u{1f600}\n",
 ];
-const LABELS: &[(&str, &str)] =
-    &[("app", "web"), ("app", "db"), ("version", "v1"), ("istio", "edge"), ("topology.istio.io/network", "n1")];
+const LABELS: &[(&str, &str)] = &[
+    ("app", "web"),
+    ("app", "db"),
+    ("version", "v1"),
+    ("istio", "edge"),
+    ("topology.istio.io/network", "n1"),
+];
 const ANNOTATIONS: &[(&str, &str)] = &[
     ("networking.istio.io/exportTo", "."),
     ("istio.io/dry-run", "true"),
@@ -232,7 +247,8 @@ impl Maker {
             4 | 5 => text(&Value::Null, "", input).into(),
             6 => (0..input.below(4)).map(|_| self.any(depth - 1, input)).collect(),
             _ => {
-                let fields = (0..input.below(4)).map(|_| (text(&Value::Null, "", input), self.any(depth - 1, input)));
+                let fields =
+                    (0..input.below(4)).map(|_| (text(&Value::Null, "", input), self.any(depth - 1, input)));
                 Value::Object(fields.collect())
             }
         }
@@ -271,11 +287,23 @@ fn text(schema: &Value, field: &str, input: &mut Input<'_>) -> String {
         () if is("address") || is("ip") || is("cidr") || is("endpoint") || is("subnet") => ADDRESSES,
         () if is("path") || is("prefix") || is("uri") => PATHS,
         () if is("time") || is("interval") || is("duration") => DURATIONS,
-        () if is("protocol") || is("apptype") => &["HTTP", "TCP", "TLS", "HTTPS", "GRPC", "http2", "UDP", "MONGO", "x"],
+        () if is("protocol") || is("apptype") => {
+            &["HTTP", "TCP", "TLS", "HTTPS", "GRPC", "http2", "UDP", "MONGO", "x"]
+        }
         () if is("name") || is("subset") || is("app") || is("gateways") || is("label") => NAMES,
-        () if is("kind") => &["Service", "Gateway", "Secret", "ServiceEntry", "Hostname", "HTTPRoute", "ConfigMap"],
+        () if is("kind") => {
+            &["Service", "Gateway", "Secret", "ServiceEntry", "Hostname", "HTTPRoute", "ConfigMap"]
+        }
         () if is("group") => &["", "gateway.networking.k8s.io", "networking.istio.io", "core", "x.io"],
-        () if is("type") => &["ClusterIP", "kubernetes.io/tls", "Exact", "RegularExpression", "IPAddress", "ExternalName", "x"],
+        () if is("type") => &[
+            "ClusterIP",
+            "kubernetes.io/tls",
+            "Exact",
+            "RegularExpression",
+            "IPAddress",
+            "ExternalName",
+            "x",
+        ],
         () => TEXTS,
     };
     of(words, input)

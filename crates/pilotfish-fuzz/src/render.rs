@@ -14,7 +14,8 @@ pub(crate) fn json(value: &Value) -> String {
             out.push(']');
         }
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("{}:{}", quoted(name, false), json(value)));
+            let fields =
+                fields.iter().map(|(name, value)| format!("{}:{}", quoted(name, false), json(value)));
             out.push('{');
             out.push_str(&fields.collect::<Vec<_>>().join(","));
             out.push('}');
@@ -106,10 +107,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let written = value!({"a": [{"b": [], "c\u{7f}": "\u{1f600}\n\"\\"}, [1, [true, null]], {}], "": -7, "d": 1.5});
+        let written =
+            value!({"a": [{"b": [], "c\u{7f}": "\u{1f600}\n\"\\"}, [1, [true, null]], {}], "": -7, "d": 1.5});
         assert_eq!(serde_json::from_str::<Value>(&json(&written)).ok(), Some(written.clone()));
         let text = yaml(&written);
-        assert!(text.is_ascii() && text.contains("\"c\\U0000007f\": \"\\U0001f600\\U0000000a\\\"\\\\\"\n"), "{text}");
+        assert!(
+            text.is_ascii() && text.contains("\"c\\U0000007f\": \"\\U0001f600\\U0000000a\\\"\\\\\"\n"),
+            "{text}"
+        );
         assert!(text.contains("\"a\":\n -\n  \"b\": []\n"), "{text}");
     }
 }

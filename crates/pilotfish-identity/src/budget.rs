@@ -1,7 +1,10 @@
 //! What several clients of a listener share of something limited, such as bytes of requests that are not complete.
 
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 /// So much of something, which is taken and given back. `L` names the limit.
 #[derive(Debug)]
@@ -75,9 +78,65 @@ impl<L: Copy> Budget<L> {
     }
 }
 
+/// Shares of a budget by key, such as an address. One is there as long as somebody has it.
+#[derive(Debug)]
+pub struct Shares<K: Eq + Hash, L> {
+    whole: Arc<Budget<L>>,
+    limit: L,
+    allowed: usize,
+    known: Mutex<Known<K, L>>,
+}
+
+#[derive(Debug)]
+struct Known<K: Eq + Hash, L> {
+    shares: HashMap<K, Weak<Budget<L>>>,
+    /// What nobody has any more is taken out when there are so many: twice as many as after the last time.
+    clean_at: usize,
+}
+
+/// Shares that are not looked through.
+const FEW: usize = 64;
+
+impl<K: Eq + Hash, L: Copy> Shares<K, L> {
+    /// Shares of that budget, each with that limit of its own.
+    #[must_use]
+    pub fn new(whole: Arc<Budget<L>>, limit: L, allowed: usize) -> Self {
+        Self { whole, limit, allowed, known: Mutex::new(Known { shares: HashMap::new(), clean_at: FEW }) }
+    }
+
+    /// The share of a key.
+    pub fn of(&self, key: K) -> Arc<Budget<L>> {
+        let Known { shares, clean_at } = &mut *self.known.lock();
+        if let Some(known) = shares.get(&key).and_then(Weak::upgrade) {
+            return known;
+        }
+        if shares.len() >= *clean_at {
+            shares.retain(|_, share| share.strong_count() > 0);
+            *clean_at = (2 * shares.len()).max(FEW);
+        }
+        let share = self.whole.share(self.limit, self.allowed);
+        shares.insert(key, Arc::downgrade(&share));
+        share
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_has_one_share_as_long_as_somebody_has_it() {
+        let shares = Shares::new(Budget::new("whole", 10), "share", 4);
+        let (one, same, other) = (shares.of(1), shares.of(1), shares.of(2));
+        one.take(3).unwrap();
+        assert_eq!(same.take(2).map_err(|error| error.limit), Err("share"));
+        other.take(4).unwrap();
+        drop((one, same, other));
+        for key in 3..1_000 {
+            drop(shares.of(key));
+            assert!(shares.known.lock().shares.len() <= FEW, "those that nobody has go");
+        }
+    }
 
     #[test]
     fn a_share_is_limited_by_itself_and_by_the_whole() {

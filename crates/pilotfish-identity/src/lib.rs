@@ -26,7 +26,7 @@ mod tls;
 mod validity;
 
 pub use authentication::{Authenticated, Authentication, Authenticator, Call, Proof, Unauthenticated};
-pub use budget::{Budget, Exceeded};
+pub use budget::{Budget, Exceeded, Shares};
 pub use certificate::{CERTIFICATE, spiffe_ids};
 pub use context::TlsContext;
 pub use half_open::{HalfOpen, Handshake};

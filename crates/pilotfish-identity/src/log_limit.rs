@@ -3,13 +3,22 @@
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// How many lines are written in one [`SPAN`].
+/// How many lines are written in one [`SPAN`], where nothing else is said.
 const LINES: u32 = 10;
 const SPAN: Duration = Duration::from_secs(10);
 
-/// Allows ten lines in ten seconds and counts the others.
-#[derive(Debug, Default)]
-pub struct LogLimit(Mutex<State>);
+/// Allows ten lines in ten seconds, or another number of them, and counts the others.
+#[derive(Debug)]
+pub struct LogLimit {
+    lines: u32,
+    state: Mutex<State>,
+}
+
+impl Default for LogLimit {
+    fn default() -> Self {
+        Self::of(LINES)
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -19,14 +28,20 @@ struct State {
 }
 
 impl LogLimit {
+    /// So many lines in ten seconds.
+    #[must_use]
+    pub fn of(lines: u32) -> Self {
+        Self { lines, state: Mutex::default() }
+    }
+
     /// How many lines were left out since the last one, if a line may be written now.
     pub fn allow(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
             state.since = Some(now);
             state.lines = 0;
         }
-        if state.lines >= LINES {
+        if state.lines >= self.lines {
             state.left_out += 1;
             return None;
         }

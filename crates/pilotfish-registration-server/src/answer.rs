@@ -172,7 +172,7 @@ impl Requests {
         if let Err(failure) = self.api.take_rate(&who) {
             return fail(failure);
         }
-        let part = if rpc_name(path) == "Heartbeat" { Part::Message } else { Part::Whole };
+        let part = if rpc_name(path) == "Heartbeat" { Part::Message } else { Part::Single };
         let held = Held::of(&peer.budget);
         let body =
             LimitedBody::new(body, part, limits.request_bytes, limits.request_timeout, Arc::clone(&held));

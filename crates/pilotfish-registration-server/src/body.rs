@@ -17,6 +17,8 @@ use tokio::time::{Instant, Sleep};
 pub(crate) enum Part {
     /// All of the body.
     Whole,
+    /// All of it, which is one gRPC message.
+    Single,
     /// Each gRPC message of it.
     Message,
 }
@@ -36,24 +38,28 @@ pub(crate) struct LimitedBody<B> {
 
 impl<B> LimitedBody<B> {
     pub(crate) fn new(body: B, part: Part, bytes: usize, time: Duration, held: Arc<Held>) -> Self {
-        let until = (part == Part::Whole).then(|| Box::pin(tokio::time::sleep(time)));
+        let until = (part != Part::Message).then(|| Box::pin(tokio::time::sleep(time)));
         Self { body, part, bytes, time, held, received: 0, messages: Messages::default(), until }
     }
 
     fn count(&mut self, data: &Bytes) -> Result<(), Failure> {
-        self.held.take(data.len()).map_err(|limit| {
+        let was_open = self.messages.is_open();
+        // What a message says that it will have is room that is made for it at once.
+        let taken = match self.part {
+            Part::Whole => data.len(),
+            Part::Single | Part::Message => self.messages.push(data, self.bytes)?,
+        };
+        self.held.take(taken).map_err(|limit| {
             Failure::limit(limit, "the requests that are being read have too many bytes: try again")
         })?;
         match self.part {
-            Part::Whole => {
+            Part::Whole | Part::Single => {
                 self.received = self.received.saturating_add(data.len());
                 if self.received > self.bytes {
                     return Err(Failure::too_long(self.bytes));
                 }
             }
             Part::Message => {
-                let was_open = self.messages.is_open();
-                self.messages.push(data, self.bytes)?;
                 if !self.messages.is_open() {
                     self.held.release();
                     self.until = None;
@@ -77,7 +83,7 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
-        if self.part == Part::Whole && self.body.size_hint().lower() > self.bytes as u64 {
+        if self.part != Part::Message && self.body.size_hint().lower() > self.bytes as u64 {
             return Poll::Ready(Some(Err(Failure::too_long(self.bytes))));
         }
         if self.until.as_mut().is_some_and(|until| until.as_mut().poll(cx).is_ready()) {
@@ -127,7 +133,9 @@ impl Messages {
         !self.header.is_empty() || self.left > 0
     }
 
-    fn push(&mut self, mut data: &[u8], most: usize) -> Result<(), Failure> {
+    /// Returns how many bytes those have that begin here, as they say.
+    fn push(&mut self, mut data: &[u8], most: usize) -> Result<usize, Failure> {
+        let mut said = 0_usize;
         while !data.is_empty() {
             if self.left > 0 {
                 let taken = self.left.min(data.len());
@@ -144,9 +152,10 @@ impl Messages {
                 if self.left > most {
                     return Err(Failure::too_long(most));
                 }
+                said = said.saturating_add(5 + self.left);
             }
         }
-        Ok(())
+        Ok(said)
     }
 }
 
@@ -185,14 +194,14 @@ impl<B: Body + Unpin> Body for Guarded<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{AddressBudgets, Budget, ServerLimits, of_connection};
+    use crate::limits::{Budget, ServerLimits, of_addresses, of_connection};
     use http_body_util::{BodyExt, StreamBody};
     use pilotfish_registration_api::v1::error::Code;
 
     /// That of a connection, with so many bytes.
     fn budget(bytes: usize) -> Arc<Budget> {
         let limits = ServerLimits { connection_request_bytes: bytes, ..ServerLimits::default() };
-        of_connection(&AddressBudgets::new(&limits).of([192, 0, 2, 1].into()), &limits)
+        of_connection(&of_addresses(&limits).of([192, 0, 2, 1].into()), &limits)
     }
 
     type Source = tokio::sync::mpsc::UnboundedSender<Bytes>;
@@ -247,6 +256,27 @@ mod tests {
         let (sender, stream) = body(Part::Message, &budget);
         sender.send(Bytes::from_static(b"\0\0\0\0\x0b")).unwrap();
         assert_eq!(failure(stream).await, Some(Code::ResourceExhausted), "it says that it will be too long");
+    }
+
+    #[tokio::test]
+    async fn messages_are_counted_by_what_they_say_they_have() {
+        for part in [Part::Single, Part::Message] {
+            let budget = budget(30);
+            let begun = || {
+                let (sender, body) = body(part, &budget);
+                sender.send(Bytes::from_static(b"\0\0\0\0\x0aab")).unwrap();
+                (sender, body)
+            };
+            let ((_first, mut one), (_second, mut two), (third, three)) = (begun(), begun(), begun());
+            assert!(matches!(one.frame().await, Some(Ok(_))));
+            assert!(matches!(two.frame().await, Some(Ok(_))));
+            drop(third);
+            assert_eq!(
+                failure(three).await,
+                Some(Code::ResourceExhausted),
+                "{part:?}: 45 bytes are said to come"
+            );
+        }
     }
 
     #[tokio::test]

@@ -1,10 +1,8 @@
 //! What a client can make the server keep or do. docs/limits.md, "Of registration". Limits of what is registered are the registrar's.
 
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A limit by its name: in errors, in the header `pilotfish-limit`, and as a label of metrics.
@@ -146,33 +144,12 @@ pub(crate) fn of_connection(address: &Arc<Budget>, limits: &ServerLimits) -> Arc
 }
 
 /// The budgets of addresses, as shares of the one of all.
-#[derive(Debug)]
-pub(crate) struct AddressBudgets {
-    all: Arc<Budget>,
-    /// Those that a connection uses; what nobody uses any more is taken out when there are twice as many as after the last time.
-    shares: Mutex<(HashMap<IpAddr, Weak<Budget>>, usize)>,
-}
+pub(crate) type AddressBudgets = pilotfish_identity::Shares<IpAddr, Limit>;
 
-impl AddressBudgets {
-    pub(crate) fn new(limits: &ServerLimits) -> Self {
-        let all = Budget::new(Limit::AllRequestBytes, limits.all_request_bytes);
-        Self { all, shares: Mutex::new((HashMap::new(), 64)) }
-    }
-
-    /// The budget of an address.
-    pub(crate) fn of(&self, address: IpAddr) -> Arc<Budget> {
-        let (shares, clean_at) = &mut *self.shares.lock();
-        if let Some(known) = shares.get(&address).and_then(Weak::upgrade) {
-            return known;
-        }
-        if shares.len() >= *clean_at {
-            shares.retain(|_, share| share.strong_count() > 0);
-            *clean_at = (2 * shares.len()).max(64);
-        }
-        let share = self.all.share(Limit::AllRequestBytes, self.all.allowed() / ADDRESS_PART);
-        shares.insert(address, Arc::downgrade(&share));
-        share
-    }
+/// None is taken yet.
+pub(crate) fn of_addresses(limits: &ServerLimits) -> AddressBudgets {
+    let all = Budget::new(Limit::AllRequestBytes, limits.all_request_bytes);
+    AddressBudgets::new(all, Limit::AllRequestBytes, limits.all_request_bytes / ADDRESS_PART)
 }
 
 impl Held {
@@ -214,7 +191,7 @@ mod tests {
     fn requests_share_bytes_with_their_connection_their_address_and_all() {
         let limits =
             ServerLimits { connection_request_bytes: 6, all_request_bytes: 40, ..ServerLimits::default() };
-        let budgets = AddressBudgets::new(&limits);
+        let budgets = of_addresses(&limits);
         let [one, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|address| budgets.of(address.into()));
         let (a, b) = (of_connection(&one, &limits), of_connection(&one, &limits));
         let held = Held::of(&a);
@@ -227,17 +204,6 @@ mod tests {
         held.release();
         assert_eq!(more.take(2), Ok(()));
         drop((held, more));
-        assert_eq!((budgets.all.used(), one.used()), (0, 0));
-    }
-
-    #[test]
-    fn budgets_of_addresses_are_forgotten() {
-        let budgets = AddressBudgets::new(&ServerLimits::default());
-        let kept = budgets.of([192, 0, 2, 1].into());
-        for last in 0..10_000_u32 {
-            drop(budgets.of(std::net::Ipv4Addr::from(last).into()));
-        }
-        assert!(budgets.shares.lock().0.len() <= 64);
-        assert!(Arc::ptr_eq(&kept, &budgets.of([192, 0, 2, 1].into())));
+        assert_eq!(one.used(), 0);
     }
 }

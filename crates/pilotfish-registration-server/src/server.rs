@@ -5,7 +5,7 @@ use crate::answer::{Requests, handler};
 use crate::api::{Api, closed};
 use crate::connection;
 use crate::grpc::Grpc;
-use crate::limits::{AddressBudgets, Limit, ServerLimits};
+use crate::limits::{Limit, ServerLimits, of_addresses};
 use crate::rate::Rate;
 use crate::recorder::Recorder;
 use crate::settings::ServerSettings;
@@ -158,7 +158,7 @@ fn requests(
         services,
         authentication,
         refusals: Rate::new(limits.refusals_per_second, limits.refusals_per_second.saturating_mul(10)),
-        budgets: AddressBudgets::new(&limits),
+        budgets: of_addresses(&limits),
         unused: HalfOpen::new(limits.unused_connections),
         anonymous,
         is_loopback,

@@ -84,6 +84,25 @@ pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, NoReview> {
     review.request.ok_or(NoReview::NoRequest)
 }
 
+/// The most values that an object may have, at all levels together. Each becomes many times what it is in JSON, and the largest objects
+/// that API servers keep have fewer.
+pub(crate) const MOST_VALUES: usize = 100_000;
+
+/// At least as many as there are values in a JSON text that was parsed: what separates them is counted, outside of strings.
+pub(crate) fn values(json: &[u8]) -> usize {
+    let (mut count, mut in_string, mut is_escaped) = (1_usize, false, false);
+    for byte in json {
+        match (in_string, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b',' | b'[' | b'{') => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

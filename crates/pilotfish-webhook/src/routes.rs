@@ -2,7 +2,7 @@
 
 use crate::arrival::{Arrivals, Failure};
 use crate::inject::Injector;
-use crate::review::{Request, Response as Answer, parse};
+use crate::review::{MOST_VALUES, Request, Response as Answer, parse, values};
 use crate::validate::Validator;
 use axum::Router;
 use axum::extract::{ConnectInfo, Request as HttpRequest, State};
@@ -21,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Who asks, where no connection tells.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// Reviews of one webhook that are computed at a time. More wait, so that they never take all processors from proxies.
-const AT_A_TIME: usize = 4;
+const AT_A_TIME: usize = 2;
 
 /// The outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,10 @@ async fn answer(webhook: &Arc<Webhook>, request: HttpRequest) -> Result<(bool, V
         let _held = permit;
         let request =
             parse(&arrived.body).map_err(|error| (StatusCode::BAD_REQUEST, format!("{error}\n")))?;
+        if request.object.is_some_and(|object| values(object.get().as_bytes()) > MOST_VALUES) {
+            let message = format!("an object has at most {MOST_VALUES} values (limit review-values)\n");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
         let answer = (this.reviewer)(&request);
         let body = answer.body().map_err(|error| failed(&error))?;
         Ok((answer.allowed, body))
@@ -167,7 +171,17 @@ mod tests {
         assert_eq!(post("application/json", b"{".to_vec()).await, 400);
         assert_eq!(post("application/json", vec![b' '; LARGEST + 1]).await, 413);
         assert_eq!(post("application/json", b"[".repeat(1 << 20)).await, 400);
+        let of = |object: String| {
+            let head = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","object":"#;
+            format!("{head}{object}}}}}").into_bytes()
+        };
+        let list = |items: usize, item: &str| format!("[{}0]", item.repeat(items));
+        assert_eq!(post("application/json", of(list(MOST_VALUES, "0,"))).await, 413);
+        assert_eq!(post("application/json", of(list(MOST_VALUES, "[],"))).await, 413);
         assert_eq!(post("application/json; charset=utf-8", review.to_vec()).await, 200);
-        assert_eq!(*recorder.0.lock().unwrap(), ["error", "error", "error", "error", "allowed"]);
+        assert_eq!(post("application/json", of(list(MOST_VALUES - 2, "0,"))).await, 200);
+        assert_eq!(post("application/json", of(format!("\"{}\"", ",[{\\\"".repeat(MOST_VALUES)))).await, 200);
+        let errors = ["error"; 6];
+        assert_eq!(*recorder.0.lock().unwrap(), [&errors[..], &["allowed"; 3]].concat());
     }
 }

@@ -10,12 +10,15 @@ use crate::source::{Change, ClientId, Publication, ResourceSource, Snapshot, Vie
 use crate::status::{ConnectionStatus, ReportStatus};
 use crate::topology::{Fetched, Freed, Membership, Topology};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use pilotfish_identity::LogLimit;
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+/// Lines about clients that come and go, in ten seconds.
+const LINES: u32 = 50;
 /// Names that are entered or taken out while publications wait.
 const NAMES_AT_A_TIME: usize = 4_096;
 
@@ -32,6 +35,8 @@ pub struct Fanout<S: ResourceSource> {
     /// For debug pages only. A stream removes itself when it is dropped.
     streams: Mutex<Slab<Weak<dyn ReportStatus>>>,
     next_connection: AtomicU64,
+    /// Of clients that come and go, as often as they like.
+    log: LogLimit,
     /// The marks of streams that have collections.
     collectors: Mutex<Vec<Weak<Mark>>>,
 }
@@ -61,8 +66,14 @@ impl<S: ResourceSource> Fanout<S> {
             topology: RwLock::default(),
             streams: Mutex::default(),
             next_connection: AtomicU64::new(1),
+            log: LogLimit::of(LINES),
             collectors: Mutex::default(),
         })
+    }
+
+    /// How many lines about clients were left out, if one may be written now.
+    pub(crate) fn may_log(&self) -> Option<u64> {
+        self.log.allow(self.clock.now())
     }
 
     /// The source of the resources.

@@ -31,16 +31,26 @@ pub enum Limit {
     IncompleteBytes,
     /// Bytes of incomplete requests of all connections ([`ServerConfig::all_incomplete_bytes`](crate::ServerConfig::all_incomplete_bytes)).
     AllIncompleteBytes,
+    /// The same, of all connections of one address ([`ServerConfig::address_incomplete_bytes`](crate::ServerConfig::address_incomplete_bytes)).
+    AddressIncompleteBytes,
     /// Bytes before a client's node ([`ServerConfig::first_bytes`](crate::ServerConfig::first_bytes)).
     FirstBytes,
     /// Streams of a connection whose clients are not identified ([`ServerConfig::max_unidentified`](crate::ServerConfig::max_unidentified)).
     Unidentified,
+    /// Bytes of the headers of these streams ([`ServerConfig::unidentified_bytes`](crate::ServerConfig::unidentified_bytes)).
+    UnidentifiedBytes,
     /// Calls of health and reflection on a connection ([`ServerConfig::max_calls`](crate::ServerConfig::max_calls)).
     Calls,
+    /// The same, of a listener ([`ServerConfig::all_calls`](crate::ServerConfig::all_calls)).
+    AllCalls,
+    /// The same, of one address ([`ServerConfig::address_calls`](crate::ServerConfig::address_calls)).
+    AddressCalls,
     /// Bytes that such a call sends ([`ServerConfig::call_bytes`](crate::ServerConfig::call_bytes)).
     CallBytes,
     /// Requests of a stream in a second ([`ServerConfig::requests_per_second`](crate::ServerConfig::requests_per_second)): more wait.
     RequestsPerSecond,
+    /// Frames of a connection in a second ([`ServerConfig::frames_per_second`](crate::ServerConfig::frames_per_second)): more wait.
+    FramesPerSecond,
     /// Open connections of a listener ([`ServerConfig::max_connections`](crate::ServerConfig::max_connections)).
     Connections,
     /// Open connections of an address ([`ServerConfig::address_connections`](crate::ServerConfig::address_connections)).
@@ -55,7 +65,7 @@ pub enum Limit {
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 27] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
@@ -68,11 +78,16 @@ impl Limit {
         Self::NodeLabels,
         Self::IncompleteBytes,
         Self::AllIncompleteBytes,
+        Self::AddressIncompleteBytes,
         Self::FirstBytes,
         Self::Unidentified,
+        Self::UnidentifiedBytes,
         Self::Calls,
+        Self::AllCalls,
+        Self::AddressCalls,
         Self::CallBytes,
         Self::RequestsPerSecond,
+        Self::FramesPerSecond,
         Self::Connections,
         Self::AddressConnections,
         Self::Streams,
@@ -96,11 +111,16 @@ impl Limit {
             Self::NodeLabels => "node-labels",
             Self::IncompleteBytes => "incomplete-bytes",
             Self::AllIncompleteBytes => "all-incomplete-bytes",
+            Self::AddressIncompleteBytes => "address-incomplete-bytes",
             Self::FirstBytes => "first-bytes",
             Self::Unidentified => "unidentified-streams",
+            Self::UnidentifiedBytes => "unidentified-bytes",
             Self::Calls => "calls",
+            Self::AllCalls => "all-calls",
+            Self::AddressCalls => "address-calls",
             Self::CallBytes => "call-bytes",
             Self::RequestsPerSecond => "requests-per-second",
+            Self::FramesPerSecond => "frames-per-second",
             Self::Connections => "connections",
             Self::AddressConnections => "address-connections",
             Self::Streams => "streams",
@@ -124,11 +144,18 @@ impl Limit {
             Self::NodeLabels => "labels in a node",
             Self::IncompleteBytes => "bytes of incomplete requests on one connection",
             Self::AllIncompleteBytes => "bytes of incomplete requests on all connections",
+            Self::AddressIncompleteBytes => "bytes of incomplete requests on all connections of an address",
             Self::FirstBytes => "bytes before the node in the first request",
             Self::Unidentified => "streams of a connection whose clients are not identified yet",
+            Self::UnidentifiedBytes => {
+                "bytes of headers of a connection's streams whose clients are not identified yet"
+            }
             Self::Calls => "calls of health and reflection on a connection",
+            Self::AllCalls => "calls of health and reflection of a listener",
+            Self::AddressCalls => "calls of health and reflection of an address",
             Self::CallBytes => "bytes of requests in a call",
             Self::RequestsPerSecond => "requests of a stream in a second",
+            Self::FramesPerSecond => "frames of a connection in a second",
             Self::Connections => "connections of a listener",
             Self::AddressConnections => "connections of an address",
             Self::Streams => "streams of a listener",

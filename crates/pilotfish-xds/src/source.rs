@@ -60,8 +60,6 @@ pub enum CollectionState {
 pub struct PeerInfo {
     /// `ip:port`, or the path of a Unix socket.
     pub address: String,
-    /// The request's metadata (header names in lower case) that is text.
-    pub metadata: Vec<(String, String)>,
     /// Authenticated identities (SPIFFE ids); empty on a plaintext connection.
     pub identities: Vec<String>,
     /// The cluster whose API server vouches for them, where that is known.

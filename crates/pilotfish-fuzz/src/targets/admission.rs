@@ -19,7 +19,8 @@ use tower::ServiceExt;
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime without sockets"));
 static ROUTER: LazyLock<Router> = LazyLock::new(|| {
-    let bootstrap = Arc::new(|workload: &pilotfish_webhook::inject::Workload<'_>| json!({"node": {"id": workload.name}}));
+    let bootstrap =
+        Arc::new(|workload: &pilotfish_webhook::inject::Workload<'_>| json!({"node": {"id": workload.name}}));
     let injector = Injector::new(DEFAULT_TEMPLATE, BTreeMap::new(), bootstrap).expect("the default template");
     let observer: Arc<dyn Observer> = Arc::new(Unobserved);
     router(Validator::new(vec![pilotfish_translate::check_object]), injector, &observer)
@@ -65,7 +66,11 @@ pub(super) fn run(bytes: &[u8]) {
         assert_eq!(response["uid"], uid.as_str());
     }
     let refused = response["allowed"] == false;
-    assert_eq!(refused, response["status"]["message"].as_str().is_some_and(|why| !why.is_empty()), "{answer}");
+    assert_eq!(
+        refused,
+        response["status"]["message"].as_str().is_some_and(|why| !why.is_empty()),
+        "{answer}"
+    );
     assert!(!refused || response["patch"].is_null(), "{answer}");
     assert_eq!(response["patch"].is_string(), response["patchType"] == "JSONPatch", "{answer}");
 }
@@ -110,15 +115,24 @@ fn written(input: &mut Input<'_>) -> (String, String, Value) {
 /// A Pod, or something that makes one.
 fn owner(input: &mut Input<'_>) -> (String, String, Value) {
     const ANNOTATIONS: &[&str] = &[
-        "sidecar.istio.io/inject", "sidecar.istio.io/interceptionMode", "sidecar.istio.io/proxyCPU", "sidecar.istio.io/proxyImage",
-        "traffic.sidecar.istio.io/excludeOutboundPorts", "traffic.sidecar.istio.io/includeInboundPorts", "prometheus.io/port",
-        "sidecar.istio.io/status", "sidecar.istio.io/logLevel", "traffic.sidecar.istio.io/includeOutboundIPRanges",
+        "sidecar.istio.io/inject",
+        "sidecar.istio.io/interceptionMode",
+        "sidecar.istio.io/proxyCPU",
+        "sidecar.istio.io/proxyImage",
+        "traffic.sidecar.istio.io/excludeOutboundPorts",
+        "traffic.sidecar.istio.io/includeInboundPorts",
+        "prometheus.io/port",
+        "sidecar.istio.io/status",
+        "sidecar.istio.io/logLevel",
+        "traffic.sidecar.istio.io/includeOutboundIPRanges",
     ];
-    const VALUES: &[&str] = &["true", "false", "NONE", "TPROXY", "80,443", "*", "", "100m", "x\"y: {", "10.0.0.0/8", "99999"];
+    const VALUES: &[&str] =
+        &["true", "false", "NONE", "TPROXY", "80,443", "*", "", "100m", "x\"y: {", "10.0.0.0/8", "99999"];
     let (group, kind, place) = OWNERS.get(input.below(OWNERS.len())).copied().unwrap_or(("", "Pod", ""));
     let mut pod = generate::object(schemas::of(Kind::Pod), input);
     for _ in 0..input.below(4) {
-        let (name, value) = (input.pick(ANNOTATIONS).unwrap_or_default(), input.pick(VALUES).unwrap_or_default());
+        let (name, value) =
+            (input.pick(ANNOTATIONS).unwrap_or_default(), input.pick(VALUES).unwrap_or_default());
         let value = if input.once_in(8) { input.text(12) } else { value.to_owned() };
         pod["metadata"]["annotations"][name] = value.into();
     }
@@ -137,9 +151,13 @@ fn containers(spec: &mut Value, input: &mut Input<'_>) {
         let name = input.pick(&["web", "istio-proxy", "istio-init", ""]);
         match input.below(8) {
             0 => json!(input.text(4)),
-            1 => json!({"name": name, "image": "auto", "env": [{"name": "A", "value": input.text(4)}], "lifecycle": null}),
+            1 => {
+                json!({"name": name, "image": "auto", "env": [{"name": "A", "value": input.text(4)}], "lifecycle": null})
+            }
             2 => json!({"name": name, "ports": [{"containerPort": input.byte(), "name": "http-envoy-prom"}]}),
-            _ => json!({"name": name, "image": "web:1", "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}),
+            _ => {
+                json!({"name": name, "image": "web:1", "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]})
+            }
         }
     };
     for list in ["containers", "initContainers"] {

@@ -9,7 +9,10 @@ use std::sync::Arc;
 pub(super) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let all = schemas::all();
-    let Some(schema) = all.get(input.below(all.len())).filter(|schema| !schema.api_versions.is_empty()) else { return };
+    let Some(schema) = all.get(input.below(all.len())).filter(|schema| !schema.api_versions.is_empty())
+    else {
+        return;
+    };
     let object = generate::object(schema, &mut input);
     let json = render::json(&object);
     let live = read_live(schema.kind, &Arc::from("cluster"), json.as_bytes());

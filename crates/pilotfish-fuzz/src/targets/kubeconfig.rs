@@ -8,13 +8,30 @@ use serde_json::{Map, Value, json};
 
 /// Stands where secrets stand.
 const SECRET: &str = "c2VjcmV0LXRva2Vu";
-const OPTIONS: &[&str] = &["exec", "clientKey", "clientCertificate", "tokenFile", "certificateAuthority", "gcp"];
+const OPTIONS: &[&str] =
+    &["exec", "clientKey", "clientCertificate", "tokenFile", "certificateAuthority", "gcp"];
 const USER: &[&str] = &[
-    "exec", "client-key", "client-certificate", "tokenFile", "token", "password", "username", "client-key-data", "client-certificate-data",
-    "auth-provider", "as", "impersonate-groups",
+    "exec",
+    "client-key",
+    "client-certificate",
+    "tokenFile",
+    "token",
+    "password",
+    "username",
+    "client-key-data",
+    "client-certificate-data",
+    "auth-provider",
+    "as",
+    "impersonate-groups",
 ];
-const CLUSTER: &[&str] =
-    &["server", "certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify", "proxy-url", "tls-server-name"];
+const CLUSTER: &[&str] = &[
+    "server",
+    "certificate-authority",
+    "certificate-authority-data",
+    "insecure-skip-tls-verify",
+    "proxy-url",
+    "tls-server-name",
+];
 
 pub(super) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);

@@ -6,21 +6,66 @@ use pilotfish_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Disc
 use pilotfish_proto::{ResourceType, Struct, Value, ValueKind};
 use pilotfish_translate::{MAX_ADDRESSES, MAX_LABELS, Proxy, Translator};
 use pilotfish_xds::{
-    ClientId, ConnectError, Fanout, NoRecorder, PeerInfo, Protocol, Resource, ResourceSource, Snapshot, StreamLimits, ViewId,
+    ClientId, ConnectError, Fanout, NoRecorder, PeerInfo, Protocol, Resource, ResourceSource, Snapshot,
+    StreamLimits, ViewId,
 };
 use prost::Message;
 use std::sync::Arc;
 use std::time::Instant;
 
 const KEYS: &[&str] = &[
-    "LABELS", "STATIC_LABELS", "INSTANCE_IPS", "NAMESPACE", "CLUSTER_ID", "NETWORK", "INTERCEPTION_MODE", "ISTIO_VERSION", "GENERATOR", "HTTP10",
-    "IDLE_TIMEOUT", "MESH_ID", "NODE_NAME", "REQUESTED_NETWORK_VIEW", "SERVICE_ACCOUNT", "DNS_AUTO_ALLOCATE", "DNS_CAPTURE", "DUAL_STACK",
-    "PROXY_CONFIG", "UNPRIVILEGED_POD", "TLS_CLIENT_ROOT_CERT", "TLS_CLIENT_CERT_CHAIN", "TLS_CLIENT_KEY", "INBOUND_LISTENER_EXACT_BALANCE", "app",
-    "proxyHeaders", "concurrency", "tracing", "discoveryAddress", "image",
+    "LABELS",
+    "STATIC_LABELS",
+    "INSTANCE_IPS",
+    "NAMESPACE",
+    "CLUSTER_ID",
+    "NETWORK",
+    "INTERCEPTION_MODE",
+    "ISTIO_VERSION",
+    "GENERATOR",
+    "HTTP10",
+    "IDLE_TIMEOUT",
+    "MESH_ID",
+    "NODE_NAME",
+    "REQUESTED_NETWORK_VIEW",
+    "SERVICE_ACCOUNT",
+    "DNS_AUTO_ALLOCATE",
+    "DNS_CAPTURE",
+    "DUAL_STACK",
+    "PROXY_CONFIG",
+    "UNPRIVILEGED_POD",
+    "TLS_CLIENT_ROOT_CERT",
+    "TLS_CLIENT_CERT_CHAIN",
+    "TLS_CLIENT_KEY",
+    "INBOUND_LISTENER_EXACT_BALANCE",
+    "app",
+    "proxyHeaders",
+    "concurrency",
+    "tracing",
+    "discoveryAddress",
+    "image",
 ];
 const TEXTS: &[&str] = &[
-    "true", "1", "false", "shop", "grpc", "NONE", "TPROXY", "10.0.0.1,::1", "10.0.0.1,x", "Kubernetes", "n1,n2", "1.29.1", "5s", "", ",", "web", "{}",
-    "0.0.0.0", "istio.stats", "envoy.filters.network.dubbo_proxy",
+    "true",
+    "1",
+    "false",
+    "shop",
+    "grpc",
+    "NONE",
+    "TPROXY",
+    "10.0.0.1,::1",
+    "10.0.0.1,x",
+    "Kubernetes",
+    "n1,n2",
+    "1.29.1",
+    "5s",
+    "",
+    ",",
+    "web",
+    "{}",
+    "0.0.0.0",
+    "istio.stats",
+    "envoy.filters.network.dubbo_proxy",
 ];
 const IDS: &[&str] = &[
     "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local",
@@ -37,7 +82,8 @@ pub(super) fn run(bytes: &[u8]) {
     let is_raw = input.flag();
     let raw = if is_raw { input.all() } else { &[] };
     let node = node(&mut input);
-    let fanout = Fanout::new(Arc::new(Nodes(Translator::new())), Arc::new(NoRecorder), StreamLimits::default());
+    let fanout =
+        Fanout::new(Arc::new(Nodes(Translator::new())), Arc::new(NoRecorder), StreamLimits::default());
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         let request = if is_raw { raw.to_vec() } else { request(protocol, node.clone()) };
         let stream = fanout.open(protocol, PeerInfo::default());
@@ -79,7 +125,10 @@ fn node(input: &mut Input<'_>) -> Node {
         cluster: input.text(6),
         metadata: Some(Struct { fields }),
         locality: input.flag().then(locality),
-        user_agent_name: input.pick(&["envoy", "gRPC Python", "grpc-java", ""]).unwrap_or_default().to_owned(),
+        user_agent_name: input
+            .pick(&["envoy", "gRPC Python", "grpc-java", ""])
+            .unwrap_or_default()
+            .to_owned(),
         extensions: (0..input.below(4)).map(|_| extension(input)).collect(),
         ..Default::default()
     }
@@ -97,7 +146,9 @@ fn value(depth: usize, input: &mut Input<'_>) -> Value {
         2 => ValueKind::BoolValue(input.flag()),
         3 => ValueKind::StringValue(input.text(30)),
         4 | 5 => ValueKind::StringValue(input.pick(TEXTS).unwrap_or_default().to_owned()),
-        6 | 7 => ValueKind::StructValue(Struct { fields: (0..input.below(5)).map(|_| pair(depth - 1, input)).collect() }),
+        6 | 7 => ValueKind::StructValue(Struct {
+            fields: (0..input.below(5)).map(|_| pair(depth - 1, input)).collect(),
+        }),
         _ => {
             let values = (0..input.below(5)).map(|_| value(depth - 1, input)).collect();
             ValueKind::ListValue(pilotfish_proto::ListValue { values })

@@ -22,11 +22,48 @@ const PATHS: &[&str] = &[
     "/v1/namespaces/default/instances",
     "/v1/instances:watch",
 ];
-const QUERIES: &[&str] = &["", "expectedRevision=1", "pageSize=5&pageToken=a/b/c", "drain=10s", "namespace=%61&x", "instance.id=b", "=&&%zz"];
+const QUERIES: &[&str] = &[
+    "",
+    "expectedRevision=1",
+    "pageSize=5&pageToken=a/b/c",
+    "drain=10s",
+    "namespace=%61&x",
+    "instance.id=b",
+    "=&&%zz",
+];
 const FIELDS: &[&str] = &[
-    "namespace", "service", "id", "addresses", "ports", "labels", "metadata", "locality", "network", "weight", "healthy", "serviceAccount", "ttl",
-    "checks", "drain", "number", "servicePort", "name", "protocol", "http", "tcp", "grpc", "path", "host", "port", "interval", "timeout",
-    "healthyThreshold", "instance", "expectedRevision", "requests", "service_account",
+    "namespace",
+    "service",
+    "id",
+    "addresses",
+    "ports",
+    "labels",
+    "metadata",
+    "locality",
+    "network",
+    "weight",
+    "healthy",
+    "serviceAccount",
+    "ttl",
+    "checks",
+    "drain",
+    "number",
+    "servicePort",
+    "name",
+    "protocol",
+    "http",
+    "tcp",
+    "grpc",
+    "path",
+    "host",
+    "port",
+    "interval",
+    "timeout",
+    "healthyThreshold",
+    "instance",
+    "expectedRevision",
+    "requests",
+    "service_account",
 ];
 
 pub(super) fn run(bytes: &[u8]) {
@@ -70,7 +107,11 @@ pub(super) fn run(bytes: &[u8]) {
 }
 
 /// Reads a request. One that was read is the same as JSON and as protobuf.
-fn read<M: Message + Name + Default + PartialEq + std::fmt::Debug>(found: &Found<'_>, query: &str, body: &[u8]) -> Option<M> {
+fn read<M: Message + Name + Default + PartialEq + std::fmt::Debug>(
+    found: &Found<'_>,
+    query: &str,
+    body: &[u8],
+) -> Option<M> {
     match found.request::<M>(query, body) {
         Ok(request) => {
             let encoded = request.encode_to_vec();
@@ -115,18 +156,34 @@ fn body(rpc: &str, input: &mut Input<'_>) -> Value {
     match rpc {
         "Register" if input.flag() => instance(input),
         "Register" => json!({"instance": instance(input)}),
-        "BatchRegister" => json!({"requests": (0..input.below(4)).map(|_| json!({"instance": instance(input)})).collect::<Vec<_>>()}),
+        "BatchRegister" => {
+            json!({"requests": (0..input.below(4)).map(|_| json!({"instance": instance(input)})).collect::<Vec<_>>()})
+        }
         _ => value("", 3, input),
     }
 }
 
 fn value(field: &str, depth: usize, input: &mut Input<'_>) -> Value {
     match (field, input.below(6)) {
-        ("ports", 0..4) => json!([{"number": input.number() >> 16, "name": input.text(5), "protocol": "http"}]),
-        ("checks", 0..4) => json!([{"http": {"path": input.text(8)}, "interval": "5s", "timeout": value("ttl", 1, input)}]),
+        ("ports", 0..4) => {
+            json!([{"number": input.number() >> 16, "name": input.text(5), "protocol": "http"}])
+        }
+        ("checks", 0..4) => {
+            json!([{"http": {"path": input.text(8)}, "interval": "5s", "timeout": value("ttl", 1, input)}])
+        }
         ("labels" | "metadata", 0..4) => json!({input.text(8): input.text(8)}),
-        ("addresses", 0..4) => json!([input.pick(&["10.0.0.1", "::1", "::ffff:1.2.3.4", "224.0.0.1", "0.0.0.0", "x", "01.2.3.4"])]),
-        ("ttl" | "drain", 0..5) => input.pick(&["1s", "0.999s", "86400s", "-1s", "1e3s", "9223372036854775807s", "1.0000000001s", ""]).into(),
+        ("addresses", 0..4) => json!([input.pick(&[
+            "10.0.0.1",
+            "::1",
+            "::ffff:1.2.3.4",
+            "224.0.0.1",
+            "0.0.0.0",
+            "x",
+            "01.2.3.4"
+        ])]),
+        ("ttl" | "drain", 0..5) => input
+            .pick(&["1s", "0.999s", "86400s", "-1s", "1e3s", "9223372036854775807s", "1.0000000001s", ""])
+            .into(),
         (_, 0) if depth > 0 => {
             let fields = (0..input.below(4)).map(|_| {
                 let name = input.pick(FIELDS).unwrap_or_default();

@@ -82,7 +82,11 @@ fn change(scene: &mut Scene, keys: &mut Vec<ObjectKey>, input: &mut Input<'_>) {
     };
     let Some(kind) = kind.copied() else { return };
     let schema = schemas::of(kind);
-    let object = if schema.api_versions.is_empty() { mesh(kind, input) } else { taken(kind, &generate::object(schema, input)) };
+    let object = if schema.api_versions.is_empty() {
+        mesh(kind, input)
+    } else {
+        taken(kind, &generate::object(schema, input))
+    };
     if let Some(object) = object {
         keys.push(object.key().clone());
         scene.apply_object(object);
@@ -125,7 +129,8 @@ fn proxies(input: &mut Input<'_>) -> impl Iterator<Item = Proxy> {
 
 fn node(id: &str, metadata: &[(&str, &str)], labels: &[(&str, &str)]) -> Node {
     let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
-    let fields = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect();
+    let fields =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect();
     let mut all = Struct { fields: fields(metadata) };
     let labels = Struct { fields: fields(labels) };
     all.fields.insert("LABELS".into(), Value { kind: Some(ValueKind::StructValue(labels)) });
@@ -204,7 +209,11 @@ impl Run {
         let id = &client.proxy().id;
         for ty in ResourceType::ALL {
             let (Some(ours), Some(theirs)) = (snapshot.view(client, ty), fresh.view(twin, ty)) else {
-                assert_eq!(snapshot.view(client, ty).is_some(), fresh.view(twin, ty).is_some(), "{ty:?} of {id}");
+                assert_eq!(
+                    snapshot.view(client, ty).is_some(),
+                    fresh.view(twin, ty).is_some(),
+                    "{ty:?} of {id}"
+                );
                 continue;
             };
             assert_eq!(snapshot.names(ours), fresh.names(theirs), "names of {ty:?} of {id}");
@@ -213,7 +222,11 @@ impl Run {
                 let bytes = |resource: &Option<EncodedResource>| resource.as_ref().map(|r| r.body.clone());
                 assert_eq!(bytes(&now), bytes(&new), "{ty:?} {name} of {id}, step by step and from scratch");
                 let reported = self.known.get(&(view, ty, name.clone())).copied().flatten();
-                assert_eq!(reported, now.map(|r| r.version), "{ty:?} {name} of {id} changed without a report");
+                assert_eq!(
+                    reported,
+                    now.map(|r| r.version),
+                    "{ty:?} {name} of {id} changed without a report"
+                );
             }
         }
     }
@@ -221,7 +234,16 @@ impl Run {
 
 /// All that a client wants: everything of the types that it takes as a whole, and the others by the names that these have.
 fn wanted(snapshot: &Snapshot<'_>, client: &Client) -> BTreeSet<(ViewId, ResourceType, Arc<str>)> {
-    const ROUTES: &[&str] = &["80", "8080", "9080", "http.80", "http.8080", "https.443.https.edge.edge", "15010", "no-such-route"];
+    const ROUTES: &[&str] = &[
+        "80",
+        "8080",
+        "9080",
+        "http.80",
+        "http.8080",
+        "https.443.https.edge.edge",
+        "15010",
+        "no-such-route",
+    ];
     let mut out = BTreeSet::new();
     let mut clusters: Vec<Arc<str>> = Vec::new();
     for ty in [ResourceType::Cluster, ResourceType::Listener] {

@@ -9,7 +9,16 @@ pub(super) fn run(bytes: &[u8]) {
     // A document that is added is read for itself: what is wrong with it costs none of those before.
     let more = [bytes, b"\n--- {apiVersion: v1, kind: Service, metadata: {name: z, namespace: z}, spec: {ports: [{port: 1}]}}\n"];
     let longer = read("a.yaml", &more.concat(), &limits());
-    if !whole.incomplete && whole.rejected.is_empty() && whole.ignored.is_empty() && longer.rejected.is_empty() {
-        assert!(longer.objects.len() >= whole.objects.len(), "{} objects of {}", longer.objects.len(), whole.objects.len());
+    if !whole.incomplete
+        && whole.rejected.is_empty()
+        && whole.ignored.is_empty()
+        && longer.rejected.is_empty()
+    {
+        assert!(
+            longer.objects.len() >= whole.objects.len(),
+            "{} objects of {}",
+            longer.objects.len(),
+            whole.objects.len()
+        );
     }
 }

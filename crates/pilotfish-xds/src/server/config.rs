@@ -28,16 +28,29 @@ pub struct ServerConfig {
     /// Bytes of the first request before the client's node is there. What follows the node may be longer: a client that connects
     /// again lists what it has.
     pub first_bytes: usize,
+    /// Bytes that all connections of a listener may send ahead of what is read, beyond the 64 KiB that HTTP/2 gives each.
+    pub all_windows: usize,
     /// Bytes of requests that are not complete yet, of one connection.
     pub incomplete_bytes: usize,
+    /// The same, of all connections of one address.
+    pub address_incomplete_bytes: usize,
     /// The same, of all connections of a listener.
     pub all_incomplete_bytes: usize,
     /// Requests of one stream that are read in a second; those with many names count as more. Ten times as many in a burst.
     pub requests_per_second: u32,
+    /// Frames of one connection that are read in a second; a new stream and a SETTINGS frame count as 100, and each KiB of a frame as
+    /// one more. A stream with a known client adds a twentieth. Ten times as many in a burst.
+    pub frames_per_second: u32,
     /// Streams of one connection whose clients are being authenticated.
     pub max_unidentified: usize,
+    /// Bytes of these streams' headers.
+    pub unidentified_bytes: usize,
     /// Calls of health and reflection at a time on one connection.
     pub max_calls: usize,
+    /// The same, of a listener.
+    pub all_calls: usize,
+    /// The same, of one address.
+    pub address_calls: usize,
     /// Bytes that one such call may send.
     pub call_bytes: usize,
     /// The time for a TLS handshake, and then again for HTTP/2's preface.
@@ -77,12 +90,18 @@ impl Default for ServerConfig {
             max_headers: 32 << 10,
             send_buffer: 1 << 20,
             first_bytes: 1 << 20,
+            all_windows: 64 << 20,
             incomplete_bytes: 8 << 20,
-            all_incomplete_bytes: 256 << 20,
+            address_incomplete_bytes: 64 << 20,
+            all_incomplete_bytes: 128 << 20,
             requests_per_second: 1_000,
+            frames_per_second: 2_000,
             max_unidentified: 32,
+            unidentified_bytes: 64 << 10,
             max_calls: 16,
-            call_bytes: 64 << 10,
+            all_calls: 1_024,
+            address_calls: 256,
+            call_bytes: 16 << 10,
             handshake_timeout: Duration::from_secs(5),
             max_handshakes: 1_024,
             max_identity_age: Duration::from_secs(30 * 60),

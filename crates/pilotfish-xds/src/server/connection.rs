@@ -1,8 +1,9 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
 use super::grpc::{self, Decoder};
+use super::meter::{KnownStream, KnownStreams};
 use super::pace::Pace;
-use super::port::{ConnectionPlace, Port, StreamPlace};
+use super::port::{ConnectionPlace, Port, StreamPlace, Taken};
 use super::services::{self, ADS, CallLimits};
 use super::tls_listener::TlsClient;
 use super::waker::ConnectionWaker;
@@ -15,9 +16,9 @@ use crate::stream::{Stream, StreamError};
 use bytes::Bytes;
 use h2::server::{Connection as H2, SendResponse};
 use h2::{PingPong, RecvStream, SendStream};
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 use parking_lot::Mutex;
-use pilotfish_identity::{CERTIFICATE, Call, Proof};
+use pilotfish_identity::{Authentication, CERTIFICATE, Call, Proof};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
 use std::future::Future;
@@ -64,7 +65,10 @@ struct AdsStream<S: ResourceSource> {
     blocked: Option<(Instant, Option<ResourceType>)>,
     last: Option<ResourceType>,
     deadline: Option<Instant>,
-    started: bool,
+    /// Of the connection.
+    known_streams: KnownStreams,
+    /// Since its client has said who it is.
+    known: Option<KnownStream>,
     /// Since when a request has begun that is not complete.
     incomplete_since: Option<Instant>,
     /// Requests since the client's window is full.
@@ -73,11 +77,18 @@ struct AdsStream<S: ResourceSource> {
     _place: StreamPlace,
 }
 
-/// A client's request for an ADS stream.
+/// A client's request for an ADS stream. Its headers, which may hold credentials, are not kept any longer than it takes to look at them.
 struct StreamRequest {
     protocol: Protocol,
-    request: Request<RecvStream>,
+    requests: RecvStream,
     respond: SendResponse<Bytes>,
+}
+
+/// What the authentication of a stream's client came to.
+struct Authenticating {
+    opened: StreamRequest,
+    result: Result<Proof, StreamError>,
+    _headers: Taken,
 }
 
 /// One connection's task: a future that ends with the connection.
@@ -94,8 +105,13 @@ pub(super) struct Connection<S: ResourceSource, I> {
     /// On the secure listener: what the handshake proved of the client.
     client: Option<TlsClient>,
     /// Streams whose clients are being authenticated.
-    pending_auth: JoinSet<(StreamRequest, Result<Proof, StreamError>)>,
+    pending_auth: JoinSet<Authenticating>,
+    /// For the headers of these.
+    unidentified: Arc<Budget>,
     streams: Slab<AdsStream<S>>,
+    known: KnownStreams,
+    /// What it may send ahead of what is read, beyond what every connection may.
+    window: Option<Taken>,
     /// For requests that are not complete.
     incomplete: Arc<Budget>,
     /// Calls of the services beside ADS.
@@ -122,23 +138,28 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         peer: SocketAddr,
         place: ConnectionPlace,
         client: Option<TlsClient>,
+        known: KnownStreams,
     ) -> Self {
         let now = Instant::now();
         let age = client.as_ref().map(|_| shared.identity_age(peer));
         let next_ping = now + shared.config.keepalive_interval;
-        let allowed = shared.config.incomplete_bytes;
+        let (allowed, unidentified_bytes) =
+            (shared.config.incomplete_bytes, shared.config.unidentified_bytes);
         Self {
             gave_way: Some(Box::pin(place.handshake.over())),
             place,
             ends: age.map(|age| now + age),
-            incomplete: port.incomplete.share(Limit::IncompleteBytes, allowed),
+            incomplete: port.incomplete(peer.ip(), allowed),
             ping: h2.ping_pong(),
             shared,
             h2,
             port,
             peer,
             client,
+            known,
+            window: None,
             pending_auth: JoinSet::new(),
+            unidentified: Budget::new(Limit::UnidentifiedBytes, unidentified_bytes),
             streams: Slab::new(),
             calls: JoinSet::new(),
             next_ping,
@@ -196,7 +217,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     /// A connection gives way to others until a client of it is known: identified where it has to be, and with a node.
     fn watch_strangers(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         let Some(gave_way) = &mut self.gave_way else { return Ok(()) };
-        if self.streams.iter().any(|(_, stream)| stream.started) {
+        if self.streams.iter().any(|(_, stream)| stream.known.is_some()) {
             self.gave_way = None;
             self.place.handshake.done();
             return Ok(());
@@ -247,7 +268,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return;
         }
         let Some(protocol) = protocol else { return self.open_other(request, respond) };
-        let opened = StreamRequest { protocol, request, respond };
+        let (head, requests) = request.into_parts();
+        let opened = StreamRequest { protocol, requests, respond };
         match &self.client {
             None => self.admit(opened, Proof::default(), cx, now),
             Some(TlsClient { certificate: Ok(proof), .. }) => {
@@ -256,23 +278,38 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
                 self.admit(opened, proof, cx, now);
             }
             Some(TlsClient { certificate: Err(reason), authentication }) => {
-                let waiting = self.pending_auth.len() + 1;
-                if let Err(error) = Limit::Unidentified.check(waiting, self.shared.config.max_unidentified) {
-                    return self.refuse(&error.into(), opened.respond);
-                }
                 let (reason, authentication) = (reason.clone(), authentication.clone());
-                let recorder = self.shared.fanout.recorder.clone();
-                let call = Call::new(self.peer.to_string(), metadata(&opened.request));
-                self.pending_auth.spawn(async move {
-                    let result = authentication.run(&reason, &call).await;
-                    match &result {
-                        Ok((name, _)) => recorder.authenticated(name),
-                        Err(error) => authentication.log_refusal(&call.address, error),
-                    }
-                    (opened, result.map(|(_, proof)| proof).map_err(StreamError::from))
-                });
+                self.authenticate(opened, &head.headers, reason, authentication);
             }
         }
+    }
+
+    /// Asks who the client of a stream is, while the others go on.
+    fn authenticate(
+        &mut self,
+        opened: StreamRequest,
+        headers: &HeaderMap,
+        reason: String,
+        authentication: Arc<Authentication>,
+    ) {
+        let waiting = self.pending_auth.len() + 1;
+        let allowed = Limit::Unidentified.check(waiting, self.shared.config.max_unidentified);
+        let headers = match allowed.and_then(|()| Taken::of(&self.unidentified, header_bytes(headers))) {
+            Ok(taken) => (taken, metadata(headers)),
+            Err(error) => return self.refuse(&error.into(), opened.respond),
+        };
+        let (taken, metadata) = headers;
+        let recorder = self.shared.fanout.recorder.clone();
+        let call = Call::new(self.peer.to_string(), metadata);
+        self.pending_auth.spawn(async move {
+            let result = authentication.run(&reason, &call).await;
+            match &result {
+                Ok((name, _)) => recorder.authenticated(name),
+                Err(error) => authentication.log_refusal(&call.address, error),
+            }
+            let result = result.map(|(_, proof)| proof).map_err(StreamError::from);
+            Authenticating { opened, result, _headers: taken }
+        });
     }
 
     fn refuse(&self, refusal: &StreamError, mut respond: SendResponse<Bytes>) {
@@ -290,8 +327,12 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
     fn admit_authenticated(&mut self, cx: &mut Context<'_>, now: Instant) {
         while let Poll::Ready(Some(done)) = self.pending_auth.poll_join_next(cx) {
             match done {
-                Ok((opened, Ok(proof))) => self.admit(opened, proof, cx, now),
-                Ok((opened, Err(refusal))) => self.refuse(&refusal, opened.respond),
+                Ok(Authenticating { opened, result: Ok(proof), .. }) => {
+                    self.admit(opened, proof, cx, now);
+                }
+                Ok(Authenticating { opened, result: Err(refusal), .. }) => {
+                    self.refuse(&refusal, opened.respond);
+                }
                 // The request was dropped with the task, which resets its stream.
                 Err(error) if error.is_panic() => tracing::error!(%error, "an authenticator panicked"),
                 Err(_) => {}
@@ -301,7 +342,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
 
     /// Opens the stream of a client that proved this.
     fn admit(&mut self, opened: StreamRequest, proof: Proof, cx: &Context<'_>, now: Instant) {
-        let StreamRequest { protocol, request, mut respond } = opened;
+        let StreamRequest { protocol, requests, mut respond } = opened;
         let Proof { identities, cluster, until } = proof;
         if let Some(left) = until.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default())
             && let Some(end) = now.checked_add(left)
@@ -309,26 +350,27 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             self.ends = Some(self.ends.map_or(end, |known| known.min(end)));
         }
         let address = self.peer.to_string();
-        let mut peer = PeerInfo { address, identities, cluster, ..PeerInfo::default() };
+        let peer = PeerInfo { address, identities, cluster, ..PeerInfo::default() };
         let place = match self.port.stream(self.peer.ip(), &peer) {
             Ok(place) => place,
             Err(error) => return self.refuse(&error.into(), respond),
         };
         let Ok(mut responses) = respond.send_response(grpc::head(), false) else { return };
-        // Its client is identified, or need not be: from now on it may send more at a time.
-        self.h2.set_target_window_size(WINDOW);
+        // Its client is identified, or need not be: from now on it may send more at a time, as long as not too many others may.
+        if self.window.is_none() {
+            self.window = self.port.window();
+            if self.window.is_some() {
+                self.h2.set_target_window_size(WINDOW);
+            }
+        }
         // One byte of capacity is always reserved, so that no capacity means that the client's window is full.
         responses.reserve_capacity(1);
-        let mut metadata = metadata(&request);
-        // Credentials are checked by now, or not needed: they are not kept.
-        metadata.retain(|(name, _)| name != http::header::AUTHORIZATION.as_str());
-        peer.metadata = metadata;
         let stream = self.shared.fanout.open(protocol, peer);
         let mark = Arc::clone(stream.lock().mark());
         mark.wake_with(cx.waker().clone());
         self.idle_since = None;
         self.streams.insert(AdsStream {
-            requests: request.into_body(),
+            requests,
             responses,
             decoder: Decoder::new(Arc::clone(&self.incomplete)),
             stream,
@@ -338,7 +380,8 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             blocked: None,
             last: None,
             deadline: None,
-            started: false,
+            known_streams: self.known.clone(),
+            known: None,
             incomplete_since: None,
             while_blocked: 0,
             pace: Pace::new(self.shared.config.requests_per_second, now),
@@ -367,6 +410,10 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
         if let Err(error) = Limit::Calls.check(self.calls.len() + 1, config.max_calls) {
             return self.refuse(&error.into(), respond);
         }
+        let place = match self.port.call(self.peer.ip()) {
+            Ok(place) => place,
+            Err(error) => return self.refuse(&error.into(), respond),
+        };
         let recorder = self.shared.fanout.recorder.clone();
         let limits = CallLimits { bytes: config.call_bytes, time: config.request_timeout, recorder };
         let path = request.uri().path().to_owned();
@@ -376,6 +423,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             return;
         };
         self.calls.spawn(async move {
+            let _place = place;
             let (head, body) = answer.await.into_parts();
             let out = respond.send_response(http::Response::from_parts(head, ()), false);
             // Both fail when the client is gone.
@@ -559,7 +607,9 @@ impl<S: ResourceSource> AdsStream<S> {
                 shared.fanout.recorder.limit_exceeded(Limit::RequestsPerSecond);
             }
             self.while_blocked += if self.blocked.is_some() { count } else { 0 };
-            self.started |= stream.id().is_some();
+            if self.known.is_none() && stream.id().is_some() {
+                self.known = Some(self.known_streams.enter());
+            }
             self.requested |= pending;
             self.deadline = stream.deadline();
         }
@@ -571,7 +621,7 @@ impl<S: ResourceSource> AdsStream<S> {
 
     /// When a request has to be there that is not.
     fn request_until(&self, config: &ServerConfig) -> Option<Instant> {
-        let first = (!self.started).then(|| self.opened + config.first_request_timeout);
+        let first = self.known.is_none().then(|| self.opened + config.first_request_timeout);
         // Of a client that is not read, nothing is known.
         let is_read = self.blocked.is_none();
         // Nor of one that waits for its turn: until then it is not late.
@@ -599,10 +649,15 @@ impl<S: ResourceSource> AdsStream<S> {
     }
 }
 
+/// Bytes of names and values, each as often as it occurs.
+fn header_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
 /// The request's metadata that is text.
-fn metadata(request: &Request<RecvStream>) -> Vec<(String, String)> {
-    let headers = request.headers().iter();
+fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
     headers
+        .iter()
         .filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())))
         .collect()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tonic::Code;
 
 /// Bytes before each message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// Cuts a request body into messages. What it keeps of a message that is not complete is taken from a budget.
 #[derive(Debug)]

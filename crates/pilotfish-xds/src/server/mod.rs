@@ -9,6 +9,7 @@
 mod config;
 mod connection;
 mod grpc;
+mod meter;
 mod pace;
 mod port;
 mod services;
@@ -20,7 +21,9 @@ use crate::source::ResourceSource;
 use crate::stream::StreamError;
 pub use config::{ServerConfig, ServerError};
 use connection::Connection;
+use meter::{KnownStreams, Metered};
 use parking_lot::Mutex;
+use pilotfish_identity::{LogLimit, TlsContext};
 use port::{ConnectionPlace, Port};
 use services::Services;
 use slab::Slab;
@@ -35,6 +38,7 @@ pub use tls_listener::{ALPN, TlsListenerConfig};
 use tls_listener::{TlsClient, TlsListener};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Bytes that a connection may send before they are read.
@@ -130,52 +134,76 @@ impl<S: ResourceSource> Bound<S> {
     /// left after [`ServerConfig::drain_timeout`] is cut off.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, port, secure, shared, .. } = self;
-        let mut connections = JoinSet::new();
+        let (stopping, stop) = watch::channel(false);
+        let mut listeners = JoinSet::new();
+        if let Some(TlsListener { listener, port, tls, .. }) = secure {
+            listeners.spawn(Arc::clone(&shared).accept(listener, port, Some(tls), stop.clone()));
+        }
+        listeners.spawn(Arc::clone(&shared).accept(listener, port, None, stop));
         let mut health = tokio::time::interval(Duration::from_millis(250));
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
-                biased;
                 () = &mut shutdown => break,
                 _ = health.tick() => shared.services.set_ready(shared.fanout.source().ready()).await,
-                Some(ended) = connections.join_next() => if let Err(error) = ended {
-                    tracing::error!(%error, "a connection's task ended early");
-                },
-                accepted = listener.accept() => match accepted {
-                    Ok((io, peer)) => if let Some(accepted) = shared.admit(&port, &io, peer) {
-                        connections.spawn(Arc::clone(&shared).serve(io, accepted, None));
-                    },
-                    Err(error) => cannot_accept(&error).await,
-                },
-                Some((secure, accepted)) = accept_secure(secure.as_ref()) => match accepted {
-                    Ok((io, peer)) => if let Some(accepted) = shared.admit(&secure.port, &io, peer) {
-                        connections.spawn(Arc::clone(&shared).serve_tls(io, accepted, Arc::clone(&secure.tls)));
-                    },
-                    Err(error) => cannot_accept(&error).await,
-                },
             }
         }
-        drop((listener, secure));
+        stopping.send_replace(true);
+        let connections = listeners.join_all().await;
         shared.services.set_ready(false).await;
         shared.drain(connections).await;
     }
 }
 
-/// The next connection of the secure listener; `None` where there is none.
-async fn accept_secure(
-    listener: Option<&TlsListener>,
-) -> Option<(&TlsListener, io::Result<(TcpStream, SocketAddr)>)> {
-    let listener = listener?;
-    Some((listener, listener.listener.accept().await))
+/// Completes when a shutdown begins.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, which counts as a shutdown.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Mostly the process is out of file descriptors: waits for other connections to end.
-async fn cannot_accept(error: &io::Error) {
-    tracing::warn!(%error, "cannot accept a connection");
+async fn cannot_accept(error: &io::Error, log: &LogLimit) {
+    if let Some(left_out) = log.allow(Instant::now()) {
+        tracing::warn!(%error, left_out, "cannot accept a connection");
+    }
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
 impl<S: ResourceSource> Shared<S> {
+    /// Takes connections in until a shutdown begins, and returns those that are open. Each listener has a task of its own: those who
+    /// connect to one without end keep nobody from another.
+    async fn accept(
+        self: Arc<Self>,
+        listener: TcpListener,
+        port: Arc<Port>,
+        tls: Option<Arc<TlsContext>>,
+        mut stop: watch::Receiver<bool>,
+    ) -> JoinSet<()> {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => return connections,
+                Some(ended) = connections.join_next() => if let Err(error) = ended {
+                    tracing::error!(%error, "a connection's task ended early");
+                },
+                accepted = listener.accept() => match accepted {
+                    Ok((io, peer)) => if let Some(accepted) = self.admit(&port, &io, peer) {
+                        match &tls {
+                            Some(tls) => {
+                                connections.spawn(Arc::clone(&self).serve_tls(io, accepted, Arc::clone(tls)));
+                            }
+                            None => {
+                                connections.spawn(Arc::clone(&self).serve(io, accepted, None));
+                            }
+                        }
+                    },
+                    Err(error) => cannot_accept(&error, &port.log).await,
+                },
+            }
+        }
+    }
+
     /// Takes a connection in; `None` when it has to be closed, because there are too many others.
     fn admit(&self, port: &Arc<Port>, io: &TcpStream, peer: SocketAddr) -> Option<Accepted> {
         let place = match port.connection(peer) {
@@ -205,6 +233,9 @@ impl<S: ResourceSource> Shared<S> {
     ) {
         let Accepted { port, peer, place } = accepted;
         let config = self.config;
+        let known = KnownStreams::default();
+        let recorder = Arc::clone(&self.fanout.recorder);
+        let io = Metered::new(io, config.frames_per_second, known.clone(), recorder);
         let preface = h2::server::Builder::new()
             .initial_window_size(WINDOW)
             .initial_connection_window_size(FIRST_WINDOW)
@@ -231,7 +262,7 @@ impl<S: ResourceSource> Shared<S> {
                 return;
             }
         };
-        if let Err(error) = Connection::new(self, h2, port, peer, place, client).await {
+        if let Err(error) = Connection::new(self, h2, port, peer, place, client, known).await {
             tracing::debug!(%peer, %error, "connection ended");
         }
     }
@@ -250,15 +281,23 @@ impl<S: ResourceSource> Shared<S> {
         }
     }
 
-    async fn drain(&self, mut connections: JoinSet<()>) {
+    /// Ends the connections of all listeners.
+    async fn drain(&self, mut connections: Vec<JoinSet<()>>) {
         self.draining.store(true, Ordering::SeqCst);
         for (_, task) in &*self.tasks.lock() {
             task.wake_by_ref();
         }
-        let all = async { while connections.join_next().await.is_some() {} };
+        let all = async {
+            for connections in &mut connections {
+                while connections.join_next().await.is_some() {}
+            }
+        };
         if tokio::time::timeout(self.config.drain_timeout, all).await.is_err() {
-            tracing::warn!(connections = connections.len(), "connections did not end in time: cut off");
+            let left: usize = connections.iter().map(JoinSet::len).sum();
+            tracing::warn!(connections = left, "connections did not end in time: cut off");
         }
-        connections.shutdown().await;
+        for mut connections in connections {
+            connections.shutdown().await;
+        }
     }
 }

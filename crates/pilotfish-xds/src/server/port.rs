@@ -1,9 +1,9 @@
 //! What the clients of one listener share. Each listener has all of it for itself, so that strangers on one cost nobody on another.
 
-use super::ServerConfig;
+use super::{FIRST_WINDOW, ServerConfig, WINDOW};
 use crate::limits::{Budget, Limit, LimitExceeded};
 use crate::source::PeerInfo;
-use pilotfish_identity::{HalfOpen, Handshake, LogLimit, Slot, Slots};
+use pilotfish_identity::{HalfOpen, Handshake, LogLimit, Shares, Slot, Slots};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -14,32 +14,42 @@ pub(super) struct Port {
     streams: Arc<Budget>,
     address_streams: Arc<Slots<IpAddr>>,
     identity_streams: Arc<Slots<Arc<str>>>,
-    /// For requests that are not complete, of all connections.
-    pub(super) incomplete: Arc<Budget>,
+    calls: Arc<Budget>,
+    address_calls: Arc<Slots<IpAddr>>,
+    /// For what connections may send ahead of what is read.
+    windows: Arc<Budget>,
+    /// For requests that are not complete, of all connections by address.
+    incomplete: Shares<IpAddr, Limit>,
     half_open: Arc<HalfOpen>,
     /// Of connections and streams that are refused, and of streams that end with an error.
     pub(super) log: LogLimit,
 }
 
-/// One of a budget; given back when it is dropped.
-struct Place(Arc<Budget>);
+/// What was taken of a budget; given back when it is dropped.
+pub(super) struct Taken(Arc<Budget>, usize);
 
-impl Place {
-    fn of(budget: &Arc<Budget>) -> Result<Self, LimitExceeded> {
-        budget.take(1)?;
-        Ok(Self(Arc::clone(budget)))
+impl Taken {
+    pub(super) fn of(budget: &Arc<Budget>, amount: usize) -> Result<Self, LimitExceeded> {
+        budget.take(amount)?;
+        Ok(Self(Arc::clone(budget), amount))
     }
 }
 
-impl Drop for Place {
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.0.give(1);
+        self.0.give(self.1);
     }
+}
+
+/// The place of a call of health or reflection.
+pub(super) struct CallPlace {
+    _all: Taken,
+    _address: Slot<IpAddr>,
 }
 
 /// The place of an open connection.
 pub(super) struct ConnectionPlace {
-    _all: Place,
+    _all: Taken,
     _address: Slot<IpAddr>,
     /// Until its client is known.
     pub(super) handshake: Handshake,
@@ -47,7 +57,7 @@ pub(super) struct ConnectionPlace {
 
 /// The place of an open stream.
 pub(super) struct StreamPlace {
-    _all: Place,
+    _all: Taken,
     _address: Option<Slot<IpAddr>>,
     _identity: Option<Slot<Arc<str>>>,
 }
@@ -60,7 +70,14 @@ impl Port {
             streams: Budget::new(Limit::Streams, config.max_streams),
             address_streams: Slots::new(config.address_streams),
             identity_streams: Slots::new(config.identity_streams),
-            incomplete: Budget::new(Limit::AllIncompleteBytes, config.all_incomplete_bytes),
+            calls: Budget::new(Limit::AllCalls, config.all_calls),
+            address_calls: Slots::new(config.address_calls),
+            windows: Budget::new(Limit::AllIncompleteBytes, config.all_windows),
+            incomplete: Shares::new(
+                Budget::new(Limit::AllIncompleteBytes, config.all_incomplete_bytes),
+                Limit::AddressIncompleteBytes,
+                config.address_incomplete_bytes,
+            ),
             half_open: HalfOpen::new(config.max_handshakes),
             log: LogLimit::default(),
         })
@@ -71,9 +88,29 @@ impl Port {
     /// # Errors
     /// When there are too many.
     pub(super) fn connection(&self, peer: SocketAddr) -> Result<ConnectionPlace, LimitExceeded> {
-        let all = Place::of(&self.connections)?;
+        let all = Taken::of(&self.connections, 1)?;
         let address = slot(&self.address_connections, peer.ip(), Limit::AddressConnections)?;
         Ok(ConnectionPlace { _all: all, _address: address, handshake: self.half_open.begin(peer.ip()) })
+    }
+
+    /// The budget of a connection for requests that are not complete.
+    pub(super) fn incomplete(&self, address: IpAddr, allowed: usize) -> Arc<Budget> {
+        self.incomplete.of(address).share(Limit::IncompleteBytes, allowed)
+    }
+
+    /// A large window for a connection; `None` where there are many already.
+    pub(super) fn window(&self) -> Option<Taken> {
+        Taken::of(&self.windows, usize::try_from(WINDOW - FIRST_WINDOW).ok()?).ok()
+    }
+
+    /// Takes a call of health or reflection in. Nobody asks whose it is.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub(super) fn call(&self, address: IpAddr) -> Result<CallPlace, LimitExceeded> {
+        let all = Taken::of(&self.calls, 1)?;
+        let address = slot(&self.address_calls, address, Limit::AddressCalls)?;
+        Ok(CallPlace { _all: all, _address: address })
     }
 
     /// Takes a stream in.
@@ -81,7 +118,7 @@ impl Port {
     /// # Errors
     /// When there are too many.
     pub(super) fn stream(&self, address: IpAddr, peer: &PeerInfo) -> Result<StreamPlace, LimitExceeded> {
-        let all = Place::of(&self.streams)?;
+        let all = Taken::of(&self.streams, 1)?;
         let identity = peer.identities.first().map(|identity| Arc::from(identity.as_str()));
         let (address, identity) = match identity {
             Some(identity) => (None, Some(slot(&self.identity_streams, identity, Limit::IdentityStreams)?)),
@@ -111,6 +148,8 @@ mod tests {
             max_streams: 4,
             address_streams: 2,
             identity_streams: 3,
+            all_calls: 3,
+            address_calls: 2,
             ..ServerConfig::default()
         }
     }
@@ -134,6 +173,41 @@ mod tests {
         assert_eq!(limit(port.connection(peer(1))), None);
         drop(c);
         assert_eq!(port.connections.used(), 0);
+    }
+
+    #[test]
+    fn incomplete_requests_of_an_address_leave_room_for_those_of_others() {
+        let config = ServerConfig { all_incomplete_bytes: 10, address_incomplete_bytes: 6, ..config() };
+        let port = Port::new(&config);
+        let of = |last| port.incomplete(peer(last).ip(), 5);
+        let (one, two, other) = (of(1), of(1), of(2));
+        assert_eq!(one.take(6).map_err(|error| error.limit), Err(Limit::IncompleteBytes));
+        one.take(5).unwrap();
+        assert_eq!(two.take(2).map_err(|error| error.limit), Err(Limit::AddressIncompleteBytes));
+        other.take(4).unwrap();
+        two.take(1).unwrap();
+        assert_eq!(other.take(1).map_err(|error| error.limit), Err(Limit::AllIncompleteBytes));
+    }
+
+    #[test]
+    fn large_windows_are_for_few() {
+        let port = Port::new(&ServerConfig { all_windows: 2 << 20, ..config() });
+        let (one, two) = (port.window(), port.window());
+        assert!(one.is_some() && two.is_some() && port.window().is_none());
+        drop(one);
+        assert!(port.window().is_some());
+    }
+
+    #[test]
+    fn calls_are_limited_by_address_and_in_all() {
+        let port = Port::new(&config());
+        let call = |last| port.call(peer(last).ip());
+        let (a, b) = (call(1).unwrap(), call(1).unwrap());
+        assert_eq!(limit(call(1)), Some(Limit::AddressCalls));
+        let c = call(2).unwrap();
+        assert_eq!(limit(call(3)), Some(Limit::AllCalls));
+        drop((a, b, c));
+        assert_eq!((port.calls.used(), limit(call(1))), (0, None));
     }
 
     #[test]

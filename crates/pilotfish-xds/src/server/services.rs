@@ -1,5 +1,6 @@
 //! gRPC health and reflection, beside ADS on the same port: tonic's services behind a small bridge.
 
+use super::grpc;
 use crate::limits::Limit;
 use crate::recorder::Recorder;
 use bytes::Bytes;
@@ -116,22 +117,56 @@ pub(super) struct CallLimits {
 struct Incoming {
     body: RecvStream,
     limits: CallLimits,
-    received: usize,
+    messages: Messages,
+    /// Bytes of the messages so far, as far as they say how many they have: tonic makes room for all of them at once.
+    said: usize,
     until: Pin<Box<Sleep>>,
 }
 
 impl Incoming {
     fn new(body: RecvStream, limits: CallLimits) -> Self {
         let until = Box::pin(tokio::time::sleep(limits.time));
-        Self { body, limits, received: 0, until }
+        Self { body, limits, messages: Messages::default(), said: 0, until }
     }
 
-    fn count(&mut self, more: usize) -> Result<(), Status> {
-        self.received = self.received.saturating_add(more);
-        Limit::CallBytes.check(self.received, self.limits.bytes).map_err(|error| {
+    fn count(&mut self, data: &[u8]) -> Result<(), Status> {
+        self.said = self.said.saturating_add(self.messages.begun(data));
+        Limit::CallBytes.check(self.said, self.limits.bytes).map_err(|error| {
             self.limits.recorder.limit_exceeded(error.limit);
             Status::resource_exhausted(error.to_string())
         })
+    }
+}
+
+/// Where gRPC messages begin and end: a flag, four bytes of length, and so many bytes.
+#[derive(Default)]
+struct Messages {
+    prefix: [u8; grpc::PREFIX],
+    known: usize,
+    left: usize,
+}
+
+impl Messages {
+    /// How many bytes those have that begin in these, as they say.
+    fn begun(&mut self, mut data: &[u8]) -> usize {
+        let mut said = 0_usize;
+        loop {
+            let passed = self.left.min(data.len());
+            self.left -= passed;
+            data = data.get(passed..).unwrap_or_default();
+            let Some((first, rest)) = data.split_first() else { return said };
+            if let Some(place) = self.prefix.get_mut(self.known) {
+                *place = *first;
+            }
+            self.known += 1;
+            data = rest;
+            if self.known == grpc::PREFIX {
+                let [_, a, b, c, d] = self.prefix;
+                self.left = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+                self.known = 0;
+                said = said.saturating_add(self.left).saturating_add(grpc::PREFIX);
+            }
+        }
     }
 }
 
@@ -152,7 +187,7 @@ impl http_body::Body for Incoming {
         }
         if let Some(data) = ready!(self.body.poll_data(cx)) {
             let counted = data.map_err(broken).and_then(|data| {
-                self.count(data.len())?;
+                self.count(&data)?;
                 self.body.flow_control().release_capacity(data.len()).map_err(broken)?;
                 Ok(Frame::data(data))
             });
@@ -190,4 +225,19 @@ pub(super) async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(
         }
     }
     out.send_data(Bytes::new(), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_count_by_what_they_say_however_they_are_cut() {
+        let all = [&b"\0\0\0\0\x03abc"[..], b"\0\0\0\0\0", b"\0\0\x10\0\0ab"].concat();
+        for size in [1, 2, 5, 7, all.len()] {
+            let mut messages = Messages::default();
+            let said: usize = all.chunks(size).map(|chunk| messages.begun(chunk)).sum();
+            assert_eq!(said, 8 + 5 + (1 << 20) + 5, "in chunks of {size}");
+        }
+    }
 }

@@ -215,7 +215,10 @@ impl<S: ResourceSource> Stream<S> {
         let client = self.fanout.source.connect(&node, &self.peer)?;
         let number = self.fanout.source.client_id(&client);
         let id = format!("{}-{}", node.id, self.fanout.connection_number());
-        tracing::info!(connection = shown(&id), peer = self.peer.address, protocol = ?self.protocol, "connected");
+        if let Some(left_out) = self.fanout.may_log() {
+            let (connection, peer, protocol) = (shown(&id), &self.peer.address, self.protocol);
+            tracing::info!(connection, peer, ?protocol, left_out, "connected");
+        }
         let grpc = is_grpc(&node);
         // Before the first view is looked up: a view change that is published in between must not be missed.
         self.fanout.register(number, &self.mark);
@@ -342,7 +345,9 @@ impl<S: ResourceSource> Drop for Stream<S> {
         if let Some(connected) = &self.connected {
             self.fanout.unregister(connected.number, &self.mark);
             self.fanout.recorder.disconnected();
-            tracing::info!(connection = shown(&connected.id), "disconnected");
+            if let Some(left_out) = self.fanout.may_log() {
+                tracing::info!(connection = shown(&connected.id), left_out, "disconnected");
+            }
         }
     }
 }

@@ -173,9 +173,6 @@ async fn a_client_is_identified_by_its_certificate_or_else_by_an_authenticator()
     let plain = server.client(None).await;
     assert_eq!(status(&ask(&plain, Some("ok")).await).0, "");
     assert!(identities().contains(&vec![WEB.to_owned()]));
-    let peers = server.fanout.connections();
-    let metadata = peers.iter().flat_map(|connection| &connection.peer.metadata);
-    assert_eq!(metadata.filter(|(name, _)| name == "authorization").count(), 0, "passwords are not kept");
 
     let none = "the client proves no identity: certificate: none was presented; password: there is none";
     assert_eq!(status(&ask(&plain, None).await), ("16", none));
@@ -343,4 +340,20 @@ async fn streams_that_wait_for_authentication_are_limited() {
     let refused = soon(second).await.unwrap();
     assert_eq!(status(refused.headers()).0, "8");
     assert!(status(refused.headers()).1.ends_with("(limit unidentified-streams)"));
+}
+
+#[tokio::test]
+async fn headers_of_streams_that_wait_for_authentication_are_limited() {
+    let server = start(ServerConfig { unidentified_bytes: 5_000, ..ServerConfig::default() });
+    let mut client = server.client(None).await;
+    let mut begin = |bytes: usize| {
+        let request = http::Request::post(format!("https://xds{DELTA}"))
+            .header("content-type", "application/grpc")
+            .header("authorization", "never")
+            .header("x-more", "a".repeat(bytes));
+        client.send_request(request.body(()).unwrap(), false).unwrap()
+    };
+    let (_first, (second, _out), _third) = (begin(3_000), begin(3_000), begin(100));
+    let refused = soon(second).await.unwrap();
+    assert!(status(refused.headers()).1.ends_with("(limit unidentified-bytes)"), "{refused:?}");
 }

@@ -28,6 +28,11 @@ pub(crate) enum Format {
 /// The levels, from the least to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// Modules of others that say less than the rest, unless they are named. The client of Kubernetes logs every failed request as an error; its
+/// caller logs once what that means. Those of HTTP and TLS warn of each frame that a client had better not sent, as often as it sends one.
+const QUIET: [(&str, &str); 4] =
+    [("kube_client", "off"), ("h2", "error"), ("hyper", "error"), ("rustls", "error")];
+
 impl Logging {
     /// # Errors
     /// When the filter cannot be read, or has a single word that is neither a level nor a module: nothing would be logged.
@@ -40,8 +45,8 @@ impl Logging {
                 LEVELS.join(", ")
             );
         }
-        // The client of Kubernetes logs every failed request as an error; its caller logs once what that means.
-        let quiet = if self.log.contains("kube_client") { "" } else { ",kube_client=off" };
+        let quiet = QUIET.iter().filter(|(module, _)| !self.log.contains(module));
+        let quiet: String = quiet.map(|(module, level)| format!(",{module}={level}")).collect();
         EnvFilter::try_new(format!("{}{quiet}", self.log))
             .map_err(|error| anyhow::anyhow!("--log {:?}: {error} (a level such as info or debug)", self.log))
     }
@@ -84,6 +89,21 @@ mod tests {
     fn check(log: &str) -> Result<(), String> {
         let logging = Logging { log: log.to_owned(), log_format: Format::Text };
         logging.filter().map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_clients_can_make_others_say_is_not_logged_unless_it_is_asked_for() {
+        let filter = |log: &str| {
+            let logging = Logging { log: log.to_owned(), log_format: Format::Text };
+            logging.filter().unwrap().to_string()
+        };
+        for (module, level) in QUIET {
+            assert!(filter("info").contains(&format!("{module}={level}")), "{module}");
+            let asked = filter(&format!("info,{module}=debug"));
+            assert!(
+                asked.contains(&format!("{module}=debug")) && !asked.contains(&format!("{module}={level}"))
+            );
+        }
     }
 
     #[test]

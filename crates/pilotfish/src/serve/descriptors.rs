@@ -2,10 +2,10 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that are no proxies' connections: registries, API servers, admin pages, stores.
+/// Files that are no connections of these ports: registries, API servers, admin pages, webhooks, stores.
 const OTHERS: usize = 2_048;
 
-/// How many connections each of so many ports of xDS may have: what is set, or the default where open files allow it. Raises the limit of open files
+/// How many connections each of so many ports may have: what is set, or the default where open files allow it. Raises the limit of open files
 /// as far as the system lets it be raised.
 pub(super) fn connections(set: Option<usize>, default: usize, ports: usize) -> usize {
     let open_files = raise();

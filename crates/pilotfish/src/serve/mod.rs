@@ -109,7 +109,7 @@ impl Bound {
         let webhooks = Webhooks::bind(&settings, &recorder).await?;
         let view = webhooks.as_ref().map(Webhooks::view);
         let (secure, reload) = tls::open(&settings, &sources, webhooks.as_ref(), &shared, &metrics)?.unzip();
-        let xds = xds::bind(&settings.xds, fanout.clone(), secure)?;
+        let xds = xds::bind(&settings.xds, fanout.clone(), secure, settings.registration.is_some())?;
         let configuration = configuration::subsystem(&resources, &fanout, &shared);
         let admin_state = Arc::new(AdminState {
             shared: shared.clone(),

@@ -8,7 +8,7 @@ use anyhow::Result;
 use pilotfish_xds::{Bound, Fanout, Server, ServerConfig, ServerError, TlsListenerConfig};
 use std::sync::Arc;
 
-/// Takes its addresses.
+/// Takes its addresses. With registration, open files are left for its connections.
 ///
 /// # Errors
 /// When one is taken.
@@ -16,9 +16,10 @@ pub(super) fn bind(
     settings: &XdsSettings,
     fanout: Arc<Fanout<Resources>>,
     secure: Option<TlsListenerConfig>,
+    with_registration: bool,
 ) -> Result<Bound<Resources>> {
     let default = ServerConfig::default();
-    let ports = if secure.is_some() { 2 } else { 1 };
+    let ports = 1 + usize::from(secure.is_some()) + usize::from(with_registration);
     let max_connections = descriptors::connections(settings.max_connections, default.max_connections, ports);
     let config = ServerConfig {
         max_message: settings.max_request_bytes,

@@ -3,12 +3,12 @@
 use super::source::{Memory, body, version};
 use super::{NAMES, TYPES};
 use parking_lot::Mutex;
+use pilotfish_proto::Any;
 use pilotfish_proto::ResourceType::{self, Cluster, Endpoint, Route};
 use pilotfish_proto::envoy::config::cluster::v3 as cluster;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::envoy::service::discovery::v3 as discovery;
 use pilotfish_proto::google::rpc::Status;
-use pilotfish_proto::Any;
 use pilotfish_xds::{ClientId, Fanout, PeerInfo, Protocol, Stream};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,7 +110,12 @@ impl Honest {
     }
 
     /// Sends a request: as it is, or in the other protocol with these names.
-    fn send(&mut self, ty: ResourceType, delta: discovery::DeltaDiscoveryRequest, resource_names: Vec<String>) {
+    fn send(
+        &mut self,
+        ty: ResourceType,
+        delta: discovery::DeltaDiscoveryRequest,
+        resource_names: Vec<String>,
+    ) {
         let id = "sidecar~10.0.0.1~a.ns~ns.svc.cluster.local".to_owned();
         let node = std::mem::take(&mut self.is_first).then(|| Node { id, ..Default::default() });
         let type_url = ty.type_url().to_owned();
@@ -150,7 +155,11 @@ impl Honest {
         }
         let is_sotw = self.protocol == Protocol::Sotw;
         let delta = discovery::DeltaDiscoveryRequest {
-            resource_names_subscribe: if keep { names.iter().map(|name| (*name).to_owned()).collect() } else { Vec::new() },
+            resource_names_subscribe: if keep {
+                names.iter().map(|name| (*name).to_owned()).collect()
+            } else {
+                Vec::new()
+            },
             resource_names_unsubscribe: gone,
             response_nonce: if is_sotw { nonce } else { String::new() },
             ..Default::default()

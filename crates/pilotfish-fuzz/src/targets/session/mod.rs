@@ -29,8 +29,12 @@ pub(super) fn run(bytes: &[u8]) {
     let source = Arc::new(Memory::default());
     // Without chance, so that an input that fails does so again.
     let environment = Environment { hash_seed: 1, ..Environment::default() };
-    let fanout =
-        Fanout::with_environment(Arc::clone(&source), Arc::new(NoRecorder), StreamLimits::default(), environment);
+    let fanout = Fanout::with_environment(
+        Arc::clone(&source),
+        Arc::new(NoRecorder),
+        StreamLimits::default(),
+        environment,
+    );
     let now = Instant::now();
     let mut honest = [Honest::new(&fanout, Protocol::Delta, now), Honest::new(&fanout, Protocol::Sotw, now)];
     let mut hostile = Hostile::new(&fanout, &mut input, now);
@@ -49,7 +53,12 @@ pub(super) fn run(bytes: &[u8]) {
     assert_eq!(source.connected(), 0, "clients are left");
 }
 
-fn step(fanout: &Arc<Fanout<Memory>>, honest: &mut [Honest; 2], hostile: &mut Hostile, input: &mut Input<'_>) {
+fn step(
+    fanout: &Arc<Fanout<Memory>>,
+    honest: &mut [Honest; 2],
+    hostile: &mut Hostile,
+    input: &mut Input<'_>,
+) {
     let source = fanout.source();
     let ty = TYPES[input.below(TYPES.len())];
     let name = NAMES[input.below(NAMES.len())];
@@ -157,7 +166,8 @@ impl Hostile {
         });
         let response_nonce = self.nonces[input.below(self.nonces.len())].clone();
         let error_detail = input.once_in(4).then(|| Status { message: input.text(12), ..Default::default() });
-        let names = |input: &mut Input<'_>| -> Vec<String> { (0..input.below(5)).map(|_| any_name(input)).collect() };
+        let names =
+            |input: &mut Input<'_>| -> Vec<String> { (0..input.below(5)).map(|_| any_name(input)).collect() };
         match self.protocol {
             Protocol::Delta => discovery::DeltaDiscoveryRequest {
                 node,
@@ -166,7 +176,9 @@ impl Hostile {
                 error_detail,
                 resource_names_subscribe: names(input),
                 resource_names_unsubscribe: names(input),
-                initial_resource_versions: (0..input.below(3)).map(|_| (any_name(input), any_version(input))).collect(),
+                initial_resource_versions: (0..input.below(3))
+                    .map(|_| (any_name(input), any_version(input)))
+                    .collect(),
                 ..Default::default()
             }
             .encode_to_vec(),

@@ -7,7 +7,8 @@ use pilotfish_proto::envoy::config::cluster::v3 as cluster;
 use pilotfish_proto::envoy::config::core::v3::Node;
 use pilotfish_proto::{Any, any};
 use pilotfish_xds::{
-    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, PeerInfo, Publication, Resource, ResourceSource, Snapshot, ViewId,
+    Change, ChangeKind, ClientId, Collection, CollectionState, ConnectError, PeerInfo, Publication, Resource,
+    ResourceSource, Snapshot, ViewId,
 };
 use prost::Message;
 use std::collections::BTreeMap;
@@ -136,7 +137,12 @@ impl Snapshot<Client> for Seen {
     }
 
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]> {
-        self.0.resources.keys().filter(|(other, _)| *other == view).map(|(_, name)| Arc::clone(name)).collect()
+        self.0
+            .resources
+            .keys()
+            .filter(|(other, _)| *other == view)
+            .map(|(_, name)| Arc::clone(name))
+            .collect()
     }
 
     fn get(&self, view: ViewId, name: &str) -> Option<Resource> {

@@ -12,6 +12,7 @@ mod view;
 pub(crate) use view::view;
 
 use self::checks::CheckFeed;
+use super::descriptors;
 use super::registries::Registries;
 use super::subsystem::{StopOrder, Subsystem, with_flag};
 use super::tls::{self, Files, Reload};
@@ -26,7 +27,7 @@ use pilotfish_registration::{Registrar, RegistrarDriver, RegistrarSettings, Stor
 use pilotfish_registration_checks::{CheckHandle, CheckRunner, CheckSettings, checks};
 use pilotfish_registration_etcd::{EtcdStore, EtcdStoreSettings};
 use pilotfish_registration_redb::{OpenStore, RedbStore};
-use pilotfish_registration_server::{AccessFiles, Bound, RegistrationServer, ServerSettings};
+use pilotfish_registration_server::{AccessFiles, Bound, RegistrationServer, ServerLimits, ServerSettings};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -60,8 +61,17 @@ impl Registration {
             source::source(registrar.clone(), shared.clone(), domain.clone(), shard)
         })?;
         let (tls, reload) = tls_of(own, metrics)?.unzip();
+        let limits = ServerLimits::default();
+        // Beside both ports of xDS: what connects here must not take the files of proxies.
+        let connections = descriptors::connections(None, limits.connections, 3);
+        let limits = ServerLimits {
+            connections,
+            address_connections: limits.address_connections.min((connections / 4).max(1)),
+            ..limits
+        };
         let server = ServerSettings {
             tls,
+            limits,
             allow_plaintext: own.plaintext,
             access: AccessFiles { tokens: own.tokens.clone(), rules: own.rules.clone() },
             domain: domain.to_string(),

@@ -1,0 +1,111 @@
+//! Clients that take their time, on each port.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::frames::{PREFACE, open, settings};
+use super::{crowd, from_elsewhere};
+use crate::door::{DELTA, hello};
+use crate::{Attack, Counts, Deadline, Tally, Target};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "connections",
+        what: "Connections to each port that are closed as soon as they are there",
+        run: |target, deadline| connections(target, deadline).boxed(),
+    },
+    Attack {
+        name: "idle-connections",
+        what: "400 connections to each port that never say anything",
+        run: |target, deadline| slowly(target, deadline, None).boxed(),
+    },
+    Attack {
+        name: "slow-beginnings",
+        what: "400 connections to each port that say what is due there, a byte in a second",
+        run: |target, deadline| slowly(target, deadline, Some(1)).boxed(),
+    },
+    Attack {
+        name: "half-beginnings",
+        what: "400 connections to each port that say half of what is due there, and then nothing",
+        run: |target, deadline| slowly(target, deadline, Some(usize::MAX)).boxed(),
+    },
+];
+
+/// Connections to each port.
+const EACH: usize = 400;
+
+/// Each port with what an honest client would say first.
+fn ports(target: &Target) -> Result<Vec<(SocketAddr, Arc<[u8]>)>> {
+    let xds = [PREFACE, &settings(&[]), &open(1, DELTA, &[])].concat();
+    let name = ServerName::from(target.tls_xds.ip());
+    let hello: Arc<[u8]> = hello(target, name)?.into();
+    let get = b"GET /debug/registryz HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\nx-more: aaaaaaaaaaaaaaaaaaaaaa\r\n\r\n";
+    let post = b"POST /v1/instances:batchRegister HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 4000000\r\n\r\n{}";
+    let mut ports = vec![
+        (target.plaintext_xds, xds.into()),
+        (target.tls_xds, hello.clone()),
+        (target.admin, get[..].into()),
+    ];
+    ports.extend(target.webhook.map(|address| (address, hello)));
+    ports.extend(target.registration.map(|address| (address, post[..].into())));
+    Ok(ports)
+}
+
+async fn connections(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, ports) = (Counts::new(), ports(&target)?);
+    let shared = counts.clone();
+    crowd(20 * ports.len(), deadline, &counts, move |index| {
+        let (counts, port) = (shared.clone(), ports.get(index % ports.len()).map(|(address, _)| *address));
+        async move {
+            let address = port.context("there is a port")?;
+            for _ in 0..20 {
+                drop(from_elsewhere(address).await?);
+                counts.sent(0);
+                counts.answered();
+            }
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+/// Says so many bytes in a second, up to the half of what is due.
+async fn slowly(target: Arc<Target>, deadline: Deadline, bytes: Option<usize>) -> Result<Tally> {
+    let (counts, ports) = (Counts::new(), ports(&target)?);
+    let shared = counts.clone();
+    crowd(EACH * ports.len(), deadline, &counts, move |index| {
+        let (counts, port) = (shared.clone(), ports.get(index % ports.len()).cloned());
+        async move {
+            let (address, said) = port.context("there is a port")?;
+            let mut socket = from_elsewhere(address).await?;
+            counts.answered();
+            counts.sent(0);
+            let half = said.get(..said.len() / 2).unwrap_or_default();
+            let mut pieces =
+                bytes.map(|bytes| half.chunks(bytes.min(half.len()).max(1))).into_iter().flatten();
+            let mut answer = [0; 1_024];
+            loop {
+                if let Some(piece) = pieces.next() {
+                    socket.write_all(piece).await.context("cannot send")?;
+                    counts.sent(piece.len());
+                }
+                let wait = tokio::time::timeout(Duration::from_secs(1), socket.read(&mut answer));
+                match wait.await {
+                    Err(_) => {}
+                    Ok(Ok(0)) => anyhow::bail!("closed"),
+                    Ok(Ok(_)) => counts.answered(),
+                    Ok(Err(error)) => anyhow::bail!("{}", error.kind()),
+                }
+            }
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}

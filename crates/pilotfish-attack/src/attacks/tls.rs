@@ -1,0 +1,84 @@
+//! What can be spent before a handshake is over.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::crowd;
+use crate::door::{Door, hello};
+use crate::{Attack, Counts, Deadline, Tally, Target};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "tls-handshakes",
+        what: "Whole handshakes, and nothing after them, by 64 clients as fast as they can",
+        run: |target, deadline| handshakes(target, deadline).boxed(),
+    },
+    Attack {
+        name: "tls-records",
+        what: "Handshakes in records of one byte, messages of 16 MiB that are said to come, and garbage",
+        run: |target, deadline| records(target, deadline).boxed(),
+    },
+];
+
+async fn handshakes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, doors) = (Counts::new(), [Door::nameless(&target)?, Door::known(&target)?]);
+    let shared = counts.clone();
+    crowd(64, deadline, &counts, move |index| {
+        let (counts, [nameless, known]) = (shared.clone(), doors.clone());
+        async move {
+            let door = if index % 2 == 0 { nameless } else { known };
+            counts.sent(0);
+            drop(door.dial().await?);
+            counts.answered();
+            Ok(())
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}
+
+/// A record of a handshake.
+fn record(content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes();
+    [&[22, 3, 1], &length[..], content].concat()
+}
+
+async fn records(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
+    let (counts, address) = (Counts::new(), target.tls_xds);
+    let hello = hello(&target, ServerName::from(address.ip()))?;
+    // Behind the header of the one record that it is.
+    let hello = hello.get(5..).unwrap_or_default();
+    let cut: Vec<u8> = hello.iter().take(hello.len() - 1).flat_map(|byte| record(&[*byte])).collect();
+    let huge = [record(&[1, 0xff, 0xff, 0xff]), record(&[0; 16_000]).repeat(100)].concat();
+    let garbage: Vec<u8> =
+        (0..100_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let all: [Arc<[u8]>; 3] = [cut.into(), huge.into(), garbage.into()];
+    let shared = counts.clone();
+    crowd(120, deadline, &counts, move |index| {
+        let (counts, bytes) = (shared.clone(), all.get(index % all.len()).cloned());
+        async move {
+            let bytes = bytes.context("there are three")?;
+            let mut socket = TcpStream::connect(address).await.context("cannot connect")?;
+            counts.answered();
+            // The server may close before all is sent.
+            let sent = socket.write_all(&bytes).await;
+            counts.sent(bytes.len());
+            sent.map_err(|error| anyhow::anyhow!("closed: {}", error.kind()))?;
+            let mut answer = [0; 1_024];
+            while socket
+                .read(&mut answer)
+                .await
+                .map_err(|error| anyhow::anyhow!("closed: {}", error.kind()))?
+                > 0
+            {}
+            anyhow::bail!("closed")
+        }
+    })
+    .await;
+    Ok(counts.tally())
+}

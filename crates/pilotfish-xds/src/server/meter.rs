@@ -1,0 +1,223 @@
+//! How fast a connection is read.
+//!
+//! HTTP/2 has many frames that cost their sender nothing and carry nothing: pings, settings, resets, empty data, headers in pieces. So
+//! they are counted where they arrive, before anything is done about them. A client that sends more than its share is read more slowly, and
+//! TCP holds it back. Nothing is refused: one that has much to say at once looks the same for a while.
+
+use super::pace::Pace;
+use crate::limits::Limit;
+use crate::recorder::Recorder;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// Bytes that a client sends before its first frame.
+const PREFACE: usize = 24;
+/// Bytes before each frame's payload: its length, its type, its flags and its stream.
+const HEADER: usize = 9;
+/// The type of the frame that opens a stream, and of the one that may change the windows of all streams.
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+/// What one of these costs, in frames.
+const HIGH_COST: usize = 100;
+/// Bytes that cost as much as a frame.
+const BYTES_OF_ONE_COST: usize = 1_024;
+/// What each stream with a known client adds to the frames that its connection may send in a second: one part of so many.
+const STREAM_PART: usize = 20;
+
+/// Finds the frames in what a client sends.
+#[derive(Debug)]
+struct Frames {
+    /// Bytes that belong to no header.
+    skip: usize,
+    header: [u8; HEADER],
+    /// As many bytes of the header are there.
+    known: usize,
+}
+
+impl Frames {
+    fn new() -> Self {
+        Self { skip: PREFACE, header: [0; HEADER], known: 0 }
+    }
+
+    /// What the frames cost that begin in these bytes.
+    fn cost(&mut self, mut bytes: &[u8]) -> usize {
+        let mut cost = 0;
+        loop {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = bytes.get(skipped..).unwrap_or_default();
+            let Some((first, rest)) = bytes.split_first() else { return cost };
+            if let Some(place) = self.header.get_mut(self.known) {
+                *place = *first;
+            }
+            self.known += 1;
+            bytes = rest;
+            if self.known == HEADER {
+                let [a, b, c, kind, ..] = self.header;
+                let length = u32::from_be_bytes([0, a, b, c]);
+                self.skip = usize::try_from(length).unwrap_or(usize::MAX);
+                self.known = 0;
+                cost += self.skip / BYTES_OF_ONE_COST
+                    + if matches!(kind, HEADERS | SETTINGS) { HIGH_COST } else { 1 };
+            }
+        }
+    }
+}
+
+/// The streams of a connection whose clients are known, as its meter sees them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownStreams(Arc<AtomicUsize>);
+
+/// One of them, until it is dropped.
+pub(super) struct KnownStream(KnownStreams);
+
+impl KnownStreams {
+    pub(super) fn enter(&self) -> KnownStream {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        KnownStream(self.clone())
+    }
+}
+
+impl Drop for KnownStream {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A socket whose frames are counted.
+pub(super) struct Metered<I> {
+    io: I,
+    frames: Frames,
+    pace: Pace,
+    known: KnownStreams,
+    recorder: Arc<dyn Recorder>,
+    /// Until it is read again.
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Metered<I> {
+    pub(super) fn new(io: I, per_second: u32, known: KnownStreams, recorder: Arc<dyn Recorder>) -> Self {
+        let pace = Pace::new(per_second, Instant::now());
+        Self { io, frames: Frames::new(), pace, known, recorder, wait: None }
+    }
+
+    fn spend(&mut self, cost: usize) {
+        // Streams add to what a connection may send, so the same costs less.
+        let known = self.known.0.load(Ordering::Relaxed);
+        let cost = (cost * STREAM_PART).div_ceil(STREAM_PART + known);
+        if self.pace.spend(cost, Instant::now()) {
+            self.recorder.limit_exceeded(Limit::FramesPerSecond);
+        }
+        self.wait = self.pace.until().map(|until| Box::pin(tokio::time::sleep_until(until.into())));
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(wait) = &mut this.wait {
+            std::task::ready!(wait.as_mut().poll(cx));
+            this.wait = None;
+        }
+        let before = buf.filled().len();
+        std::task::ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        let cost = this.frames.cost(buf.filled().get(before..).unwrap_or_default());
+        if cost > 0 {
+            this.spend(cost);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Metered<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::NoRecorder;
+    use std::task::Waker;
+
+    fn frame(kind: u8, payload: usize) -> Vec<u8> {
+        let length = u32::try_from(payload).unwrap().to_be_bytes();
+        let mut bytes = length[1..].to_vec();
+        bytes.extend([kind, 0, 0, 0, 0, 1]);
+        bytes.extend(vec![9; payload]);
+        bytes
+    }
+
+    #[test]
+    fn frames_are_found_however_they_are_cut() {
+        let preface = vec![b'P'; PREFACE];
+        let all = [preface, frame(4, 0), frame(6, 8), frame(HEADERS, 100), frame(0, 16_384), frame(0, 0)];
+        let all = all.concat();
+        for size in [1, 2, 8, 9, 10, 1_000, all.len()] {
+            let mut frames = Frames::new();
+            let cost: usize = all.chunks(size).map(|chunk| frames.cost(chunk)).sum();
+            assert_eq!(cost, HIGH_COST + 1 + HIGH_COST + 17 + 1, "in chunks of {size}");
+        }
+    }
+
+    /// Reads as long as something comes.
+    fn read(io: &mut Metered<&[u8]>, cx: &mut Context<'_>) -> usize {
+        let mut total = 0;
+        loop {
+            let mut space = [0; 100];
+            let mut buf = ReadBuf::new(&mut space);
+            match Pin::new(&mut *io).poll_read(cx, &mut buf) {
+                Poll::Ready(Ok(())) if !buf.filled().is_empty() => total += buf.filled().len(),
+                _ => return total,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_too_many_frames_is_read_more_slowly() {
+        let flood = [vec![b'P'; PREFACE], frame(6, 8).repeat(100_000)].concat();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut read_of = |known: usize| {
+            let streams = KnownStreams::default();
+            let _known: Vec<_> = (0..known).map(|_| streams.enter()).collect();
+            let mut io = Metered::new(&flood[..], 100, streams.clone(), Arc::new(NoRecorder));
+            read(&mut io, &mut cx)
+        };
+        let few = read_of(0) / 17;
+        assert!((1_000..1_020).contains(&few), "{few} frames: ten seconds' worth");
+        let many = read_of(STREAM_PART) / 17;
+        assert!(many > 2 * few - 100, "{many} frames, as there are many streams");
+    }
+}
