@@ -206,7 +206,7 @@ fn window_updates(round: u32) -> Round {
 
 fn empty_data(round: u32) -> Round {
     let begun = (round == 0).then(|| frame(DATA, 0, 1, &incomplete(1 << 20, 0)));
-    let data = |number: u32| frame(DATA, 0, 1, if number % 4 == 0 { b"x" } else { b"" });
+    let data = |number: u32| frame(DATA, 0, 1, if number.is_multiple_of(4) { b"x" } else { b"" });
     let (mut bytes, frames) = many(MANY, data);
     bytes.splice(0..0, begun.into_iter().flatten());
     with_stream(round, (bytes, frames))

@@ -56,7 +56,7 @@ async fn records(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let cut: Vec<u8> = hello.iter().take(hello.len() - 1).flat_map(|byte| record(&[*byte])).collect();
     let huge = [record(&[1, 0xff, 0xff, 0xff]), record(&[0; 16_000]).repeat(100)].concat();
     let garbage: Vec<u8> =
-        (0..100_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        (0..100_000_u32).map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let all: [Arc<[u8]>; 3] = [cut.into(), huge.into(), garbage.into()];
     let shared = counts.clone();
     crowd(120, deadline, &counts, move |index| {

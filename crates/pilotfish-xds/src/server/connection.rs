@@ -350,7 +350,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             self.ends = Some(self.ends.map_or(end, |known| known.min(end)));
         }
         let address = self.peer.to_string();
-        let peer = PeerInfo { address, identities, cluster, ..PeerInfo::default() };
+        let peer = PeerInfo { address, identities, cluster };
         let place = match self.port.stream(self.peer.ip(), &peer) {
             Ok(place) => place,
             Err(error) => return self.refuse(&error.into(), respond),
