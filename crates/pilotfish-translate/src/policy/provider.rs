@@ -34,7 +34,7 @@ pub(crate) fn provider_service(cx: &Cx<'_>, service: &str, port: u32) -> Option<
             _ => return None,
         },
     };
-    found(cx, ServiceKey { hostname, namespace }, port)
+    found(cx, &ServiceKey { hostname, namespace }, port)
 }
 
 /// The service of a host that a policy of that namespace names, for proxies of a namespace: that of the policy's own namespace, else that
@@ -63,7 +63,7 @@ pub(crate) fn visible_service(
     };
     let namespace = seen_from(policy)?;
     let is_reached = policy == proxies || seen_from(proxies).is_some_and(|reached| reached == namespace);
-    if is_reached { found(cx, key(&namespace), port) } else { None }
+    if is_reached { found(cx, &key(&namespace), port) } else { None }
 }
 
 fn is_seen(cx: &Cx<'_>, key: &ServiceKey, from: &Namespace) -> bool {
@@ -73,8 +73,8 @@ fn is_seen(cx: &Cx<'_>, key: &ServiceKey, from: &Namespace) -> bool {
         .any(|service| is_visible(cx, service, from))
 }
 
-fn found(cx: &Cx<'_>, key: ServiceKey, port: u32) -> Option<ProviderService> {
-    let services = cx.services_of(&key)?;
+fn found(cx: &Cx<'_>, key: &ServiceKey, port: u32) -> Option<ProviderService> {
+    let services = cx.services_of(key)?;
     let host = services.first()?.written_host().to_string();
     Some(ProviderService { cluster: outbound_name(port, "", &host), host })
 }
