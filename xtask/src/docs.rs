@@ -10,7 +10,8 @@ use crate::{process, workspace};
 /// Paths of one machine that must not stand in a document or a script.
 const OF_ONE_MACHINE: &[&str] = &["/home/", "/Users/", "/root/", "/work/", "C:\\Users"];
 /// The documents that a newcomer looks for.
-const NEEDED: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"];
+const NEEDED: &[&str] =
+    &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "SECURITY.md"];
 
 /// Checks every tracked document and script. Returns what is wrong, one sentence each.
 ///

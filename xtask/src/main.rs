@@ -15,6 +15,7 @@ mod demo;
 mod dependencies;
 mod docs;
 mod fuzz;
+mod image;
 mod java;
 mod kubernetes;
 mod modules;
@@ -23,6 +24,7 @@ mod node;
 mod oracle;
 mod process;
 mod rnacos;
+mod supply;
 mod test;
 mod tools;
 mod workspace;
@@ -52,6 +54,8 @@ enum Task {
     Demo(demo::Args),
     /// Attack Pilotfish in every way that is known, with honest proxies and an Envoy beside it
     Attack(attack::Args),
+    /// Make the image: a static binary, what it is made of, and an OCI layout, in target/image
+    Image(image::Args),
     /// Measure Pilotfish beside a server that only broadcasts, in one run
     Bench(bench::Args),
     /// Fuzz what reads input, guided by coverage
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
         Task::Oracle(args) => oracle::run(&args),
         Task::Demo(args) => demo::run(&args),
         Task::Attack(args) => attack::run(&args),
+        Task::Image(args) => image::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
     };

