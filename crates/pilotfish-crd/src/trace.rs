@@ -198,9 +198,9 @@ fn alias_of<'a>(name: &str, fields: &'a [(&'static str, Shape)]) -> Option<&'a S
     named.find(|(field, _)| field.eq_ignore_ascii_case(&camel_case)).map(|(_, shape)| shape)
 }
 
-/// Whether a field has its proto name, which is only ever an alias.
+/// Whether a field has its proto name, which is only ever an alias, or the one name that is written in two ways.
 fn is_alias(name: &str) -> bool {
-    name.contains('_')
+    name.contains('_') || name == "meshMtls"
 }
 
 /// A text that a type with rules of its own takes.

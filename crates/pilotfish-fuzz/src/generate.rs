@@ -281,6 +281,7 @@ fn text(schema: &Value, field: &str, input: &mut Input<'_>) -> String {
     let lower = field.to_ascii_lowercase();
     let is = |part: &str| lower.contains(part);
     let words: &[&str] = match () {
+        () if is("controllername") => &["istio.io/gateway-controller", "example.com/other"],
         () if is("host") || is("domain") || is("egress") || is("sni") => HOSTS,
         () if is("namespace") || is("exportto") => NAMESPACES,
         () if is("regex") || is("match") => REGEXES,

@@ -6,11 +6,12 @@ use pilotfish_config::{is_regex, refused_by_re2};
 
 /// Pieces that RE2 and the crate `regex` read alike.
 const COMMON: &[&str] = &[
-    "a", "b", "0", "-", " ", ".", "^", "$", "|", "(", ")", "(?:", "(?i)", "[a-z]", "[^0-9]", "[", "]", "*",
-    "+", "?", "{2}", "{1,3}", "\\.", "\\(", "\\[", "\\n", "\\x41",
+    "a", "b", "0", "-", " ", ".", "^", "$", "|", "(", ")", "(?:", "[a-z]", "[^0-9]", "[", "]", "*", "+", "?",
+    "{2}", "{1,3}", "\\.", "\\(", "\\[", "\\n", "\\x41",
 ];
 /// Pieces that one of them reads in its own way.
 const OWN: &[&str] = &[
+    "(?i)",
     "\\d",
     "\\pL",
     "\\p{Greek}",
