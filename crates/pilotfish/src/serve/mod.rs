@@ -91,8 +91,7 @@ impl Bound {
         let translator = Arc::new(Translator::with_domain(domain(&settings)));
         let (rights, reviews) = secret_access::open(&settings, &sources).unzip();
         let resources = resources(&settings, translator.clone(), auto_registration.as_ref(), rights);
-        let subscriptions = settings.xds.max_subscriptions;
-        let limits = StreamLimits { subscriptions, ..StreamLimits::default() };
+        let limits = stream_limits(&settings);
         let fanout = Fanout::new(resources.clone(), recorder.clone(), limits);
         let (lookups, names) = mpsc::unbounded_channel();
         let outputs = Outputs {
@@ -120,8 +119,7 @@ impl Bound {
             registrar: registration.as_ref().map(Registration::registrar),
         });
         let registration_address = registration.as_ref().map(Registration::address);
-        let addresses =
-            Addresses { registration: registration_address, ..addresses(&xds, &admin, webhooks.as_ref()) };
+        let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration_address);
 
         subsystems.add(control_loop::subsystem(control, inbox));
         subsystems.add(lookups::subsystem(names, messages.clone()));
@@ -188,14 +186,20 @@ fn addresses(
     xds: &pilotfish_xds::Bound<Resources>,
     admin: &pilotfish_admin::Bound,
     webhooks: Option<&Webhooks>,
+    registration: Option<SocketAddr>,
 ) -> Addresses {
     Addresses {
         xds: xds.local_addr(),
         secure_xds: xds.secure_addr(),
         admin: admin.address(),
         webhooks: webhooks.map(Webhooks::address),
-        registration: None,
+        registration,
     }
+}
+
+/// What a stream may ask for.
+fn stream_limits(settings: &Settings) -> StreamLimits {
+    StreamLimits { subscriptions: settings.xds.max_subscriptions, ..StreamLimits::default() }
 }
 
 /// What proxies and other control planes are served from.

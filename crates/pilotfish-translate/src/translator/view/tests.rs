@@ -72,6 +72,9 @@ const METADATA: [(&str, &[(&str, &str)]); 14] = [
     ),
 ];
 
+const HEADERS: &str =
+    r#"{"proxyHeaders": {"attemptCount": {"disabled": true}, "preserveHttp1HeaderCase": true}}"#;
+
 /// The proxy with one facet varied, for every facet but its kind. A new field of [`Proxy`] does not compile until it is here.
 fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
     let other = Proxy {
@@ -126,14 +129,7 @@ fn varied(proxy: &Proxy) -> Vec<(&'static str, Proxy)> {
         ("secret_access", Proxy { secret_access, ..old() }),
         ("proxy_config", Proxy { proxy_config, ..old() }),
         ("tracing", Proxy { proxy_config: r#"{"tracing": {"sampling": 7}}"#.into(), ..old() }),
-        (
-            "headers",
-            Proxy {
-                proxy_config: r#"{"proxyHeaders": {"attemptCount": {"disabled": true}, "preserveHttp1HeaderCase": true}}"#
-                    .into(),
-                ..old()
-            },
-        ),
+        ("headers", Proxy { proxy_config: HEADERS.into(), ..old() }),
     ];
     out.extend(METADATA.map(|(facet, pairs)| (facet, Proxy { metadata: meta(pairs), ..old() })));
     out
