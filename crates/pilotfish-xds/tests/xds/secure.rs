@@ -310,7 +310,7 @@ async fn a_stream_ends_with_what_its_client_proved() {
     let mut body = soon(response).await.unwrap().into_body();
     let trailers = soon(body.trailers()).await.unwrap().unwrap();
     let (code, message) = status(&trailers);
-    assert_eq!((&*code, message.contains("prove")), ("14", true), "{message}");
+    assert_eq!((code, message.contains("prove")), ("14", true), "{message}");
 }
 
 #[tokio::test]
