@@ -9,7 +9,7 @@
 mod attack;
 mod attacks;
 mod bounds;
-mod door;
+mod dialer;
 mod honest;
 mod mesh;
 mod report;

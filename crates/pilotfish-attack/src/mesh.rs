@@ -13,7 +13,7 @@ use pilotfish_testkit::real::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::door::Door;
+use crate::dialer::Dialer;
 use crate::honest::Ways;
 use crate::wire::ACCOUNT;
 use crate::{Attack, Target};
@@ -79,13 +79,13 @@ impl Mesh {
             admin: loopback(pilotfish.admin_port()),
             ..target
         };
-        let honest = Door::with_certificate(
+        let honest = Dialer::with_certificate(
             target.tls_xds,
             &target.ca_certificate,
             &certificates.of("honest", "cert-chain.pem"),
             &certificates.of("honest", "key.pem"),
         )?;
-        let ways = Ways::new(&Door::plaintext(&target), &honest);
+        let ways = Ways::new(&Dialer::plaintext(&target), &honest);
         let traffic = traffic(&pilotfish, port, backends).await;
         Ok(Self { pilotfish, target, ways, world, traffic, _cluster: cluster, _folder: folder })
     }

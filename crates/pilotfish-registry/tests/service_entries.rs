@@ -360,11 +360,14 @@ fn an_entry_that_multiplies_beyond_reason_costs_itself_alone() {
     let list = |count: usize, item: &dyn Fn(usize) -> String| -> String {
         (0..count).map(item).collect::<Vec<_>>().join(", ")
     };
-    let hosts = list(200, &|index| format!("h{index}.com"));
-    let ports = list(200, &|index| format!("{{number: {}, name: p{index}, protocol: TCP}}", index + 1));
+    // Each of these by itself is within what validation allows: it does not multiply addresses by endpoints.
+    let hosts = list(10, &|index| format!("h{index}.com"));
+    let addresses = list(200, &|index| format!("10.0.0.{index}"));
+    let ports = list(10, &|index| format!("{{number: {}, name: p{index}, protocol: TCP}}", index + 1));
     let endpoints = list(200, &|index| format!("{{address: 1.1.1.{index}}}"));
-    let bomb =
-        format!("{{hosts: [{hosts}], ports: [{ports}], resolution: STATIC, endpoints: [{endpoints}]}}");
+    let bomb = format!(
+        "{{hosts: [{hosts}], addresses: [{addresses}], ports: [{ports}], resolution: STATIC, endpoints: [{endpoints}]}}"
+    );
     let good = "{hosts: [good.com], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}";
     let world = world(&(se("bomb", &bomb) + &se("good", good)));
     assert_eq!(world.service_count(), 1);

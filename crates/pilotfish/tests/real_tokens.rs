@@ -97,7 +97,7 @@ async fn a_token_proves_a_service_account() {
     assert!(entries.get_opt("machines-10.7.0.1").await.unwrap().is_some());
 
     for (audience, account, code, why) in [
-        ("other", "db", "16", "the token is not accepted"),
+        ("other", "db", "16", "the token is not for istio-ca"),
         (
             "istio-ca",
             "web",
@@ -109,11 +109,15 @@ async fn a_token_proves_a_service_account() {
         let error = served.refused(&token, "").await;
         assert!(error.contains(&format!("grpc-status {code}")) && error.contains(why), "{error}");
     }
-    let error = served.refused("nonsense", "").await;
-    assert!(
-        error.contains("grpc-status 16") && error.contains("token: the token is not accepted"),
-        "{error}"
-    );
+    // What is no token is refused without a question; one that only looks good, by the API server.
+    let (claims, _) = good.rsplit_once('.').unwrap();
+    for (token, why) in [
+        ("nonsense".to_owned(), "token: the token is empty, too long, or none of a service account"),
+        (format!("{claims}.c2lnbmF0dXJl"), "token: the token is not accepted"),
+    ] {
+        let error = served.refused(&token, "").await;
+        assert!(error.contains("grpc-status 16") && error.contains(why), "{error}");
+    }
     let error = served.refused(&good, "elsewhere").await;
     assert!(error.contains("grpc-status 16") && error.contains("no cluster"), "{error}");
 

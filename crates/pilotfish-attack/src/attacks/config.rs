@@ -11,7 +11,7 @@ use pilotfish_bench::messages::{CDS, RDS};
 use pilotfish_testkit::real::fetch;
 
 use super::xds::Extra;
-use crate::door::{DELTA, Door};
+use crate::dialer::{DELTA, Dialer};
 use crate::wire::{Node, delta};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -68,14 +68,14 @@ async fn write(target: Arc<Target>, deadline: Deadline, text: fn(usize) -> Strin
         Ok(())
     };
     let asks = super::crowd(4, deadline, &counts, {
-        let (counts, door) = (counts.clone(), Door::plaintext(&target));
+        let (counts, dialer) = (counts.clone(), Dialer::plaintext(&target));
         move |index| {
-            let (counts, door) = (counts.clone(), door.clone());
+            let (counts, dialer) = (counts.clone(), dialer.clone());
             async move {
                 let node = Node::numbered(index).in_namespace(TENANT);
                 let routes = delta(None, RDS, &["80".to_owned()], &[]);
                 let first = vec![delta(Some(&node), CDS, &[], &[]).into(), routes.into()];
-                let mut stream = door.stream(DELTA, &[], first).await?;
+                let mut stream = dialer.stream(DELTA, &[], first).await?;
                 while stream.next().await?.is_some() {
                     counts.answered();
                 }

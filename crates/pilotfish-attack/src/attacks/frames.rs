@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 
 use crate::Counts;
-use crate::door::{Door, Io};
+use crate::dialer::{Dialer, Io};
 
 /// What a client says before its first frame.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -141,12 +141,12 @@ impl Drop for Raw {
 impl Raw {
     /// Connects, and says the preface with these settings.
     pub(super) async fn connect(
-        door: &Door,
+        dialer: &Dialer,
         with: &[(u16, u32)],
         ears: Ears,
         counts: &Arc<Counts>,
     ) -> Result<Self> {
-        let (mut input, mut out) = tokio::io::split(door.dial().await?);
+        let (mut input, mut out) = tokio::io::split(dialer.dial().await?);
         out.write_all(&[PREFACE, &settings(with)].concat()).await?;
         out.flush().await?;
         let (ears, unread) = match ears {

@@ -13,7 +13,7 @@ use super::frames::{
     INITIAL_WINDOW_SIZE, PING, PRIORITY, RST_STREAM, Raw, UNKNOWN, WINDOW_UPDATE, frame, grpc_headers,
     header, indexed, open, settings,
 };
-use crate::door::{DELTA, Door};
+use crate::dialer::{DELTA, Dialer};
 use crate::wire::{Node, delta, incomplete};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -146,12 +146,12 @@ impl Flood {
 
 async fn flood(target: Arc<Target>, deadline: Deadline, flood: Flood) -> Result<Tally> {
     let counts = Counts::new();
-    let (plain, secret) = (Door::plaintext(&target), Door::nameless(&target)?);
+    let (plain, secret) = (Dialer::plaintext(&target), Dialer::nameless(&target)?);
     let shared = counts.clone();
     crowd(flood.size, deadline, &counts, move |index| {
-        let (counts, door) = (shared.clone(), if index % 2 == 0 { plain.clone() } else { secret.clone() });
+        let (counts, dialer) = (shared.clone(), if index % 2 == 0 { plain.clone() } else { secret.clone() });
         async move {
-            let mut raw = Raw::connect(&door, flood.with, flood.ears, &counts).await?;
+            let mut raw = Raw::connect(&dialer, flood.with, flood.ears, &counts).await?;
             for number in 0.. {
                 let (bytes, frames) = (flood.round)(number);
                 raw.send(&bytes, frames).await?;

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::crowd;
 use super::http1::{ask, post};
-use crate::door::Door;
+use crate::dialer::Dialer;
 use crate::wire::{field, incomplete};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -57,12 +57,12 @@ async fn bodies(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
 
 async fn watches(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let Some(address) = target.registration else { return Ok(Tally::skipped(NONE)) };
-    let (counts, door) = (Counts::new(), Door::at(address));
+    let (counts, dialer) = (Counts::new(), Dialer::at(address));
     let shared = counts.clone();
     let streams = crowd(20, deadline, &counts, move |_| {
-        let (counts, door) = (shared.clone(), door.clone());
+        let (counts, dialer) = (shared.clone(), dialer.clone());
         async move {
-            let mut client = door.connect_with_window(0).await?;
+            let mut client = dialer.connect_with_window(0).await?;
             let mut open = Vec::new();
             for number in 0..50 {
                 let method = if number % 2 == 0 { "Watch" } else { "Heartbeat" };

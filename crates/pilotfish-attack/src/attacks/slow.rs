@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::frames::{PREFACE, open, settings};
 use super::{crowd, from_elsewhere};
-use crate::door::{DELTA, hello};
+use crate::dialer::{DELTA, hello};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::crowd;
-use crate::door::{Door, hello};
+use crate::dialer::{Dialer, hello};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -26,14 +26,14 @@ pub(super) const ATTACKS: &[Attack] = &[
 ];
 
 async fn handshakes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, doors) = (Counts::new(), [Door::nameless(&target)?, Door::known(&target)?]);
+    let (counts, dialers) = (Counts::new(), [Dialer::nameless(&target)?, Dialer::known(&target)?]);
     let shared = counts.clone();
     crowd(64, deadline, &counts, move |index| {
-        let (counts, [nameless, known]) = (shared.clone(), doors.clone());
+        let (counts, [nameless, known]) = (shared.clone(), dialers.clone());
         async move {
-            let door = if index % 2 == 0 { nameless } else { known };
+            let dialer = if index % 2 == 0 { nameless } else { known };
             counts.sent(0);
-            drop(door.dial().await?);
+            drop(dialer.dial().await?);
             counts.answered();
             Ok(())
         }

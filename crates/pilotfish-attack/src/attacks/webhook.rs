@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::crowd;
 use super::http1::{ask, post};
-use crate::door::Door;
+use crate::dialer::Dialer;
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -36,15 +36,15 @@ const LARGE: usize = 7 << 20;
 
 async fn bodies(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let Some(address) = target.webhook else { return Ok(Tally::skipped(NONE)) };
-    let (counts, door) = (Counts::new(), Door::unchecked(address)?);
+    let (counts, dialer) = (Counts::new(), Dialer::unchecked(address)?);
     let body: Bytes = vec![b' '; LARGEST - 1].into();
     let shared = counts.clone();
     crowd(24, deadline, &counts, move |index| {
-        let (counts, door, body) = (shared.clone(), door.clone(), body.clone());
+        let (counts, dialer, body) = (shared.clone(), dialer.clone(), body.clone());
         async move {
             let path = if index % 2 == 0 { "/validate" } else { "/inject" };
             let request = [&post(path, LARGEST), &body[..]].concat();
-            let socket = door.dial().await?;
+            let socket = dialer.dial().await?;
             counts.sent(request.len());
             counts.refused(ask(socket, &request).await?);
             Ok(())
@@ -56,12 +56,12 @@ async fn bodies(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
 
 async fn idle(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let Some(address) = target.webhook else { return Ok(Tally::skipped(NONE)) };
-    let (counts, door) = (Counts::new(), Door::unchecked(address)?);
+    let (counts, dialer) = (Counts::new(), Dialer::unchecked(address)?);
     let shared = counts.clone();
     crowd(600, deadline, &counts, move |index| {
-        let (counts, door) = (shared.clone(), door.clone());
+        let (counts, dialer) = (shared.clone(), dialer.clone());
         async move {
-            let mut socket = door.dial().await?;
+            let mut socket = dialer.dial().await?;
             counts.answered();
             if index % 2 == 0 {
                 socket.write_all(b"POST /validate HTTP/1.1\r\nx-slow: ").await.context("cannot send")?;
@@ -104,13 +104,13 @@ fn large_reviews() -> [Bytes; 4] {
 
 async fn reviews(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let Some(address) = target.webhook else { return Ok(Tally::skipped(NONE)) };
-    let (counts, door, all) = (Counts::new(), Door::unchecked(address)?, large_reviews());
+    let (counts, dialer, all) = (Counts::new(), Dialer::unchecked(address)?, large_reviews());
     let shared = counts.clone();
     crowd(16, deadline, &counts, move |index| {
-        let (counts, door, request) = (shared.clone(), door.clone(), all.get(index % all.len()).cloned());
+        let (counts, dialer, request) = (shared.clone(), dialer.clone(), all.get(index % all.len()).cloned());
         async move {
             let request = request.context("there are four")?;
-            let socket = door.dial().await?;
+            let socket = dialer.dial().await?;
             counts.sent(request.len());
             match ask(socket, &request).await? {
                 200 => counts.answered(),

@@ -15,14 +15,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::door::{DELTA, Door, SOTW};
+use crate::dialer::{DELTA, Dialer, SOTW};
 use crate::wire::contains;
 use session::{Form, Session};
 
-/// How a proxy connects: through which door, in which form.
+/// How a proxy connects: by which dialer, in which form.
 #[derive(Clone)]
 struct Way {
-    door: Door,
+    dialer: Dialer,
     form: Form,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct Ways(Vec<Way>);
 
 impl Ways {
     /// Plaintext and TLS, delta and state of the world.
-    pub(crate) fn new(plain: &Door, secret: &Door) -> Self {
-        let way = |door: &Door, form| Way { door: door.clone(), form };
+    pub(crate) fn new(plain: &Dialer, secret: &Dialer) -> Self {
+        let way = |dialer: &Dialer, form| Way { dialer: dialer.clone(), form };
         Self(vec![
             way(plain, Form::Delta),
             way(secret, Form::StateOfTheWorld),
@@ -79,7 +79,7 @@ async fn open(way: &Way, session: &mut Session) -> Result<pilotfish_bench::conne
         Form::Delta => DELTA,
         Form::StateOfTheWorld => SOTW,
     };
-    way.door.stream(path, &[], session.start()).await
+    way.dialer.stream(path, &[], session.start()).await
 }
 
 /// A change that every proxy is to be told of.

@@ -138,6 +138,10 @@ impl Session {
         let (_, to) = FOLLOWED.into_iter().find(|(followed, _)| *followed == from)?;
         let refers = self.watches.get(from.type_url())?.refers.values();
         let wanted: BTreeSet<String> = refers.flatten().cloned().collect();
+        // Who refers to nothing asks for nothing, and no answer is waited for.
+        if wanted.is_empty() && !self.watches.contains_key(to.type_url()) {
+            return None;
+        }
         let watch = self.watches.entry(to.type_url()).or_default();
         if watch.wanted == wanted {
             return None;

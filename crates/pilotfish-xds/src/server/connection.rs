@@ -1,6 +1,7 @@
 //! One connection: a task that drives HTTP/2 and all of the connection's streams.
 
 use super::grpc::{self, Decoder};
+use super::large::{LARGE, beside_workers};
 use super::meter::{KnownStream, KnownStreams};
 use super::pace::Pace;
 use super::port::{ConnectionPlace, Port, StreamPlace, Taken};
@@ -61,6 +62,8 @@ struct AdsStream<S: ResourceSource> {
     opened: Instant,
     /// A request came in, so there may be a response.
     requested: bool,
+    /// It was a large one, and has not been answered yet.
+    large: bool,
     /// The client's window is full: since when, and the type that was sent last.
     blocked: Option<(Instant, Option<ResourceType>)>,
     last: Option<ResourceType>,
@@ -377,6 +380,7 @@ impl<S: ResourceSource, I: AsyncRead + AsyncWrite + Unpin> Connection<S, I> {
             mark,
             opened: now,
             requested: false,
+            large: false,
             blocked: None,
             last: None,
             deadline: None,
@@ -557,7 +561,7 @@ impl<S: ResourceSource> AdsStream<S> {
             if let Some((since, Some(ty))) = self.blocked.take() {
                 shared.fanout.recorder.send_time(ty, now.saturating_duration_since(since));
             }
-            let Some(response) = stream.poll_response(now) else { break };
+            let Some(response) = beside_workers(self.large, || stream.poll_response(now)) else { break };
             self.last = response.ty;
             self.responses.send_data(response.head, false).map_err(|_| End::Gone)?;
             if !response.tail.is_empty() {
@@ -568,6 +572,7 @@ impl<S: ResourceSource> AdsStream<S> {
                 break;
             }
         }
+        self.large &= self.blocked.is_some();
         self.deadline = stream.deadline();
         Ok(())
     }
@@ -593,7 +598,9 @@ impl<S: ResourceSource> AdsStream<S> {
                 pending |= stream.on_message(message, now)?;
                 Ok(())
             };
-            self.decoder.push(data, config.max_message, &mut each)?;
+            let length = self.decoder.incomplete().map_or(0, <[u8]>::len) + data.len();
+            self.large |= length > LARGE;
+            beside_workers(length > LARGE, || self.decoder.push(data, config.max_message, &mut each))?;
             match self.decoder.incomplete() {
                 None => self.incomplete_since = None,
                 Some(beginning) => {

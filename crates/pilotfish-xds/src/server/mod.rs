@@ -9,6 +9,7 @@
 mod config;
 mod connection;
 mod grpc;
+mod large;
 mod meter;
 mod pace;
 mod port;

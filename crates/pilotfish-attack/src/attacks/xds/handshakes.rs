@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::attacks::crowd;
-use crate::door::hello;
+use crate::dialer::hello;
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {

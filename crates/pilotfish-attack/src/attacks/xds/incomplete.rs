@@ -9,7 +9,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use pilotfish_proto::ResourceType;
 
 use crate::attacks::crowd;
-use crate::door::{DELTA, Door, SOTW};
+use crate::dialer::{DELTA, Dialer, SOTW};
 use crate::wire::{Node, delta, incomplete, sotw};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -38,13 +38,13 @@ const PATHS: [&str; 4] = [
 
 /// Opens streams, sends on each what `first` says and then the beginning of a message, and holds them until they are ended.
 async fn hold(
-    door: &Door,
+    dialer: &Dialer,
     path: &str,
     first: Option<Vec<u8>>,
     beginning: &Bytes,
     counts: &Arc<Counts>,
 ) -> Result<()> {
-    let mut client = door.connect().await?;
+    let mut client = dialer.connect().await?;
     let mut ended = FuturesUnordered::new();
     for _ in 0..STREAMS {
         let mut stream = client.open(path, &[]).await?;
@@ -68,15 +68,15 @@ async fn hold(
 }
 
 async fn calls(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, doors) = (Counts::new(), [Door::plaintext(&target), Door::nameless(&target)?]);
+    let (counts, dialers) = (Counts::new(), [Dialer::plaintext(&target), Dialer::nameless(&target)?]);
     let (shared, beginning) = (counts.clone(), incomplete(SAID, SAID as usize - 1));
     crowd(8, deadline, &counts, move |index| {
-        let (counts, doors, beginning) = (shared.clone(), doors.clone(), beginning.clone());
+        let (counts, dialers, beginning) = (shared.clone(), dialers.clone(), beginning.clone());
         async move {
-            let [plain, secret] = &doors;
-            let door = if index % 2 == 0 { plain } else { secret };
+            let [plain, secret] = &dialers;
+            let dialer = if index % 2 == 0 { plain } else { secret };
             let path = PATHS.get(index / 2 % PATHS.len()).copied().unwrap_or_default();
-            hold(door, path, None, &beginning, &counts).await
+            hold(dialer, path, None, &beginning, &counts).await
         }
     })
     .await;
@@ -85,19 +85,19 @@ async fn calls(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
 
 async fn requests(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let counts = Counts::new();
-    let doors = [Door::plaintext(&target), Door::known(&target)?, Door::nameless(&target)?];
+    let dialers = [Dialer::plaintext(&target), Dialer::known(&target)?, Dialer::nameless(&target)?];
     let (shared, beginning) = (counts.clone(), incomplete(SAID, SAID as usize - 1));
     crowd(12, deadline, &counts, move |index| {
-        let (counts, doors, beginning) = (shared.clone(), doors.clone(), beginning.clone());
+        let (counts, dialers, beginning) = (shared.clone(), dialers.clone(), beginning.clone());
         async move {
-            let Some(door) = doors.get(index % 3) else { return Ok(()) };
+            let Some(dialer) = dialers.get(index % 3) else { return Ok(()) };
             let (node, url) = (Node::numbered(index), ResourceType::Endpoint.type_url());
             let (path, first) = match index / 3 % 2 {
                 0 => (DELTA, delta(Some(&node), url, &["x".to_owned()], &[])),
                 _ => (SOTW, sotw(Some(&node), url, &["x".to_owned()])),
             };
             let first = (index >= 6).then_some(first);
-            hold(door, path, first, &beginning, &counts).await
+            hold(dialer, path, first, &beginning, &counts).await
         }
     })
     .await;

@@ -10,7 +10,7 @@ use futures::future::select_all;
 use pilotfish_bench::messages::{CDS, EDS, framed};
 
 use crate::attacks::REST;
-use crate::door::{DELTA, Door, Stream};
+use crate::dialer::{DELTA, Dialer, Stream};
 use crate::wire::{Node, contains, delta, field, incomplete, nested, structure, text};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -59,10 +59,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Tries each case from both sides, again and again, and at least once however little time there is.
 async fn both_sides(target: Arc<Target>, deadline: Deadline, cases: fn() -> Vec<Case>) -> Result<Tally> {
-    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    let (counts, dialer) = (Counts::new(), Dialer::plaintext(&target));
     loop {
         for case in cases() {
-            try_case(&door, &case, &counts).await?;
+            try_case(&dialer, &case, &counts).await?;
         }
         if deadline.passed() {
             return Ok(counts.tally());
@@ -71,25 +71,25 @@ async fn both_sides(target: Arc<Target>, deadline: Deadline, cases: fn() -> Vec<
     }
 }
 
-async fn try_case(door: &Door, case: &Case, counts: &Counts) -> Result<()> {
+async fn try_case(dialer: &Dialer, case: &Case, counts: &Counts) -> Result<()> {
     let allowed = allowed(case.limit)?;
-    served(door, case, allowed, counts).await.with_context(|| format!("at the limit {}", case.limit))?;
-    refused(door, &case.messages(allowed + 1), case.limit, counts).await
+    served(dialer, case, allowed, counts).await.with_context(|| format!("at the limit {}", case.limit))?;
+    refused(dialer, &case.messages(allowed + 1), case.limit, counts).await
 }
 
 async fn requests(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     let mut tally = both_sides(target.clone(), deadline, of_requests).await?;
     let counts = Counts::new();
-    incomplete_bytes(&Door::plaintext(&target), &counts).await?;
+    incomplete_bytes(&Dialer::plaintext(&target), &counts).await?;
     tally.add(counts.tally());
     Ok(tally)
 }
 
 async fn calls_of_services(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    let (counts, dialer) = (Counts::new(), Dialer::plaintext(&target));
     loop {
-        calls(&door, &counts).await?;
-        call_bytes(&door, &counts).await?;
+        calls(&dialer, &counts).await?;
+        call_bytes(&dialer, &counts).await?;
         nameless(&target, &counts).await?;
         if deadline.passed() {
             return Ok(counts.tally());
@@ -203,8 +203,12 @@ fn of_names() -> Vec<Case> {
     ]
 }
 
-async fn open(door: &Door, messages: &[Bytes], counts: &Counts) -> Result<(crate::door::Client, Stream)> {
-    let mut client = door.connect().await?;
+async fn open(
+    dialer: &Dialer,
+    messages: &[Bytes],
+    counts: &Counts,
+) -> Result<(crate::dialer::Client, Stream)> {
+    let mut client = dialer.connect().await?;
     let mut stream = client.open(DELTA, &[]).await?;
     for message in messages {
         stream.send(message)?;
@@ -214,8 +218,8 @@ async fn open(door: &Door, messages: &[Bytes], counts: &Counts) -> Result<(crate
 }
 
 /// What asks for that much is answered, and the stream goes on after everything was read.
-async fn served(door: &Door, case: &Case, number: usize, counts: &Counts) -> Result<()> {
-    let (_client, mut stream) = open(door, &case.messages(number), counts).await?;
+async fn served(dialer: &Dialer, case: &Case, number: usize, counts: &Counts) -> Result<()> {
+    let (_client, mut stream) = open(dialer, &case.messages(number), counts).await?;
     // What is asked for at last, of a type that was not asked for yet, is answered after everything else was read.
     let (wanted, names) = match case.asks {
         CDS => (EDS, vec!["outbound|80||svc-1.bench.svc.cluster.local".to_owned()]),
@@ -239,8 +243,8 @@ async fn served(door: &Door, case: &Case, number: usize, counts: &Counts) -> Res
 }
 
 /// The stream is ended with an error that names the limit.
-async fn refused(door: &Door, messages: &[Bytes], limit: &str, counts: &Counts) -> Result<()> {
-    let (_client, mut stream) = open(door, messages, counts).await?;
+async fn refused(dialer: &Dialer, messages: &[Bytes], limit: &str, counts: &Counts) -> Result<()> {
+    let (_client, mut stream) = open(dialer, messages, counts).await?;
     let Ok(words) = tokio::time::timeout(PATIENCE, stream.end()).await else {
         bail!("one more than the limit {limit} is not refused");
     };
@@ -256,10 +260,10 @@ fn named(words: &str, limit: &str, counts: &Counts) -> Result<()> {
     Ok(())
 }
 
-async fn incomplete_bytes(door: &Door, counts: &Counts) -> Result<()> {
+async fn incomplete_bytes(dialer: &Dialer, counts: &Counts) -> Result<()> {
     let limit = "incomplete-bytes";
     let (all, each) = (allowed(limit)?, allowed("request-bytes")?);
-    let mut client = door.connect().await?;
+    let mut client = dialer.connect().await?;
     let mut streams = Vec::new();
     for number in 0..=all / each {
         let mut stream = client.open(DELTA, &[]).await?;
@@ -280,8 +284,8 @@ async fn incomplete_bytes(door: &Door, counts: &Counts) -> Result<()> {
     Ok(())
 }
 
-async fn calls(door: &Door, counts: &Counts) -> Result<()> {
-    let mut client = door.connect().await?;
+async fn calls(dialer: &Dialer, counts: &Counts) -> Result<()> {
+    let mut client = dialer.connect().await?;
     let mut watches = Vec::new();
     for _ in 0..allowed("calls")? {
         let mut watch = client.open("/grpc.health.v1.Health/Watch", &[]).await?;
@@ -298,11 +302,11 @@ async fn calls(door: &Door, counts: &Counts) -> Result<()> {
     named(&beyond.end().await, "calls", counts)
 }
 
-async fn call_bytes(door: &Door, counts: &Counts) -> Result<()> {
+async fn call_bytes(dialer: &Dialer, counts: &Counts) -> Result<()> {
     let limit = "call-bytes";
     let most = allowed(limit)?;
     for bytes in [most, most + 1] {
-        let mut client = door.connect().await?;
+        let mut client = dialer.connect().await?;
         let mut check = client.open("/grpc.health.v1.Health/Check", &[]).await?;
         // With the five bytes in front of it.
         let message = framed(&padding(bytes - 5));
@@ -324,7 +328,7 @@ async fn call_bytes(door: &Door, counts: &Counts) -> Result<()> {
 
 /// A stream on the TLS port that proves nothing is refused, whatever it sends.
 async fn nameless(target: &Target, counts: &Counts) -> Result<()> {
-    let mut client = Door::nameless(target)?.connect().await?;
+    let mut client = Dialer::nameless(target)?.connect().await?;
     let mut stream = client.open(DELTA, &[]).await?;
     counts.sent(0);
     let words = stream.end().await;

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use pilotfish_bench::messages::{CDS, EDS};
 
 use crate::attacks::crowd;
-use crate::door::{DELTA, Door, SOTW};
+use crate::dialer::{DELTA, Dialer, SOTW};
 use crate::wire::{Node, delta, field, sotw};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -38,15 +38,15 @@ const MANY: u64 = 99_000;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 async fn subscribe_and_unsubscribe(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    let (counts, dialer) = (Counts::new(), Dialer::plaintext(&target));
     let names = [field(3, "a").repeat(650_000), field(4, "").repeat(1_000_000)].concat();
     let request: Bytes = [field(2, CDS), names].concat().into();
     let shared = counts.clone();
     crowd(2, deadline, &counts, move |index| {
-        let (counts, door, request) = (shared.clone(), door.clone(), request.clone());
+        let (counts, dialer, request) = (shared.clone(), dialer.clone(), request.clone());
         async move {
             let first = delta(Some(&Node::numbered(index)), CDS, &[], &[]).into();
-            let mut stream = door.stream(DELTA, &[], vec![first]).await?;
+            let mut stream = dialer.stream(DELTA, &[], vec![first]).await?;
             stream.next().await?;
             counts.answered();
             stream.send(&request)?;
@@ -71,13 +71,13 @@ fn invent(next: &AtomicU64, count: u64) -> Vec<String> {
 }
 
 async fn invented_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, door, next) = (Counts::new(), Door::plaintext(&target), Arc::new(AtomicU64::new(1)));
+    let (counts, dialer, next) = (Counts::new(), Dialer::plaintext(&target), Arc::new(AtomicU64::new(1)));
     let shared = counts.clone();
     crowd(4, deadline, &counts, move |index| {
-        let (counts, door, next) = (shared.clone(), door.clone(), next.clone());
+        let (counts, dialer, next) = (shared.clone(), dialer.clone(), next.clone());
         async move {
             let first = delta(Some(&Node::numbered(index)), EDS, &["x".to_owned()], &[]).into();
-            let mut stream = door.stream(DELTA, &[], vec![first]).await?;
+            let mut stream = dialer.stream(DELTA, &[], vec![first]).await?;
             loop {
                 let names = invent(&next, MANY);
                 for request in [delta(None, EDS, &names, &[]), delta(None, EDS, &[], &names)] {
@@ -96,20 +96,20 @@ async fn invented_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally
 }
 
 async fn same_names(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, door) = (Counts::new(), Door::plaintext(&target));
+    let (counts, dialer) = (Counts::new(), Dialer::plaintext(&target));
     let names = invent(&AtomicU64::new(1), MANY);
     let requests = [(DELTA, delta(None, EDS, &names, &[])), (SOTW, sotw(None, EDS, &names))];
     let requests = Arc::new(requests.map(|(path, request)| (path, Bytes::from(request))));
     let shared = counts.clone();
     crowd(8, deadline, &counts, move |index| {
-        let (counts, door, requests) = (shared.clone(), door.clone(), requests.clone());
+        let (counts, dialer, requests) = (shared.clone(), dialer.clone(), requests.clone());
         async move {
             let [delta_request, sotw_request] = &*requests;
             let (path, request) = if index % 2 == 0 { delta_request } else { sotw_request };
             let node = Node::numbered(index);
             let first =
                 if index % 2 == 0 { delta(Some(&node), EDS, &[], &[]) } else { sotw(Some(&node), EDS, &[]) };
-            let mut client = door.connect_with_window(1).await?;
+            let mut client = dialer.connect_with_window(1).await?;
             let mut stream = client.open(path, &[]).await?;
             stream.send(&first)?;
             // Headers are no answer that it would have to read.

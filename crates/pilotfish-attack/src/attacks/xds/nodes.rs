@@ -10,7 +10,7 @@ use futures::FutureExt;
 use pilotfish_bench::messages::{CDS, LDS};
 
 use crate::attacks::crowd;
-use crate::door::{DELTA, Door};
+use crate::dialer::{DELTA, Dialer};
 use crate::wire::{Node, delta, field, nested, text};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -52,14 +52,15 @@ const HOLD: Duration = Duration::from_secs(2);
 
 /// Streams that each begin with one of these requests, and stay open for a while where they are accepted.
 async fn begin(target: &Target, deadline: Deadline, size: usize, requests: Vec<Bytes>) -> Tally {
-    let (counts, door, requests) = (Counts::new(), Door::plaintext(target), Arc::new(requests));
+    let (counts, dialer, requests) = (Counts::new(), Dialer::plaintext(target), Arc::new(requests));
     let (shared, next) = (counts.clone(), Arc::new(AtomicUsize::new(0)));
     crowd(size, deadline, &counts, move |_| {
-        let (counts, door, requests, next) = (shared.clone(), door.clone(), requests.clone(), next.clone());
+        let (counts, dialer, requests, next) =
+            (shared.clone(), dialer.clone(), requests.clone(), next.clone());
         async move {
             let number = next.fetch_add(1, Ordering::Relaxed) % requests.len().max(1);
             let Some(request) = requests.get(number) else { return Ok(()) };
-            let mut client = door.connect().await?;
+            let mut client = dialer.connect().await?;
             let mut stream = client.open(DELTA, &[]).await?;
             stream.send(request)?;
             counts.sent(request.len());
@@ -103,13 +104,14 @@ async fn long_node_id(target: Arc<Target>, deadline: Deadline) -> Result<Tally> 
 
 /// Refusals of responses, as fast as they are read.
 async fn refusals(target: &Target, deadline: Deadline, first: Bytes) -> Tally {
-    let (counts, door) = (Counts::new(), Door::plaintext(target));
+    let (counts, dialer) = (Counts::new(), Dialer::plaintext(target));
     let shared = counts.clone();
     let refusal = [field(2, CDS), field(7, field(2, "x".repeat(2_000)))].concat();
     crowd(4, deadline, &counts, move |_| {
-        let (counts, door, first, refusal) = (shared.clone(), door.clone(), first.clone(), refusal.clone());
+        let (counts, dialer, first, refusal) =
+            (shared.clone(), dialer.clone(), first.clone(), refusal.clone());
         async move {
-            let mut client = door.connect().await?;
+            let mut client = dialer.connect().await?;
             let mut stream = client.open(DELTA, &[]).await?;
             stream.send(&first)?;
             stream.next().await.map_err(anyhow::Error::msg)?;
@@ -170,17 +172,17 @@ async fn deep_metadata(target: Arc<Target>, deadline: Deadline) -> Result<Tally>
 }
 
 async fn new_nodes(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, doors) = (Counts::new(), [Door::plaintext(&target), Door::known(&target)?]);
+    let (counts, dialers) = (Counts::new(), [Dialer::plaintext(&target), Dialer::known(&target)?]);
     let (shared, next) = (counts.clone(), Arc::new(AtomicUsize::new(0)));
     crowd(16, deadline, &counts, move |index| {
-        let (counts, doors, next) = (shared.clone(), doors.clone(), next.clone());
+        let (counts, dialers, next) = (shared.clone(), dialers.clone(), next.clone());
         async move {
-            let [plain, secret] = &doors;
-            let door = if index % 4 == 0 { secret } else { plain };
+            let [plain, secret] = &dialers;
+            let dialer = if index % 4 == 0 { secret } else { plain };
             let node = Node::numbered(next.fetch_add(1, Ordering::Relaxed));
             let requests = vec![delta(Some(&node), CDS, &[], &[]).into(), delta(None, LDS, &[], &[]).into()];
             counts.sent(0);
-            let mut stream = door.stream(DELTA, &[], requests).await?;
+            let mut stream = dialer.stream(DELTA, &[], requests).await?;
             for _ in 0..2 {
                 stream.next().await?;
                 counts.answered();

@@ -11,7 +11,7 @@ use pilotfish_proto::ResourceType;
 
 use super::views::assignments;
 use crate::attacks::crowd;
-use crate::door::{DELTA, Door, SOTW};
+use crate::dialer::{DELTA, Dialer, SOTW};
 use crate::wire::{Node, delta, sotw};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -37,11 +37,11 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
 async fn readers(target: Arc<Target>, deadline: Deadline, pause: Option<Duration>) -> Result<Tally> {
     let counts = Counts::new();
     let changes = deadline.cut(change(target.config.clone()));
-    let (door, shared) = (Door::plaintext(&target), counts.clone());
+    let (dialer, shared) = (Dialer::plaintext(&target), counts.clone());
     let readers = crowd(CONNECTIONS, deadline, &counts, move |index| {
-        let (door, counts) = (door.clone(), shared.clone());
+        let (dialer, counts) = (dialer.clone(), shared.clone());
         async move {
-            let mut client = door.connect_with_window(WINDOW).await?;
+            let mut client = dialer.connect_with_window(WINDOW).await?;
             let mut streams = Vec::new();
             for number in 0..STREAMS {
                 let is_delta = number % 2 == 0;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::attacks::crowd;
-use crate::door::{DELTA, Door};
+use crate::dialer::{DELTA, Dialer};
 use crate::wire::{Node, delta, field, text};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -132,12 +132,12 @@ async fn record(target: &Target) -> Result<Vec<u8>> {
         let (there, _) = tokio::join!(there, tokio::io::copy(&mut answers, &mut back));
         there
     });
-    let door = Door::at(between);
+    let dialer = Dialer::at(between);
     let names = ["outbound|80||svc-1.bench.svc.cluster.local".to_owned(), "nothing".to_owned()];
     let node =
         Node::numbered(1).with("LABELS", field(5, crate::wire::structure([("app".to_owned(), text("a"))])));
     let first = vec![delta(Some(&node), EDS, &names, &[]).into(), delta(None, CDS, &[], &[]).into()];
-    let mut stream = door.stream(DELTA, &[], first).await?;
+    let mut stream = dialer.stream(DELTA, &[], first).await?;
     for _ in 0..2 {
         let answer = stream.next().await?.context("the session ended")?;
         let mut parts = pilotfish_bench::messages::fields(&answer);

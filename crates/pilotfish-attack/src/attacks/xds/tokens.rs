@@ -10,7 +10,7 @@ use futures::FutureExt;
 use pilotfish_proto::ResourceType;
 
 use crate::attacks::crowd;
-use crate::door::{DELTA, Door};
+use crate::dialer::{DELTA, Dialer};
 use crate::wire::{Node, delta};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -41,12 +41,12 @@ async fn junk_tokens(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
     if target.webhook.is_none() {
         return Ok(Tally::skipped("there is no API server that could review tokens"));
     }
-    let (counts, door, next) = (Counts::new(), Door::nameless(&target)?, Arc::new(AtomicU64::new(0)));
+    let (counts, dialer, next) = (Counts::new(), Dialer::nameless(&target)?, Arc::new(AtomicU64::new(0)));
     let shared = counts.clone();
     crowd(8, deadline, &counts, move |index| {
-        let (counts, door, next) = (shared.clone(), door.clone(), next.clone());
+        let (counts, dialer, next) = (shared.clone(), dialer.clone(), next.clone());
         async move {
-            let mut client = door.connect().await?;
+            let mut client = dialer.connect().await?;
             let first = delta(Some(&Node::numbered(index)), ResourceType::Cluster.type_url(), &[], &[]);
             for _ in 0..100 {
                 let bearer = format!("Bearer {}", token(next.fetch_add(1, Ordering::Relaxed)));

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use pilotfish_proto::ResourceType;
 
 use crate::attacks::crowd;
-use crate::door::{Client, DELTA, Door, SOTW, Stream};
+use crate::dialer::{Client, DELTA, Dialer, SOTW, Stream};
 use crate::wire::{Node, delta, field, sotw, structure, text};
 use crate::{Attack, Counts, Deadline, Tally, Target};
 
@@ -67,12 +67,12 @@ async fn ask(client: &mut Client, number: usize, counts: &Counts) -> Result<Stre
 }
 
 async fn invented_views(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, door, next) = (Counts::new(), Door::plaintext(&target), Arc::new(AtomicUsize::new(0)));
+    let (counts, dialer, next) = (Counts::new(), Dialer::plaintext(&target), Arc::new(AtomicUsize::new(0)));
     let shared = counts.clone();
     crowd(4, deadline, &counts, move |_| {
-        let (counts, door, next) = (shared.clone(), door.clone(), next.clone());
+        let (counts, dialer, next) = (shared.clone(), dialer.clone(), next.clone());
         async move {
-            let mut client = door.connect().await?;
+            let mut client = dialer.connect().await?;
             let mut streams = Vec::new();
             for _ in 0..STREAMS {
                 let number = next.fetch_add(1, Ordering::Relaxed);
@@ -107,12 +107,12 @@ fn types() -> Vec<String> {
 }
 
 async fn every_type(target: Arc<Target>, deadline: Deadline) -> Result<Tally> {
-    let (counts, doors) = (Counts::new(), [Door::plaintext(&target), Door::known(&target)?]);
+    let (counts, dialers) = (Counts::new(), [Dialer::plaintext(&target), Dialer::known(&target)?]);
     let shared = counts.clone();
     crowd(8, deadline, &counts, move |index| {
-        let (counts, doors) = (shared.clone(), doors.clone());
+        let (counts, dialers) = (shared.clone(), dialers.clone());
         async move {
-            let [plain, secret] = &doors;
+            let [plain, secret] = &dialers;
             let mut client = if index % 4 == 3 { secret.connect().await? } else { plain.connect().await? };
             let mut streams = Vec::new();
             for number in 0..STREAMS {

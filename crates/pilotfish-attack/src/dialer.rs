@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
+use percent_encoding::percent_decode_str;
 use pilotfish_bench::connection::Connection;
 use pilotfish_bench::messages::framed;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -36,14 +37,14 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Io for T {}
 
-/// A way into the control plane.
+/// Connects to a port of the control plane.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct Dialer {
     address: SocketAddr,
     tls: Option<TlsConnector>,
 }
 
-impl Door {
+impl Dialer {
     /// Without TLS.
     pub(crate) fn plaintext(target: &Target) -> Self {
         Self { address: target.plaintext_xds, tls: None }
@@ -315,6 +316,10 @@ fn status(headers: &http::HeaderMap) -> Result<(), String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match text("grpc-status") {
         "" | "0" => Ok(()),
-        code => Err(format!("grpc-status {code}: {}", text("grpc-message"))),
+        // Servers may write its characters as they are, or in percent.
+        code => {
+            let message = percent_decode_str(text("grpc-message")).decode_utf8_lossy();
+            Err(format!("grpc-status {code}: {message}"))
+        }
     }
 }
