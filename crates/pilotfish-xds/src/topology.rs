@@ -90,6 +90,14 @@ impl Topic {
         self.names.get_key_value(name).map_or_else(|| Arc::from(name), |(name, _)| Arc::clone(name))
     }
 
+    /// Gives back the room of names most of which are gone.
+    fn fit(&mut self) {
+        const SMALL: usize = 1024;
+        if self.names.capacity() > SMALL.max(4 * self.names.len()) {
+            self.names.shrink_to(2 * self.names.len());
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.wildcard.is_empty() && self.names.is_empty()
     }
@@ -297,6 +305,7 @@ impl Topology {
     pub(crate) fn forget(&mut self, key: &GroupKey, id: u64, names: &[&Arc<str>]) -> Vec<Arc<str>> {
         let Some(topic) = self.topics.get_mut(&(key.ty, key.view)) else { return Vec::new() };
         let free = names.iter().filter_map(|name| topic.remove_name(id, name)).collect();
+        topic.fit();
         self.remove_if_empty(key);
         free
     }

@@ -165,13 +165,23 @@ impl<Q: Query> Table<Q> {
     }
 }
 
+/// Gives back the room of a table of which most is gone: names that a client made up leave none behind.
+fn fit<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
+    const SMALL: usize = 1024;
+    if table.capacity() > SMALL.max(4 * table.len()) {
+        table.shrink_to(2 * table.len());
+    }
+}
+
 impl<Q: Query> AnyTable for Table<Q> {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn retain(&self, live: &HashSet<u64>) {
-        self.nodes.write().retain(|_, node| live.contains(&node.id));
+        let mut nodes = self.nodes.write();
+        nodes.retain(|_, node| live.contains(&node.id));
+        fit(&mut nodes);
     }
 
     fn len(&self) -> usize {
@@ -487,10 +497,12 @@ impl Memo {
         for node in kept {
             node.readers.lock().tidy();
         }
-        self.facts.lock().retain(|_, readers| {
+        let mut facts = self.facts.lock();
+        facts.retain(|_, readers| {
             readers.tidy();
             !readers.is_empty()
         });
+        fit(&mut facts);
         self.swept.store(live.len() as u64, Ordering::Relaxed);
     }
 }
