@@ -161,6 +161,10 @@ impl xds::Snapshot<Client> for Snapshot<'_> {
         self.0.is_waited_for()
     }
 
+    fn parts(&self, view: xds::ViewId) -> Arc<[xds::ViewId]> {
+        self.0.parts(translate::ViewId(view.0)).iter().map(|part| xds::ViewId(part.0)).collect()
+    }
+
     fn prepare(&self, view: xds::ViewId) -> bool {
         self.0.prepare(translate::ViewId(view.0))
     }

@@ -218,13 +218,13 @@ impl Run {
             };
             assert_eq!(snapshot.names(ours), fresh.names(theirs), "names of {ty:?} of {id}");
             for (view, _, name) in wanted(snapshot, client).into_iter().filter(|(_, of, _)| *of == ty) {
-                let (now, new) = (snapshot.get(view, &name), fresh.get(theirs, &name));
+                let (now, new) = (snapshot.get(ours, &name), fresh.get(theirs, &name));
                 let bytes = |resource: &Option<EncodedResource>| resource.as_ref().map(|r| r.body.clone());
                 assert_eq!(bytes(&now), bytes(&new), "{ty:?} {name} of {id}, step by step and from scratch");
                 let reported = self.known.get(&(view, ty, name.clone())).copied().flatten();
                 assert_eq!(
                     reported,
-                    now.map(|r| r.version),
+                    snapshot.get(view, &name).map(|r| r.version),
                     "{ty:?} {name} of {id} changed without a report"
                 );
             }
@@ -247,7 +247,8 @@ fn wanted(snapshot: &Snapshot<'_>, client: &Client) -> BTreeSet<(ViewId, Resourc
     let mut out = BTreeSet::new();
     let mut clusters: Vec<Arc<str>> = Vec::new();
     for ty in [ResourceType::Cluster, ResourceType::Listener] {
-        if let Some(view) = snapshot.view(client, ty) {
+        let parts = snapshot.view(client, ty).map(|view| snapshot.parts(view)).unwrap_or_default();
+        for view in parts.iter().copied() {
             let names = snapshot.names(view);
             if ty == ResourceType::Cluster {
                 clusters.extend(names.iter().filter(|name| name.starts_with("outbound")).cloned());

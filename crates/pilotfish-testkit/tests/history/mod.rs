@@ -102,7 +102,7 @@ impl Run {
                     client.proxy().id
                 );
                 for (view, of, name) in wanted(&snapshot, client).into_iter().filter(|(_, of, _)| *of == ty) {
-                    let (a, b) = (snapshot.get(view, &name), fresh.get(theirs, &name));
+                    let (a, b) = (snapshot.get(ours, &name), fresh.get(theirs, &name));
                     let bytes = |resource: &Option<pilotfish_translate::EncodedResource>| {
                         resource.as_ref().map(|r| r.body.clone())
                     };
@@ -110,7 +110,7 @@ impl Run {
                     let reported = self.known.get(&(view, of, name.clone())).copied().flatten();
                     assert_eq!(
                         reported,
-                        a.map(|r| r.version),
+                        snapshot.get(view, &name).map(|r| r.version),
                         "{context}: {of:?} {name} changed without a report"
                     );
                 }
@@ -123,13 +123,14 @@ fn is_whole(ty: ResourceType) -> bool {
     ty.is_wildcard()
 }
 
-/// All that a client wants: everything of the types that it takes as a whole, and assignments and routes by the names of
-/// clusters and of a few ports.
+/// All that a client wants, by the views that make it up: everything of the types that it takes as a whole, and assignments and routes
+/// by the names of clusters and of a few ports.
 fn wanted(snapshot: &Snapshot<'_>, client: &Client) -> BTreeSet<(ViewId, ResourceType, Arc<str>)> {
     let mut out = BTreeSet::new();
     let mut clusters: Vec<Arc<str>> = Vec::new();
     for ty in [ResourceType::Cluster, ResourceType::Listener] {
-        if let Some(view) = snapshot.view(client, ty) {
+        let parts = snapshot.view(client, ty).map(|view| snapshot.parts(view)).unwrap_or_default();
+        for view in parts.iter().copied() {
             let names = snapshot.names(view);
             if ty == ResourceType::Cluster {
                 clusters.extend(names.iter().filter(|name| name.starts_with("outbound")).cloned());

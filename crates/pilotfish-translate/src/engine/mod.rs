@@ -1,10 +1,12 @@
 //! How results are computed and kept: queries, the memo that holds their answers, the context through which they read the world,
 //! and encoded resources, in which every chain of queries ends. Knows nothing of the queries themselves.
 
+mod by_content;
 mod cx;
 mod encoded;
 pub(crate) mod memo;
 
+pub(crate) use by_content::ByContent;
 pub(crate) use cx::Cx;
 pub use encoded::{EncodedResource, Refusal};
 pub(crate) use encoded::{ResourceBatch, ResourceBatchKey, reference};

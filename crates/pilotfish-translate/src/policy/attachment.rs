@@ -1,5 +1,6 @@
 //! Which workloads a policy is for: those that its selector selects, or the gateways that it is attached to.
 
+use crate::policy::selectors::Selectors;
 use pilotfish_config::extensions::WasmPlugin;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
@@ -23,10 +24,13 @@ pub(crate) trait Policy: KindSpec {
         self.targets().next().is_some()
     }
 
-    /// The labels that decide over which workloads it concerns.
-    fn label_keys(&self) -> impl Iterator<Item = &str> {
-        let selected = self.selector().into_iter().flat_map(|selector| selector.match_labels.keys());
-        selected.map(String::as_str).chain(self.is_attached().then_some(GATEWAY_NAME))
+    /// Adds the labels that decide over which workloads it concerns.
+    fn add_to(&self, selectors: &mut Selectors) {
+        if self.is_attached() {
+            selectors.add_key(GATEWAY_NAME);
+        } else {
+            selectors.extend(self.selector().map(|selector| &selector.match_labels));
+        }
     }
 }
 
@@ -115,8 +119,14 @@ mod tests {
 
     #[test]
     fn attached_policies_match_the_name_of_the_gateway() {
-        let keys = |policy: &Typed<Telemetry>| policy.label_keys().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(keys(&policy("shop", Some(&[("app", "web")]), &[])), ["app"]);
-        assert_eq!(keys(&policy("shop", None, &[("Gateway", "front")])), [GATEWAY_NAME]);
+        let gateway = labels(&[("app", "web"), (GATEWAY_NAME, "front")]);
+        let counting = |policy: &Typed<Telemetry>| {
+            let mut selectors = Selectors::default();
+            policy.add_to(&mut selectors);
+            selectors.of(&gateway)
+        };
+        assert_eq!(counting(&policy("shop", Some(&[("app", "web")]), &[])), *labels(&[("app", "web")]));
+        let attached = policy("shop", Some(&[("app", "web")]), &[("Gateway", "front")]);
+        assert_eq!(counting(&attached), *labels(&[(GATEWAY_NAME, "front")]));
     }
 }

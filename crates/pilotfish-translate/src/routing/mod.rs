@@ -21,6 +21,6 @@ pub(crate) use index::{VirtualServiceOf, VirtualServicesByHost, VirtualServicesF
 pub(crate) use ir::{
     MESH, RouteDialect, VirtualServiceHeader, VirtualServiceId, VirtualServiceIr, destination_cluster,
 };
-pub(crate) use source::{Source, SourceLabelKeys};
+pub(crate) use source::{Source, SourceLabels};
 pub use virtual_service::RefusedDelegate;
 pub(crate) use virtual_service::{MAX_VIRTUAL_SERVICE_BYTES, RefusedDelegates};

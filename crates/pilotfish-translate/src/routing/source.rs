@@ -2,16 +2,17 @@
 
 use super::ir::MESH;
 use crate::engine::{Cx, Query};
+use crate::policy::selectors::Selectors;
 use pilotfish_config::networking::{HttpMatchRequest, L4MatchAttributes, TlsMatchAttributes, VirtualService};
 use pilotfish_model::{Labels, Namespace, label_subset};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a proxy is to the conditions of a virtual service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     pub namespace: Namespace,
-    /// Its labels, of which only those in [`SourceLabelKeys`] count.
+    /// Its labels, of which only those in [`SourceLabels`] count.
     pub labels: Labels,
     /// The gateways that it is, sorted: `mesh` for a sidecar.
     pub gateways: Arc<[Arc<str>]>,
@@ -58,38 +59,30 @@ impl Source {
     }
 }
 
-/// The label keys that some VirtualService matches in the source of one kind of traffic.
+/// The labels that VirtualServices match in the source of one kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum SourceLabelKeys {
+pub(crate) enum SourceLabels {
     /// Of requests.
     Requests,
     /// Of TCP and TLS connections.
     Connections,
 }
 
-impl Query for SourceLabelKeys {
-    type Output = BTreeSet<String>;
+impl Query for SourceLabels {
+    type Output = Selectors;
 
-    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
-        let mut keys = BTreeSet::new();
+    fn compute(&self, cx: &Cx<'_>) -> Selectors {
+        let mut selectors = Selectors::default();
         for object in cx.objects::<VirtualService>() {
             let http = object.http.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
             let tls = object.tls.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
             let tcp = object.tcp.iter().flat_map(|route| &route.r#match).map(|m| &m.source_labels);
             match self {
-                Self::Requests => keys.extend(http.flat_map(BTreeMap::keys).cloned()),
-                Self::Connections => keys.extend(tls.chain(tcp).flat_map(BTreeMap::keys).cloned()),
+                Self::Requests => selectors.extend(http),
+                Self::Connections => selectors.extend(tls.chain(tcp)),
             }
         }
-        keys
+        selectors
     }
 }
 
-impl SourceLabelKeys {
-    /// The facet of a proxy's labels that VirtualServices may match.
-    #[must_use]
-    pub(crate) fn of(self, cx: &Cx<'_>, labels: &Labels) -> Labels {
-        let keys = cx.get(&self);
-        Arc::new(labels.only(|key| keys.contains(key)))
-    }
-}

@@ -15,6 +15,9 @@ pub(crate) struct Clients {
     next_view: u32,
     pub(crate) ids: HashMap<Arc<View>, ViewId>,
     pub(crate) views: BTreeMap<ViewId, Viewed>,
+    /// Views that are made of several: by their parts, and the other way round.
+    composed_ids: HashMap<Arc<[ViewId]>, ViewId>,
+    composed: HashMap<ViewId, Composed>,
     pub(crate) proxies: HashMap<Arc<Proxy>, Connected>,
     /// Views that perhaps no proxy has any more.
     gone_views: Vec<ViewId>,
@@ -23,15 +26,22 @@ pub(crate) struct Clients {
     replaced_views: Vec<ViewId>,
 }
 
-/// A view that some proxy has.
+/// A view that some proxy has, alone or as a part of what it has of a type.
 pub(crate) struct Viewed {
     pub(crate) view: Arc<View>,
-    /// How many proxies have it.
-    proxies: usize,
+    /// How many proxies and composed views have it.
+    users: usize,
     /// Whether its names were read.
     pub(crate) listed: bool,
     /// The batches that are reported when they change.
     pub(crate) rooted: BTreeSet<ResourceBatchKey>,
+}
+
+/// What proxies have of a type where that is made of several views.
+struct Composed {
+    parts: Arc<[ViewId]>,
+    /// How many proxies have it.
+    users: usize,
 }
 
 /// The connections of equal proxies.
@@ -41,35 +51,81 @@ pub(crate) struct Connected {
 }
 
 impl Clients {
-    /// The numbers of views, each with one more proxy that has it.
+    /// The numbers of views by type, each with one more proxy that has it.
     pub(crate) fn enter_all(&mut self, views: &[Arc<View>]) -> BTreeMap<ResourceType, ViewId> {
-        views.iter().map(|view| (view.resource_type(), self.enter(view))).collect()
+        let mut by_type: BTreeMap<ResourceType, Vec<&Arc<View>>> = BTreeMap::new();
+        for view in views {
+            by_type.entry(view.resource_type()).or_default().push(view);
+        }
+        by_type.into_iter().map(|(ty, parts)| (ty, self.enter(&parts))).collect()
     }
 
-    fn enter(&mut self, view: &Arc<View>) -> ViewId {
-        let id = match self.ids.get(view) {
+    fn enter(&mut self, parts: &[&Arc<View>]) -> ViewId {
+        if let [view] = parts {
+            return self.enter_part(view);
+        }
+        let ids: Arc<[ViewId]> = parts.iter().map(|view| self.number(view)).collect();
+        let id = match self.composed_ids.get(&ids) {
             Some(id) => *id,
             None => {
-                self.next_view += 1;
-                let id = ViewId(self.next_view);
-                self.ids.insert(view.clone(), id);
-                let viewed =
-                    Viewed { view: view.clone(), proxies: 0, listed: false, rooted: BTreeSet::new() };
-                self.views.insert(id, viewed);
+                let id = self.next_id();
+                ids.iter().for_each(|part| self.use_part(*part));
+                self.composed_ids.insert(ids.clone(), id);
+                self.composed.insert(id, Composed { parts: ids, users: 0 });
                 id
             }
         };
-        if let Some(viewed) = self.views.get_mut(&id) {
-            viewed.proxies += 1;
+        if let Some(composed) = self.composed.get_mut(&id) {
+            composed.users += 1;
         }
         id
     }
 
+    fn enter_part(&mut self, view: &Arc<View>) -> ViewId {
+        let id = self.number(view);
+        self.use_part(id);
+        id
+    }
+
+    fn use_part(&mut self, id: ViewId) {
+        if let Some(viewed) = self.views.get_mut(&id) {
+            viewed.users += 1;
+        }
+    }
+
+    fn next_id(&mut self) -> ViewId {
+        self.next_view += 1;
+        ViewId(self.next_view)
+    }
+
+    /// The number of a view that is not made of others.
+    fn number(&mut self, view: &Arc<View>) -> ViewId {
+        if let Some(id) = self.ids.get(view) {
+            return *id;
+        }
+        let id = self.next_id();
+        self.ids.insert(view.clone(), id);
+        let viewed = Viewed { view: view.clone(), users: 0, listed: false, rooted: BTreeSet::new() };
+        self.views.insert(id, viewed);
+        id
+    }
+
+    /// The views that one is made of: itself, where it is not made of others.
+    pub(crate) fn parts(&self, id: ViewId) -> Arc<[ViewId]> {
+        self.composed.get(&id).map_or_else(|| Arc::from([id]), |composed| composed.parts.clone())
+    }
+
     /// One proxy less has the view; returns whether it was the last.
     fn leave(&mut self, id: ViewId) -> bool {
-        let Some(viewed) = self.views.get_mut(&id) else { return false };
-        viewed.proxies = viewed.proxies.saturating_sub(1);
-        viewed.proxies == 0
+        let users = match self.composed.get_mut(&id) {
+            Some(composed) => &mut composed.users,
+            None => match self.views.get_mut(&id) {
+                Some(viewed) => &mut viewed.users,
+                None => return false,
+            },
+        };
+        *users = users.saturating_sub(1);
+        *users == 0
     }
 
     /// A proxy has other views now. Returns its connections.
@@ -118,12 +174,21 @@ impl Clients {
 
     /// Takes out the views that no proxy has any more.
     pub(crate) fn take_gone_views(&mut self) -> Vec<Viewed> {
-        let gone = std::mem::take(&mut self.gone_views);
-        let is_free = |id: &ViewId| self.views.get(id).is_some_and(|viewed| viewed.proxies == 0);
-        let free: Vec<ViewId> = gone.into_iter().filter(is_free).collect();
-        let taken = free.into_iter().filter_map(|id| self.views.remove(&id)).inspect(|viewed| {
-            self.ids.remove(&viewed.view);
-        });
-        taken.collect()
+        let mut gone = std::mem::take(&mut self.gone_views);
+        let mut taken = Vec::new();
+        while let Some(id) = gone.pop() {
+            if self.composed.get(&id).is_some_and(|composed| composed.users == 0) {
+                let parts = self.composed.remove(&id).map(|composed| composed.parts).unwrap_or_default();
+                self.composed_ids.remove(&parts);
+                gone.extend(parts.iter().copied().filter(|part| self.leave(*part)));
+            }
+            if self.views.get(&id).is_some_and(|viewed| viewed.users == 0)
+                && let Some(viewed) = self.views.remove(&id)
+            {
+                self.ids.remove(&viewed.view);
+                taken.push(viewed);
+            }
+        }
+        taken
     }
 }

@@ -21,7 +21,8 @@ use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A view, by a number that is never used again.
+/// What a proxy has of one type, by a number that is never used again. Several proxies may have it, and it may be made of parts, which
+/// are views with numbers of their own: see [`Snapshot::parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(pub u32);
 
@@ -32,7 +33,7 @@ pub struct ClientId(pub u64);
 /// One resource of one view that differs from the world before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
-    /// The view.
+    /// The view, which is not made of others: every view that has it as a part changes with it.
     pub view: ViewId,
     /// Its resource type.
     pub resource_type: ResourceType,
@@ -358,10 +359,21 @@ impl Snapshot<'_> {
         self.translator.memo.is_waited_for()
     }
 
+    /// The views that a view is made of; itself alone where it is not made of others. The first one that has a name decides. The first one
+    /// is what few proxies have, and the last one what most have.
+    #[must_use]
+    pub fn parts(&self, id: ViewId) -> Arc<[ViewId]> {
+        self.translator.clients.lock().parts(id)
+    }
+
     /// Computes what [`Self::names`] of a view needs, one batch after the other. Returns whether that is done: where the next world waits, it
     /// ends after the first batch that was not there yet.
     #[must_use]
     pub fn prepare(&self, id: ViewId) -> bool {
+        self.parts(id).iter().all(|part| self.prepare_part(*part))
+    }
+
+    fn prepare_part(&self, id: ViewId) -> bool {
         let memo = &self.translator.memo;
         let Some(view) = self.translator.clients.lock().views.get(&id).map(|viewed| viewed.view.clone())
         else {
@@ -383,15 +395,27 @@ impl Snapshot<'_> {
         true
     }
 
-    /// The names of all resources of a view, in the order in which they are sent; empty for views that are subscribed by name.
+    /// The names of all resources of a view, those of its last part first and of each in the order in which they are sent; empty for views
+    /// that are subscribed by name.
     #[must_use]
     pub fn names(&self, id: ViewId) -> Arc<[Arc<str>]> {
-        self.names_of(id).unwrap_or_default()
+        let parts = self.parts(id);
+        if let [part] = &*parts {
+            return self.names_of(*part).unwrap_or_default();
+        }
+        let mut seen = BTreeSet::new();
+        let names: Vec<_> = parts.iter().rev().filter_map(|part| self.names_of(*part)).collect();
+        let names = names.iter().flat_map(|names| names.iter());
+        names.filter(|name| seen.insert(Arc::clone(name))).cloned().collect()
     }
 
     /// A resource of a view. Once it was read, whether it exists or not, its changes are reported for as long as some proxy has the view.
     #[must_use]
     pub fn get(&self, id: ViewId, name: &str) -> Option<EncodedResource> {
+        self.parts(id).iter().find_map(|part| self.get_of(*part, name))
+    }
+
+    fn get_of(&self, id: ViewId, name: &str) -> Option<EncodedResource> {
         let (view, index) = self.index_of(id)?;
         let memo = &self.translator.memo;
         let batch_key = match &*index {

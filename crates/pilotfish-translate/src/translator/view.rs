@@ -53,20 +53,23 @@ impl View {
         }
     }
 
-    /// The views of a proxy; a type without one is not served to it.
+    /// The views of a proxy; a type without one is not served to it. Several views of one type are the parts of what the proxy has of
+    /// it: the first one that has a name decides, and what most proxies share comes last.
     fn all(cx: &Cx<'_>, proxy: &Proxy) -> Vec<Self> {
-        let views = [
-            ClusterView::of(cx, proxy).map(Self::Cluster),
-            EndpointView::of(cx, proxy).map(Self::Endpoint),
-            ListenerView::of(cx, proxy)
-                .map(|view| Self::Listener(view, Layer::of(cx, proxy, Subject::Listener))),
+        let mut views: Vec<Self> = ClusterView::of(cx, proxy).into_iter().map(Self::Cluster).collect();
+        views.extend(EndpointView::of(cx, proxy).map(Self::Endpoint));
+        let layer = Layer::of(cx, proxy, Subject::Listener);
+        let listeners = ListenerView::of(cx, proxy).into_iter();
+        views.extend(listeners.map(|view| Self::Listener(view, layer.clone())));
+        let others = [
             RouteView::of(cx, proxy).map(|view| Self::Route(view, Layer::of(cx, proxy, Subject::Route))),
             SecretView::of(cx, proxy).map(Self::Secret),
             ExtensionView::of(cx, proxy)
                 .map(|view| Self::Extension(view, Layer::of(cx, proxy, Subject::Extension))),
             NameTableView::of(cx, proxy).map(Self::NameTable),
         ];
-        views.into_iter().flatten().collect()
+        views.extend(others.into_iter().flatten());
+        views
     }
 
     /// For types that a proxy takes as a whole: the batches of the whole set, in the order in which they are sent. `None`
@@ -76,7 +79,9 @@ impl View {
             Self::Cluster(view) => view.batch_keys(cx),
             Self::Listener(view, layer) => {
                 let mut batch_keys = view.batch_keys(cx)?;
-                batch_keys.extend(layer.batch_keys());
+                if view.has_added() {
+                    batch_keys.extend(layer.batch_keys());
+                }
                 Some(batch_keys)
             }
             Self::NameTable(view) => view.batch_keys(cx),

@@ -26,19 +26,21 @@ impl Query for ClusterNames {
     type Output = (BTreeSet<String>, BTreeSet<String>);
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let clusters = ClusterView::of(cx, &self.0).unwrap();
-        let keys = clusters.batch_keys(cx).unwrap();
-        let made = keys.iter().flat_map(|key| clusters.generate(cx, key).resources.to_vec());
+        let clusters = ClusterView::of(cx, &self.0);
+        let made = clusters.iter().flat_map(|part| {
+            part.batch_keys(cx).unwrap().into_iter().flat_map(|key| part.generate(cx, &key).resources)
+        });
         let made = made.map(|resource| decoded::<Cluster>(&resource).name);
         let mut used = BTreeSet::new();
         let routes = RouteView::of(cx, &self.0).unwrap();
         for resource in routes.generate(cx, &ResourceBatchKey::Named("80".into())).resources.iter() {
             used.extend(outbound(&format!("{:?}", decoded::<RouteConfiguration>(resource))));
         }
-        let listeners = ListenerView::of(cx, &self.0).unwrap();
-        for key in listeners.batch_keys(cx).unwrap() {
-            for resource in listeners.generate(cx, &key).resources.iter() {
-                used.extend(streams(&decoded::<Listener>(resource)));
+        for listeners in ListenerView::of(cx, &self.0) {
+            for key in listeners.batch_keys(cx).unwrap() {
+                for resource in listeners.generate(cx, &key).resources.iter() {
+                    used.extend(streams(&decoded::<Listener>(resource)));
+                }
             }
         }
         (made.filter(|name| name.starts_with("outbound|")).collect(), used)

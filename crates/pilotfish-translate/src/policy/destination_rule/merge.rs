@@ -139,6 +139,13 @@ impl NamespaceDestinationRules {
         most_specific(&self.root_private, host)
     }
 
+    /// Whether a rule for a host selects some of the clients of the namespace.
+    #[must_use]
+    pub(crate) fn any_selects_clients(&self, host: &Hostname) -> bool {
+        let lists = [self.local(host), self.root_private(host)];
+        lists.into_iter().flatten().flatten().any(|rule| rule.selector.is_some())
+    }
+
     /// What clients of another namespace may use.
     #[must_use]
     pub(crate) fn exported(&self, host: &Hostname, client: &Namespace) -> Vec<Arc<MergedDestinationRule>> {

@@ -15,9 +15,9 @@ pub(crate) use merge::{DestinationRulesIn, MergedDestinationRule};
 pub(crate) use policy::Policy;
 
 use crate::engine::{Cx, Query};
+use crate::policy::selectors::Selectors;
 use pilotfish_config::networking::DestinationRule;
-use pilotfish_model::{Labels, Namespace, ServiceKey, label_subset};
-use std::collections::BTreeSet;
+use pilotfish_model::{Hostname, Labels, Namespace, ServiceKey, label_subset};
 use std::sync::Arc;
 
 /// The rules for a service, as a client of a namespace sees them.
@@ -100,24 +100,32 @@ pub(crate) fn destination_rule_for(
     cx.get(&DestinationRulesFor::new(client, service.clone())).outbound(labels).cloned()
 }
 
-/// The facet of a proxy's labels that rules may select by: those that some workload selector in its namespace names.
+/// The facet of a proxy's labels that rules may select by: those of the workload selectors in its namespace that select it.
 #[must_use]
-pub(crate) fn selector_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
-    let keys = cx.get(&SelectorKeys(namespace.clone()));
-    Arc::new(labels.only(|key| keys.contains(key)))
+pub(crate) fn selected_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
+    Arc::new(cx.get(&SelectorsIn(namespace.clone())).of(labels))
 }
 
-/// The label keys that workload selectors of a namespace's rules name.
+/// Whether some rule for a host selects clients of a namespace: such a rule never leaves its namespace.
+#[must_use]
+pub(crate) fn any_selects_clients(cx: &Cx<'_>, client: &Namespace, host: &Hostname) -> bool {
+    !cx.get(&SelectorsIn(client.clone())).is_empty()
+        && cx.get(&DestinationRulesIn(client.clone())).any_selects_clients(host)
+}
+
+/// The workload selectors of a namespace's rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct SelectorKeys(Namespace);
+pub(crate) struct SelectorsIn(pub Namespace);
 
-impl Query for SelectorKeys {
-    type Output = BTreeSet<String>;
+impl Query for SelectorsIn {
+    type Output = Selectors;
 
-    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
-        let rules = cx.objects_in::<DestinationRule>(&self.0);
-        let selectors = rules.iter().filter_map(|rule| rule.workload_selector.as_ref());
-        selectors.flat_map(|selector| selector.match_labels.keys().cloned()).collect()
+    fn compute(&self, cx: &Cx<'_>) -> Selectors {
+        let mut selectors = Selectors::default();
+        for rule in cx.objects_in::<DestinationRule>(&self.0) {
+            selectors.extend(rule.workload_selector.as_ref().map(|selector| &selector.match_labels));
+        }
+        selectors
     }
 }
 

@@ -1,6 +1,6 @@
 //! The last step of a cluster: EnvoyFilter patches and encoding.
 
-use super::view::ClusterFacets;
+use super::view::ProxyFacets;
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::TrafficClass;
 use crate::envoy_filter::{Patched, added_clusters, patch_cluster};
@@ -11,7 +11,7 @@ use pilotfish_proto::envoy::config::cluster::v3::Cluster;
 /// Patches and encodes a cluster. `hosts` are the services of an inbound one. `None` when a patch removes it.
 pub(super) fn finish(
     cx: &Cx<'_>,
-    facets: &ClusterFacets,
+    facets: &ProxyFacets,
     context: TrafficClass,
     cluster: Cluster,
     hosts: &[&str],
@@ -25,8 +25,8 @@ pub(super) fn finish(
 }
 
 /// The clusters that patches add.
-pub(super) fn added(cx: &Cx<'_>, facets: &ClusterFacets) -> Vec<EncodedResource> {
-    let contexts: &[TrafficClass] = match facets.scope.kind {
+pub(super) fn added(cx: &Cx<'_>, facets: &ProxyFacets) -> Vec<EncodedResource> {
+    let contexts: &[TrafficClass] = match facets.kind {
         ProxyKind::Router => &[TrafficClass::Gateway],
         ProxyKind::Sidecar | ProxyKind::Grpc => &[TrafficClass::Outbound, TrafficClass::Inbound],
     };

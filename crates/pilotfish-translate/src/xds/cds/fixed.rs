@@ -4,7 +4,7 @@ use super::connection_pool::{breakers, keepalive, no_limits};
 use super::draft::Draft;
 use super::finish::finish;
 use super::names::stat_name;
-use super::view::ClusterFacets;
+use super::view::{InboundClusters, ProxyFacets};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH, TrafficClass, duration};
 use crate::proxy::{IpFamilies, ProxyKind};
@@ -23,10 +23,10 @@ const V6_SOURCE: &str = "::6";
 /// How long passed-through connections may be idle.
 const IDLE_SECONDS: i64 = 300;
 
-pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets) -> Vec<EncodedResource> {
+pub(super) fn clusters(cx: &Cx<'_>, facets: &ProxyFacets) -> Vec<EncodedResource> {
     let mesh = cx.mesh();
     let mut drafts = vec![(facets.context(), Draft::new(BLACK_HOLE.to_owned(), DiscoveryType::Static))];
-    if facets.scope.kind == ProxyKind::Sidecar {
+    if facets.kind == ProxyKind::Sidecar {
         let mut outbound = passthrough(facets, &mesh, PASSTHROUGH);
         if facets.istio_filters {
             outbound.exchange_metadata();
@@ -43,7 +43,7 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets) -> Vec<EncodedResour
     drafts.into_iter().filter_map(encode).collect()
 }
 
-fn passthrough(facets: &ClusterFacets, mesh: &MeshConfig, name: &str) -> Draft {
+fn passthrough(facets: &ProxyFacets, mesh: &MeshConfig, name: &str) -> Draft {
     let mut draft = Draft::new(name.to_owned(), DiscoveryType::OriginalDst);
     draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
     draft.cluster.alt_stat_name = stat_name(PASSTHROUGH);
@@ -56,8 +56,9 @@ fn passthrough(facets: &ClusterFacets, mesh: &MeshConfig, name: &str) -> Draft {
 }
 
 /// The source address of connections to the proxy's own workload: by it they are not captured again.
-pub(super) fn own_source(facets: &ClusterFacets) -> BindConfig {
-    if facets.both_redirected { own_sources(facets.families) } else { first_source(facets.families) }
+pub(super) fn own_source(view: &InboundClusters) -> BindConfig {
+    let families = view.facets.proxy.families;
+    if view.both_redirected { own_sources(families) } else { first_source(families) }
 }
 
 fn first_source(families: IpFamilies) -> BindConfig {

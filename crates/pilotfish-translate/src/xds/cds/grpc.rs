@@ -2,7 +2,7 @@
 #![allow(deprecated, reason = "older gRPC libraries read only the older fields")]
 
 use super::outbound::accounts;
-use super::view::ClusterFacets;
+use super::view::GrpcClusters;
 use super::{load_balancer, names};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::ClusterName;
@@ -37,9 +37,9 @@ const MAX_RING_SIZE: u64 = 8 << 20;
 
 /// The cluster of that name; none for what is no name of a service's cluster, for a subset that no rule has, or where a rule that
 /// cannot be used says how to encrypt.
-pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<EncodedResource> {
+pub(super) fn clusters(cx: &Cx<'_>, view: &GrpcClusters, name: &str) -> Vec<EncodedResource> {
     let Some(parsed) = ClusterName::parse(name).filter(|parsed| !parsed.sni_dnat) else { return Vec::new() };
-    let service = cx.get(&ServiceIn(facets.scope.clone(), parsed.host.clone()));
+    let service = cx.get(&ServiceIn(view.scope.clone(), parsed.host.clone()));
     let Some(service) = Option::as_ref(&service).filter(|service| service.port(parsed.port).is_some()) else {
         // A route may lead to a service that does not exist: its cluster is there, without endpoints.
         let known =
@@ -47,7 +47,7 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<E
         return known.into_iter().collect();
     };
     let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
-    let rule = destination_rule_for(cx, &facets.scope.namespace, &key, &facets.labels);
+    let rule = destination_rule_for(cx, &view.scope.namespace, &key, &view.labels);
     if rule.as_deref().is_some_and(|rule| rule.closed) {
         return Vec::new();
     }
@@ -65,7 +65,7 @@ pub(super) fn clusters(cx: &Cx<'_>, facets: &ClusterFacets, name: &str) -> Vec<E
     if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
         cluster.transport_socket = Some(mutual_tls(&accounts(cx, &cx.mesh(), service, &key)));
     }
-    apply_balancer(&mut cluster, &policy, facets.least_request);
+    apply_balancer(&mut cluster, &policy, view.least_request);
     apply_limits(&mut cluster, &policy);
     let of_rule = rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
     let provenance: Vec<Origin> = std::iter::once(service.provenance.clone()).chain(of_rule).collect();

@@ -5,7 +5,7 @@ use super::draft::{self, Draft};
 use super::finish::finish;
 use super::fixed::own_source;
 use super::names::stat_name;
-use super::view::ClusterView;
+use super::view::InboundClusters;
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::metadata::{config_path, list, text};
 use crate::envoy::stat_name::Names;
@@ -45,7 +45,7 @@ enum Destination {
 }
 
 /// The clusters of the workload's ports: of the Sidecar's ingress listeners, else of the services.
-pub(super) fn clusters(cx: &Cx<'_>, view: &ClusterView) -> Vec<EncodedResource> {
+pub(super) fn clusters(cx: &Cx<'_>, view: &InboundClusters) -> Vec<EncodedResource> {
     let sidecar = view.facets.scope.sidecar_object(cx);
     match &sidecar {
         Some(sidecar) if !sidecar.ingress.is_empty() => of_sidecar(cx, view, sidecar),
@@ -54,7 +54,7 @@ pub(super) fn clusters(cx: &Cx<'_>, view: &ClusterView) -> Vec<EncodedResource> 
 }
 
 /// The order is that of the port numbers.
-fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec<EncodedResource> {
+fn of_targets(cx: &Cx<'_>, view: &InboundClusters, sidecar: Option<&Sidecar>) -> Vec<EncodedResource> {
     let to_localhost = cx.mesh().inbound_traffic_policy.mode == InboundTrafficPolicyMode::Localhost;
     let ports: BTreeSet<u32> = view.targets.iter().map(|target| target.target_port).collect();
     let pool = sidecar.and_then(|sidecar| sidecar.inbound_connection_pool.as_ref());
@@ -62,7 +62,7 @@ fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec
         let targets: Vec<&Target> =
             view.targets.iter().filter(|target| target.target_port == number).collect();
         let destination = if to_localhost {
-            Destination::Address(localhost(view.facets.families).to_owned(), number)
+            Destination::Address(localhost(view.facets.proxy.families).to_owned(), number)
         } else {
             Destination::Original
         };
@@ -72,7 +72,7 @@ fn of_targets(cx: &Cx<'_>, view: &ClusterView, sidecar: Option<&Sidecar>) -> Vec
     clusters.collect()
 }
 
-fn of_sidecar(cx: &Cx<'_>, view: &ClusterView, sidecar: &Sidecar) -> Vec<EncodedResource> {
+fn of_sidecar(cx: &Cx<'_>, view: &InboundClusters, sidecar: &Sidecar) -> Vec<EncodedResource> {
     let clusters = sidecar.ingress.iter().filter_map(|listener| {
         let port = listener.port.as_ref()?;
         let destination = parse(view, &listener.default_endpoint)?;
@@ -92,7 +92,7 @@ fn of_sidecar(cx: &Cx<'_>, view: &ClusterView, sidecar: &Sidecar) -> Vec<Encoded
 }
 
 /// Reads a `defaultEndpoint`. `None` for one that is malformed, which makes no cluster.
-fn parse(view: &ClusterView, written: &str) -> Option<Destination> {
+fn parse(view: &InboundClusters, written: &str) -> Option<Destination> {
     if written.is_empty() {
         return Some(Destination::Original);
     }
@@ -103,7 +103,7 @@ fn parse(view: &ClusterView, written: &str) -> Option<Destination> {
     let port = port.parse().ok()?;
     let address = match host.trim_matches(['[', ']']) {
         "0.0.0.0" | "::" => view.address.to_string(),
-        "127.0.0.1" | "::1" => localhost(view.facets.families).to_owned(),
+        "127.0.0.1" | "::1" => localhost(view.facets.proxy.families).to_owned(),
         _ => return Some(Destination::Original),
     };
     Some(Destination::Address(address, port))
@@ -119,7 +119,7 @@ fn localhost(families: IpFamilies) -> &'static str {
 /// One cluster to be.
 struct Inbound<'a> {
     cx: &'a Cx<'a>,
-    view: &'a ClusterView,
+    view: &'a InboundClusters,
     number: u32,
     /// What is served there: of the first service, or of the ingress listener.
     port: Port,
@@ -137,7 +137,7 @@ impl Inbound<'_> {
         let kind = if assignment.is_some() { DiscoveryType::Static } else { DiscoveryType::OriginalDst };
         let mut draft = Draft::new(inbound_name(self.number), kind);
         draft.cluster.load_assignment = assignment;
-        draft.set_protocol(self.port.protocol, true, self.view.facets.preserve_case);
+        draft.set_protocol(self.port.protocol, true, self.view.facets.proxy.preserve_case);
         let rule = self.rule();
         let policy = rule.as_ref().map_or_else(Policy::default, |rule| rule.policy(self.port.number));
         let pool = self.pool.or(policy.connection_pool);
@@ -146,15 +146,15 @@ impl Inbound<'_> {
             draft.cluster.lb_policy = LbPolicy::ClusterProvided as i32;
             draft.cluster.cleanup_interval = Some(NEVER);
         }
-        let local = localhost(self.view.facets.families);
+        let local = localhost(self.view.facets.proxy.families);
         if !matches!(&self.destination, Destination::Address(address, _) if address == local) {
             // Traffic from this address is not captured again.
-            draft.cluster.upstream_bind_config = Some(own_source(&self.view.facets));
+            draft.cluster.upstream_bind_config = Some(own_source(self.view));
         }
         self.describe(&mut draft, rule.as_deref(), &mesh.inbound_cluster_stat_name);
         let hosts: Vec<&str> = self.targets.iter().map(|target| target.service.hostname.as_str()).collect();
         let provenance = self.provenance(rule.as_deref());
-        finish(self.cx, &self.view.facets, TrafficClass::Inbound, draft.build(), &hosts, provenance)
+        finish(self.cx, &self.view.facets.proxy, TrafficClass::Inbound, draft.build(), &hosts, provenance)
     }
 
     /// The rule for the first service, as far as the workload sees its own service.

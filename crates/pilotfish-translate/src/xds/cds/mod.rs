@@ -6,6 +6,9 @@
 //! targets of the workload ─▶ one cluster per workload port                              (inbound.rs)
 //! ```
 //!
+//! A view has parts: the clusters of the proxy's own ports, those that depend on the client's place or labels, and all others, which
+//! most proxies of a namespace share. What is made of a service and a rule is one result for all namespaces that see them alike.
+//!
 //! A cluster is a [`draft::Draft`] first, to which the parts of a traffic policy are applied in Istio's order: HTTP/2
 //! upgrade, connection pool, outlier detection, load balancer, TLS, PROXY protocol. Later parts read what earlier ones
 //! did. At the end EnvoyFilters patch the finished cluster (finish.rs).
@@ -30,51 +33,58 @@ pub(crate) use outbound::{MAX_SERVICE_CLUSTERS, MAX_SERVICE_CLUSTERS_BYTES};
 pub(crate) use view::ClusterView;
 
 use crate::engine::{Cx, ResourceBatch, ResourceBatchKey};
-use crate::proxy::ProxyKind;
-use crate::scope::ServicesOf;
-use pilotfish_model::ServiceKey;
+use crate::scope::{Scope, ServicesOf};
+use crate::xds::eds::ClientLocality;
+use pilotfish_model::{Labels, Service, ServiceKey};
 
 impl ClusterView {
-    /// The batches of the whole set, in the order in which they are sent; `None` for clients that subscribe by name.
+    /// The batches of the part, in the order in which they are sent; `None` for clients that subscribe by name.
     #[must_use]
     pub(crate) fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
-        let kind = self.facets.scope.kind;
-        if kind == ProxyKind::Grpc {
-            return None;
+        match self {
+            Self::Inbound(_) => Some(vec![ResourceBatchKey::Inbound]),
+            Self::Client(view) => Some(service_keys(cx, &view.facets.scope, true)),
+            Self::Outbound(facets) => {
+                let mut batch_keys = service_keys(cx, &facets.scope, false);
+                batch_keys.push(ResourceBatchKey::Static);
+                if !facets.proxy.patches.is_empty() {
+                    batch_keys.push(ResourceBatchKey::Added);
+                }
+                Some(batch_keys)
+            }
+            Self::Grpc(_) => None,
         }
-        let services = cx.get(&ServicesOf(self.facets.scope.clone()));
-        let key = |service: &pilotfish_model::Service| ServiceKey {
-            hostname: service.hostname.clone(),
-            namespace: service.namespace.clone(),
-        };
-        let mut batch_keys: Vec<ResourceBatchKey> =
-            services.list.iter().map(|service| ResourceBatchKey::Service(key(service))).collect();
-        batch_keys.push(ResourceBatchKey::Static);
-        if kind == ProxyKind::Sidecar {
-            batch_keys.push(ResourceBatchKey::Inbound);
-        }
-        if !self.facets.patches.is_empty() {
-            batch_keys.push(ResourceBatchKey::Added);
-        }
-        Some(batch_keys)
     }
 
     /// Generates the resources of one batch.
     #[must_use]
     pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
-        match batch_key {
-            ResourceBatchKey::Service(service) => {
-                let query =
-                    outbound::ServiceClusters { facets: self.facets.clone(), service: service.clone() };
-                ResourceBatch::clone(&cx.get(&query))
+        match (self, batch_key) {
+            (Self::Inbound(view), ResourceBatchKey::Inbound) => inbound::clusters(cx, view).into(),
+            (Self::Client(view), ResourceBatchKey::Service(service)) => {
+                outbound::clusters(cx, &view.facets, &view.labels, &view.client_locality, service)
             }
-            ResourceBatchKey::Static => fixed::clusters(cx, &self.facets).into(),
-            ResourceBatchKey::Inbound => inbound::clusters(cx, self).into(),
-            ResourceBatchKey::Added => finish::added(cx, &self.facets).into(),
-            ResourceBatchKey::Named(name) => grpc::clusters(cx, &self.facets, name).into(),
-            ResourceBatchKey::Port(_) => ResourceBatch::default(),
+            (Self::Outbound(facets), ResourceBatchKey::Service(service)) => {
+                outbound::clusters(cx, facets, &Labels::default(), &ClientLocality::default(), service)
+            }
+            (Self::Outbound(facets), ResourceBatchKey::Static) => fixed::clusters(cx, &facets.proxy).into(),
+            (Self::Outbound(facets), ResourceBatchKey::Added) => finish::added(cx, &facets.proxy).into(),
+            (Self::Grpc(view), ResourceBatchKey::Named(name)) => grpc::clusters(cx, view, name).into(),
+            _ => ResourceBatch::default(),
         }
     }
+}
+
+/// The services of a scope whose clusters depend on the client, or those whose do not.
+fn service_keys(cx: &Cx<'_>, scope: &Scope, depends_on_client: bool) -> Vec<ResourceBatchKey> {
+    let services = cx.get(&ServicesOf(scope.clone()));
+    let wanted =
+        services.list.iter().filter(|it| view::depends_on_client(cx, scope, it) == depends_on_client);
+    let key = |service: &Service| ServiceKey {
+        hostname: service.hostname.clone(),
+        namespace: service.namespace.clone(),
+    };
+    wanted.map(|service| ResourceBatchKey::Service(key(service))).collect()
 }
 
 #[cfg(test)]

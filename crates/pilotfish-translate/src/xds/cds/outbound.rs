@@ -4,9 +4,9 @@ use super::draft::{self, Draft};
 use super::finish::finish;
 use super::names::stat_name;
 use super::tls::{self, Peer};
-use super::view::ClusterFacets;
+use super::view::{ClusterFacets, ProxyFacets};
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
-use crate::engine::{Cx, EncodedResource, Query, Refusal, ResourceBatch};
+use crate::engine::{ByContent, Cx, EncodedResource, Query, Refusal, ResourceBatch};
 use crate::envoy::metadata::{config_path, flag, list, text};
 use crate::envoy::stat_name::Names;
 use crate::envoy::{duration, outbound_name, sni_name};
@@ -14,10 +14,10 @@ use crate::policy::destination_rule::{MergedDestinationRule, Policy, destination
 use crate::policy::peer_authentication::{MtlsMode, StatedMtlsOf};
 use crate::proxy::{IpFamilies, ProxyKind};
 use crate::scope::ServiceIn;
-use crate::xds::eds::inline_endpoints;
+use crate::xds::eds::{ClientLocality, inline_endpoints};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
-use pilotfish_model::{Kind, ObjectKey, Origin, Port, Protocol, Resolution, Service, ServiceKey, TlsMode};
+use pilotfish_model::{Kind, Labels, ObjectKey, Origin, Port, Protocol, Resolution, Service, ServiceKey, TlsMode};
 use pilotfish_proto::Duration;
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;
@@ -35,22 +35,47 @@ const DNS_JITTER: Duration = Duration { seconds: 0, nanos: 100_000_000 };
 /// Questions over one UDP channel: c-ares leaks ports without a limit.
 const UDP_MAX_QUERIES: u32 = 100;
 
-/// The clusters of a service, for all proxies that are equal as clients.
+/// The clusters of a service as a client sees it; none when it does not.
+pub(super) fn clusters(
+    cx: &Cx<'_>,
+    facets: &ClusterFacets,
+    labels: &Labels,
+    client_locality: &ClientLocality,
+    key: &ServiceKey,
+) -> ResourceBatch {
+    let service = cx.get(&ServiceIn(facets.scope.clone(), key.hostname.clone()));
+    let Some(service) = Option::as_ref(&service).filter(|service| service.namespace == key.namespace) else {
+        return ResourceBatch::default();
+    };
+    let rule = destination_rule_for(cx, &facets.scope.namespace, key, labels);
+    let query = ServiceClusters {
+        proxy: facets.proxy.clone(),
+        service: ByContent::new(service.clone(), key),
+        rule: rule.map(|rule| {
+            let identity = (rule.namespace.clone(), rule.name.clone());
+            ByContent::new(rule, &identity)
+        }),
+        client_locality: client_locality.clone(),
+    };
+    ResourceBatch::clone(&cx.get(&query))
+}
+
+/// The clusters of a service by the rule for it, for all proxies that are equal as clients: whichever scopes they see it by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ServiceClusters {
-    pub(super) facets: Arc<ClusterFacets>,
-    pub(super) service: ServiceKey,
+    pub(super) proxy: Arc<ProxyFacets>,
+    pub(super) service: ByContent<Service>,
+    pub(super) rule: Option<ByContent<MergedDestinationRule>>,
+    pub(super) client_locality: ClientLocality,
 }
 
 impl Query for ServiceClusters {
     type Output = ResourceBatch;
 
     fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
-        let Some(context) = ServiceClusterBuilder::of(cx, &self.facets, &self.service) else {
-            return ResourceBatch::default();
-        };
+        let context = ServiceClusterBuilder::of(cx, self);
         let ports = || context.service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
-        let by_sni = self.facets.by_sni && !context.service.mesh_external;
+        let by_sni = self.proxy.by_sni && !context.service.mesh_external;
         let modes: &[Mode] = if by_sni { &[Mode::Plain, Mode::BySni] } else { &[Mode::Plain] };
         let mut budget = ClusterBudget::new(ports().count() * modes.len());
         let mut clusters: Vec<EncodedResource> = Vec::new();
@@ -128,11 +153,13 @@ enum Mode {
 /// What all clusters of a service have in common.
 struct ServiceClusterBuilder<'a> {
     cx: &'a Cx<'a>,
-    facets: &'a ClusterFacets,
+    proxy: &'a ProxyFacets,
+    client_locality: &'a ClientLocality,
     mesh: Arc<MeshConfig>,
-    key: &'a ServiceKey,
-    service: Arc<Service>,
-    rule: Option<Arc<MergedDestinationRule>>,
+    mesh_origin: Option<Origin>,
+    key: ServiceKey,
+    service: &'a Service,
+    rule: Option<&'a MergedDestinationRule>,
     accounts: Vec<String>,
 }
 
@@ -151,20 +178,21 @@ impl ClusterVariant<'_> {
 }
 
 impl<'a> ServiceClusterBuilder<'a> {
-    /// `None` when the client does not see the service.
-    fn of(cx: &'a Cx<'a>, facets: &'a ClusterFacets, key: &'a ServiceKey) -> Option<Self> {
-        let service = cx.get(&ServiceIn(facets.scope.clone(), key.hostname.clone()));
-        let service = Option::as_ref(&service).filter(|service| service.namespace == key.namespace)?.clone();
+    fn of(cx: &'a Cx<'a>, query: &'a ServiceClusters) -> Self {
+        let service: &Service = query.service.get();
+        let key = ServiceKey { hostname: service.hostname.clone(), namespace: service.namespace.clone() };
         let mesh = cx.mesh();
-        Some(Self {
+        Self {
             cx,
-            facets,
+            proxy: &query.proxy,
+            client_locality: &query.client_locality,
+            rule: query.rule.as_ref().map(|rule| &**rule.get()),
+            accounts: accounts(cx, &mesh, service, &key),
+            mesh_origin: cx.mesh_origin(),
             key,
-            rule: destination_rule_for(cx, &facets.scope.namespace, key, &facets.labels),
-            accounts: accounts(cx, &mesh, &service, key),
             service,
             mesh,
-        })
+        }
     }
 
     /// Adds the clusters of a port. Where the default one cannot be made, there are none: requests fail.
@@ -175,7 +203,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         budget: &mut ClusterBudget,
         clusters: &mut Vec<EncodedResource>,
     ) {
-        let rule = self.rule.as_deref();
+        let rule = self.rule;
         if rule.is_some_and(|rule| rule.closed) || !budget.has_bytes() {
             return;
         }
@@ -207,12 +235,12 @@ impl<'a> ServiceClusterBuilder<'a> {
         if variant.policy.tls.is_none() {
             provenance.extend(self.policies_against_mtls());
         }
-        let sniffs = self.facets.scope.kind != ProxyKind::Router;
-        draft.set_protocol(variant.port.protocol, sniffs, self.facets.preserve_case);
+        let sniffs = self.proxy.kind != ProxyKind::Router;
+        draft.set_protocol(variant.port.protocol, sniffs, self.proxy.preserve_case);
         self.name(&mut draft, variant);
         self.apply_policy(&mut draft, variant);
         draft.set_eds();
-        if self.facets.istio_filters {
+        if self.proxy.istio_filters {
             draft.exchange_metadata();
         }
         self.describe(&mut draft, variant);
@@ -220,14 +248,14 @@ impl<'a> ServiceClusterBuilder<'a> {
     }
 
     fn finished(&self, (cluster, provenance): (Cluster, Vec<Origin>)) -> Option<EncodedResource> {
-        finish(self.cx, self.facets, self.facets.context(), cluster, &[], provenance)
+        finish(self.cx, self.proxy, self.proxy.context(), cluster, &[], provenance)
     }
 
     /// How endpoints are found. A subset whose rule has PASSTHROUGH never has any of its own.
     fn kind(&self, variant: &ClusterVariant<'_>) -> Option<DiscoveryType> {
-        let kind = draft::discovery(&self.service, self.facets.scope.kind == ProxyKind::Router)?;
+        let kind = draft::discovery(self.service, self.proxy.kind == ProxyKind::Router)?;
         let own = variant.subset.and_then(|subset| subset.traffic_policy.as_ref());
-        let default = variant.subset.and(self.rule.as_ref()).and_then(|rule| rule.policy.as_ref());
+        let default = variant.subset.and(self.rule).and_then(|rule| rule.policy.as_ref());
         // A subset starts from what the policy of the host made of the default cluster.
         let passthrough =
             is_passthrough(own) || variant.subset.is_some() && self.default_passes(default, variant.port);
@@ -246,11 +274,11 @@ impl<'a> ServiceClusterBuilder<'a> {
                 self.set_dns(draft);
                 let (endpoints, provenance) = inline_endpoints(
                     self.cx,
-                    &self.service,
+                    self.service,
                     variant.port.number,
                     variant.subset_name(),
-                    self.rule.as_deref(),
-                    &self.facets.client_locality,
+                    self.rule,
+                    self.client_locality,
                 );
                 if endpoints.is_empty() {
                     return None;
@@ -263,7 +291,7 @@ impl<'a> ServiceClusterBuilder<'a> {
                 Some(provenance)
             }
             DiscoveryType::OriginalDst => {
-                draft.cluster.lb_config = draft::port_override(&self.service, variant.port);
+                draft.cluster.lb_config = draft::port_override(self.service, variant.port);
                 Some(Vec::new())
             }
             DiscoveryType::Eds | DiscoveryType::Static => Some(Vec::new()),
@@ -275,7 +303,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         reason = "the fields that Istio writes; the newer cluster type is not in older Envoys"
     )]
     fn set_dns(&self, draft: &mut Draft) {
-        let family = match self.facets.families {
+        let family = match self.proxy.families {
             IpFamilies::V4 => DnsLookupFamily::V4Only,
             IpFamilies::V6 => DnsLookupFamily::V6Only,
             IpFamilies::Dual => DnsLookupFamily::All,
@@ -302,7 +330,7 @@ impl<'a> ServiceClusterBuilder<'a> {
     fn name(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) {
         let template = &self.mesh.outbound_cluster_stat_name;
         if !template.is_empty() {
-            let service = &self.service;
+            let service = self.service;
             let names = Names {
                 host: self.service.written_host(),
                 service: Some((&service.name, &service.namespace, service.has_short_name)),
@@ -320,7 +348,7 @@ impl<'a> ServiceClusterBuilder<'a> {
         connection_pool::apply_h2_upgrade(draft, &self.mesh, port, policy.connection_pool);
         connection_pool::apply(draft, &self.mesh, policy.connection_pool, policy.retry_budget);
         outlier_detection::apply(draft, policy.outlier_detection);
-        load_balancer::apply(draft, &self.mesh, &self.service, policy.load_balancer);
+        load_balancer::apply(draft, &self.mesh, self.service, policy.load_balancer);
         if variant.mode == Mode::BySni {
             return;
         }
@@ -329,9 +357,9 @@ impl<'a> ServiceClusterBuilder<'a> {
             sni: sni_name(port.number, variant.subset_name(), self.service.written_host()),
             auto_mtls: self.auto_mtls(variant),
             accounts_for_tls: self.service.names_for_tls,
-            rule_selects: self.rule.as_ref().is_some_and(|rule| rule.selector.is_some()),
+            rule_selects: self.rule.is_some_and(|rule| rule.selector.is_some()),
         };
-        tls::apply(draft, self.facets, &self.mesh, policy.tls, &peer);
+        tls::apply(draft, self.proxy, &self.mesh, policy.tls, &peer);
         proxy_protocol::apply(draft, policy.proxy_protocol);
     }
 
@@ -339,12 +367,12 @@ impl<'a> ServiceClusterBuilder<'a> {
     /// mesh, nor where a whole namespace has it switched off, nor where connections pass to endpoints of which
     /// some cannot.
     fn auto_mtls(&self, variant: &ClusterVariant<'_>) -> bool {
-        if !self.facets.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
+        if !self.proxy.agent || self.service.mesh_external || self.mesh.enable_auto_mtls == Some(false) {
             return false;
         }
         let stated = match variant.subset {
             Some(subset) => subset.traffic_policy.as_ref(),
-            None => self.rule.as_ref().and_then(|rule| rule.policy.as_ref()),
+            None => self.rule.and_then(|rule| rule.policy.as_ref()),
         };
         let passes = self.service.resolution == Resolution::Passthrough || is_passthrough(stated);
         let query = AllSpeakMtls { service: self.key.clone(), port: variant.port.name.clone() };
@@ -362,11 +390,11 @@ impl<'a> ServiceClusterBuilder<'a> {
 
     /// Metadata, and what else telemetry and sessions need.
     fn describe(&self, draft: &mut Draft, variant: &ClusterVariant<'_>) {
-        let service = &self.service;
+        let service = self.service;
         let described =
             draft::service_metadata(service.written_host(), &service.name, service.namespace.as_str());
         draft.set_istio("services", list(vec![described]));
-        if let Some(rule) = &self.rule {
+        if let Some(rule) = self.rule {
             let key = ObjectKey::new(Kind::DestinationRule, rule.namespace.clone(), rule.name.clone());
             draft.set_istio("config", text(&config_path(&key)));
             let mode = variant.policy.tls.map(|tls| tls.mode);
@@ -392,7 +420,7 @@ impl<'a> ServiceClusterBuilder<'a> {
 
     fn provenance(&self) -> Vec<Origin> {
         let rule = self.rule.iter().flat_map(|rule| rule.provenance.iter().cloned());
-        std::iter::once(self.service.provenance.clone()).chain(rule).collect()
+        std::iter::once(self.service.provenance.clone()).chain(rule).chain(self.mesh_origin.clone()).collect()
     }
 }
 

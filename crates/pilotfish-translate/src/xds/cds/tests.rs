@@ -1,6 +1,5 @@
-use super::outbound::ServiceClusters;
-use super::view::ClusterFacets;
 use super::*;
+use crate::ProxyKind;
 use crate::engine::Query;
 use crate::engine::memo::Memo;
 use crate::proxy::Proxy;
@@ -20,20 +19,40 @@ use pilotfish_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType,
 use prost::Message;
 use std::sync::Arc;
 
-/// The view of a proxy, as a question.
+/// The parts of a proxy's clusters, as a question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ViewOf(Proxy);
+struct ViewsOf(Proxy);
 
-impl Query for ViewOf {
-    type Output = ClusterView;
+impl Query for ViewsOf {
+    type Output = Vec<ClusterView>;
 
-    fn compute(&self, cx: &Cx<'_>) -> ClusterView {
-        ClusterView::of(cx, &self.0).unwrap()
+    fn compute(&self, cx: &Cx<'_>) -> Vec<ClusterView> {
+        ClusterView::of(cx, &self.0)
     }
 }
 
-fn view(world: &Arc<World>, proxy: &Proxy) -> ClusterView {
-    ClusterView::clone(&evaluate(world, &ViewOf(proxy.clone())))
+fn views(world: &Arc<World>, proxy: &Proxy) -> Vec<ClusterView> {
+    Vec::clone(&evaluate(world, &ViewsOf(proxy.clone())))
+}
+
+/// The clusters of one batch of a proxy, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BatchOf(Proxy, ResourceBatchKey);
+
+impl BatchOf {
+    fn service(proxy: Proxy, service: &TestService) -> Self {
+        Self(proxy, ResourceBatchKey::Service(service.key()))
+    }
+}
+
+impl Query for BatchOf {
+    type Output = ResourceBatch;
+
+    fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
+        let views = ClusterView::of(cx, &self.0);
+        let has = |view: &&ClusterView| view.batch_keys(cx).is_none_or(|keys| keys.contains(&self.1));
+        views.iter().find(has).map(|view| view.generate(cx, &self.1)).unwrap_or_default()
+    }
 }
 
 /// A proxy that differs from another of its namespace in everything that usually does not matter.
@@ -65,14 +84,14 @@ fn rule(selector: Option<&[(&str, &str)]>) -> Update {
 fn facets_that_nothing_depends_on_do_not_count() {
     let proxy = sidecar("web-0", "shop");
     let plain = world([service("web", "shop").update(), rule(None)]);
-    assert_eq!(view(&plain, &proxy), view(&plain, &other(&proxy)));
+    assert_eq!(views(&plain, &proxy), views(&plain, &other(&proxy)));
     let selecting = world([service("web", "shop").update(), rule(Some(&[("app", "other")]))]);
-    assert_ne!(view(&selecting, &proxy), view(&selecting, &other(&proxy)));
-    // Only labels that a selector names count.
+    assert_ne!(views(&selecting, &proxy), views(&selecting, &other(&proxy)));
+    // Only labels by which a selector selects count.
     let replica = Proxy { labels: labels(&[("app", "other"), ("pod-template-hash", "2")]), ..other(&proxy) };
-    assert_eq!(view(&selecting, &other(&proxy)), view(&selecting, &replica));
+    assert_eq!(views(&selecting, &other(&proxy)), views(&selecting, &replica));
     let dual = Proxy { ips: Arc::from(["::1".parse().unwrap()]), ..proxy.clone() };
-    assert_ne!(view(&plain, &proxy), view(&plain, &dual));
+    assert_ne!(views(&plain, &proxy), views(&plain, &dual));
 }
 
 fn endpoints(service: &TestService, endpoints: Vec<Endpoint>) -> Update {
@@ -82,9 +101,8 @@ fn endpoints(service: &TestService, endpoints: Vec<Endpoint>) -> Update {
 
 /// The clusters of a service, for a sidecar with an agent.
 fn clusters(world: &Arc<World>, service: &TestService) -> Vec<Cluster> {
-    let facets = view(world, &sidecar("client-0", "shop")).facets;
-    let facets = Arc::new(ClusterFacets { agent: true, ..ClusterFacets::clone(&facets) });
-    let batch = evaluate(world, &ServiceClusters { facets, service: service.key() });
+    let client = Proxy { agent: true, ..sidecar("client-0", "shop") };
+    let batch = evaluate(world, &BatchOf::service(client, service));
     let decode = |resource: &crate::engine::EncodedResource| {
         let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
         Cluster::decode(&*packed.value).unwrap()
@@ -100,8 +118,7 @@ fn endpoints_do_not_concern_clusters_but_their_identities_do() {
     writer.apply(endpoints(&web, vec![endpoint("10.0.0.1", 8080, "http")]));
     let memo = Memo::new();
     let (world, _) = writer.publish().unwrap();
-    let facets = view(&world, &sidecar("client-0", "shop")).facets;
-    let query = ServiceClusters { facets, service: web.key() };
+    let query = BatchOf::service(sidecar("client-0", "shop"), &web);
     let count = |writer: &mut WorldWriter| {
         let (world, changes) = writer.publish().map_or((world.clone(), ChangeSet::default()), |new| new);
         let (current, _) = memo.advance(world, &changes);
@@ -215,8 +232,7 @@ fn a_policy_that_ends_mutual_tls_is_among_the_origins_of_a_cluster() {
             &format!("{{mtls: {{mode: {mode}}}}}"),
         );
         let world = world([web.update()].into_iter().chain(crate::testing::yaml(&policy)));
-        let facets = view(&world, &sidecar("client", "shop")).facets;
-        let batch = evaluate(&world, &ServiceClusters { facets, service: web.key() });
+        let batch = evaluate(&world, &BatchOf::service(sidecar("client", "shop"), &web));
         let origins = batch.resources[0].provenance.iter();
         origins
             .map(|origin| {
@@ -241,8 +257,8 @@ fn without_usable_authorities_nothing_is_sent_in_plaintext() {
     let web = service("web", "shop").with(|service| service.kubernetes = Some(Arc::default()));
     let world = world(crate::testing::yaml(CLOSED).into_iter().chain([web.update()]));
     for kind in [ProxyKind::Sidecar, ProxyKind::Router] {
-        let facets = view(&world, &Proxy { kind, ..sidecar("client-0", "shop") }).facets;
-        let batch = evaluate(&world, &ServiceClusters { facets, service: web.key() });
+        let client = Proxy { kind, ..sidecar("client-0", "shop") };
+        let batch = evaluate(&world, &BatchOf::service(client, &web));
         let [resource] = &*batch.resources else { panic!("{kind:?}: one port, one cluster") };
         let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
         let cluster = Cluster::decode(&*packed.value).unwrap();
@@ -257,29 +273,17 @@ fn without_usable_authorities_nothing_is_sent_in_plaintext() {
     }
     let client = Proxy { kind: ProxyKind::Grpc, ..sidecar("client-0", "shop") };
     let name = "outbound|80||web.shop.svc.cluster.local";
-    let found = evaluate(&world, &NamedCluster(client.clone(), name));
-    assert_eq!(*found, 0, "gRPC takes no authorities from xDS, so it gets no cluster");
+    let named = BatchOf(client, ResourceBatchKey::Named(name.into()));
+    let found = evaluate(&world, &named).resources.len();
+    assert_eq!(found, 0, "gRPC takes no authorities from xDS, so it gets no cluster");
     let open = crate::testing::world([web.update()]);
-    assert_eq!(*evaluate(&open, &NamedCluster(client, name)), 1);
-}
-
-/// How many clusters a client gets under a name, as a question.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct NamedCluster(Proxy, &'static str);
-
-impl Query for NamedCluster {
-    type Output = usize;
-
-    fn compute(&self, cx: &Cx<'_>) -> usize {
-        let view = ClusterView::of(cx, &self.0).unwrap();
-        view.generate(cx, &ResourceBatchKey::Named(self.1.into())).resources.len()
-    }
+    assert_eq!(evaluate(&open, &named).resources.len(), 1);
 }
 
 /// The hosts that the inbound clusters of a Pod name in their metadata, and whether they name a rule; `None` without metadata.
 fn inbound(world: &Arc<World>) -> Vec<Option<(Vec<String>, bool)>> {
     let proxy = Proxy { cluster: "Kubernetes".into(), ..sidecar("web-0", "shop") };
-    let batch = evaluate(world, &InboundOf(proxy));
+    let batch = evaluate(world, &BatchOf(proxy, ResourceBatchKey::Inbound));
     let of = |resource: &crate::engine::EncodedResource| {
         let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
         let metadata = Cluster::decode(&*packed.value).unwrap().metadata?;
@@ -290,18 +294,6 @@ fn inbound(world: &Arc<World>) -> Vec<Option<(Vec<String>, bool)>> {
         Some((named.map(str::to_owned).collect(), istio.fields.contains_key("config")))
     };
     batch.resources.iter().map(of).collect()
-}
-
-/// The inbound clusters of a proxy, as a question.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct InboundOf(Proxy);
-
-impl Query for InboundOf {
-    type Output = ResourceBatch;
-
-    fn compute(&self, cx: &Cx<'_>) -> ResourceBatch {
-        ClusterView::of(cx, &self.0).unwrap().generate(cx, &ResourceBatchKey::Inbound)
-    }
 }
 
 /// A service of a ServiceEntry with an endpoint at the Pod.
@@ -368,5 +360,42 @@ fn the_first_service_of_a_port_decides_whether_an_inbound_cluster_has_metadata()
         let pod = Update::Workload(Arc::new(pod("web-0", "shop", "10.0.99.1", &[("app", "web")])));
         let world = world(updates.into_iter().flatten().chain([pod]));
         assert_eq!(inbound(&world), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_the_client_is_counts_for_few_clusters_only() {
+    let web = service("web", "shop");
+    let remote = service("remote", "shop").with(|service| service.resolution = Resolution::DNSLB);
+    let world = world([web.update(), remote.update(), endpoints(&remote, vec![endpoint("a.com", 80, "http")])]);
+    let near = sidecar("client-0", "shop");
+    let views = views(&world, &near);
+    let key = |service: &TestService| ResourceBatchKey::Service(service.key());
+    let keys = |view: &ClusterView| evaluate(&world, &KeysOf(view.clone()));
+    let [ClusterView::Inbound(_), client @ ClusterView::Client(_), outbound @ ClusterView::Outbound(_)] = &views[..]
+    else {
+        panic!("{views:?}")
+    };
+    assert_eq!(*keys(client), [key(&remote)]);
+    assert!(keys(outbound).contains(&key(&web)) && !keys(outbound).contains(&key(&remote)));
+    // Namespaces that see a service and its rule alike share what is made of them.
+    let memo = Memo::new();
+    let (current, _) = memo.advance(world.clone(), &ChangeSet::default());
+    let made = |proxy: Proxy| {
+        let (batch, _) = memo.get(&current, &BatchOf::service(proxy, &web));
+        batch.resources[0].body.as_ptr()
+    };
+    assert_eq!(made(near), made(sidecar("client-0", "pay")));
+}
+
+/// The batches of a part, as a question.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct KeysOf(ClusterView);
+
+impl Query for KeysOf {
+    type Output = Vec<ResourceBatchKey>;
+
+    fn compute(&self, cx: &Cx<'_>) -> Self::Output {
+        self.0.batch_keys(cx).unwrap_or_default()
     }
 }

@@ -5,7 +5,7 @@
 #![allow(deprecated, reason = "Istio writes fields that Envoy has newer forms of")]
 
 use super::draft::Draft;
-use super::view::{Certificates, ClusterFacets};
+use super::view::{Certificates, ProxyFacets};
 use crate::envoy::metadata;
 use crate::proxy::ProxyKind;
 use crate::routing::gateway_api::UNUSABLE;
@@ -51,7 +51,7 @@ pub(super) struct Peer<'a> {
 /// Applies the settings of a rule, or automatic mutual TLS.
 pub(super) fn apply(
     draft: &mut Draft,
-    facets: &ClusterFacets,
+    facets: &ProxyFacets,
     mesh: &MeshConfig,
     settings: Option<&ClientTlsSettings>,
     peer: &Peer<'_>,
@@ -82,7 +82,7 @@ pub(super) fn apply(
 
 /// Mutual TLS with the endpoints that can. Where there are no endpoints to match (connections go where the
 /// client wanted to), all of them were found able before.
-fn automatic(draft: &mut Draft, facets: &ClusterFacets, mesh: &MeshConfig, peer: &Peer<'_>) {
+fn automatic(draft: &mut Draft, facets: &ProxyFacets, mesh: &MeshConfig, peer: &Peer<'_>) {
     if let Some(own) = &facets.certificates {
         let settings = with_certificates(own, peer.accounts, &peer.sni);
         let context = origination(draft, facets, mesh, &settings, peer);
@@ -145,12 +145,12 @@ fn istio_mutual(draft: &mut Draft, names: &[String], sni: &str) -> UpstreamTlsCo
 /// TLS with certificates that the rule names. `None` where it cannot be set up.
 fn origination(
     draft: &mut Draft,
-    facets: &ClusterFacets,
+    facets: &ProxyFacets,
     mesh: &MeshConfig,
     settings: &ClientTlsSettings,
     peer: &Peer<'_>,
 ) -> Option<UpstreamTlsContext> {
-    let for_all_sidecars = facets.scope.kind != ProxyKind::Router && !peer.rule_selects;
+    let for_all_sidecars = facets.kind != ProxyKind::Router && !peer.rule_selects;
     let by_credential = !settings.credential_name.is_empty();
     let credential = settings.credential_name.as_str();
     // What is unusable was meant to be TLS: plaintext instead, as from istiod, would send what was to be protected.
@@ -200,7 +200,7 @@ fn check_host(draft: &mut Draft, settings: &ClientTlsSettings) {
 
 /// How the peer's certificate is checked.
 fn validation(
-    facets: &ClusterFacets,
+    facets: &ProxyFacets,
     settings: &ClientTlsSettings,
     peer: &Peer<'_>,
 ) -> Option<ValidationContextType> {
@@ -221,7 +221,7 @@ fn validation(
         ..CertificateValidationContext::default()
     };
     let secret = match (by_credential, settings.ca_certificates.as_str()) {
-        (true, _) if settings.credential_name == UNUSABLE => secrets::unusable(facets.scope.kind),
+        (true, _) if settings.credential_name == UNUSABLE => secrets::unusable(facets.kind),
         (true, _) => secrets::of_credential(&format!("{}{CA_SUFFIX}", settings.credential_name)),
         (false, "") => secrets::of_file("file-root:system"),
         (false, path) => secrets::of_file(&format!("file-root:{path}")),

@@ -1,4 +1,4 @@
-//! The facets of a proxy that its clusters may depend on.
+//! What a proxy's clusters are made of, and which facets of the proxy each part may depend on.
 
 use super::sni_dnat;
 use crate::engine::{Cx, Query};
@@ -9,40 +9,82 @@ use crate::proxy::locality::ProxyLocality;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::Identity;
 use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, proxy_config};
-use crate::scope::Scope;
+use crate::scope::{Scope, ServicesOf};
 use crate::xds::eds::ClientLocality;
 use pilotfish_config::networking::IstioIngressListener;
-use pilotfish_model::{Labels, Resolution};
+use pilotfish_model::{Labels, Resolution, Service};
 use std::sync::Arc;
 
-/// The facets of a proxy that its clusters may depend on.
+/// A part of a proxy's clusters, with the facets that this part may depend on. Proxies of different workloads differ in the clusters of
+/// their own ports and share the others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClusterView {
-    /// The facets for traffic out of the proxy. Proxies of different workloads share these clusters.
+pub(crate) enum ClusterView {
+    /// The clusters of the ports of the proxy's own workload.
+    Inbound(Arc<InboundClusters>),
+    /// Clusters of services that depend on more of the client than others do: see [`ClientClusters`].
+    Client(Arc<ClientClusters>),
+    /// The clusters of all other services, those that every proxy has, and those that patches add.
+    Outbound(Arc<ClusterFacets>),
+    /// The clusters of a gRPC client, which subscribes to them by name.
+    Grpc(Arc<GrpcClusters>),
+}
+
+/// What the clusters of a proxy's own ports depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct InboundClusters {
+    /// What all clusters depend on.
     pub facets: Arc<ClusterFacets>,
-    /// The ports of the proxy's own workload; none where they make no clusters.
+    /// Whether redirected connections of both families reach it.
+    pub both_redirected: bool,
+    /// The ports of the proxy's own workload.
     pub targets: Arc<[Target]>,
     /// The proxy's own address, where a Sidecar sends inbound traffic to it; else empty.
     pub address: Arc<str>,
 }
 
-/// The facets of a proxy that clusters of services depend on.
+/// What the clusters depend on that hold their endpoints themselves, or that rules concern which select their clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientClusters {
+    /// What all clusters depend on.
+    pub facets: Arc<ClusterFacets>,
+    /// Those of the proxy's labels by which rules select it.
+    pub labels: Labels,
+    /// Its locality and network, for the endpoints that clusters hold themselves; the default where no cluster does.
+    pub client_locality: ClientLocality,
+}
+
+/// What the clusters of a gRPC client depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GrpcClusters {
+    /// Which services it sees.
+    pub scope: Scope,
+    /// Those of its labels by which rules select it.
+    pub labels: Labels,
+    /// Whether it balances by open requests.
+    pub least_request: bool,
+}
+
+/// The facets of a proxy that all of its clusters may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClusterFacets {
     /// Which services it sees.
     pub scope: Scope,
+    /// What a cluster depends on, once it is known which service and rule it is made of.
+    pub proxy: Arc<ProxyFacets>,
+}
+
+/// The facets of a proxy that a cluster depends on, once it is known which service and rule it is made of: the same for proxies of many
+/// namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProxyFacets {
+    /// The kind of the proxy.
+    pub kind: ProxyKind,
     /// The IP families of its addresses.
     pub families: IpFamilies,
-    /// Whether redirected connections of both families reach it.
-    pub both_redirected: bool,
     /// Whether it has the filters of Istio's own Envoy build.
     pub istio_filters: bool,
     /// Whether an agent hands out workload certificates.
     pub agent: bool,
-    /// Its labels, as far as rules select by them.
-    pub labels: Labels,
-    /// Its locality and network, for the endpoints that clusters hold themselves; the default where no cluster does.
-    pub client_locality: ClientLocality,
     /// Whether it is a gateway that routes mutual TLS by SNI without ending it (AUTO_PASSTHROUGH).
     pub by_sni: bool,
     /// The EnvoyFilter patches on its clusters.
@@ -51,14 +93,12 @@ pub(crate) struct ClusterFacets {
     pub certificates: Option<Certificates>,
     /// Whether header names are sent as they were written.
     pub preserve_case: bool,
-    /// Whether it is a gRPC library that balances by open requests.
-    pub least_request: bool,
 }
 
-impl ClusterFacets {
+impl ProxyFacets {
     /// The context of its clusters, but for those of inbound traffic.
     pub(super) fn context(&self) -> TrafficClass {
-        match self.scope.kind {
+        match self.kind {
             ProxyKind::Router => TrafficClass::Gateway,
             ProxyKind::Sidecar | ProxyKind::Grpc => TrafficClass::Outbound,
         }
@@ -82,55 +122,67 @@ impl Certificates {
 }
 
 impl ClusterView {
-    /// The view of a proxy; `None` when it is not served this type.
-    #[allow(clippy::unnecessary_wraps, reason = "the same shape for every resource type")]
-    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
+    /// The parts of a proxy's clusters: what is its own first, what most proxies share last.
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Vec<Self> {
         let scope = Scope::of(cx, proxy);
         let place = ProxyLocality::of(cx, proxy);
-        // gRPC clients resolve no names, have no filters, and have certificates only of their own bootstrap.
-        let is_envoy = proxy.kind != ProxyKind::Grpc;
-        let inline = is_envoy && *cx.get(&AnyInline);
-        let facets = ClusterFacets {
-            client_locality: if inline {
-                ClientLocality::of(cx, proxy, &place)
-            } else {
-                ClientLocality::default()
-            },
-            families: if is_envoy { IpFamilies::of(proxy) } else { IpFamilies::V4 },
-            both_redirected: is_envoy && IpFamilies::both_redirected(proxy),
-            istio_filters: proxy.istio_filters && is_envoy,
-            agent: proxy.agent && is_envoy,
-            labels: destination_rule::selector_labels(cx, &proxy.namespace, &place.labels),
+        let labels = destination_rule::selected_labels(cx, &proxy.namespace, &place.labels);
+        if proxy.kind == ProxyKind::Grpc {
+            let least_request = !proxy.refuses_least_request;
+            return vec![Self::Grpc(Arc::new(GrpcClusters { scope, labels, least_request }))];
+        }
+        let facets = Arc::new(ClusterFacets { proxy: Arc::new(ProxyFacets::of(cx, proxy)), scope });
+        let inbound = InboundClusters::of(cx, proxy, &facets).map(|view| Self::Inbound(Arc::new(view)));
+        let client = (*cx.get(&AnyClientService(facets.scope.clone()))).then(|| {
+            let inline = *cx.get(&AnyInline);
+            let client_locality =
+                if inline { ClientLocality::of(cx, proxy, &place) } else { ClientLocality::default() };
+            Self::Client(Arc::new(ClientClusters { facets: facets.clone(), labels, client_locality }))
+        });
+        inbound.into_iter().chain(client).chain([Self::Outbound(facets)]).collect()
+    }
+}
+
+impl ProxyFacets {
+    fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        Self {
+            kind: proxy.kind,
+            families: IpFamilies::of(proxy),
+            istio_filters: proxy.istio_filters,
+            agent: proxy.agent,
             by_sni: sni_dnat::is_used_by(cx, proxy),
-            patches: match proxy.kind {
-                ProxyKind::Grpc => Patches::default(),
-                ProxyKind::Sidecar | ProxyKind::Router => Patches::of(cx, proxy, Subject::Cluster),
-            },
-            least_request: !is_envoy && !proxy.refuses_least_request,
-            certificates: if is_envoy { Certificates::of(proxy) } else { None },
-            preserve_case: is_envoy && preserves_case(cx, proxy),
-            scope,
-        };
-        let sidecar = if proxy.kind == ProxyKind::Sidecar { facets.scope.sidecar_object(cx) } else { None };
+            patches: Patches::of(cx, proxy, Subject::Cluster),
+            certificates: Certificates::of(proxy),
+            preserve_case: preserves_case(cx, proxy),
+        }
+    }
+}
+
+impl InboundClusters {
+    /// `None` where the proxy has no clusters for its own ports.
+    fn of(cx: &Cx<'_>, proxy: &Proxy, facets: &Arc<ClusterFacets>) -> Option<Self> {
+        if proxy.kind != ProxyKind::Sidecar {
+            return None;
+        }
+        let sidecar = facets.scope.sidecar_object(cx);
         let ingress = sidecar.as_ref().map_or(&[][..], |sidecar| &sidecar.ingress);
-        let targets = if has_inbound(proxy, ingress) {
-            Arc::clone(&*cx.get(&TargetsOf(Identity::of(proxy))))
-        } else {
-            Arc::default()
-        };
-        Some(Self { targets, address: own_address(proxy, ingress), facets: Arc::new(facets) })
+        // Where nothing is captured, only what a Sidecar declares is served on the workload's ports.
+        let captured = proxy.interception != InterceptionMode::None;
+        if !captured && ingress.is_empty() {
+            return None;
+        }
+        Some(Self {
+            facets: facets.clone(),
+            both_redirected: IpFamilies::both_redirected(proxy),
+            targets: Arc::clone(&*cx.get(&TargetsOf(Identity::of(proxy)))),
+            address: own_address(proxy, ingress),
+        })
     }
 }
 
 fn preserves_case(cx: &Cx<'_>, proxy: &Proxy) -> bool {
     let config = proxy_config::of(cx, proxy);
     config.proxy_headers.as_ref().and_then(|headers| headers.preserve_http1_header_case) == Some(true)
-}
-
-/// Where nothing is captured, only what a Sidecar declares is served on the workload's ports.
-fn has_inbound(proxy: &Proxy, ingress: &[IstioIngressListener]) -> bool {
-    let captured = proxy.interception != InterceptionMode::None;
-    proxy.kind == ProxyKind::Sidecar && (captured || !ingress.is_empty())
 }
 
 /// The address that `0.0.0.0` in a `defaultEndpoint` stands for: the first one of IPv4, else the first.
@@ -145,6 +197,11 @@ fn own_address(proxy: &Proxy, ingress: &[IstioIngressListener]) -> Arc<str> {
     }
 }
 
+/// Whether a service's clusters hold their endpoints themselves.
+fn is_inline(service: &Service) -> bool {
+    matches!(service.resolution, Resolution::DNSLB | Resolution::DNSRoundRobin)
+}
+
 /// Whether any service has clusters that hold their endpoints themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AnyInline;
@@ -153,7 +210,24 @@ impl Query for AnyInline {
     type Output = bool;
 
     fn compute(&self, cx: &Cx<'_>) -> bool {
-        let is_inline = |resolution| matches!(resolution, Resolution::DNSLB | Resolution::DNSRoundRobin);
-        cx.services().any(|(_, services)| services.iter().any(|service| is_inline(service.resolution)))
+        cx.services().any(|(_, services)| services.iter().any(|service| is_inline(service)))
+    }
+}
+
+/// Whether the clusters of a service depend on who the client is beyond what [`ClusterFacets`] say.
+pub(super) fn depends_on_client(cx: &Cx<'_>, scope: &Scope, service: &Service) -> bool {
+    is_inline(service) || destination_rule::any_selects_clients(cx, &scope.namespace, &service.hostname)
+}
+
+/// Whether there are such services in a scope.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnyClientService(Scope);
+
+impl Query for AnyClientService {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let services = cx.get(&ServicesOf(self.0.clone()));
+        services.list.iter().any(|service| depends_on_client(cx, &self.0, service))
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use client_locality::ClientLocality;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::envoy::ClusterName;
-use crate::policy::destination_rule::selector_labels;
+use crate::policy::destination_rule::selected_labels;
 use crate::proxy::Proxy;
 use crate::proxy::locality::ProxyLocality;
 use crate::scope::{Scope, ServiceIn};
@@ -40,7 +40,7 @@ pub(crate) struct EndpointView {
     pub scope: Scope,
     /// The locality and network of the client.
     pub client_locality: ClientLocality,
-    /// Its labels that workload selectors of DestinationRules name.
+    /// Its labels by which workload selectors of DestinationRules select it.
     pub selector_labels: Labels,
 }
 
@@ -52,7 +52,7 @@ impl EndpointView {
         let place = ProxyLocality::of(cx, proxy);
         Some(Self {
             client_locality: ClientLocality::of(cx, proxy, &place),
-            selector_labels: selector_labels(cx, &scope.namespace, &place.labels),
+            selector_labels: selected_labels(cx, &scope.namespace, &place.labels),
             scope,
         })
     }

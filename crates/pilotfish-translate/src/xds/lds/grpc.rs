@@ -3,7 +3,7 @@
 //! A client subscribes to `host:port` and gets the name of its routes; a server to a name that holds its address and gets
 //! one filter chain, with mutual TLS or without.
 
-use super::view::policy_labels;
+use super::view::{Side, policy_labels};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::outbound_name;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
@@ -76,7 +76,7 @@ impl GrpcView {
         // Policies are for servers.
         let labels = match served.is_empty() {
             true => Labels::default(),
-            false => policy_labels(cx, &proxy.namespace, &workload::labels_of(cx, proxy)),
+            false => policy_labels(cx, &proxy.namespace, &workload::labels_of(cx, proxy), Side::Server),
         };
         Self {
             scope: Scope::of(cx, proxy),

@@ -23,42 +23,54 @@ pub(crate) use budget::{MAX_LISTENER_BYTES, MAX_PORT_LISTENERS_BYTES};
 pub(crate) use gateway::GatewayView;
 pub(crate) use grpc::GrpcView;
 pub(crate) use overlap::MAX_CHAIN_CONDITIONS;
-pub(crate) use view::{OutboundView, SidecarView};
+pub(crate) use view::{InboundView, OwnOutboundView};
+use view::OutboundView;
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{Proxy, ProxyKind};
 use outbound::PortsOf;
 use std::sync::Arc;
 
-/// The facets of a proxy that its listeners may depend on.
+/// A part of a proxy's listeners, with the facets that this part may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListenerView {
-    Sidecar(Arc<SidecarView>),
+    /// For traffic to a sidecar's workload.
+    Inbound(Arc<InboundView>),
+    /// For traffic out of it, and what patches add.
+    Outbound(Arc<OwnOutboundView>),
     /// A gRPC client or server without a proxy.
     Grpc(Arc<GrpcView>),
     Gateway(Arc<GatewayView>),
 }
 
 impl ListenerView {
-    /// The view of a proxy; `None` when it is not served this type.
+    /// The parts of a proxy's listeners: what is its own first, what most proxies share last.
     #[must_use]
-    #[allow(clippy::unnecessary_wraps)]
-    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Option<Self> {
-        Some(match proxy.kind {
-            ProxyKind::Sidecar => Self::Sidecar(Arc::new(SidecarView::of(cx, proxy))),
-            ProxyKind::Grpc => Self::Grpc(Arc::new(GrpcView::of(cx, proxy))),
-            ProxyKind::Router => Self::Gateway(Arc::new(GatewayView::of(cx, proxy))),
-        })
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Vec<Self> {
+        match proxy.kind {
+            ProxyKind::Sidecar => vec![
+                Self::Inbound(Arc::new(InboundView::of(cx, proxy))),
+                Self::Outbound(Arc::new(OwnOutboundView::of(cx, proxy))),
+            ],
+            ProxyKind::Grpc => vec![Self::Grpc(Arc::new(GrpcView::of(cx, proxy)))],
+            ProxyKind::Router => vec![Self::Gateway(Arc::new(GatewayView::of(cx, proxy)))],
+        }
+    }
+
+    /// Whether the part holds the listeners that patches add.
+    pub(crate) fn has_added(&self) -> bool {
+        !matches!(self, Self::Inbound(_))
     }
 
     /// The batches of the whole set; `None` for clients that subscribe by name.
     #[must_use]
     pub(crate) fn batch_keys(&self, cx: &Cx<'_>) -> Option<Vec<ResourceBatchKey>> {
         match self {
-            Self::Sidecar(view) => {
-                let ports = cx.get(&PortsOf(view.outbound.clone()));
+            Self::Inbound(_) => Some(vec![ResourceBatchKey::Inbound]),
+            Self::Outbound(view) => {
+                let ports = cx.get(&PortsOf(view.shared.clone()));
                 let ports = ports.iter().map(|port| ResourceBatchKey::Port(*port));
-                Some(ports.chain([ResourceBatchKey::Static, ResourceBatchKey::Inbound]).collect())
+                Some(ports.chain([ResourceBatchKey::Static]).collect())
             }
             Self::Grpc(_) => None,
             Self::Gateway(view) => Some(view.ports(cx).into_iter().map(ResourceBatchKey::Port).collect()),
@@ -69,11 +81,11 @@ impl ListenerView {
     #[must_use]
     pub(crate) fn generate(&self, cx: &Cx<'_>, batch_key: &ResourceBatchKey) -> ResourceBatch {
         match (self, batch_key) {
-            (Self::Sidecar(view), ResourceBatchKey::Port(port)) => {
-                outbound::listeners(cx, &view.outbound, view.own_endpoint, *port).into()
+            (Self::Inbound(view), ResourceBatchKey::Inbound) => inbound::listeners(cx, view).into(),
+            (Self::Outbound(view), ResourceBatchKey::Port(port)) => {
+                outbound::listeners(cx, &view.shared, view.own_endpoint, *port).into()
             }
-            (Self::Sidecar(view), ResourceBatchKey::Static) => own_listeners(cx, &view.outbound).into(),
-            (Self::Sidecar(view), ResourceBatchKey::Inbound) => inbound::listeners(cx, &view.inbound).into(),
+            (Self::Outbound(view), ResourceBatchKey::Static) => own_listeners(cx, &view.shared).into(),
             (Self::Gateway(view), ResourceBatchKey::Port(port)) => view.listeners(cx, *port).into(),
             (Self::Grpc(view), ResourceBatchKey::Named(name)) => {
                 Vec::from_iter(view.listener(cx, name)).into()

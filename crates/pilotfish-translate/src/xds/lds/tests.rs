@@ -1,4 +1,4 @@
-use super::{ListenerView, SidecarView};
+use super::{ListenerView, OwnOutboundView};
 use crate::engine::{Cx, Query};
 use crate::proxy::{InterceptionMode, Proxy};
 use crate::testing::{
@@ -14,20 +14,26 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The listener view of a sidecar, as a question.
+/// The parts of a proxy's listeners, as a question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ViewOf(Proxy);
+struct ViewsOf(Proxy);
 
-impl Query for ViewOf {
-    type Output = SidecarView;
+impl Query for ViewsOf {
+    type Output = Vec<ListenerView>;
 
-    fn compute(&self, cx: &Cx<'_>) -> SidecarView {
-        SidecarView::of(cx, &self.0)
+    fn compute(&self, cx: &Cx<'_>) -> Vec<ListenerView> {
+        ListenerView::of(cx, &self.0)
     }
 }
 
-fn view(world: &Arc<World>, proxy: &Proxy) -> SidecarView {
-    SidecarView::clone(&evaluate(world, &ViewOf(proxy.clone())))
+fn view(world: &Arc<World>, proxy: &Proxy) -> Vec<ListenerView> {
+    Vec::clone(&evaluate(world, &ViewsOf(proxy.clone())))
+}
+
+/// What a sidecar's listeners for traffic out of it depend on.
+fn outbound(world: &Arc<World>, proxy: &Proxy) -> Arc<OwnOutboundView> {
+    let outbound = |view| if let ListenerView::Outbound(view) = view { Some(view) } else { None };
+    view(world, proxy).into_iter().find_map(outbound).unwrap()
 }
 
 /// All listeners of a proxy, by name.
@@ -38,9 +44,12 @@ impl Query for ListenersOf {
     type Output = BTreeMap<String, Listener>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let view = ListenerView::of(cx, &self.0).unwrap();
-        let batch_keys = view.batch_keys(cx).unwrap();
-        let batches: Vec<_> = batch_keys.iter().map(|batch_key| view.generate(cx, batch_key)).collect();
+        let views = ListenerView::of(cx, &self.0);
+        let keys = |view: &ListenerView| view.batch_keys(cx).unwrap();
+        let batches: Vec<_> = views
+            .iter()
+            .flat_map(|view| keys(view).into_iter().map(|key| view.generate(cx, &key)))
+            .collect();
         let decode = |resource: &crate::engine::EncodedResource| {
             let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
             (resource.name.to_string(), Listener::decode(&*packed.value).unwrap())
@@ -93,7 +102,7 @@ fn facets_that_nothing_depends_on_do_not_count() {
 }
 
 #[test]
-fn labels_count_only_where_a_selector_names_them() {
+fn labels_count_only_where_a_selector_selects_by_them() {
     let selector = "{selector: {matchLabels: {app: other}}}";
     for policies in [
         security("AuthorizationPolicy", selector),
@@ -115,7 +124,21 @@ fn labels_count_only_where_a_selector_names_them() {
         assert_ne!(view(&selecting, &client()), view(&selecting, &other(&client())));
         assert_eq!(view(&selecting, &other(&client())), view(&selecting, &replica));
         assert_eq!(view(&selecting, &elsewhere), view(&selecting, &other(&elsewhere)));
+        // A selector that selects neither tells nothing apart.
+        let third = Proxy { labels: labels(&[("app", "third")]), ..client() };
+        assert_eq!(view(&selecting, &client()), view(&selecting, &third));
     }
+}
+
+#[test]
+fn who_may_come_in_does_not_concern_traffic_out_of_a_workload() {
+    let selector = "{selector: {matchLabels: {app: other}}}";
+    for kind in ["AuthorizationPolicy", "RequestAuthentication", "PeerAuthentication"] {
+        let selecting = world(security(kind, selector));
+        assert_eq!(outbound(&selecting, &client()), outbound(&selecting, &other(&client())), "{kind}");
+    }
+    let logged = world(telemetry(selector));
+    assert_ne!(outbound(&logged, &client()), outbound(&logged, &other(&client())));
 }
 
 #[test]
@@ -172,7 +195,7 @@ fn pods_of_a_headless_service_share_the_listeners_for_others() {
     assert_eq!(names(&client()), ["10.0.0.1_9000", "10.0.0.2_9000"]);
     assert_eq!(names(&first), ["10.0.0.2_9000"]);
     assert_eq!(names(&second), ["10.0.0.1_9000"]);
-    assert_eq!(view(&world, &first).outbound, view(&world, &second).outbound);
+    assert_eq!(outbound(&world, &first).shared, outbound(&world, &second).shared);
 }
 
 /// For each chain: `sni` and address ranges, `http` or what it is by, and the default one as `*`.
@@ -284,7 +307,7 @@ fn an_endpoint_change_concerns_only_listeners_of_its_port() {
     writer.apply(addressed("a", "10.96.0.1", &[port(80, Protocol::Http), port(90, Protocol::Tcp)]).update());
     let (mut current_world, _) = writer.publish().unwrap();
     let memo = Memo::new();
-    let view = Arc::new(view(&current_world, &client()));
+    let view = outbound(&current_world, &client());
     let mut computed = |writer: &mut WorldWriter, ports: &[u32]| {
         let changes = match writer.publish() {
             Some((world, changes)) => {
@@ -309,13 +332,13 @@ fn an_endpoint_change_concerns_only_listeners_of_its_port() {
 
 /// The outbound listeners on a port, as a question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Listeners(Arc<SidecarView>, u32);
+struct Listeners(Arc<OwnOutboundView>, u32);
 
 impl Query for Listeners {
     type Output = Vec<crate::engine::EncodedResource>;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        super::outbound::listeners(cx, &self.0.outbound, self.0.own_endpoint, self.1)
+        super::outbound::listeners(cx, &self.0.shared, self.0.own_endpoint, self.1)
     }
 }
 

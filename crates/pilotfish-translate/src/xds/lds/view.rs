@@ -6,8 +6,9 @@ use crate::policy::destination_rule;
 use crate::policy::telemetry::tracing::Tags;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
-use crate::proxy::{InterceptionMode, IpFamilies, Proxy, ProxyKind, proxy_config};
-use crate::routing::SourceLabelKeys;
+use crate::proxy::{InterceptionMode, IpFamilies, Proxy, proxy_config};
+use crate::policy::selectors::Selectors;
+use crate::routing::SourceLabels;
 use crate::scope::Scope;
 use crate::services::service_address::AddressView;
 use pilotfish_config::extensions::WasmPlugin;
@@ -16,7 +17,6 @@ use pilotfish_config::networking::Sidecar;
 use pilotfish_config::security::{AuthorizationPolicy, PeerAuthentication, RequestAuthentication};
 use pilotfish_config::telemetry::Telemetry;
 use pilotfish_model::{Labels, Namespace, Resolution};
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -46,17 +46,6 @@ pub(crate) struct ListenerBase {
     pub proxy_config: Arc<str>,
 }
 
-/// What the listeners of a sidecar depend on.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SidecarView {
-    /// For traffic out of its workload: the same for most sidecars of a namespace.
-    pub outbound: Arc<OutboundView>,
-    /// Its own address, where clients of a service connect to it directly.
-    pub own_endpoint: Option<IpAddr>,
-    /// For traffic to its workload.
-    pub inbound: Arc<InboundView>,
-}
-
 /// What the listeners for traffic out of a sidecar depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OutboundView {
@@ -74,6 +63,15 @@ pub(crate) struct OutboundView {
     pub http_proxy_port: u32,
     /// Whether connections are balanced exactly over threads.
     pub exact_balance: bool,
+}
+
+/// What the listeners for traffic out of one sidecar depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OwnOutboundView {
+    /// The same for most sidecars of a namespace.
+    pub shared: Arc<OutboundView>,
+    /// Its own address, where clients of a service connect to it directly.
+    pub own_endpoint: Option<IpAddr>,
 }
 
 /// What the listeners for traffic to a sidecar's workload depend on.
@@ -96,10 +94,10 @@ pub(crate) struct InboundView {
 impl ListenerBase {
     /// The facets of a proxy.
     #[must_use]
-    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, side: Side) -> Self {
         let labels = workload::labels_of(cx, proxy);
         // Nothing is captured for a router, and its certificates are those of its servers.
-        let is_router = proxy.kind == ProxyKind::Router;
+        let is_router = side == Side::Gateway;
         Self {
             scope: Scope::of(cx, proxy),
             families: IpFamilies::of(proxy),
@@ -110,7 +108,7 @@ impl ListenerBase {
             http10: proxy.meta("HTTP10") == "1",
             idle_timeout: proxy.meta("IDLE_TIMEOUT").into(),
             tags: Arc::new(tags(cx, proxy, &labels)),
-            labels: selected_labels(cx, proxy, &labels),
+            labels: selected_labels(cx, proxy, &labels, side),
             proxy_config: proxy_config::narrowed(&proxy.proxy_config, &USED_SETTINGS),
         }
     }
@@ -154,23 +152,20 @@ impl Query for AnyTracing {
     }
 }
 
-impl SidecarView {
+impl OwnOutboundView {
     /// The view of a proxy.
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
-        let base = Arc::new(ListenerBase::of(cx, proxy));
-        Self {
-            outbound: Arc::new(OutboundView::of(proxy, &base)),
-            own_endpoint: own_endpoint(cx, proxy),
-            inbound: Arc::new(InboundView::of(cx, proxy, &base)),
-        }
+        let base = Arc::new(ListenerBase::of(cx, proxy, Side::Client));
+        let shared = Arc::new(OutboundView::of(proxy, &base));
+        Self { shared, own_endpoint: own_endpoint(cx, proxy) }
     }
 }
 
 impl OutboundView {
     /// The view of a proxy.
     #[must_use]
-    pub(crate) fn of(proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {
+    fn of(proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {
         Self {
             base: base.clone(),
             addresses: AddressView::of(proxy),
@@ -206,11 +201,12 @@ fn own_endpoint(cx: &Cx<'_>, proxy: &Proxy) -> Option<IpAddr> {
 impl InboundView {
     /// The view of a proxy.
     #[must_use]
-    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {
+    pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
+        let base = Arc::new(ListenerBase::of(cx, proxy, Side::Server));
         let ingress = base.scope.sidecar_object(cx).is_some_and(|sidecar| !sidecar.ingress.is_empty());
         let targets = cx.get(&TargetsOf(Identity::of(proxy)));
         Self {
-            base: base.clone(),
+            base,
             targets: Arc::clone(&targets),
             own_address: if ingress { proxy.ips.iter().find(|ip| is_global(ip)).copied() } else { None },
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
@@ -229,45 +225,66 @@ fn is_global(ip: &IpAddr) -> bool {
     !(ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local)
 }
 
-/// The facet of a proxy's labels that listeners may depend on: what selectors of policies and conditions of routes name.
-fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels) -> Labels {
+/// Whose policies count for listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    /// A sidecar's, for traffic out of its workload.
+    Client,
+    /// A sidecar's, for traffic to its workload.
+    Server,
+    /// A router's.
+    Gateway,
+}
+
+/// The facet of a proxy's labels that listeners may depend on: those of the selectors of policies and of the conditions of routes that
+/// hold for it.
+fn selected_labels(cx: &Cx<'_>, proxy: &Proxy, labels: &Labels, side: Side) -> Labels {
+    let policies = policy_labels(cx, &proxy.namespace, labels, side);
+    let rules = || destination_rule::selected_labels(cx, &proxy.namespace, labels);
     let pairs = |labels: &Labels| labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>();
-    let mut named = pairs(&destination_rule::selector_labels(cx, &proxy.namespace, labels));
-    // Who connects to a gateway has no labels.
-    if proxy.kind != ProxyKind::Router {
-        named.extend(pairs(&SourceLabelKeys::Connections.of(cx, labels)));
-    }
-    Arc::new(policy_labels(cx, &proxy.namespace, labels).with(named))
-}
-
-/// Those of a proxy's labels that selectors of policies name.
-pub(super) fn policy_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels) -> Labels {
-    let root: Namespace = cx.mesh().root_namespace.as_str().into();
-    let own = cx.get(&SelectorKeys(namespace.clone()));
-    let root = cx.get(&SelectorKeys(root));
-    Arc::new(labels.only(|key| own.contains(key) || root.contains(key)))
-}
-
-/// The label keys that the policies of a namespace select workloads by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct SelectorKeys(Namespace);
-
-impl Query for SelectorKeys {
-    type Output = BTreeSet<String>;
-
-    fn compute(&self, cx: &Cx<'_>) -> BTreeSet<String> {
-        fn keys<T: Policy>(cx: &Cx<'_>, namespace: &Namespace) -> Vec<String> {
-            let policies = cx.objects_in::<T>(namespace);
-            policies.iter().flat_map(|policy| policy.label_keys()).map(str::to_owned).collect()
+    Arc::new(match side {
+        Side::Server => return policies,
+        // Who connects to a gateway has no labels.
+        Side::Gateway => policies.with(pairs(&rules())),
+        Side::Client => {
+            let sources = Arc::new(cx.get(&SourceLabels::Connections).of(labels));
+            policies.with(pairs(&rules())).with(pairs(&sources))
         }
-        let all = [
-            keys::<AuthorizationPolicy>(cx, &self.0),
-            keys::<RequestAuthentication>(cx, &self.0),
-            keys::<PeerAuthentication>(cx, &self.0),
-            keys::<Telemetry>(cx, &self.0),
-            keys::<WasmPlugin>(cx, &self.0),
-        ];
-        all.into_iter().flatten().collect()
+    })
+}
+
+/// Those of a proxy's labels by which policies select it.
+pub(super) fn policy_labels(cx: &Cx<'_>, namespace: &Namespace, labels: &Labels, side: Side) -> Labels {
+    let security = side != Side::Client;
+    let root: Namespace = cx.mesh().root_namespace.as_str().into();
+    let of = |namespace: &Namespace| cx.get(&SelectorsIn { namespace: namespace.clone(), security });
+    Arc::new(Selectors::of_all(&[of(namespace), of(&root)], labels))
+}
+
+/// By what the policies of a namespace select workloads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SelectorsIn {
+    namespace: Namespace,
+    /// Whether policies count that decide over who may come in.
+    security: bool,
+}
+
+impl Query for SelectorsIn {
+    type Output = Selectors;
+
+    fn compute(&self, cx: &Cx<'_>) -> Selectors {
+        fn add<T: Policy>(cx: &Cx<'_>, namespace: &Namespace, selectors: &mut Selectors) {
+            cx.objects_in::<T>(namespace).iter().for_each(|policy| policy.add_to(selectors));
+        }
+        let mut selectors = Selectors::default();
+        if self.security {
+            add::<AuthorizationPolicy>(cx, &self.namespace, &mut selectors);
+            add::<RequestAuthentication>(cx, &self.namespace, &mut selectors);
+            add::<PeerAuthentication>(cx, &self.namespace, &mut selectors);
+        }
+        add::<Telemetry>(cx, &self.namespace, &mut selectors);
+        add::<WasmPlugin>(cx, &self.namespace, &mut selectors);
+        selectors
     }
 }
 

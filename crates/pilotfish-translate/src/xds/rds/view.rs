@@ -1,10 +1,10 @@
 //! The view of routes: what of a proxy its routes may depend on.
 
 use crate::engine::Cx;
-use crate::policy::destination_rule::selector_labels;
+use crate::policy::destination_rule::selected_labels;
 use crate::proxy::{IpFamilies, Proxy, ProxyKind, proxy_config, workload};
 use crate::routing::gateway::RouterGateways;
-use crate::routing::{MESH, SourceLabelKeys};
+use crate::routing::{MESH, SourceLabels};
 use crate::scope::Scope;
 use crate::services::service_address::{AddressView, Automatic};
 use pilotfish_model::{ClusterId, Labels};
@@ -76,9 +76,9 @@ fn addresses(proxy: &Proxy) -> AddressView {
 /// The labels that VirtualServices match in their source, and that DestinationRules select clients by.
 fn labels(cx: &Cx<'_>, proxy: &Proxy, scope: &Scope) -> Labels {
     let all = workload::labels_of(cx, proxy);
-    let by_rules = selector_labels(cx, &scope.namespace, &all);
+    let by_rules = selected_labels(cx, &scope.namespace, &all);
     let by_rules = by_rules.iter().map(|(key, value)| (key.clone(), value.clone()));
-    Arc::new(SourceLabelKeys::Requests.of(cx, &all).with(by_rules))
+    Arc::new(cx.get(&SourceLabels::Requests).of(&all).with(by_rules))
 }
 
 /// The gateway that sidecars are.

@@ -13,7 +13,7 @@ mod tls;
 
 use super::budget::ListenerBudget;
 use super::policies::{Policies, PoliciesOf};
-use super::view::ListenerBase;
+use super::view::{ListenerBase, Side};
 use super::{address, overlap, tcp_proxy};
 use crate::engine::{Cx, EncodedResource};
 use crate::envoy::{TrafficClass, filters};
@@ -46,7 +46,7 @@ impl GatewayView {
     #[must_use]
     pub(crate) fn of(cx: &Cx<'_>, proxy: &Proxy) -> Self {
         Self {
-            base: Arc::new(ListenerBase::of(cx, proxy)),
+            base: Arc::new(ListenerBase::of(cx, proxy, Side::Gateway)),
             gateways: RouterGateways::of(cx, proxy),
             unprivileged: proxy.meta_flag("UNPRIVILEGED_POD"),
             files_from: if proxy.meta("file-credential") == "true" { "sds-files-grpc" } else { "sds-grpc" },

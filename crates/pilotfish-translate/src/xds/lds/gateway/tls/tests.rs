@@ -24,7 +24,7 @@ impl Query for TlsOf {
     type Output = DownstreamTlsContext;
 
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
-        let view = ListenerView::of(cx, &self.0).unwrap();
+        let [view] = &ListenerView::of(cx, &self.0)[..] else { panic!("a router's listeners have one part") };
         let batch_keys = view.batch_keys(cx).unwrap();
         let resource =
             batch_keys.iter().flat_map(|key| view.generate(cx, key).resources.to_vec()).next().unwrap();

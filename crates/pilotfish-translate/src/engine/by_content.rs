@@ -1,0 +1,62 @@
+//! Shared values as parts of queries.
+
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
+
+/// A shared value that counts by its content: two queries are one if they are about equal values, wherever these come from. It hashes
+/// by what tells values apart in nearly all cases, and compares all of it only where the pointers differ.
+#[derive(Debug)]
+pub(crate) struct ByContent<T> {
+    value: Arc<T>,
+    hash: u64,
+}
+
+/// Nobody chooses names by which values collide.
+static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl<T> ByContent<T> {
+    /// The value, which equal values have this identity in common with.
+    pub(crate) fn new(value: Arc<T>, identity: &impl Hash) -> Self {
+        Self { value, hash: HASHER.hash_one(identity) }
+    }
+
+    /// The value.
+    pub(crate) fn get(&self) -> &Arc<T> {
+        &self.value
+    }
+}
+
+impl<T> Clone for ByContent<T> {
+    fn clone(&self) -> Self {
+        Self { value: self.value.clone(), hash: self.hash }
+    }
+}
+
+impl<T: PartialEq> PartialEq for ByContent<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.value, &other.value) || (self.hash == other.hash && self.value == other.value)
+    }
+}
+
+impl<T: PartialEq> Eq for ByContent<T> {}
+
+impl<T> Hash for ByContent<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_contents_are_equal_and_others_differ_though_they_hash_alike() {
+        let a = ByContent::new(Arc::new(vec![1, 2]), &"name");
+        let again = ByContent::new(Arc::new(vec![1, 2]), &"name");
+        let other = ByContent::new(Arc::new(vec![1, 3]), &"name");
+        let hash = |it: &ByContent<Vec<i32>>| HASHER.hash_one(it);
+        assert!(a == again && a != other);
+        assert_eq!((hash(&a), hash(&a)), (hash(&again), hash(&other)));
+    }
+}
