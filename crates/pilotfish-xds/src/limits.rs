@@ -27,6 +27,8 @@ pub enum Limit {
     NodeAddresses,
     /// Labels in a node's metadata; the source of the resources limits them.
     NodeLabels,
+    /// Different values of what nodes claim and nothing checks; the source of the resources limits them.
+    NodeClaims,
     /// Bytes of incomplete requests of one connection ([`ServerConfig::incomplete_bytes`](crate::ServerConfig::incomplete_bytes)).
     IncompleteBytes,
     /// Bytes of incomplete requests of all connections ([`ServerConfig::all_incomplete_bytes`](crate::ServerConfig::all_incomplete_bytes)).
@@ -65,7 +67,7 @@ pub enum Limit {
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::RequestBytes,
         Self::Subscriptions,
         Self::SubscriptionBytes,
@@ -76,6 +78,7 @@ impl Limit {
         Self::NodeDepth,
         Self::NodeAddresses,
         Self::NodeLabels,
+        Self::NodeClaims,
         Self::IncompleteBytes,
         Self::AllIncompleteBytes,
         Self::AddressIncompleteBytes,
@@ -109,6 +112,7 @@ impl Limit {
             Self::NodeDepth => "node-depth",
             Self::NodeAddresses => "node-addresses",
             Self::NodeLabels => "node-labels",
+            Self::NodeClaims => "node-claims",
             Self::IncompleteBytes => "incomplete-bytes",
             Self::AllIncompleteBytes => "all-incomplete-bytes",
             Self::AddressIncompleteBytes => "address-incomplete-bytes",
@@ -142,6 +146,7 @@ impl Limit {
             Self::NodeDepth => "levels in a node's metadata",
             Self::NodeAddresses => "addresses in a node",
             Self::NodeLabels => "labels in a node",
+            Self::NodeClaims => "different values that nodes claim",
             Self::IncompleteBytes => "bytes of incomplete requests on one connection",
             Self::AllIncompleteBytes => "bytes of incomplete requests on all connections",
             Self::AddressIncompleteBytes => "bytes of incomplete requests on all connections of an address",

@@ -2,6 +2,7 @@
 
 use crate::configuration::{Configuration, ConfigurationClient, ConfigurationClients};
 use crate::serve::auto_registration::ProxyRegistrar;
+use crate::serve::node_claims::{ClaimedByNode, NodeClaims};
 use crate::serve::secret_access::{SecretClient, SecretRights};
 use pilotfish_kube_writer::auto_registration::Registration;
 use pilotfish_proto::ResourceType;
@@ -23,6 +24,7 @@ pub struct Resources {
     /// `None` where no API server can be asked who may read Secrets.
     secret_rights: Option<SecretRights>,
     configuration: Configuration,
+    node_claims: NodeClaims,
 }
 
 /// A connected proxy.
@@ -33,6 +35,8 @@ pub struct Client {
     /// Where an API server decides on what it may read.
     secrets: Option<SecretClient>,
     configuration: ConfigurationClient,
+    /// What its node claims, for as long as it is there.
+    _claimed: ClaimedByNode,
 }
 
 impl Resources {
@@ -41,7 +45,8 @@ impl Resources {
     pub fn new(translator: Arc<Translator>, trust_nodes: bool) -> Self {
         let configuration = Configuration::new(ConfigurationClients::Nobody);
         let ready = AtomicBool::new(false);
-        Self { translator, trust_nodes, ready, registrar: None, secret_rights: None, configuration }
+        let node_claims = NodeClaims::default();
+        Self { translator, trust_nodes, ready, registrar: None, secret_rights: None, configuration, node_claims }
     }
 
     /// Serves configuration to these other control planes.
@@ -101,6 +106,7 @@ impl xds::ResourceSource for Resources {
         if let (Some(rights), Some(identity)) = (&self.secret_rights, &proxy.identity) {
             proxy.secret_access = rights.of(identity, peer.cluster.as_deref());
         }
+        let claimed = self.node_claims.enter(&proxy, self.translator.snapshot().world())?;
         let secrets = self.secret_rights.as_ref().and_then(|rights| rights.client(&proxy.secret_access));
         let registration = match &self.registrar {
             Some(registrar) => registrar.connect(&proxy, peer)?,
@@ -109,7 +115,8 @@ impl xds::ResourceSource for Resources {
         let cluster = peer.cluster.as_deref();
         let is_foreign = self.secret_rights.as_ref().is_some_and(|rights| rights.is_foreign(cluster));
         let configuration = self.configuration.connect(node, peer, is_foreign);
-        Ok(Client { proxy: self.translator.connect(proxy), registration, secrets, configuration })
+        let proxy = self.translator.connect(proxy);
+        Ok(Client { proxy, registration, secrets, configuration, _claimed: claimed })
     }
 
     fn client_id(&self, client: &Self::Client) -> xds::ClientId {

@@ -238,6 +238,14 @@ impl World {
         self.workloads.values()
     }
 
+    /// Whether there is anything in a namespace: a pod, an object or a service.
+    #[must_use]
+    pub fn has_namespace(&self, namespace: &Namespace) -> bool {
+        self.pods_in(namespace).next().is_some()
+            || Kind::ALL.iter().any(|kind| self.objects_in(*kind, namespace).next().is_some())
+            || self.services.keys().any(|key| key.namespace == *namespace)
+    }
+
     /// The pods of a namespace, by name.
     pub fn pods_in<'a>(&'a self, namespace: &'a Namespace) -> impl Iterator<Item = &'a Arc<Workload>> {
         let first = WorkloadKey {

@@ -9,6 +9,7 @@ mod descriptors;
 mod elections;
 mod exports;
 mod lookups;
+pub(crate) mod node_claims;
 pub(crate) mod registration;
 mod registries;
 pub(crate) mod secret_access;
