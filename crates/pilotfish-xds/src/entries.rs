@@ -1,11 +1,15 @@
-//! Resources by name, and the version of a whole set of them.
+//! Resources by name, in layers, and the version of a whole set of them.
 
+use crate::layer::{Hidden, Layer};
 use crate::source::Resource;
+use crate::wire::Chunk;
+use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Resources by name. Clones share everything that did not change since.
-pub(crate) type Entries = OrdMap<Arc<str>, Arc<Resource>>;
+pub(crate) type Map = OrdMap<Arc<str>, Arc<Resource>>;
 /// Names, shared in the same way.
 pub(crate) type NameSet = OrdSet<Arc<str>>;
 
@@ -15,6 +19,152 @@ pub(crate) fn entry_hash(resource: &Resource) -> u64 {
 }
 
 /// The version of a whole set.
-pub(crate) fn set_version(entries: &Entries) -> u64 {
-    entries.values().fold(0, |sum: u64, resource| sum.wrapping_add(entry_hash(resource)))
+pub(crate) fn set_version<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> u64 {
+    resources.fold(0, |sum: u64, resource| sum.wrapping_add(entry_hash(resource)))
+}
+
+/// Resources by name: some of one's own, over layers that are shared with others. A clone costs two pointers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entries {
+    own: Map,
+    under: Option<Arc<Layer>>,
+}
+
+impl Entries {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// What is there besides the layers.
+    pub(crate) fn own(&self) -> &Map {
+        &self.own
+    }
+
+    pub(crate) fn own_mut(&mut self) -> &mut Map {
+        &mut self.own
+    }
+
+    pub(crate) fn under(&self) -> Option<&Arc<Layer>> {
+        self.under.as_ref()
+    }
+
+    pub(crate) fn set_under(&mut self, under: Option<Arc<Layer>>) {
+        self.under = under;
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Resource>> {
+        self.own.get(name).or_else(|| self.under.as_ref()?.get(name))
+    }
+
+    pub(crate) fn contains_key(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.under.as_ref().is_none_or(|under| under.len() == 0)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let under = self.under.as_ref();
+        under.map_or(0, |under| under.len() - self.hidden(under).count) + self.own.len()
+    }
+
+    /// The version of the whole set; `own` is that of what is there besides the layers.
+    pub(crate) fn version(&self, own: u64) -> u64 {
+        let Some(under) = &self.under else { return own };
+        under.version().wrapping_sub(self.hidden(under).sum).wrapping_add(own)
+    }
+
+    fn hidden(&self, under: &Layer) -> Hidden {
+        Hidden::by(&self.own, under)
+    }
+
+    /// Each resource once: those of one's own by name, then those of each layer.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        let maps = self.maps();
+        let mut all = Vec::with_capacity(self.len());
+        for (at, map) in maps.iter().enumerate().rev() {
+            let above: Vec<&Map> =
+                maps.iter().skip(at + 1).copied().filter(|map: &&Map| !map.is_empty()).collect();
+            let seen = map.iter().filter(|(name, _)| !above.iter().any(|map| map.contains_key(*name)));
+            all.extend(seen.map(|(_, resource)| resource));
+        }
+        all.into_iter()
+    }
+
+    /// The encoded form of what [`Self::values`] ends with; `None` where a part of that is hidden, or nothing is shared.
+    pub(crate) fn chunks(&self) -> Option<Vec<Arc<Chunk>>> {
+        let under = self.under.as_ref()?;
+        if self.hidden(under).count > 0 { None } else { under.chunks() }
+    }
+
+    pub(crate) fn insert(&mut self, resource: Arc<Resource>) {
+        self.own.insert(Arc::clone(&resource.name), resource);
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Option<Arc<Resource>> {
+        if self.under.as_ref().is_some_and(|under| under.get(name).is_some()) {
+            self.flatten();
+        }
+        self.own.remove(name)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Makes one map of all layers: of the lowest, which is the largest, with the others inserted.
+    fn flatten(&mut self) {
+        let maps = self.maps();
+        let mut maps = maps.into_iter();
+        let mut all = maps.next().cloned().unwrap_or_default();
+        for map in maps {
+            for (name, resource) in map {
+                all.insert(Arc::clone(name), Arc::clone(resource));
+            }
+        }
+        *self = Self { own: all, under: None };
+    }
+
+    /// From the lowest layer to what is one's own.
+    fn maps(&self) -> Vec<&Map> {
+        let layers = std::iter::successors(self.under.as_deref(), |layer| layer.under().map(Arc::as_ref));
+        let mut maps: Vec<&Map> = [&self.own].into_iter().chain(layers.map(|layer| layer.own().map())).collect();
+        maps.reverse();
+        maps
+    }
+
+    /// The only map, where there are no layers.
+    pub(crate) fn as_map(&self) -> Option<&Map> {
+        self.under.is_none().then_some(&self.own)
+    }
+
+    /// The names that may lead to another resource in `new`: those that differ in some layer. Layers are compared from the lowest up, which
+    /// is the largest, and what two of them share is passed over.
+    pub(crate) fn differing(&self, new: &Self) -> BTreeSet<Arc<str>> {
+        let (old, new) = (self.maps(), new.maps());
+        let empty = Map::new();
+        let mut names = BTreeSet::new();
+        for at in 0..old.len().max(new.len()) {
+            let [old, new] = [&old, &new].map(|maps| maps.get(at).copied().unwrap_or(&empty));
+            names.extend(old.diff(new).map(|item| match item {
+                DiffItem::Add(name, _) | DiffItem::Update { new: (name, _), .. } | DiffItem::Remove(name, _) => {
+                    Arc::clone(name)
+                }
+            }));
+        }
+        names
+    }
+}
+
+impl From<Map> for Entries {
+    fn from(own: Map) -> Self {
+        Self { own, under: None }
+    }
+}
+
+impl FromIterator<(Arc<str>, Arc<Resource>)> for Entries {
+    fn from_iter<T: IntoIterator<Item = (Arc<str>, Arc<Resource>)>>(resources: T) -> Self {
+        Self { own: resources.into_iter().collect(), under: None }
+    }
 }

@@ -88,9 +88,10 @@ impl<S: ResourceSource> Fanout<S> {
         let marks = {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);
-            let mut topology = self.topology.write();
+            // Nobody reads a group while some have this publication and others have not.
+            let topology = self.topology.write();
             let mut marks = Vec::new();
-            topology.apply(&publication.changes, &snapshot, &fetched, &mut |mark, ty| {
+            topology.apply(&publication.changes, &snapshot, fetched, &mut |mark, ty| {
                 if mark.set_changed(ty, since) {
                     marks.push(Arc::clone(mark));
                 }
@@ -135,13 +136,14 @@ impl<S: ResourceSource> Fanout<S> {
     }
 
     /// Reads what changed before anything is locked: reading may compute.
-    fn prefetch<C>(&self, changes: &[Change], snapshot: &impl Snapshot<C>) -> Fetched {
-        let wanted: Vec<bool> = {
-            let topology = self.topology.read();
-            changes.iter().map(|change| topology.wants(change)).collect()
-        };
-        let read = |change: &Change| snapshot.get(change.view, &change.name).map(Arc::new);
-        changes.iter().zip(wanted).map(|(change, wanted)| wanted.then(|| read(change))).collect()
+    fn prefetch<'a, C>(&self, changes: &'a [Change], snapshot: &impl Snapshot<C>) -> Fetched<'a> {
+        let wanted = self.topology.read().wanted(changes);
+        let mut fetched = Fetched::with_capacity(wanted.len());
+        for wanted in wanted {
+            let (_, view, name) = wanted;
+            fetched.entry(wanted).or_insert_with(|| snapshot.get(view, name).map(Arc::new));
+        }
+        fetched
     }
 
     /// While the guard lives, no group changes: what a stream sends next is chosen from one published state.
@@ -196,24 +198,31 @@ impl<S: ResourceSource> Fanout<S> {
         &self,
         mark: &Arc<Mark>,
         key: GroupKey,
+        parts: &Arc<[ViewId]>,
         names: impl Iterator<Item = impl AsRef<str>>,
     ) -> Membership {
-        let membership = self.topology.write().subscribe(mark, key, names);
+        let membership = self.topology.write().subscribe(mark, key, parts, names);
         self.fill(&membership);
         membership
     }
 
     /// Puts a stream that has no place yet into the group of a subscription by these names, some of them at a time: publications wait for
     /// the names of a piece and not for those of all.
-    pub(crate) fn subscribe_to(&self, mark: &Arc<Mark>, key: GroupKey, names: &[&str]) -> Membership {
+    pub(crate) fn subscribe_to(
+        &self,
+        mark: &Arc<Mark>,
+        key: GroupKey,
+        parts: &Arc<[ViewId]>,
+        names: &[&str],
+    ) -> Membership {
         if names.len() <= NAMES_AT_A_TIME || self.topology.read().has_group(&key) {
-            return self.subscribe(mark, key, names.iter());
+            return self.subscribe(mark, key, parts, names.iter());
         }
         let mut pieces = names.chunks(NAMES_AT_A_TIME);
         let mut subscription = SubscriptionKey::new(key.subscription.wildcard);
         let first = pieces.next().unwrap_or_default();
         first.iter().for_each(|name| subscription.add(self.hasher, name));
-        let mut membership = self.subscribe(mark, GroupKey { subscription, ..key }, first.iter());
+        let mut membership = self.subscribe(mark, GroupKey { subscription, ..key }, parts, first.iter());
         for piece in pieces {
             piece.iter().for_each(|name| subscription.add(self.hasher, name));
             membership = self.resubscribe(mark, &membership, subscription, piece, &[]);
@@ -313,6 +322,16 @@ impl<S: ResourceSource> Fanout<S> {
     /// How many different subscriptions exist.
     pub fn group_count(&self) -> usize {
         self.topology.read().group_count()
+    }
+
+    /// How many parts of views are kept for wildcard subscriptions.
+    pub fn part_count(&self) -> usize {
+        self.topology.read().whole_counts().0
+    }
+
+    /// How many compositions of parts are kept: those of each view, and what several of them end with.
+    pub fn whole_count(&self) -> usize {
+        self.topology.read().whole_counts().1
     }
 
     /// All connected clients, by connection id. For debug pages: locks every stream in turn.

@@ -1,9 +1,11 @@
 //! A group: one type, one view, one subscription, shared by every stream that has exactly that subscription.
 
 use crate::entries::{Entries, NameSet, entry_hash};
+use crate::layer::Layer;
 use crate::mark::Mark;
 use crate::response::{Contents, EncodedResponse, Nonces};
 use crate::source::{Resource, Snapshot, ViewId};
+use crate::whole::Whole;
 use parking_lot::{Mutex, MutexGuard};
 use pilotfish_proto::ResourceType;
 use slab::Slab;
@@ -73,6 +75,8 @@ impl NameHasher {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) ty: ResourceType,
+    /// What the view is made of.
+    pub(crate) parts: Arc<[ViewId]>,
     /// A copy of [`GroupState::seq`] that is read without the lock.
     seq: AtomicU64,
     state: Mutex<GroupState>,
@@ -86,7 +90,12 @@ pub(crate) struct Group {
 pub(crate) struct GroupState {
     pub(crate) names: NameSet,
     pub(crate) wildcard: bool,
+    /// What the wildcard subscribes to; `None` without one, and in a view of nothing.
+    whole: Option<Arc<Whole>>,
+    /// What is subscribed to by name, over the layers of the whole.
     pub(crate) entries: Entries,
+    /// The hashes of what is subscribed to by name.
+    named: u64,
     /// Hash of `entries`: the version of the set.
     pub(crate) version: u64,
     seq: u64,
@@ -94,7 +103,7 @@ pub(crate) struct GroupState {
     pending: Pending,
     /// The revision below which a snapshot is too old to fill the pending part from.
     min_revision: u64,
-    /// The revision of the newest publication or snapshot in `entries`.
+    /// The revision of the newest publication or snapshot of what is subscribed to by name.
     revision: u64,
     responses: Vec<(Baseline, Cached)>,
 }
@@ -107,28 +116,24 @@ struct Pending {
 }
 
 /// Most names that are read from one snapshot. Reading may compute: when the next state waits for the snapshot, fewer are read.
-const PART: usize = 256;
+const NAMES_AT_A_TIME: usize = 256;
 
 impl Pending {
     fn is_empty(&self) -> bool {
         !self.wildcard && self.names.is_empty()
     }
 
-    /// What is read next.
-    fn part(&self) -> Self {
-        if self.wildcard {
-            return Self { wildcard: true, names: Vec::new() };
-        }
-        let start = self.names.len().saturating_sub(PART);
-        Self { wildcard: false, names: self.names.get(start..).unwrap_or_default().to_vec() }
+    /// The names that are read next.
+    fn next(&self) -> Vec<Arc<str>> {
+        let start = self.names.len().saturating_sub(NAMES_AT_A_TIME);
+        self.names.get(start..).unwrap_or_default().to_vec()
     }
 
     /// Takes off what was read. Returns whether it was still the next.
-    fn finish(&mut self, part: &Self) -> bool {
-        let is_next = self.wildcard == part.wildcard && self.names.ends_with(&part.names);
+    fn finish(&mut self, names: &[Arc<str>]) -> bool {
+        let is_next = self.names.ends_with(names);
         if is_next {
-            self.wildcard = false;
-            self.names.truncate(self.names.len() - part.names.len());
+            self.names.truncate(self.names.len() - names.len());
         }
         is_next
     }
@@ -158,14 +163,21 @@ enum Cached {
 
 impl Group {
     /// A group without resources: all of its subscription is pending.
-    pub(crate) fn new(ty: ResourceType, wildcard: bool, names: NameSet) -> Self {
+    pub(crate) fn new(
+        ty: ResourceType,
+        parts: Arc<[ViewId]>,
+        wildcard: bool,
+        whole: Option<Arc<Whole>>,
+        names: NameSet,
+    ) -> Self {
         let pending = Pending { wildcard, names: names.iter().cloned().collect() };
-        Self::with_state(ty, GroupState { names, wildcard, pending, ..GroupState::default() })
+        Self::with_state(ty, parts, GroupState { names, wildcard, whole, pending, ..GroupState::default() })
     }
 
-    fn with_state(ty: ResourceType, state: GroupState) -> Self {
+    fn with_state(ty: ResourceType, parts: Arc<[ViewId]>, state: GroupState) -> Self {
         Self {
             ty,
+            parts,
             seq: AtomicU64::new(state.seq),
             state: Mutex::new(state),
             filling: Mutex::new(()),
@@ -173,27 +185,39 @@ impl Group {
         }
     }
 
-    /// A group for this one's subscription with names added and removed. It takes over what both have in common.
-    pub(crate) fn derive(&self, added: &[Arc<str>], removed: &[&str], wildcard: bool) -> Self {
+    /// A group for this one's subscription with names added and removed; `whole` is that of a wildcard. It takes over what both have in common.
+    pub(crate) fn derive(
+        &self,
+        added: &[Arc<str>],
+        removed: &[&str],
+        wildcard: bool,
+        whole: Option<Arc<Whole>>,
+    ) -> Self {
         let old = self.state.lock();
         let mut state = GroupState {
             names: old.names.clone(),
             wildcard: old.wildcard,
             entries: old.entries.clone(),
-            version: old.version,
+            named: old.named,
             pending: old.pending.clone(),
             min_revision: old.min_revision,
             revision: old.revision,
             ..GroupState::default()
         };
-        state.change_names(added, removed, wildcard);
-        Self::with_state(self.ty, state)
+        state.change_names(added, removed, wildcard, whole);
+        Self::with_state(self.ty, Arc::clone(&self.parts), state)
     }
 
     /// Changes the subscription in place, for a group that has one member.
-    pub(crate) fn amend(&self, added: &[Arc<str>], removed: &[&str], wildcard: bool) {
+    pub(crate) fn amend(
+        &self,
+        added: &[Arc<str>],
+        removed: &[&str],
+        wildcard: bool,
+        whole: Option<Arc<Whole>>,
+    ) {
         let mut state = self.state.lock();
-        state.change_names(added, removed, wildcard);
+        state.change_names(added, removed, wildcard, whole);
         self.advance(&mut state);
     }
 
@@ -208,11 +232,12 @@ impl Group {
 
     fn advance(&self, state: &mut GroupState) {
         state.seq += 1;
+        state.version = state.entries.version(state.named);
         state.responses.clear();
         self.seq.store(state.seq, Ordering::Release);
     }
 
-    /// Reads what is still pending, part by part; `install` runs the given function while no publication is under way.
+    /// Reads what is still pending, the names some at a time; `install` runs the given function while no publication is under way.
     pub(crate) fn fill<S: Snapshot<C>, C>(
         &self,
         view: ViewId,
@@ -223,17 +248,27 @@ impl Group {
             return;
         }
         let _one = self.filling.lock();
+        let (is_pending, whole) = {
+            let state = self.state.lock();
+            (state.pending.wildcard, state.whole.clone())
+        };
+        if is_pending {
+            if let Some(whole) = &whole {
+                whole.fill(&snapshot, &install);
+            }
+            install(&mut || self.attach(whole.as_ref()));
+        }
         loop {
-            let part = self.state.lock().pending.part();
-            if part.is_empty() {
+            let names = self.state.lock().pending.next();
+            if names.is_empty() {
                 return;
             }
-            let Some((revision, part, found)) = read_part(part, view, &snapshot()) else { continue };
+            let (revision, names, found) = read_names(names, view, &snapshot());
             install(&mut || {
                 let mut state = self.state.lock();
                 // What was read lacks a publication that came in between: it is read again.
-                if revision >= state.min_revision && state.pending.finish(&part) {
-                    let empty = state.entries.is_empty();
+                if revision >= state.min_revision && state.pending.finish(&names) {
+                    let empty = state.entries.own().is_empty();
                     for resource in &found {
                         state.set(&resource.name, Some(resource));
                     }
@@ -244,20 +279,42 @@ impl Group {
         }
     }
 
-    /// Applies one publication's changes. Returns whether a resource differs now.
-    pub(crate) fn publish(&self, revision: u64, changes: &[(&Arc<str>, Option<&Arc<Resource>>)]) -> bool {
+    /// Takes the state of the whole, all parts of which are read.
+    fn attach(&self, whole: Option<&Arc<Whole>>) {
+        let layer = whole.and_then(|whole| whole.layer());
         let mut state = self.state.lock();
-        if state.revision > revision {
-            return false;
+        let is_same = match (&state.whole, whole) {
+            (Some(now), Some(filled)) => Arc::ptr_eq(now, filled),
+            (now, filled) => now.is_none() && filled.is_none(),
+        };
+        if state.pending.wildcard && is_same {
+            state.pending.wildcard = false;
+            state.entries.set_under(layer);
+            self.advance(&mut state);
         }
-        if !state.pending.is_empty() {
-            state.min_revision = state.min_revision.max(revision);
-        }
+    }
+
+    /// Applies one publication: the new state of the whole and whether that differs, and resources that are subscribed to by name. Returns whether a
+    /// resource differs now.
+    pub(crate) fn publish(&self, revision: u64, publication: &Affected<'_>) -> bool {
+        let mut state = self.state.lock();
         let mut changed = false;
-        for (name, resource) in changes {
-            changed |= state.set(name, *resource);
+        // A wildcard that is still pending takes the newest state when its turn comes.
+        if let Some((layer, differs)) = &publication.layer
+            && state.entries.under().is_some()
+        {
+            state.entries.set_under(Some(Arc::clone(layer)));
+            changed |= *differs;
         }
-        state.revision = revision;
+        if !publication.names.is_empty() && state.revision <= revision {
+            if !state.pending.names.is_empty() {
+                state.min_revision = state.min_revision.max(revision);
+            }
+            for (name, resource) in &publication.names {
+                changed |= state.set(name, *resource);
+            }
+            state.revision = revision;
+        }
         if changed {
             self.advance(&mut state);
         }
@@ -286,42 +343,50 @@ impl Group {
     }
 }
 
-/// Reads a part, or as much of it as the next state waits for, and at least one name. `None` when a wildcard is not computed yet.
-fn read_part<C>(
-    mut part: Pending,
+/// What a publication changes for a group.
+#[derive(Debug, Default)]
+pub(crate) struct Affected<'a> {
+    /// The new state of its whole, and whether that differs.
+    pub(crate) layer: Option<(Arc<Layer>, bool)>,
+    /// What is subscribed to by name; `None` does not exist.
+    pub(crate) names: Vec<(&'a Arc<str>, Option<&'a Arc<Resource>>)>,
+}
+
+/// Reads resources by name, or as many as the next state waits for, and at least one. From the end, which is what is taken off.
+fn read_names<C>(
+    mut names: Vec<Arc<str>>,
     view: ViewId,
     snapshot: &impl Snapshot<C>,
-) -> Option<(u64, Pending, Vec<Arc<Resource>>)> {
+) -> (u64, Vec<Arc<str>>, Vec<Arc<Resource>>) {
     let mut found = Vec::new();
     if view != ViewId::NONE {
-        if part.wildcard {
-            if !snapshot.prepare(view) {
-                return None;
-            }
-            let names = snapshot.names(view);
-            found.extend(names.iter().filter_map(|name| snapshot.get(view, name)).map(Arc::new));
-        }
-        // From the end, which is what is taken off.
-        let mut unread = part.names.len();
-        while let Some(name) = unread.checked_sub(1).and_then(|last| part.names.get(last)) {
+        let mut unread = names.len();
+        while let Some(name) = unread.checked_sub(1).and_then(|last| names.get(last)) {
             found.extend(snapshot.get(view, name).map(Arc::new));
             unread -= 1;
             if snapshot.is_waited_for() {
                 break;
             }
         }
-        part.names.drain(..unread);
+        names.drain(..unread);
     }
-    Some((snapshot.revision(), part, found))
+    (snapshot.revision(), names, found)
 }
 
 impl GroupState {
-    fn change_names(&mut self, added: &[Arc<str>], removed: &[&str], wildcard: bool) {
+    fn change_names(
+        &mut self,
+        added: &[Arc<str>],
+        removed: &[&str],
+        wildcard: bool,
+        whole: Option<Arc<Whole>>,
+    ) {
         if wildcard && !self.wildcard {
             self.pending.wildcard = true;
         }
         for name in removed {
             self.names.remove(*name);
+            self.set(name, None);
         }
         if !self.pending.names.is_empty() && !removed.is_empty() {
             let names = &self.names;
@@ -329,40 +394,40 @@ impl GroupState {
         }
         for name in added {
             self.names.insert(Arc::clone(name));
-            if !self.entries.contains_key(name) {
-                self.pending.names.push(Arc::clone(name));
+            match self.entries.get(name).cloned() {
+                Some(known) => drop(self.set(name, Some(&known))),
+                None => self.pending.names.push(Arc::clone(name)),
             }
         }
-        if self.wildcard && !wildcard {
+        if !wildcard {
             // Resources that only the wildcard subscribed to are removed.
-            let names = &self.names;
-            let gone: Vec<_> = self.entries.keys().filter(|name| !names.contains(*name)).cloned().collect();
-            for name in gone {
-                self.set(&name, None);
-            }
+            self.entries.set_under(None);
             self.pending.wildcard = false;
-        } else if !wildcard {
-            for name in removed {
-                self.set(name, None);
-            }
         }
         self.wildcard = wildcard;
+        self.whole = whole;
+        self.version = self.entries.version(self.named);
     }
 
-    /// Sets or removes an entry; returns whether that changed anything.
+    pub(crate) fn whole(&self) -> Option<&Arc<Whole>> {
+        self.whole.as_ref()
+    }
+
+    /// Sets or removes what is subscribed to by name; returns whether that changed anything. The version of the set is to be computed again.
     fn set(&mut self, name: &str, resource: Option<&Arc<Resource>>) -> bool {
-        let old = self.entries.get(name);
+        let own = self.entries.own_mut();
+        let old = own.get(name);
         if old.map(|old| old.version) == resource.map(|new| new.version) {
             return false;
         }
         if let Some(old) = old {
-            self.version = self.version.wrapping_sub(entry_hash(old));
+            self.named = self.named.wrapping_sub(entry_hash(old));
         }
         if let Some(new) = resource {
-            self.version = self.version.wrapping_add(entry_hash(new));
-            self.entries.insert(Arc::clone(&new.name), Arc::clone(new));
+            self.named = self.named.wrapping_add(entry_hash(new));
+            own.insert(Arc::clone(&new.name), Arc::clone(new));
         } else {
-            self.entries.remove(name);
+            own.remove(name);
         }
         true
     }
@@ -408,7 +473,8 @@ impl GroupState {
             Baseline::DeltaAll => {
                 let mut contents = Contents::difference(&Entries::new(), &self.entries);
                 contents.removed = self.absent();
-                EncodedResponse::delta(ty, self.version, contents, nonce)
+                let shared = self.entries.chunks().unwrap_or_default();
+                EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)
             }
             Baseline::Delta(_) => {
                 EncodedResponse::delta(ty, self.version, Contents::difference(sent, &self.entries), nonce)

@@ -21,6 +21,7 @@ mod entries;
 mod environment;
 mod fanout;
 mod group;
+mod layer;
 mod limits;
 mod mark;
 mod nack;
@@ -33,6 +34,7 @@ mod source;
 mod status;
 mod stream;
 mod topology;
+mod whole;
 mod wire;
 
 pub use environment::{Clock, Environment, SystemClock};

@@ -1,8 +1,8 @@
 //! The contents of a response, its encoded form and its nonce.
 
-use crate::entries::Entries;
+use crate::entries::{Entries, Map};
 use crate::source::Resource;
-use crate::wire::Frame;
+use crate::wire::{Chunk, Frame};
 use imbl::ordmap::DiffItem;
 use pilotfish_proto::ResourceType;
 use std::sync::Arc;
@@ -34,11 +34,26 @@ pub(crate) struct Contents {
 impl Contents {
     /// What leads a client from `old` to `new`.
     pub(crate) fn difference(old: &Entries, new: &Entries) -> Self {
-        let mut contents = Self::default();
         if old.is_empty() {
-            contents.upserts = new.values().cloned().collect();
-            return contents;
+            return Self { upserts: new.values().cloned().collect(), removed: Vec::new() };
         }
+        if let (Some(old), Some(new)) = (old.as_map(), new.as_map()) {
+            return Self::between(old, new);
+        }
+        let mut contents = Self::default();
+        for name in old.differing(new) {
+            match (old.get(&name), new.get(&name)) {
+                (Some(_), None) => contents.removed.push(name),
+                (before, Some(after)) if before != Some(after) => contents.upserts.push(Arc::clone(after)),
+                _ => {}
+            }
+        }
+        contents
+    }
+
+    /// The same, of resources without layers.
+    pub(crate) fn between(old: &Map, new: &Map) -> Self {
+        let mut contents = Self::default();
         for item in old.diff(new) {
             match item {
                 DiffItem::Add(_, resource) | DiffItem::Update { new: (_, resource), .. } => {
@@ -57,7 +72,7 @@ impl Contents {
     /// Applies the difference to what a client has.
     pub(crate) fn apply(&self, entries: &mut Entries) {
         for resource in &self.upserts {
-            entries.insert(Arc::clone(&resource.name), Arc::clone(resource));
+            entries.insert(Arc::clone(resource));
         }
         for name in &self.removed {
             entries.remove(name);
@@ -76,7 +91,20 @@ pub(crate) struct EncodedResponse {
 
 impl EncodedResponse {
     pub(crate) fn delta(ty: ResourceType, version: u64, contents: Contents, nonce: u64) -> Self {
-        let frame = Frame::delta(ty.type_url(), version, &contents.upserts, &contents.removed, nonce);
+        Self::delta_over(ty, version, contents, nonce, Vec::new())
+    }
+
+    /// The same, where the last of the upserts are encoded already.
+    pub(crate) fn delta_over(
+        ty: ResourceType,
+        version: u64,
+        contents: Contents,
+        nonce: u64,
+        shared: Vec<Arc<Chunk>>,
+    ) -> Self {
+        let rest = contents.upserts.len() - shared.iter().map(|chunk| chunk.count).sum::<usize>();
+        let own = contents.upserts.get(..rest).unwrap_or_default();
+        let frame = Frame::delta(ty.type_url(), version, own, &contents.removed, nonce, shared);
         Self { contents: Arc::new(contents), nonce, frame }
     }
 

@@ -146,21 +146,29 @@ pub trait Snapshot<C> {
     /// The client's view of a type; `None` when the type is not served to it.
     fn view(&self, client: &C, ty: ResourceType) -> Option<ViewId>;
 
+    /// What a view is made of: parts with numbers of their own, by each of which [`Self::prepare`], [`Self::names`] and [`Self::get`] can be asked. The first
+    /// part that has a name wins over later ones. The part that is a client's own, with few resources, comes first, and the largest one, which most
+    /// clients share, last: what all clients with the same last parts see of them is kept once. It never changes for a view. A view of
+    /// one part is its part, as those of types are that clients subscribe to by name.
+    fn parts(&self, view: ViewId) -> Arc<[ViewId]> {
+        Arc::from([view])
+    }
+
     /// Whether the next state waits until nobody has this one. Whoever still needs much of it gives it back and takes another.
     fn is_waited_for(&self) -> bool {
         false
     }
 
-    /// Computes what [`Self::names`] needs. Returns whether that is done: a snapshot that is waited for ends early, but not before it has
+    /// Computes what [`Self::names`] needs, of a view or a part. Returns whether that is done: a snapshot that is waited for ends early, but not before it has
     /// computed a part, so that asking again and again comes to an end.
     fn prepare(&self, _view: ViewId) -> bool {
         true
     }
 
-    /// The names of all resources of a wildcard subscription.
+    /// The names of all resources of a wildcard subscription to a view, or of a part of one.
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]>;
 
-    /// A resource by name. Load assignments and routes of unknown names are answered with an empty resource (a proxy that
+    /// A resource of a view or a part by name. Load assignments and routes of unknown names are answered with an empty resource (a proxy that
     /// waits for one would wait for ever), other types with `None`.
     fn get(&self, view: ViewId, name: &str) -> Option<Resource>;
 }
@@ -170,16 +178,16 @@ pub trait Snapshot<C> {
 pub struct Publication {
     /// The revision of the new state.
     pub revision: u64,
-    /// What changed in views in use. It may name resources that did not really change.
+    /// What changed in parts of views in use. It may name resources that did not really change.
     pub changes: Vec<Change>,
     /// The clients that have another view of some type now.
     pub view_changed: Vec<ClientId>,
 }
 
-/// One change of one view.
+/// One change of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The view in which it changed.
+    /// The part in which it changed; of a view of one part that is the view.
     pub view: ViewId,
     /// The resource's type.
     pub ty: ResourceType,
@@ -194,6 +202,6 @@ pub struct Change {
 pub enum ChangeKind {
     /// It is new or has new content.
     Upsert,
-    /// It is gone from the wildcard set. A named subscription may still be answered (with an empty resource).
+    /// It is gone from the wildcard set of the part. A named subscription may still be answered (with an empty resource).
     Remove,
 }

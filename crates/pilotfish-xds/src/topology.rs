@@ -1,10 +1,12 @@
-//! The index from resource names to the groups that subscribe to them.
+//! The index from parts of views and resource names to the groups that subscribe to them.
 
 use crate::entries::NameSet;
-use crate::group::{Group, GroupKey, SubscriptionKey};
+use crate::group::{Affected, Group, GroupKey, SubscriptionKey};
 use crate::mark::Mark;
 use crate::source::{Change, ChangeKind, ClientId, Resource, Snapshot, ViewId};
+use crate::whole::{Whole, Wholes};
 use pilotfish_proto::ResourceType;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -39,20 +41,29 @@ impl Membership {
     }
 }
 
-/// The groups of one type and view, by what they subscribe to.
-#[derive(Debug, Default)]
+/// The groups of one type and view that subscribe by name.
+#[derive(Debug)]
 struct Topic {
-    wildcard: BTreeMap<u64, Arc<Group>>,
+    /// What the view is made of.
+    parts: Arc<[ViewId]>,
     names: HashMap<Arc<str>, Groups>,
 }
 
 /// Groups by id. Most names are in one or a few groups, for which a sorted list needs far less memory than a map; new groups
 /// have the highest ids and go to its end.
 #[derive(Debug, Default)]
-struct Groups(Vec<(u64, Arc<Group>)>);
+pub(crate) struct Groups(Vec<(u64, Arc<Group>)>);
 
 impl Groups {
-    fn insert(&mut self, id: u64, group: &Arc<Group>) {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(u64, Arc<Group>)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn insert(&mut self, id: u64, group: &Arc<Group>) {
         if let Err(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
             if self.0.is_empty() {
                 self.0.reserve_exact(1);
@@ -61,7 +72,7 @@ impl Groups {
         }
     }
 
-    fn remove(&mut self, id: u64) {
+    pub(crate) fn remove(&mut self, id: u64) {
         if let Ok(place) = self.0.binary_search_by_key(&id, |(id, _)| *id) {
             self.0.remove(place);
         }
@@ -69,12 +80,13 @@ impl Groups {
 }
 
 impl Topic {
-    fn add(&mut self, id: u64, group: &Arc<Group>, wildcard: bool, names: &NameSet) {
-        if wildcard {
-            self.wildcard.insert(id, Arc::clone(group));
-        }
+    fn new(parts: &Arc<[ViewId]>) -> Self {
+        Self { parts: Arc::clone(parts), names: HashMap::new() }
+    }
+
+    fn add(&mut self, id: u64, group: &Arc<Group>, names: impl Iterator<Item = Arc<str>>) {
         for name in names {
-            self.names.entry(Arc::clone(name)).or_default().insert(id, group);
+            self.names.entry(name).or_default().insert(id, group);
         }
     }
 
@@ -82,7 +94,7 @@ impl Topic {
     fn remove_name(&mut self, id: u64, name: &str) -> Option<Arc<str>> {
         let groups = self.names.get_mut(name)?;
         groups.remove(id);
-        let is_free = groups.0.is_empty();
+        let is_free = groups.is_empty();
         is_free.then(|| self.names.remove_entry(name)).flatten().map(|(name, _)| name)
     }
 
@@ -97,10 +109,6 @@ impl Topic {
             self.names.shrink_to(2 * self.names.len());
         }
     }
-
-    fn is_empty(&self) -> bool {
-        self.wildcard.is_empty() && self.names.is_empty()
-    }
 }
 
 /// All groups, the index to them, and the marks of each client's streams.
@@ -108,14 +116,19 @@ impl Topic {
 pub(crate) struct Topology {
     groups: HashMap<GroupKey, (u64, Arc<Group>)>,
     next_group: u64,
+    /// What is subscribed to as a whole.
+    wholes: Wholes,
+    /// What is subscribed to by name.
     topics: HashMap<(ResourceType, ViewId), Topic>,
+    /// By part, the views of several parts that have a topic.
+    views: HashMap<(ResourceType, ViewId), Vec<ViewId>>,
     clients: HashMap<ClientId, Vec<Arc<Mark>>>,
 }
 
-/// By the index of the change: the result of `get`; `None` where no stream had subscribed.
-pub(crate) type Fetched = Vec<Option<Option<Arc<Resource>>>>;
-/// A group and the changes that concern it.
-type Affected<'a> = BTreeMap<u64, (&'a Arc<Group>, Vec<(&'a Arc<str>, Option<&'a Arc<Resource>>)>)>;
+/// A resource that is read for a publication: of a part for its wholes, or of a view for groups that subscribe to it by name.
+type Wanted<'a> = (ResourceType, ViewId, &'a Arc<str>);
+/// What was read: `None` does not exist.
+pub(crate) type Fetched<'a> = HashMap<Wanted<'a>, Option<Arc<Resource>>>;
 
 impl Topology {
     pub(crate) fn register(&mut self, client: ClientId, mark: &Arc<Mark>) {
@@ -162,43 +175,66 @@ impl Topology {
         self.groups.len()
     }
 
-    /// Whether some group subscribes to the changed resource, so that it has to be read.
-    pub(crate) fn wants(&self, change: &Change) -> bool {
-        self.topics.get(&(change.ty, change.view)).is_some_and(|topic| {
-            let listed = change.kind == ChangeKind::Upsert && !topic.wildcard.is_empty();
-            listed || topic.names.contains_key(&change.name)
-        })
+    /// How many parts of views are read, and what these come to.
+    pub(crate) fn whole_counts(&self) -> (usize, usize) {
+        (self.wholes.part_count(), self.wholes.count())
     }
 
-    pub(crate) fn apply<C>(
-        &mut self,
-        changes: &[Change],
+    /// What has to be read for a publication: nothing that no group subscribes to.
+    pub(crate) fn wanted<'a>(&self, changes: &'a [Change]) -> Vec<Wanted<'a>> {
+        let mut wanted = Vec::new();
+        for change in changes {
+            let Change { view, ty, name, kind } = change;
+            let listed = *kind == ChangeKind::Upsert && self.wholes.has_part(*ty, *view);
+            let named = self.naming(change).map(|(view, _)| view);
+            wanted.extend(listed.then_some(*view).into_iter().chain(named).map(|view| (*ty, view, name)));
+        }
+        wanted
+    }
+
+    /// The views in which a changed resource is subscribed to by name, and the groups that do.
+    fn naming<'a>(&'a self, change: &'a Change) -> impl Iterator<Item = (ViewId, &'a Groups)> {
+        let Change { view, ty, name, .. } = change;
+        let composed = self.views.get(&(*ty, *view)).into_iter().flatten();
+        let views = [view].into_iter().chain(composed);
+        views.filter_map(|view| Some((*view, self.topics.get(&(*ty, *view))?.names.get(name)?)))
+    }
+
+    pub(crate) fn apply<'a, C>(
+        &self,
+        changes: &'a [Change],
         snapshot: &impl Snapshot<C>,
-        fetched: &Fetched,
+        mut fetched: Fetched<'a>,
         mark: &mut dyn FnMut(&Arc<Mark>, ResourceType),
     ) {
         // Streams may have subscribed since the prefetch: read the few that are missing.
-        let mut late: HashMap<usize, Option<Arc<Resource>>> = HashMap::new();
-        for (i, change) in changes.iter().enumerate() {
-            if fetched.get(i).is_none_or(Option::is_none) && self.wants(change) {
-                late.insert(i, snapshot.get(change.view, &change.name).map(Arc::new));
+        for wanted in self.wanted(changes) {
+            let (_, view, name) = wanted;
+            fetched.entry(wanted).or_insert_with(|| snapshot.get(view, name).map(Arc::new));
+        }
+        let find = |ty, view, name| fetched.get(&(ty, view, name)).and_then(Option::as_ref);
+        let mut of_parts: HashMap<_, Vec<_>> = HashMap::new();
+        let mut affected: BTreeMap<u64, (&Arc<Group>, Affected<'_>)> = BTreeMap::new();
+        for change in changes {
+            let Change { view, ty, name, kind } = change;
+            if self.wholes.has_part(*ty, *view) {
+                let listed = if *kind == ChangeKind::Remove { None } else { find(*ty, *view, name) };
+                of_parts.entry((*ty, *view)).or_default().push((name, listed));
+            }
+            for (view, groups) in self.naming(change) {
+                let now = find(*ty, view, name);
+                for (id, group) in groups.iter() {
+                    affected.entry(*id).or_insert((group, Affected::default())).1.names.push((name, now));
+                }
             }
         }
-        let mut affected: Affected<'_> = BTreeMap::new();
-        for (i, change) in changes.iter().enumerate() {
-            let Some(topic) = self.topics.get(&(change.ty, change.view)) else { continue };
-            let now = fetched.get(i).and_then(Option::as_ref).or_else(|| late.get(&i));
-            let now = now.and_then(Option::as_ref);
-            let listed = if change.kind == ChangeKind::Remove { None } else { now };
-            for (id, group) in &topic.wildcard {
-                affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, listed));
-            }
-            for (id, group) in topic.names.get(&change.name).into_iter().flat_map(|groups| &groups.0) {
-                affected.entry(*id).or_insert((group, Vec::new())).1.push((&change.name, now));
-            }
-        }
-        for (group, changes) in affected.values() {
-            if group.publish(snapshot.revision(), changes) {
+        let revision = snapshot.revision();
+        self.wholes.publish(revision, &of_parts, &mut |id, group, layer, differs| {
+            let place = affected.entry(id).or_insert((group, Affected::default()));
+            place.1.layer = Some((Arc::clone(layer), differs));
+        });
+        for (group, publication) in affected.values() {
+            if group.publish(revision, publication) {
                 group.each_member(|member| mark(member, group.ty));
             }
         }
@@ -208,29 +244,67 @@ impl Topology {
         &mut self,
         mark: &Arc<Mark>,
         key: GroupKey,
+        parts: &Arc<[ViewId]>,
         names: impl Iterator<Item = impl AsRef<str>>,
     ) -> Membership {
         let group = match self.groups.get(&key) {
             Some((_, group)) => Arc::clone(group),
             None => {
-                let topic = self.topics.entry((key.ty, key.view)).or_default();
-                let names: NameSet = names.map(|name| topic.intern(name.as_ref())).collect();
-                self.insert(key, Group::new(key.ty, key.subscription.wildcard, names))
+                let names: NameSet = names.map(|name| self.intern(&key, name.as_ref())).collect();
+                let whole = self.whole(&key, parts);
+                let wildcard = key.subscription.wildcard;
+                let group = Group::new(key.ty, Arc::clone(parts), wildcard, whole.clone(), names);
+                self.insert(key, group, whole.as_ref())
             }
         };
         let slot = group.join(mark);
         Membership { group, key, slot }
     }
 
-    fn insert(&mut self, key: GroupKey, group: Group) -> Arc<Group> {
+    /// The name as it is subscribed to already.
+    fn intern(&self, key: &GroupKey, name: &str) -> Arc<str> {
+        let topic = self.topics.get(&(key.ty, key.view));
+        topic.map_or_else(|| Arc::from(name), |topic| topic.intern(name))
+    }
+
+    /// What a subscription's wildcard subscribes to.
+    fn whole(&mut self, key: &GroupKey, parts: &[ViewId]) -> Option<Arc<Whole>> {
+        let is_one = key.subscription.wildcard && key.view != ViewId::NONE;
+        if is_one { self.wholes.of(key.ty, parts) } else { None }
+    }
+
+    fn insert(&mut self, key: GroupKey, group: Group, whole: Option<&Arc<Whole>>) -> Arc<Group> {
         let group = Arc::new(group);
         let id = self.next_group;
         self.next_group += 1;
         let names = group.lock().names.clone();
-        let topic = self.topics.entry((key.ty, key.view)).or_default();
-        topic.add(id, &group, key.subscription.wildcard, &names);
+        self.enter_names(&key, id, &group, names.into_iter());
+        if let Some(whole) = whole {
+            self.wholes.join(whole, id, &group);
+        }
         self.groups.insert(key, (id, Arc::clone(&group)));
         group
+    }
+
+    fn enter_names(
+        &mut self,
+        key: &GroupKey,
+        id: u64,
+        group: &Arc<Group>,
+        names: impl Iterator<Item = Arc<str>>,
+    ) {
+        let mut names = names.peekable();
+        if names.peek().is_none() {
+            return;
+        }
+        let views = &mut self.views;
+        let topic = self.topics.entry((key.ty, key.view)).or_insert_with(|| {
+            for part in group.parts.iter().filter(|part| **part != key.view) {
+                views.entry((key.ty, *part)).or_default().push(key.view);
+            }
+            Topic::new(&group.parts)
+        });
+        topic.add(id, group, names);
     }
 
     /// Returns the stream's new place, and what becomes free of the old one.
@@ -243,9 +317,9 @@ impl Topology {
         removed: &[&str],
     ) -> (Membership, Freed) {
         let key = GroupKey { subscription, ..old.key };
+        let parts = Arc::clone(&old.group.parts);
         if !self.groups.contains_key(&key) {
-            let topic = self.topics.entry((key.ty, key.view)).or_default();
-            let added: Vec<Arc<str>> = added.iter().map(|name| topic.intern(name)).collect();
+            let added: Vec<Arc<str>> = added.iter().map(|name| self.intern(&key, name)).collect();
             // Alone in its group, a stream takes the group along: the cost follows the change and not the subscription.
             if old.group.member_count() == 1
                 && let Some(free) = self.amend(old, key, &added, removed)
@@ -255,10 +329,11 @@ impl Topology {
                     Freed::Names(free),
                 );
             }
-            let group = old.group.derive(&added, removed, subscription.wildcard);
-            self.insert(key, group);
+            let whole = self.whole(&key, &parts);
+            let group = old.group.derive(&added, removed, subscription.wildcard, whole.clone());
+            self.insert(key, group, whole.as_ref());
         }
-        let joined = self.subscribe(mark, key, std::iter::empty::<&str>());
+        let joined = self.subscribe(mark, key, &parts, std::iter::empty::<&str>());
         (joined, self.leave(old))
     }
 
@@ -270,17 +345,20 @@ impl Topology {
         removed: &[&str],
     ) -> Option<Vec<Arc<str>>> {
         let (id, group) = self.groups.remove(&old.key)?;
-        let topic = self.topics.entry((key.ty, key.view)).or_default();
-        let free = removed.iter().filter_map(|name| topic.remove_name(id, name)).collect();
-        for name in added {
-            topic.names.entry(Arc::clone(name)).or_default().insert(id, &group);
+        let was = group.lock().whole().cloned();
+        let whole = self.whole(&key, &group.parts);
+        if let Some(whole) = &whole {
+            self.wholes.join(whole, id, &group);
+        } else if let Some(was) = &was {
+            self.wholes.leave(was, id);
         }
-        if key.subscription.wildcard {
-            topic.wildcard.insert(id, Arc::clone(&group));
-        } else {
-            topic.wildcard.remove(&id);
-        }
-        group.amend(added, removed, key.subscription.wildcard);
+        self.enter_names(&key, id, &group, added.iter().cloned());
+        let free = match self.topics.get_mut(&(key.ty, key.view)) {
+            Some(topic) => removed.iter().filter_map(|name| topic.remove_name(id, name)).collect(),
+            None => Vec::new(),
+        };
+        self.remove_if_empty(&key);
+        group.amend(added, removed, key.subscription.wildcard, whole);
         self.groups.insert(key, (id, group));
         Some(free)
     }
@@ -291,12 +369,12 @@ impl Topology {
             return Freed::default();
         }
         let Some((id, group)) = self.groups.remove(&membership.key) else { return Freed::default() };
-        if let Some(topic) = self.topics.get_mut(&(membership.key.ty, membership.key.view)) {
-            topic.wildcard.remove(&id);
-        }
-        let names = group.lock().names.clone();
-        if names.is_empty() {
-            self.remove_if_empty(&membership.key);
+        let (names, whole) = {
+            let state = group.lock();
+            (state.names.clone(), state.whole().cloned())
+        };
+        if let Some(whole) = whole {
+            self.wholes.leave(&whole, id);
         }
         Freed::Group { key: membership.key, id, names }
     }
@@ -311,9 +389,16 @@ impl Topology {
     }
 
     fn remove_if_empty(&mut self, key: &GroupKey) {
-        let at = (key.ty, key.view);
-        if self.topics.get(&at).is_some_and(Topic::is_empty) {
-            self.topics.remove(&at);
+        let Entry::Occupied(topic) = self.topics.entry((key.ty, key.view)) else { return };
+        if !topic.get().names.is_empty() {
+            return;
+        }
+        for part in topic.remove().parts.iter().filter(|part| **part != key.view) {
+            let Entry::Occupied(mut views) = self.views.entry((key.ty, *part)) else { continue };
+            views.get_mut().retain(|view| *view != key.view);
+            if views.get().is_empty() {
+                views.remove();
+            }
         }
     }
 }

@@ -338,33 +338,61 @@ const NONCE_LEN: usize = 18;
 /// What gRPC puts before a message: not compressed, and its length.
 const PREFIX_LEN: usize = 5;
 
-/// An encoded response: one gRPC frame whose last field is the nonce.
+/// Encoded resources as they stand in a delta response, the same in those of many streams. A repeated field may be in several pieces.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    bytes: Bytes,
+    /// How many resources.
+    pub(crate) count: usize,
+}
+
+/// The length of a `Resource` message.
+fn resource_len(resource: &Resource) -> usize {
+    field_len(16) + field_len(resource.body.len()) + field_len(resource.name.len())
+}
+
+fn put_resource(out: &mut BytesMut, resource: &Resource) {
+    put_key(out, 2, resource_len(resource));
+    put_field(out, 1, &hex(resource.version));
+    put_field(out, 2, &resource.body);
+    put_field(out, 3, resource.name.as_bytes());
+}
+
+/// The field `resources` of a `DeltaDiscoveryResponse`.
+pub(crate) fn delta_resources<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> Chunk {
+    let resources: Vec<_> = resources.collect();
+    let len = resources.iter().map(|resource| field_len(resource_len(resource))).sum();
+    let mut out = BytesMut::with_capacity(len);
+    resources.iter().for_each(|resource| put_resource(&mut out, resource));
+    debug_assert_eq!(out.len(), len);
+    Chunk { bytes: out.freeze(), count: resources.len() }
+}
+
+/// An encoded response, one gRPC frame: a head whose last field is the nonce, and resources that are shared with other responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    bytes: Bytes,
+    head: Bytes,
+    shared: Vec<Arc<Chunk>>,
 }
 
 impl Frame {
-    /// A `DeltaDiscoveryResponse`.
+    /// A `DeltaDiscoveryResponse` of these resources and the shared ones.
     pub(crate) fn delta(
         type_url: &str,
         system_version: u64,
         upserts: &[Arc<Resource>],
         removed: &[Arc<str>],
         nonce: u64,
+        shared: Vec<Arc<Chunk>>,
     ) -> Self {
-        let inner = |r: &Resource| field_len(16) + field_len(r.body.len()) + field_len(r.name.len());
         let len = field_len(16)
-            + upserts.iter().map(|r| field_len(inner(r))).sum::<usize>()
+            + upserts.iter().map(|resource| field_len(resource_len(resource))).sum::<usize>()
             + field_len(type_url.len())
             + removed.iter().map(|name| field_len(name.len())).sum::<usize>();
-        Self::build(len, nonce, |out| {
+        Self::build(len, nonce, shared, |out| {
             put_field(out, 1, &hex(system_version));
             for resource in upserts {
-                put_key(out, 2, inner(resource));
-                put_field(out, 1, &hex(resource.version));
-                put_field(out, 2, &resource.body);
-                put_field(out, 3, resource.name.as_bytes());
+                put_resource(out, resource);
             }
             put_field(out, 4, type_url.as_bytes());
             for name in removed {
@@ -378,7 +406,7 @@ impl Frame {
         let len = field_len(16)
             + resources.iter().map(|r| field_len(r.body.len())).sum::<usize>()
             + field_len(type_url.len());
-        Self::build(len, nonce, |out| {
+        Self::build(len, nonce, Vec::new(), |out| {
             put_field(out, 1, &hex(version));
             for resource in resources {
                 put_field(out, 2, &resource.body);
@@ -387,32 +415,37 @@ impl Frame {
         })
     }
 
-    fn build(len: usize, nonce: u64, fill: impl FnOnce(&mut BytesMut)) -> Self {
+    fn build(len: usize, nonce: u64, shared: Vec<Arc<Chunk>>, fill: impl FnOnce(&mut BytesMut)) -> Self {
         let mut out = BytesMut::with_capacity(PREFIX_LEN + len + NONCE_LEN);
-        put_prefix(&mut out, len + NONCE_LEN);
+        put_prefix(&mut out, len + NONCE_LEN + length(&shared));
         fill(&mut out);
         put_field(&mut out, 5, &hex(nonce));
         debug_assert_eq!(out.len(), PREFIX_LEN + len + NONCE_LEN);
-        Self { bytes: out.freeze() }
+        Self { head: out.freeze(), shared }
     }
 
-    /// The whole frame with its own nonce.
-    pub(crate) fn whole(&self) -> Bytes {
-        self.bytes.clone()
+    /// The whole frame with its own nonce: its head and the shared rest.
+    pub(crate) fn whole(&self) -> (Bytes, Vec<Bytes>) {
+        (self.head.clone(), self.shared.iter().map(|chunk| chunk.bytes.clone()).collect())
     }
 
     /// The same message under another nonce: a small head of its own and the shared rest. The order of fields is free.
-    pub(crate) fn with_nonce(&self, nonce: u64) -> (Bytes, Bytes) {
-        let rest = self.bytes.slice(PREFIX_LEN..self.bytes.len() - NONCE_LEN);
+    pub(crate) fn with_nonce(&self, nonce: u64) -> (Bytes, Vec<Bytes>) {
+        let own = self.head.slice(PREFIX_LEN..self.head.len() - NONCE_LEN);
         let mut head = BytesMut::with_capacity(PREFIX_LEN + NONCE_LEN);
-        put_prefix(&mut head, rest.len() + NONCE_LEN);
+        put_prefix(&mut head, own.len() + NONCE_LEN + length(&self.shared));
         put_field(&mut head, 5, &hex(nonce));
-        (head.freeze(), rest)
+        let shared = self.shared.iter().map(|chunk| chunk.bytes.clone());
+        (head.freeze(), [own].into_iter().chain(shared).collect())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+        self.head.len() + length(&self.shared)
     }
+}
+
+fn length(chunks: &[Arc<Chunk>]) -> usize {
+    chunks.iter().map(|chunk| chunk.bytes.len()).sum()
 }
 
 fn put_prefix(out: &mut BytesMut, len: usize) {
@@ -434,30 +467,40 @@ mod tests {
         Arc::new(Resource { name: name.into(), version, body: any.encode_to_vec().into(), changed_at: 0 })
     }
 
+    fn joined((head, tail): (Bytes, Vec<Bytes>)) -> Vec<u8> {
+        let frame = [&[head][..], &tail].concat().concat();
+        assert_eq!(u32::from_be_bytes(frame[1..5].try_into().unwrap()) as usize, frame.len() - 5);
+        frame[5..].to_vec()
+    }
+
     #[test]
     fn a_delta_frame_decodes_to_what_went_in() {
-        let upserts = [resource("a", 1, b"x"), resource("long".repeat(100).as_str(), 2, &[7; 300])];
-        let frame = Frame::delta("url", 9, &upserts, &["gone".into()], 0xab);
-        let bytes = frame.whole();
-        assert_eq!(u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize, bytes.len() - 5);
-        let message = discovery::DeltaDiscoveryResponse::decode(&bytes[5..]).unwrap();
-        assert_eq!(message.nonce, "00000000000000ab");
-        assert_eq!(message.removed_resources, ["gone"]);
-        assert_eq!(message.resources[1].version, "0000000000000002");
-        assert_eq!(message.resources[1].resource.as_ref().unwrap().value.len(), 300);
+        let resources = [resource("a", 1, b"x"), resource("long".repeat(100).as_str(), 2, &[7; 300])];
+        // All in the head, one of them shared, or both.
+        for own in 0..=2 {
+            let (own, shared) = resources.split_at(own);
+            let shared = vec![Arc::new(delta_resources(shared.iter()))];
+            let frame = Frame::delta("url", 9, own, &["gone".into()], 0xab, shared);
+            let bytes = joined(frame.whole());
+            assert_eq!(frame.len(), bytes.len() + 5);
+            let message = discovery::DeltaDiscoveryResponse::decode(&bytes[..]).unwrap();
+            assert_eq!(message.nonce, "00000000000000ab");
+            assert_eq!(message.removed_resources, ["gone"]);
+            assert_eq!(message.resources.len(), 2);
+            assert_eq!(message.resources[1].version, "0000000000000002");
+            assert_eq!(message.resources[1].resource.as_ref().unwrap().value.len(), 300);
 
-        let (head, rest) = frame.with_nonce(5);
-        let joined = [&head[..], &rest[..]].concat();
-        assert_eq!(u32::from_be_bytes(joined[1..5].try_into().unwrap()) as usize, joined.len() - 5);
-        let again = discovery::DeltaDiscoveryResponse::decode(&joined[5..]).unwrap();
-        assert_eq!(again.nonce, "0000000000000005");
-        assert_eq!(discovery::DeltaDiscoveryResponse { nonce: message.nonce.clone(), ..again }, message);
+            let bytes = joined(frame.with_nonce(5));
+            let again = discovery::DeltaDiscoveryResponse::decode(&bytes[..]).unwrap();
+            assert_eq!(again.nonce, "0000000000000005");
+            assert_eq!(discovery::DeltaDiscoveryResponse { nonce: message.nonce.clone(), ..again }, message);
+        }
     }
 
     #[test]
     fn a_sotw_frame_decodes_to_what_went_in() {
-        let bytes = Frame::sotw("url", 3, &[resource("a", 1, b"x")], 4).whole();
-        let message = discovery::DiscoveryResponse::decode(&bytes[5..]).unwrap();
+        let bytes = joined(Frame::sotw("url", 3, &[resource("a", 1, b"x")], 4).whole());
+        let message = discovery::DiscoveryResponse::decode(&bytes[..]).unwrap();
         assert_eq!((message.version_info.as_str(), message.type_url.as_str()), ("0000000000000003", "url"));
         assert_eq!(message.resources[0].value[..], b"x"[..]);
     }

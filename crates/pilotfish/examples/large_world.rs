@@ -173,10 +173,8 @@ impl Open {
             for request in std::mem::take(&mut requests) {
                 stream.on_message(&request, Instant::now())?;
                 while let Some(response) = stream.poll_response(Instant::now()) {
-                    let mut frame = response.head.to_vec();
-                    frame.extend_from_slice(&response.tail);
                     // Behind the head of a gRPC message.
-                    let message = Bytes::from(frame).slice(5..);
+                    let message = Bytes::from(response.concat()).slice(5..);
                     stages.done(&format!("answered {:?}, {} KB", response.ty, message.len() / 1_000));
                     session.response(message, &mut requests).map_err(anyhow::Error::msg)?;
                 }

@@ -564,8 +564,8 @@ impl<S: ResourceSource> AdsStream<S> {
             let Some(response) = beside_workers(self.large, || stream.poll_response(now)) else { break };
             self.last = response.ty;
             self.responses.send_data(response.head, false).map_err(|_| End::Gone)?;
-            if !response.tail.is_empty() {
-                self.responses.send_data(response.tail, false).map_err(|_| End::Gone)?;
+            for chunk in response.tail {
+                self.responses.send_data(chunk, false).map_err(|_| End::Gone)?;
             }
             if !stream.has_pending() {
                 stream.finish(now);

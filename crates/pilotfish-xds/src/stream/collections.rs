@@ -4,7 +4,7 @@
 //! outstanding at most; what changes meanwhile goes out together when that one is answered.
 
 use super::{Stream, StreamError};
-use crate::entries::{Entries, set_version};
+use crate::entries::set_version;
 use crate::limits::{Limit, LimitExceeded};
 use crate::nack::shown;
 use crate::protocol::Protocol;
@@ -32,7 +32,7 @@ pub(super) struct Collections {
 #[derive(Debug, Default)]
 struct Watch {
     /// What was sent, also if it was refused: the same content is not sent again.
-    sent: Entries,
+    sent: Collection,
     /// An answer is due, even if nothing differs.
     requested: bool,
     /// The last response.
@@ -135,7 +135,7 @@ impl<S: ResourceSource> Stream<S> {
             self.fanout.recorder.collection_rejected(shown(connection), request.type_url, shown(&error));
         } else if request.nonce.is_empty() && self.protocol == Protocol::Sotw {
             // It asks again, as a client does that has lost what it had.
-            watch.sent = Entries::new();
+            watch.sent = Collection::new();
             (watch.requested, watch.outstanding) = (true, false);
         }
         if answers_last {
@@ -145,7 +145,7 @@ impl<S: ResourceSource> Stream<S> {
     }
 
     /// The next response of a collection.
-    pub(super) fn poll_collection(&mut self) -> Option<Bytes> {
+    pub(super) fn poll_collection(&mut self) -> Option<Frame> {
         if !self.collections.dirty {
             return None;
         }
@@ -158,7 +158,7 @@ impl<S: ResourceSource> Stream<S> {
                 CollectionState::NotYet => continue,
                 CollectionState::Is(collection) => collection,
             };
-            let mut contents = Contents::difference(&watch.sent, &collection);
+            let mut contents = Contents::between(&watch.sent, &collection);
             for name in std::mem::take(&mut watch.asked) {
                 // It is not in what was sent, so it is not among the removed yet.
                 if !collection.contains_key(&name) {
@@ -172,7 +172,7 @@ impl<S: ResourceSource> Stream<S> {
             let frame = encode(self.protocol, url, &contents, &collection, nonce);
             watch.sent = collection;
             (watch.nonce, watch.outstanding, watch.requested) = (Some(nonce), true, false);
-            return Some(frame.whole());
+            return Some(frame);
         }
         self.collections.dirty = false;
         None
@@ -180,9 +180,11 @@ impl<S: ResourceSource> Stream<S> {
 }
 
 fn encode(protocol: Protocol, url: &str, contents: &Contents, all: &Collection, nonce: u64) -> Frame {
-    let version = set_version(all);
+    let version = set_version(all.values());
     match protocol {
-        Protocol::Delta => Frame::delta(url, version, &contents.upserts, &contents.removed, nonce),
+        Protocol::Delta => {
+            Frame::delta(url, version, &contents.upserts, &contents.removed, nonce, Vec::new())
+        }
         Protocol::Sotw => {
             let all: Vec<Arc<Resource>> = all.values().cloned().collect();
             Frame::sotw(url, version, &all, nonce)

@@ -38,9 +38,10 @@ impl<S: ResourceSource> Stream<S> {
         let mut subscription = SubscriptionKey::new(wildcard && !unsubscribe.contains("*"));
         names.iter().for_each(|name| subscription.add(self.fanout.hasher, name));
         self.check_limits(ty, subscription, Known::of(&known))?;
-        let key = GroupKey { ty, view: self.view(ty), subscription };
+        let (view, parts) = self.view(ty);
+        let key = GroupKey { ty, view, subscription };
         self.fanout.check_names(&key, &names)?;
-        let membership = self.fanout.subscribe_to(&self.mark, key, &names);
+        let membership = self.fanout.subscribe_to(&self.mark, key, &parts, &names);
         let mut watch = Watch::new(membership);
         if ty == ResourceType::Cluster {
             self.order.resumed = !known.is_empty();
@@ -177,8 +178,8 @@ impl Watch {
             (state.names.clone(), state.wildcard)
         };
         if wildcard_ended {
-            let gone: Vec<_> = self.sent.keys().filter(|name| !names.contains(*name)).cloned().collect();
-            gone.iter().for_each(|name| drop(self.sent.remove(name)));
+            let named = self.sent.values().filter(|resource| names.contains(&resource.name));
+            self.sent = named.map(|resource| (Arc::clone(&resource.name), Arc::clone(resource))).collect();
         } else if !wildcard {
             removed.iter().for_each(|name| drop(self.sent.remove(*name)));
         }

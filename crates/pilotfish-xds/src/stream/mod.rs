@@ -43,7 +43,17 @@ pub struct Response {
     /// The first bytes of the gRPC frame, often all of them.
     pub head: Bytes,
     /// The rest, shared with other streams; empty when `head` is all.
-    pub tail: Bytes,
+    pub tail: Vec<Bytes>,
+}
+
+impl Response {
+    /// A copy of the frame in one piece.
+    #[must_use]
+    pub fn concat(&self) -> Vec<u8> {
+        let mut frame = self.head.to_vec();
+        self.tail.iter().for_each(|chunk| frame.extend_from_slice(chunk));
+        frame
+    }
 }
 
 /// The client, known from the first request on.
@@ -234,10 +244,12 @@ impl<S: ResourceSource> Stream<S> {
         Ok(())
     }
 
-    /// What the client sees of a type now.
-    fn view(&self, ty: ResourceType) -> ViewId {
-        let Some(connected) = &self.connected else { return ViewId::NONE };
-        self.fanout.source.snapshot().view(&connected.client, ty).unwrap_or(ViewId::NONE)
+    /// What the client sees of a type now, and the parts of that.
+    fn view(&self, ty: ResourceType) -> (ViewId, Arc<[ViewId]>) {
+        let none = || (ViewId::NONE, Arc::from([ViewId::NONE]));
+        let Some(connected) = &self.connected else { return none() };
+        let snapshot = self.fanout.source.snapshot();
+        snapshot.view(&connected.client, ty).map_or_else(none, |view| (view, snapshot.parts(view)))
     }
 
     /// Looks up the views again and moves subscriptions to where they belong now.
@@ -246,7 +258,7 @@ impl<S: ResourceSource> Stream<S> {
             if self.watches[ty].is_none() {
                 continue;
             }
-            let view = self.view(ty);
+            let (view, parts) = self.view(ty);
             let Some(watch) = &mut self.watches[ty] else { continue };
             let old = &watch.membership;
             if old.key.view == view {
@@ -254,7 +266,7 @@ impl<S: ResourceSource> Stream<S> {
             }
             let names = old.group.lock().names.clone();
             let key = GroupKey { view, ..old.key };
-            let joined = self.fanout.subscribe(&self.mark, key, names.iter());
+            let joined = self.fanout.subscribe(&self.mark, key, &parts, names.iter());
             self.fanout.leave(old);
             watch.membership = joined;
             watch.in_step = None;

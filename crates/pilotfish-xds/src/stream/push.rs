@@ -10,7 +10,6 @@ use crate::recorder::Push;
 use crate::response::{Contents, EncodedResponse};
 use crate::source::{Resource, ResourceSource, ViewId};
 use crate::wire::eds_name;
-use bytes::Bytes;
 use pilotfish_proto::ResourceType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,8 +53,9 @@ impl<S: ResourceSource> Stream<S> {
                 }
             }
         }
-        if let Some(head) = self.poll_collection() {
-            return Some(Response { ty: None, head, tail: Bytes::new() });
+        if let Some(frame) = self.poll_collection() {
+            let (head, tail) = frame.whole();
+            return Some(Response { ty: None, head, tail });
         }
         self.finish(now);
         None
@@ -245,7 +245,8 @@ impl<S: ResourceSource> Stream<S> {
             let mut all = watch.sent.clone();
             plan.contents.apply(&mut all);
             let contents = Contents::difference(&Entries::new(), &all);
-            return Some(Arc::new(EncodedResponse::sotw(ty, set_version(&all), contents, nonces.next())));
+            let version = set_version(contents.upserts.iter());
+            return Some(Arc::new(EncodedResponse::sotw(ty, version, contents, nonces.next())));
         }
         let baseline = match (&watch.requested, watch.in_step) {
             (Requested::All, _) if watch.sent.is_empty() && !plan.held => Some(Baseline::SotwAll),
@@ -276,7 +277,7 @@ impl<S: ResourceSource> Stream<S> {
             removed: response.contents.removed.len(),
         };
         let mut nonce = response.nonce;
-        let (mut head, mut tail) = (response.frame.whole(), Bytes::new());
+        let (mut head, mut tail) = response.frame.whole();
         if let Some(watch) = &mut self.watches[ty] {
             if watch.knows_nonce(nonce) {
                 nonce = self.fanout.nonces.next();

@@ -44,9 +44,10 @@ impl<S: ResourceSource> Stream<S> {
         if let Some(old) = self.watches[ty].take() {
             self.fanout.leave(&old.membership);
         }
-        let key = GroupKey { ty, view: self.view(ty), subscription };
+        let (view, parts) = self.view(ty);
+        let key = GroupKey { ty, view, subscription };
         self.fanout.check_names(&key, &names)?;
-        let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &names));
+        let mut watch = Watch::new(self.fanout.subscribe_to(&self.mark, key, &parts, &names));
         watch.fingerprint = request.names.fingerprint();
         watch.named = named || !names.is_empty();
         self.watches[ty] = Some(watch);

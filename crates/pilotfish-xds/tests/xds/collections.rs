@@ -34,7 +34,7 @@ fn sotw(peer: &mut Peer, url: &str, nonce: &str, error: Option<&str>) -> Result<
 /// The next list: its nonce, version and number of resources.
 fn list(peer: &mut Peer) -> Option<(String, String, usize)> {
     let response = peer.stream.lock().poll_response(peer.now)?;
-    let frame = [&response.head[..], &response.tail[..]].concat();
+    let frame = response.concat();
     let message = discovery::DiscoveryResponse::decode(&frame[5..]).unwrap();
     Some((message.nonce, message.version_info, message.resources.len()))
 }
@@ -45,7 +45,7 @@ type Versions = Vec<(String, String)>;
 /// The next difference: its nonce, what is new, what is gone.
 fn difference(peer: &mut Peer) -> Option<(String, Versions, Vec<String>)> {
     let response = peer.stream.lock().poll_response(peer.now)?;
-    let frame = [&response.head[..], &response.tail[..]].concat();
+    let frame = response.concat();
     let message = discovery::DeltaDiscoveryResponse::decode(&frame[5..]).unwrap();
     let new = message.resources.into_iter().map(|resource| (resource.name, resource.version));
     Some((message.nonce, new.collect(), message.removed_resources))

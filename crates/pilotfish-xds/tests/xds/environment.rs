@@ -31,7 +31,7 @@ fn the_same_steps_in_the_same_environment_send_the_same_bytes() {
         peer.ask(Cluster, &[]);
         peer.ask(Endpoint, &["a", "b"]);
         let sent: Vec<_> = std::iter::from_fn(|| peer.stream.lock().poll_response(peer.now))
-            .map(|response| [&response.head[..], &response.tail[..]].concat())
+            .map(|response| response.concat())
             .collect();
         (sent, fanout.connections())
     };

@@ -71,7 +71,7 @@ fn replay(recording: &str) -> (usize, Vec<String>) {
         peer.send_sotw(request).unwrap();
         let mut answers = 0;
         while let Some(response) = peer.stream.lock().poll_response(peer.now) {
-            let frame = [&response.head[..], &response.tail[..]].concat();
+            let frame = response.concat();
             let message = DiscoveryResponse::decode(&frame[5..]).unwrap();
             assert_eq!(message.type_url, place.1, "in the spelling that was asked");
             ours.insert((stream, message.type_url), message.nonce);

@@ -418,7 +418,7 @@ impl Peer {
     /// The next response.
     pub(crate) fn next(&mut self) -> Option<Got> {
         let response = self.stream.lock().poll_response(self.now)?;
-        let frame = [&response.head[..], &response.tail[..]].concat();
+        let frame = response.concat();
         assert_eq!(u32::from_be_bytes(frame[1..5].try_into().unwrap()) as usize, frame.len() - 5);
         Some(decode(self.protocol, &frame[5..]))
     }

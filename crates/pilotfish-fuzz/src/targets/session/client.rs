@@ -170,7 +170,7 @@ impl Honest {
     /// Takes a response, and acknowledges or refuses it, or does not answer. Returns whether there was one.
     pub(super) fn poll(&mut self, refuse: bool, answer: bool) -> bool {
         let Some(response) = self.stream.lock().poll_response(self.now) else { return false };
-        let got = self.decode(unframed(&[&response.head[..], &response.tail[..]].concat()));
+        let got = self.decode(unframed(&response.concat()));
         self.take_in(&got);
         self.nonces.insert(got.ty, got.nonce.clone());
         if answer {

@@ -142,7 +142,7 @@ impl Hostile {
                 break;
             }
             let Some(response) = self.stream.lock().poll_response(self.now) else { break };
-            let frame = [&response.head[..], &response.tail[..]].concat();
+            let frame = response.concat();
             let body = client::unframed(&frame);
             self.nonces.push(match self.protocol {
                 Protocol::Delta => discovery::DeltaDiscoveryResponse::decode(body).expect("a response").nonce,

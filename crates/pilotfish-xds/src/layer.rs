@@ -1,0 +1,190 @@
+//! Layers: the resources of the parts that a view is made of, each over those of the parts behind it.
+//!
+//! ```text
+//!   Entries of a group ──▶ Layer ──────▶ Layer ────────▶ Layer
+//!   (subscribed by name)     │ Own         │ Own           │ Own
+//!                        client's own   selective   what all clients share
+//! ```
+//!
+//! Nothing here changes once it is made: a publication makes a new [`Own`] for each part that it changes, and new layers from there up.
+//! A layer costs some words, however much lies under it, and two states of a client are compared layer by layer.
+
+use crate::entries::{Map, entry_hash};
+use crate::source::Resource;
+use crate::wire::{Chunk, delta_resources};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+
+/// One state of a part's own resources.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    map: Map,
+    /// The hashes of all entries.
+    sum: u64,
+    /// The encoded form, while some stream sends it.
+    chunk: Mutex<Weak<Chunk>>,
+}
+
+impl Own {
+    pub(crate) fn new(map: Map) -> Self {
+        let sum = crate::entries::set_version(map.values());
+        Self { map, sum, chunk: Mutex::default() }
+    }
+
+    pub(crate) fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// The next state, and the names that differ. What is `None` is gone.
+    pub(crate) fn with(&self, changes: &[(&Arc<str>, Option<&Arc<Resource>>)]) -> (Self, Vec<Arc<str>>) {
+        let (mut map, mut sum) = (self.map.clone(), self.sum);
+        for (name, resource) in changes {
+            let old = match resource {
+                Some(new) if map.get(*name).is_some_and(|old| old.version == new.version) => continue,
+                Some(new) => {
+                    sum = sum.wrapping_add(entry_hash(new));
+                    map.insert(Arc::clone(&new.name), Arc::clone(new))
+                }
+                None => map.remove(*name),
+            };
+            sum = sum.wrapping_sub(old.map_or(0, |old| entry_hash(&old)));
+        }
+        let version = |map: &Map, name: &Arc<str>| map.get(name).map(|resource| resource.version);
+        let mut names: Vec<Arc<str>> = changes.iter().map(|(name, _)| Arc::clone(name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.retain(|name| version(&self.map, name) != version(&map, name));
+        (Self { map, sum, chunk: Mutex::default() }, names)
+    }
+
+    /// All resources as they stand in a delta response: encoded once for all streams that send them at the same time.
+    pub(crate) fn chunk(&self) -> Arc<Chunk> {
+        let mut cached = self.chunk.lock();
+        if let Some(chunk) = cached.upgrade() {
+            return chunk;
+        }
+        let chunk = Arc::new(delta_resources(self.map.values()));
+        *cached = Arc::downgrade(&chunk);
+        chunk
+    }
+}
+
+/// What is not seen of a layer, as another one over it has a resource of that name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    pub(crate) count: usize,
+    /// The hashes of these entries.
+    pub(crate) sum: u64,
+}
+
+impl Hidden {
+    /// What these resources hide.
+    pub(crate) fn by(own: &Map, under: &Layer) -> Self {
+        let mut hidden = Self::default();
+        // Of nothing, nothing is hidden: that is told without a search for each name.
+        for resource in own.keys().filter(|_| under.len > 0).filter_map(|name| under.get(name)) {
+            hidden.add(resource);
+        }
+        hidden
+    }
+
+    fn add(&mut self, resource: &Resource) {
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(entry_hash(resource));
+    }
+
+    fn subtract(&mut self, resource: &Resource) {
+        self.count -= 1;
+        self.sum = self.sum.wrapping_sub(entry_hash(resource));
+    }
+}
+
+/// The resources of a part over those of the parts behind it.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    own: Arc<Own>,
+    under: Option<Arc<Self>>,
+    hidden: Hidden,
+    /// How many resources are seen from here.
+    len: usize,
+    /// The version of their set.
+    version: u64,
+}
+
+/// Names that differ between two states of a layer, shared by all layers over it.
+pub(crate) type Changed = Arc<[Arc<str>]>;
+
+impl Layer {
+    pub(crate) fn new(own: Arc<Own>, under: Option<Arc<Self>>) -> Self {
+        let hidden = under.as_ref().map_or_else(Hidden::default, |under| Hidden::by(&own.map, under));
+        Self::hiding(own, under, hidden)
+    }
+
+    fn hiding(own: Arc<Own>, under: Option<Arc<Self>>, hidden: Hidden) -> Self {
+        let (len, version) = under.as_ref().map_or((0, 0), |under| (under.len, under.version));
+        let len = len - hidden.count + own.map.len();
+        let version = version.wrapping_sub(hidden.sum).wrapping_add(own.sum);
+        Self { own, under, hidden, len, version }
+    }
+
+    /// The next state of this layer, for a next state of what it is made of: `changed` are the names that differ in either. Returns also the names
+    /// that differ as seen from here. The cost follows the smaller of what changed and what this layer has of its own.
+    pub(crate) fn next(
+        &self,
+        own: Arc<Own>,
+        under: Option<Arc<Self>>,
+        changed: &Changed,
+    ) -> (Self, Changed) {
+        if Arc::ptr_eq(&own, &self.own) && own.map.len() < changed.len() {
+            // More differs than can be hidden; that some of it may be, does no harm.
+            return (Self::new(own, under), Arc::clone(changed));
+        }
+        let mut hidden = self.hidden;
+        let mut names = Vec::new();
+        for name in changed.iter() {
+            let was_under = self.under.as_ref().and_then(|under| under.get(name));
+            let is_under = under.as_ref().and_then(|under| under.get(name));
+            let (was, is) = (self.own.map.get(name), own.map.get(name));
+            if let (Some(_), Some(resource)) = (was, was_under) {
+                hidden.subtract(resource);
+            }
+            if let (Some(_), Some(resource)) = (is, is_under) {
+                hidden.add(resource);
+            }
+            if was.or(was_under) != is.or(is_under) {
+                names.push(Arc::clone(name));
+            }
+        }
+        let names = if names.len() == changed.len() { Arc::clone(changed) } else { names.into() };
+        (Self::hiding(own, under, hidden), names)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Resource>> {
+        self.own.map.get(name).or_else(|| self.under.as_ref()?.get(name))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn own(&self) -> &Arc<Own> {
+        &self.own
+    }
+
+    pub(crate) fn under(&self) -> Option<&Arc<Self>> {
+        self.under.as_ref()
+    }
+
+    /// The encoded form of all that lies under this layer; `None` where there is nothing, or something of it is not seen.
+    pub(crate) fn chunks(&self) -> Option<Vec<Arc<Chunk>>> {
+        let lower: Vec<&Self> =
+            std::iter::successors(self.under.as_deref(), |layer| layer.under.as_deref()).collect();
+        let is_hidden = [self].into_iter().chain(lower.iter().copied()).any(|layer| layer.hidden.count > 0);
+        let lower: Vec<_> = lower.into_iter().filter(|layer| !layer.own.map.is_empty()).collect();
+        (!is_hidden && !lower.is_empty()).then(|| lower.iter().map(|layer| layer.own.chunk()).collect())
+    }
+}
