@@ -7,6 +7,7 @@ mod delta;
 mod environment;
 mod limits;
 mod order;
+mod parts;
 mod properties;
 mod recorded;
 mod secure;

@@ -15,8 +15,8 @@ const TYPES: [ResourceType; 4] = [Cluster, Endpoint, Listener, Route];
 /// One step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    Set { class: u32, ty: usize, name: usize, content: u8 },
-    Remove { class: u32, ty: usize, name: usize },
+    Set { place: u32, ty: usize, name: usize, content: u8 },
+    Remove { place: u32, ty: usize, name: usize },
     Publish,
     Move { class: u32 },
     Ask { ty: usize, names: Vec<usize> },
@@ -27,12 +27,12 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let (ty, name, class) = (0..TYPES.len(), 0..NAMES.len(), 0..2_u32);
+    let (ty, name, class, place) = (0..TYPES.len(), 0..NAMES.len(), 0..2_u32, 0..4_u32);
     let names = proptest::collection::vec(0..NAMES.len(), 1..4);
     let step = prop_oneof![
-        6 => (class.clone(), ty.clone(), name.clone(), 0..3_u8)
-            .prop_map(|(class, ty, name, content)| Step::Set { class, ty, name, content }),
-        2 => (class.clone(), ty.clone(), name).prop_map(|(class, ty, name)| Step::Remove { class, ty, name }),
+        6 => (place.clone(), ty.clone(), name.clone(), 0..3_u8)
+            .prop_map(|(place, ty, name, content)| Step::Set { place, ty, name, content }),
+        2 => (place, ty.clone(), name).prop_map(|(place, ty, name)| Step::Remove { place, ty, name }),
         4 => Just(Step::Publish),
         1 => class.prop_map(|class| Step::Move { class }),
         2 => (ty.clone(), names.clone()).prop_map(|(ty, names)| Step::Ask { ty, names }),
@@ -43,6 +43,30 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => any::<bool>().prop_map(|resume| Step::Reconnect { resume }),
     ];
     proptest::collection::vec(step, 1..60)
+}
+
+/// What the two classes of clients see: each resources of its own, or parts, of which they share the last.
+#[derive(Clone, Copy, Debug)]
+enum Views {
+    Alone,
+    Composed,
+}
+
+impl Views {
+    fn set_up(self, fanout: &Fanout<Memory>) {
+        if let Self::Composed = self {
+            fanout.source().compose(0, &[10, 12]);
+            fanout.source().compose(1, &[11, 13, 12]);
+        }
+    }
+
+    /// The class or part of the resources at a place.
+    fn class(self, place: u32, ty: ResourceType) -> u32 {
+        match self {
+            Self::Composed if ty.is_wildcard() => 10 + place,
+            _ => place % 2,
+        }
+    }
 }
 
 /// A client of one protocol and what it knows.
@@ -60,7 +84,8 @@ struct Model {
 }
 
 impl Model {
-    fn new(fanout: &Arc<Fanout<Memory>>, protocol: Protocol, number: u64) -> Self {
+    /// With `named`, clusters are subscribed to by name, too.
+    fn new(fanout: &Arc<Fanout<Memory>>, protocol: Protocol, number: u64, named: bool) -> Self {
         let mut model = Self {
             fanout: Arc::clone(fanout),
             peer: Peer::new(fanout, protocol),
@@ -72,7 +97,8 @@ impl Model {
             excused: Vec::new(),
         };
         for ty in TYPES {
-            let names = (!ty.is_wildcard()).then(|| BTreeSet::from(["a".to_owned()]));
+            let is_named = !ty.is_wildcard() || (named && ty == Cluster);
+            let names = is_named.then(|| BTreeSet::from(["a".to_owned()]));
             model.subscribed.insert(ty, names);
             model.have.insert(ty, BTreeMap::new());
         }
@@ -134,6 +160,10 @@ impl Model {
             // Not answered yet: the names go with the first answer.
             let names = self.names(ty);
             self.excused.extend(names.iter().map(|name| (ty, name.clone())));
+            if ty == Cluster {
+                // Clusters that are announced again wait for endpoints.
+                self.excused.extend(NAMES.iter().map(|name| (Endpoint, (*name).to_owned())));
+            }
             self.peer.ask(ty, &names.iter().map(String::as_str).collect::<Vec<_>>());
         }
     }
@@ -195,7 +225,7 @@ impl Model {
             while self.poll(false, true)? {}
             // State of the world: what was requested with an old nonce is requested again.
             if !self.is_delta() {
-                for ty in [Endpoint, Route] {
+                for ty in [Cluster, Endpoint, Route] {
                     self.ask(ty, &[], true);
                 }
             }
@@ -208,7 +238,7 @@ impl Model {
             }
             if let Some(names) = &self.subscribed[&ty] {
                 expected.retain(|name, _| names.contains(name));
-                for name in names {
+                for name in names.iter().filter(|_| !ty.is_wildcard()) {
                     let empty = format!("{:016x}", version(&body(ty, name, "")));
                     expected.entry(name.clone()).or_insert(empty);
                 }
@@ -243,12 +273,15 @@ fn play(model: &mut Model, step: &Step) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn change(fanout: &Fanout<Memory>, step: &Step) {
+fn change(fanout: &Fanout<Memory>, views: Views, step: &Step) {
     match step {
-        Step::Set { class, ty, name, content } => {
-            fanout.source().set(*class, TYPES[*ty], NAMES[*name], &content.to_string());
+        Step::Set { place, ty, name, content } => {
+            let class = views.class(*place, TYPES[*ty]);
+            fanout.source().set(class, TYPES[*ty], NAMES[*name], &content.to_string());
         }
-        Step::Remove { class, ty, name } => fanout.source().remove(*class, TYPES[*ty], NAMES[*name]),
+        Step::Remove { place, ty, name } => {
+            fanout.source().remove(views.class(*place, TYPES[*ty]), TYPES[*ty], NAMES[*name]);
+        }
         Step::Publish => fanout.publish(&fanout.source().commit()),
         _ => {}
     }
@@ -319,12 +352,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").map_or(400, |cases| cases.parse().unwrap()), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn delta_accumulated_is_the_state_of_the_world_is_the_source(steps in steps()) {
+    fn delta_accumulated_is_the_state_of_the_world_is_the_source(
+        steps in steps(),
+        views in prop_oneof![Just(Views::Alone), Just(Views::Composed)],
+        (delta, sotw) in any::<(bool, bool)>(),
+    ) {
         let fanout = fanout();
-        let mut delta = Model::new(&fanout, Protocol::Delta, 0);
-        let mut sotw = Model::new(&fanout, Protocol::Sotw, 1);
+        views.set_up(&fanout);
+        let mut delta = Model::new(&fanout, Protocol::Delta, 0, delta);
+        let mut sotw = Model::new(&fanout, Protocol::Sotw, 1, sotw);
         for step in &steps {
-            change(&fanout, step);
+            change(&fanout, views, step);
             // In this order, so that the numbers of clients are known.
             play(&mut delta, step)?;
             play(&mut sotw, step)?;
@@ -334,6 +372,7 @@ proptest! {
         sotw.finish()?;
         drop((delta, sotw));
         prop_assert_eq!((fanout.stream_count(), fanout.group_count()), (0, 0));
+        prop_assert_eq!((fanout.part_count(), fanout.whole_count()), (0, 0));
     }
 
     #[test]

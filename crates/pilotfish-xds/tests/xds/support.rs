@@ -25,6 +25,26 @@ pub(crate) struct World {
     resources: BTreeMap<(ViewId, Arc<str>), Resource>,
     /// The class of each client: part of its views.
     classes: BTreeMap<ClientId, u32>,
+    /// Classes that see the resources of others, of types that are taken as a whole: by the first that has a name.
+    compositions: BTreeMap<u32, Vec<u32>>,
+}
+
+impl World {
+    fn parts(&self, view: ViewId) -> Vec<ViewId> {
+        let ty = type_of(view);
+        let classes = self.compositions.get(&(view.0 / 100)).filter(|_| ty.is_wildcard());
+        classes.map_or_else(|| vec![view], |classes| classes.iter().map(|class| self::view(*class, ty)).collect())
+    }
+
+    fn names(&self, view: ViewId) -> BTreeSet<Arc<str>> {
+        let parts = self.parts(view);
+        let keys = self.resources.keys().filter(|(other, _)| parts.contains(other));
+        keys.map(|(_, name)| Arc::clone(name)).collect()
+    }
+
+    fn get(&self, view: ViewId, name: &str) -> Option<&Resource> {
+        self.parts(view).into_iter().find_map(|part| self.resources.get(&(part, Arc::from(name))))
+    }
 }
 
 #[derive(Default)]
@@ -44,6 +64,8 @@ pub(crate) struct Memory {
     pub(crate) is_waited_for: AtomicBool,
     /// Snapshots that were taken.
     pub(crate) snapshots: AtomicU64,
+    /// Resources that were read.
+    pub(crate) reads: Arc<AtomicU64>,
     /// Every type is a collection, as for a client that wants nothing else.
     pub(crate) all_collections: AtomicBool,
 }
@@ -124,6 +146,11 @@ impl Memory {
         pending.changes.push(Change { view, ty, name, kind });
     }
 
+    /// From now on, and for ever, a class sees these.
+    pub(crate) fn compose(&self, class: u32, parts: &[u32]) {
+        Arc::make_mut(&mut self.world.lock()).compositions.insert(class, parts.to_vec());
+    }
+
     /// Moves a client to another class.
     pub(crate) fn move_client(&self, client: ClientId, class: u32) {
         Arc::make_mut(&mut self.world.lock()).classes.insert(client, class);
@@ -144,8 +171,8 @@ impl Memory {
     pub(crate) fn all(&self, class: u32, ty: ResourceType) -> BTreeMap<String, u64> {
         let view = view(class, ty);
         let world = self.world.lock();
-        let own = world.resources.iter().filter(|((other, _), _)| *other == view);
-        own.map(|((_, name), resource)| (name.to_string(), resource.version)).collect()
+        let names = world.names(view).into_iter();
+        names.map(|name| (name.to_string(), world.get(view, &name).unwrap().version)).collect()
     }
 }
 
@@ -155,6 +182,7 @@ pub(crate) struct Seen {
     is_waited_for: bool,
     /// Whether a wildcard is computed: where somebody waits, only in every second snapshot.
     is_prepared: bool,
+    reads: Arc<AtomicU64>,
 }
 
 impl Snapshot<Client> for Seen {
@@ -180,17 +208,17 @@ impl Snapshot<Client> for Seen {
         is_served.then(|| view(class, ty))
     }
 
+    fn parts(&self, view: ViewId) -> Arc<[ViewId]> {
+        self.world.parts(view).into()
+    }
+
     fn names(&self, view: ViewId) -> Arc<[Arc<str>]> {
-        self.world
-            .resources
-            .keys()
-            .filter(|(other, _)| *other == view)
-            .map(|(_, name)| Arc::clone(name))
-            .collect()
+        self.world.names(view).into_iter().collect()
     }
 
     fn get(&self, view: ViewId, name: &str) -> Option<Resource> {
-        let known = self.world.resources.get(&(view, Arc::from(name))).cloned();
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let known = self.world.get(view, name).cloned();
         known.or_else(|| {
             let ty = type_of(view);
             matches!(ty, Endpoint | Route).then(|| {
@@ -253,7 +281,8 @@ impl ResourceSource for Memory {
         let number = self.snapshots.fetch_add(1, Ordering::SeqCst);
         let is_waited_for = self.is_waited_for.load(Ordering::SeqCst);
         let is_prepared = !is_waited_for || number.is_multiple_of(2);
-        Seen { world: Arc::clone(&self.world.lock()), is_waited_for, is_prepared }
+        let (world, reads) = (Arc::clone(&self.world.lock()), Arc::clone(&self.reads));
+        Seen { world, is_waited_for, is_prepared, reads }
     }
 }
 
