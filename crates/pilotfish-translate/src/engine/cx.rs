@@ -1,7 +1,7 @@
 //! The only way in which a query sees the world: each read is recorded as a dependency of the result.
 
 use crate::engine::memo::{Current, Frame, Memo, Query, Reading};
-use crate::engine::reference;
+use crate::engine::{Shared, reference};
 use pilotfish_config::mesh::{MeshConfig, OBJECT_NAME};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{
@@ -32,6 +32,11 @@ impl<'a> Cx<'a> {
     #[must_use]
     pub(crate) fn domain(&self) -> &'a ClusterDomain {
         self.memo.domain()
+    }
+
+    /// What results have in common.
+    pub(crate) fn shared(&self) -> &'a Shared {
+        self.memo.shared()
     }
 
     fn read(&self, fact: Fact) {

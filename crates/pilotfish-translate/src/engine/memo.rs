@@ -23,7 +23,7 @@ mod reads;
 
 pub(crate) use reads::Reading;
 
-use crate::engine::Cx;
+use crate::engine::{Cx, Shared};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pilotfish_model::ClusterDomain;
 use pilotfish_model::{ChangeSet, Fact, World};
@@ -43,6 +43,11 @@ pub(crate) trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 
     /// Computes the output. Everything that it depends on must be its own fields or be read through `cx`.
     fn compute(&self, cx: &Cx<'_>) -> Self::Output;
+
+    /// Shares parts of an output with other results that are equal in them. The output stays equal.
+    fn share(output: Self::Output, _shared: &Shared) -> Self::Output {
+        output
+    }
 
     /// Joins a new output with the one before, if there was one; for outputs whose parts keep a history of their own.
     fn reconcile(_old: Option<&Self::Output>, new: Self::Output, _revision: u64) -> Self::Output {
@@ -124,7 +129,7 @@ trait AnyQuery: Send + Sync + Debug {
 
 impl<Q: Query> AnyQuery for Q {
     fn compute(&self, cx: &Cx<'_>) -> Value {
-        Arc::new(Query::compute(self, cx))
+        Arc::new(Q::share(Query::compute(self, cx), cx.shared()))
     }
 
     fn equal(&self, a: &Value, b: &Value) -> bool {
@@ -206,6 +211,7 @@ pub(crate) struct Memo {
     roots: Mutex<BTreeMap<u64, Arc<Node>>>,
     next_id: AtomicU64,
     computed: AtomicU64,
+    shared: Shared,
     /// Nodes that were alive after the last sweep.
     swept: AtomicU64,
     /// Bytes of large queries that are no roots any more since then.
@@ -248,9 +254,14 @@ impl Memo {
             roots: Mutex::default(),
             next_id: AtomicU64::new(1),
             computed: AtomicU64::new(0),
+            shared: Shared::default(),
             swept: AtomicU64::new(0),
             let_go: AtomicUsize::new(0),
         }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     pub(crate) fn domain(&self) -> &ClusterDomain {
@@ -503,6 +514,8 @@ impl Memo {
             !readers.is_empty()
         });
         fit(&mut facts);
+        drop(facts);
+        self.shared.tidy();
         self.swept.store(live.len() as u64, Ordering::Relaxed);
     }
 }

@@ -5,9 +5,11 @@ mod by_content;
 mod cx;
 mod encoded;
 pub(crate) mod memo;
+mod shared;
 
 pub(crate) use by_content::ByContent;
 pub(crate) use cx::Cx;
 pub use encoded::{EncodedResource, Refusal};
 pub(crate) use encoded::{ResourceBatch, ResourceBatchKey, reference};
 pub(crate) use memo::Query;
+pub(crate) use shared::Shared;

@@ -4,7 +4,7 @@
 //! configuration makes use of is left at its default by the view's constructor, which may read the world to find out.
 
 use crate::engine::memo::Query;
-use crate::engine::{Cx, Refusal, ResourceBatch, ResourceBatchKey};
+use crate::engine::{Cx, Refusal, ResourceBatch, ResourceBatchKey, Shared};
 use crate::envoy_filter::{Layer, Subject};
 use crate::proxy::Proxy;
 use crate::translator::budget::{ViewBudget, by_weight};
@@ -144,6 +144,10 @@ impl Query for Generate {
             batch.resources = resources.collect();
         }
         batch
+    }
+
+    fn share(batch: ResourceBatch, shared: &Shared) -> ResourceBatch {
+        shared.batch(batch)
     }
 
     fn reconcile(old: Option<&ResourceBatch>, new: ResourceBatch, revision: u64) -> ResourceBatch {

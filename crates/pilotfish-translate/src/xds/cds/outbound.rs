@@ -6,7 +6,7 @@ use super::names::stat_name;
 use super::tls::{self, Peer};
 use super::view::{ClusterFacets, ProxyFacets};
 use super::{connection_pool, load_balancer, outlier_detection, proxy_protocol};
-use crate::engine::{ByContent, Cx, EncodedResource, Query, Refusal, ResourceBatch};
+use crate::engine::{ByContent, Cx, EncodedResource, Query, Refusal, ResourceBatch, Shared};
 use crate::envoy::metadata::{config_path, flag, list, text};
 use crate::envoy::stat_name::Names;
 use crate::envoy::{duration, outbound_name, sni_name};
@@ -86,6 +86,10 @@ impl Query for ServiceClusters {
         let mut clusters = clusters.into_iter();
         let first = clusters.next().map(|first| first.without(refused));
         first.into_iter().chain(clusters).collect::<Vec<_>>().into()
+    }
+
+    fn share(batch: ResourceBatch, shared: &Shared) -> ResourceBatch {
+        shared.batch(batch)
     }
 }
 

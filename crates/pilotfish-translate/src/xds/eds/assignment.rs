@@ -7,7 +7,7 @@ use super::locality_lb;
 use super::select::{is_sendable, is_wanted};
 use super::service_rule::{Ruled, ServiceRule, for_service};
 use super::split::{Routed, split};
-use crate::engine::{Cx, EncodedResource, Query};
+use crate::engine::{Cx, EncodedResource, Query, Shared};
 use crate::policy::destination_rule::MergedDestinationRule;
 use crate::policy::peer_authentication::{MtlsMode, PeerAuthenticationsOf};
 use crate::services::networks::NetworkGatewaysOf;
@@ -55,7 +55,12 @@ impl Query for AssignmentOf {
         };
         let rules = self.rule.provenance.iter().cloned();
         let provenance = provenance.into_iter().chain(rules).chain([self.provenance.clone()]);
-        Assignment(EncodedResource::new(self.name.clone(), &message, provenance.collect()))
+        let provenance = provenance.chain(cx.mesh_origin()).collect();
+        Assignment(EncodedResource::new(self.name.clone(), &message, provenance))
+    }
+
+    fn share(assignment: Assignment, shared: &Shared) -> Assignment {
+        Assignment(shared.resource(assignment.0))
     }
 }
 

@@ -163,6 +163,16 @@ impl OwnOutboundView {
 }
 
 impl OutboundView {
+    /// The view without what tells workloads apart in traces.
+    #[must_use]
+    pub(super) fn untagged(view: &Arc<Self>) -> Arc<Self> {
+        if *view.base.tags == Tags::default() {
+            return view.clone();
+        }
+        let base = Arc::new(ListenerBase { tags: Arc::default(), ..ListenerBase::clone(&view.base) });
+        Arc::new(Self { base, ..Self::clone(view) })
+    }
+
     /// The view of a proxy.
     #[must_use]
     fn of(proxy: &Proxy, base: &Arc<ListenerBase>) -> Self {

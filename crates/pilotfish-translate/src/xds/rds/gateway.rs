@@ -193,7 +193,7 @@ impl Building<'_, '_> {
         if !budget.take(routes, bytes, rule) {
             return vec![refusal(rule)];
         }
-        let routes: Vec<&Route> = rules().flat_map(|rules| &rules.routes).collect();
+        let routes: Vec<&Route> = rules().flat_map(|rules| rules.routes.iter()).collect();
         // What takes every request comes last, so that it hides no other virtual service's routes.
         let takes_all = |route: &Route| route.r#match.as_ref().is_some_and(takes_everything);
         let (last, first): (Vec<&Route>, Vec<&Route>) =

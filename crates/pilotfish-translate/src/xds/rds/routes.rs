@@ -7,7 +7,7 @@ use super::headers::Operations;
 use super::sidecar::Rules;
 use super::view::RouteFacets;
 use super::{cors, fault, matches, redirect, retry};
-use crate::engine::{Cx, Query};
+use crate::engine::{Cx, Query, Shared};
 use crate::envoy::metadata;
 use crate::policy::destination_rule::destination_rule_for;
 use crate::proxy::ProxyKind;
@@ -51,6 +51,10 @@ impl Query for RoutesOf {
             Some(routes) => Rules::new(routes, provenance),
             None => Rules::too_large(provenance),
         }
+    }
+
+    fn share(rules: Rules, shared: &Shared) -> Rules {
+        Rules { routes: shared.routes(rules.routes), ..rules }
     }
 }
 

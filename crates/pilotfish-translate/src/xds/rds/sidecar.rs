@@ -118,7 +118,8 @@ fn planned_hosts(view: &RouteView, cx: &Cx<'_>, port: u32, plan: &Plan) -> Hosts
 /// The routes that a virtual service makes for a port, and the objects that made them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rules {
-    pub(super) routes: Vec<Route>,
+    /// Shared by the clients that they are equal for.
+    pub(super) routes: Arc<[Route]>,
     /// Bytes of the routes, encoded.
     pub(super) bytes: usize,
     pub(super) provenance: Vec<Origin>,
@@ -126,12 +127,12 @@ pub(super) struct Rules {
 
 impl Rules {
     pub(super) fn new(routes: Vec<Route>, provenance: Vec<Origin>) -> Self {
-        Self { bytes: routes.iter().map(Message::encoded_len).sum(), routes, provenance }
+        Self { bytes: routes.iter().map(Message::encoded_len).sum(), routes: routes.into(), provenance }
     }
 
     /// Routes that no route configuration has room for.
     pub(super) fn too_large(provenance: Vec<Origin>) -> Self {
-        Self { routes: vec![Route::default()], bytes: usize::MAX, provenance }
+        Self { routes: Arc::from([Route::default()]), bytes: usize::MAX, provenance }
     }
 }
 
@@ -247,7 +248,7 @@ impl<'a, 'c> Building<'a, 'c> {
         }
         let routes = match routes {
             Routes::Of(rule, rules) if self.budget.take(rules.routes.len(), rules.bytes, rule) => {
-                rules.routes.clone()
+                rules.routes.to_vec()
             }
             Routes::Of(rule, _) => vec![refusal(rule)],
             Routes::Default(route) => vec![*route],

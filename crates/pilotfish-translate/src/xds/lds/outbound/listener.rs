@@ -25,6 +25,7 @@ pub(super) fn encode(
     let mut provenance = std::mem::take(&mut entry.provenance);
     provenance.extend(builder.policies.provenance.iter().cloned());
     provenance.extend(entry.chains.iter().flat_map(|chain| chain.provenance.iter().cloned()));
+    provenance.extend(cx.mesh_origin());
     let mut addresses = entry.binds.iter().map(|bind| address::of(bind, entry.port));
     // Only protocol sniffing of the first bytes may time out.
     let sniffs = entry.chains.iter().any(|chain| chain.http);

@@ -18,9 +18,9 @@ use super::budget::PortBudget;
 use super::connection_manager::{Manager, by_name};
 use super::policies::{Policies, PoliciesOf};
 use super::view::OutboundView;
-use crate::engine::{Cx, EncodedResource, Query};
+use crate::engine::{Cx, EncodedResource, Query, Shared};
 use crate::envoy::{BLACK_HOLE, PASSTHROUGH, TrafficClass};
-use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf};
+use crate::scope::{EgressOf, EgressPolicy, OutboundPolicyOf, Scope};
 use binding::{ListenerBinding, ListenerBindingsOf, ListenerBindingsOn};
 use chain::Chain;
 use listener_draft::{ListenerDraft, ListenerDrafts};
@@ -57,9 +57,28 @@ pub(super) fn listeners(
     own_endpoint: Option<IpAddr>,
     port: u32,
 ) -> Vec<EncodedResource> {
-    let all = cx.get(&ListenersOn(view.clone(), port));
+    // Only requests are traced: without them, listeners are the same for all workloads.
+    let has_requests = *cx.get(&HasRequests(view.base.scope.clone(), port));
+    let view = if has_requests { view.clone() } else { OutboundView::untagged(view) };
+    let all = cx.get(&ListenersOn(view, port));
     let own = |listener: &&Outbound| listener.endpoint.is_some() && listener.endpoint == own_endpoint;
     all.iter().filter(|listener| !own(listener)).map(|listener| listener.resource.clone()).collect()
+}
+
+/// Whether the outbound listeners on a port may have requests pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HasRequests(Scope, u32);
+
+impl Query for HasRequests {
+    type Output = bool;
+
+    fn compute(&self, cx: &Cx<'_>) -> bool {
+        let Self(scope, port) = self;
+        (0..cx.get(&EgressOf(scope.clone())).len()).any(|index| {
+            let bindings = cx.get(&ListenerBindingsOn(scope.clone(), index, *port));
+            bindings.iter().any(|(_, port)| !port.protocol.is_tcp())
+        })
+    }
 }
 
 /// The outbound listeners on one port, for all workloads alike.
@@ -105,6 +124,11 @@ impl Query for ListenersOn {
             first.resource = first.resource.clone().without(refused);
         }
         all
+    }
+
+    fn share(listeners: Self::Output, shared: &Shared) -> Self::Output {
+        let resource = |it: Outbound| Outbound { resource: shared.resource(it.resource), ..it };
+        listeners.into_iter().map(resource).collect()
     }
 }
 

@@ -1,0 +1,137 @@
+//! Equal contents as one allocation, whichever results they are in.
+
+use crate::engine::{EncodedResource, ResourceBatch};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pilotfish_model::Origin;
+use pilotfish_proto::envoy::config::route::v3::Route;
+use prost::Message;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Weak};
+use xxhash_rust::xxh3::Xxh3;
+
+/// What results have in common: bodies of resources, lists of objects, routes. Nothing stays because it is here.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    bodies: Mutex<HashMap<u64, Bytes>>,
+    origins: Mutex<HashMap<u64, Weak<[Origin]>>>,
+    routes: Mutex<HashMap<u64, Weak<[Route]>>>,
+}
+
+/// Shorter lists are not worth an entry.
+const FEW: usize = 4;
+
+impl Shared {
+    /// The resources, with equal parts shared.
+    pub(crate) fn batch(&self, mut batch: ResourceBatch) -> ResourceBatch {
+        batch.resources = batch.resources.into_iter().map(|resource| self.resource(resource)).collect();
+        batch
+    }
+
+    /// The resource, with equal parts shared.
+    pub(crate) fn resource(&self, resource: EncodedResource) -> EncodedResource {
+        let body = self.body(resource.version, resource.body);
+        let provenance = self.origins(resource.provenance);
+        EncodedResource { body, provenance, ..resource }
+    }
+
+    fn body(&self, hash: u64, body: Bytes) -> Bytes {
+        let mut bodies = self.bodies.lock();
+        match bodies.get(&hash) {
+            Some(known) if known.as_ptr() == body.as_ptr() || *known == body => known.clone(),
+            _ => {
+                bodies.insert(hash, body.clone());
+                body
+            }
+        }
+    }
+
+    fn origins(&self, origins: Arc<[Origin]>) -> Arc<[Origin]> {
+        if origins.len() < FEW {
+            return origins;
+        }
+        let mut hasher = DefaultHasher::new();
+        origins.hash(&mut hasher);
+        one_of(&self.origins, hasher.finish(), origins)
+    }
+
+    /// The routes as one list with all that are equal.
+    pub(crate) fn routes(&self, routes: Arc<[Route]>) -> Arc<[Route]> {
+        let mut hasher = Xxh3::new();
+        let mut bytes = Vec::new();
+        for route in routes.iter() {
+            bytes.clear();
+            // A vector takes everything.
+            let _ = route.encode_length_delimited(&mut bytes);
+            hasher.update(&bytes);
+        }
+        one_of(&self.routes, hasher.digest(), routes)
+    }
+
+    /// Forgets what nothing has any more.
+    pub(crate) fn tidy(&self) {
+        let mut bodies = self.bodies.lock();
+        bodies.retain(|_, body| !body.is_unique());
+        bodies.shrink_to_fit();
+        drop(bodies);
+        let mut origins = self.origins.lock();
+        origins.retain(|_, list| list.strong_count() > 0);
+        origins.shrink_to_fit();
+        drop(origins);
+        let mut routes = self.routes.lock();
+        routes.retain(|_, list| list.strong_count() > 0);
+        routes.shrink_to_fit();
+    }
+
+    /// How many bodies are known.
+    #[cfg(test)]
+    fn bodies(&self) -> usize {
+        self.bodies.lock().len()
+    }
+}
+
+/// The list that is known by the hash, if it is equal; else this one from now on.
+fn one_of<T: PartialEq>(table: &Mutex<HashMap<u64, Weak<[T]>>>, hash: u64, list: Arc<[T]>) -> Arc<[T]> {
+    let mut table = table.lock();
+    match table.get(&hash).and_then(Weak::upgrade) {
+        Some(known) if known == list => known,
+        _ => {
+            table.insert(hash, Arc::downgrade(&list));
+            list
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotfish_model::{ClusterId, Kind, Namespace, ObjectKey};
+    use pilotfish_proto::envoy::config::cluster::v3::Cluster;
+
+    fn resource(name: &str) -> EncodedResource {
+        let origin = |n: usize| {
+            let key = ObjectKey::new(Kind::Sidecar, Namespace::from("shop"), format!("o{n}"));
+            Origin::object(key, ClusterId::default())
+        };
+        let cluster = Cluster { name: "same".into(), ..Cluster::default() };
+        EncodedResource::new(name, &cluster, (0..FEW).map(origin).collect())
+    }
+
+    #[test]
+    fn equal_contents_are_one_allocation_as_long_as_something_has_them() {
+        let shared = Shared::default();
+        let [a, b] = ["a", "b"].map(|name| shared.resource(resource(name)));
+        assert_eq!(a.body.as_ptr(), b.body.as_ptr());
+        assert!(Arc::ptr_eq(&a.provenance, &b.provenance));
+        let route = |name: &str| Arc::from([Route { name: name.into(), ..Route::default() }]);
+        let [one, again, other] = ["r", "r", "s"].map(|name| shared.routes(route(name)));
+        assert!(Arc::ptr_eq(&one, &again) && !Arc::ptr_eq(&one, &other));
+        drop(a);
+        shared.tidy();
+        assert_eq!(shared.bodies(), 1, "b has it");
+        drop(b);
+        shared.tidy();
+        assert_eq!((shared.bodies(), shared.origins.lock().len()), (0, 0));
+    }
+}
