@@ -141,10 +141,9 @@ fn a_change_of_view_sends_what_the_parts_differ_in() {
     let mut peer = client(&fanout, 0, 1);
     peer.ask(Cluster, &[]);
     peer.settle();
-    for (class, resources, removed) in [
-        (2, vec![("b", "selective"), ("in-2", "1")], "in-1"),
-        (1, vec![("b", "1"), ("in-1", "1")], "in-2"),
-    ] {
+    for (class, resources, removed) in
+        [(2, vec![("b", "selective"), ("in-2", "1")], "in-1"), (1, vec![("b", "1"), ("in-1", "1")], "in-2")]
+    {
         fanout.source().move_client(ClientId(0), class);
         publish(&fanout);
         assert_eq!(one(peer.settle()), is(&resources, &[removed]));
@@ -192,6 +191,41 @@ fn streams_that_join_around_a_publication_miss_nothing() {
     let mut again = client(&fanout, 3, 2);
     again.resume(Cluster, &[], &resources);
     assert_eq!(one(again.settle()), is(&[], &[]));
+}
+
+#[test]
+fn a_resource_that_moves_between_parts_is_never_gone() {
+    let fanout = composed();
+    fanout.source().set(SELECTIVE, Cluster, "moves", "1");
+    let mut early = client(&fanout, 0, 1);
+    early.ask(Cluster, &[]);
+    early.settle();
+    // The shared part is read, and the source is ahead: of the selective one only what it will be can be read.
+    fanout.source().remove(SELECTIVE, Cluster, "moves");
+    fanout.source().set(SHARED, Cluster, "moves", "1");
+    fanout.source().move_client(ClientId(1), 2);
+    let first = fanout.source().commit();
+    fanout.source().set(OTHER, Cluster, "in-2", "2");
+    let second = fanout.source().commit();
+    let mut joins = Peer::delta(&fanout);
+    let have = is(&[("a", "1"), ("b", "1"), ("in-2", "2"), ("moves", "1")], &[]).0;
+    joins.resume(Cluster, &[], &have);
+    assert_eq!(one(joins.settle()), is(&[], &[]), "it has all of it");
+    let mut fresh = Peer::delta(&fanout);
+    fanout.source().move_client(ClientId(2), 2);
+    fresh.ask(Cluster, &[]);
+    assert_eq!(one(fresh.settle()).0.len(), 4);
+    for publication in [first, second] {
+        fanout.publish(&publication);
+        assert!(joins.settle().is_empty() && fresh.settle().is_empty());
+    }
+    assert_eq!(one(early.settle()), is(&[("moves", "1")], &[]));
+    publish(&fanout);
+    fanout.source().remove(SHARED, Cluster, "moves");
+    publish(&fanout);
+    for peer in [&mut early, &mut joins, &mut fresh] {
+        assert_eq!(one(peer.settle()), is(&[], &["moves"]));
+    }
 }
 
 #[test]
