@@ -229,6 +229,56 @@ fn a_resource_that_moves_between_parts_is_never_gone() {
 }
 
 #[test]
+fn streams_that_come_and_go_beside_publications_end_with_what_there_is() {
+    const ROUNDS: usize = 100;
+    let fanout = composed();
+    let source = fanout.source();
+    let mut peers: Vec<(Peer, BTreeMap<String, String>)> = Vec::new();
+    let settle = |(peer, have): &mut (Peer, BTreeMap<String, String>)| {
+        for got in peer.settle() {
+            have.extend(got.resources);
+            got.removed.iter().for_each(|name| drop(have.remove(name)));
+        }
+    };
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            for round in 0..ROUNDS {
+                let content = round.to_string();
+                source.set(SHARED, Cluster, "a", &content);
+                source.set([OWN, OTHER, SELECTIVE][round % 3], Cluster, "b", &content);
+                source.remove([OWN, OTHER, SELECTIVE][(round + 1) % 3], Cluster, "b");
+                publish(&fanout);
+            }
+        });
+        let mut number = 0;
+        while !publishing.is_finished() || number < 50 {
+            source.move_client(ClientId(number), 1 + u32::try_from(number % 2).unwrap());
+            number += 1;
+            let mut peer = Peer::delta(&fanout);
+            peer.ask(Cluster, &[]);
+            peers.push((peer, BTreeMap::new()));
+            // Some stay, and at times nobody does.
+            match number % 7 {
+                0 => peers.clear(),
+                n => drop(peers.drain(..peers.len().saturating_sub(n as usize))),
+            }
+            peers.iter_mut().for_each(settle);
+        }
+    });
+    publish(&fanout);
+    peers.iter_mut().for_each(settle);
+    for (peer, have) in &peers {
+        let number = peer.stream.lock().status().unwrap().client.0;
+        let class = 1 + u32::try_from(number % 2).unwrap();
+        let all = source.all(class, Cluster).into_iter();
+        let all: BTreeMap<_, _> = all.map(|(name, version)| (name, format!("{version:016x}"))).collect();
+        assert_eq!(*have, all, "client {number}");
+    }
+    drop(peers);
+    assert_eq!((fanout.part_count(), fanout.whole_count(), fanout.group_count()), (0, 0, 0));
+}
+
+#[test]
 fn names_are_subscribed_to_across_all_parts() {
     let fanout = composed();
     let mut peer = client(&fanout, 0, 1);
