@@ -129,7 +129,8 @@ impl Entries {
     /// From the lowest layer to what is one's own.
     fn maps(&self) -> Vec<&Map> {
         let layers = std::iter::successors(self.under.as_deref(), |layer| layer.under().map(Arc::as_ref));
-        let mut maps: Vec<&Map> = [&self.own].into_iter().chain(layers.map(|layer| layer.own().map())).collect();
+        let mut maps: Vec<&Map> =
+            [&self.own].into_iter().chain(layers.map(|layer| layer.own().map())).collect();
         maps.reverse();
         maps
     }
@@ -148,9 +149,9 @@ impl Entries {
         for at in 0..old.len().max(new.len()) {
             let [old, new] = [&old, &new].map(|maps| maps.get(at).copied().unwrap_or(&empty));
             names.extend(old.diff(new).map(|item| match item {
-                DiffItem::Add(name, _) | DiffItem::Update { new: (name, _), .. } | DiffItem::Remove(name, _) => {
-                    Arc::clone(name)
-                }
+                DiffItem::Add(name, _)
+                | DiffItem::Update { new: (name, _), .. }
+                | DiffItem::Remove(name, _) => Arc::clone(name),
             }));
         }
         names

@@ -89,9 +89,9 @@ impl<S: ResourceSource> Fanout<S> {
             let snapshot = self.source.snapshot();
             let fetched = self.prefetch(&publication.changes, &snapshot);
             // Nobody reads a group while some have this publication and others have not.
-            let topology = self.topology.write();
+            let mut topology = self.topology.write();
             let mut marks = Vec::new();
-            topology.apply(&publication.changes, &snapshot, fetched, &mut |mark, ty| {
+            topology.apply(publication, &snapshot, fetched, &mut |mark, ty| {
                 if mark.set_changed(ty, since) {
                     marks.push(Arc::clone(mark));
                 }
@@ -303,8 +303,8 @@ impl<S: ResourceSource> Fanout<S> {
             membership.key.view,
             || self.source.snapshot(),
             |install| {
-                let _published = self.topology.read();
-                install();
+                let topology = self.topology.read();
+                install(topology.published());
             },
         );
     }

@@ -99,6 +99,8 @@ pub(crate) struct GroupState {
     /// Hash of `entries`: the version of the set.
     pub(crate) version: u64,
     seq: u64,
+    /// Names among `entries` that no part has yet.
+    between: Vec<Arc<str>>,
     /// What still has to be read from the source.
     pending: Pending,
     /// The revision below which a snapshot is too old to fill the pending part from.
@@ -152,7 +154,7 @@ pub(crate) enum Baseline {
     Sotw(u64),
 }
 
-/// Responses up to this length stay until the group changes; longer ones only while some stream waits for their ACK.
+/// Responses up to this length stay until the group changes; longer ones, and those of a stream alone, only while some stream waits for their ACK.
 const KEPT_RESPONSE: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -199,6 +201,7 @@ impl Group {
             wildcard: old.wildcard,
             entries: old.entries.clone(),
             named: old.named,
+            between: old.between.clone(),
             pending: old.pending.clone(),
             min_revision: old.min_revision,
             revision: old.revision,
@@ -237,34 +240,26 @@ impl Group {
         self.seq.store(state.seq, Ordering::Release);
     }
 
-    /// Reads what is still pending, the names some at a time; `install` runs the given function while no publication is under way.
+    /// Reads what is still pending, the names some at a time; `install` runs the given function while no publication is under way, and tells it the
+    /// revision of the newest.
     pub(crate) fn fill<S: Snapshot<C>, C>(
         &self,
         view: ViewId,
         snapshot: impl Fn() -> S,
-        install: impl Fn(&mut dyn FnMut()),
+        install: impl Fn(&mut dyn FnMut(u64)),
     ) {
         if self.state.lock().pending.is_empty() {
             return;
         }
         let _one = self.filling.lock();
-        let (is_pending, whole) = {
-            let state = self.state.lock();
-            (state.pending.wildcard, state.whole.clone())
-        };
-        if is_pending {
-            if let Some(whole) = &whole {
-                whole.fill(&snapshot, &install);
-            }
-            install(&mut || self.attach(whole.as_ref()));
-        }
+        self.fill_wildcard(view, &snapshot, &install);
         loop {
             let names = self.state.lock().pending.next();
             if names.is_empty() {
                 return;
             }
             let (revision, names, found) = read_names(names, view, &snapshot());
-            install(&mut || {
+            install(&mut |_| {
                 let mut state = self.state.lock();
                 // What was read lacks a publication that came in between: it is read again.
                 if revision >= state.min_revision && state.pending.finish(&names) {
@@ -279,19 +274,62 @@ impl Group {
         }
     }
 
-    /// Takes the state of the whole, all parts of which are read.
-    fn attach(&self, whole: Option<&Arc<Whole>>) {
-        let layer = whole.and_then(|whole| whole.layer());
-        let mut state = self.state.lock();
-        let is_same = match (&state.whole, whole) {
-            (Some(now), Some(filled)) => Arc::ptr_eq(now, filled),
-            (now, filled) => now.is_none() && filled.is_none(),
+    /// Has the parts read that are not, and takes what they come to.
+    ///
+    /// The source may be ahead of what was published, and some parts were read before and others only now. A resource that moves from one part to another
+    /// would be in none of them until the publication comes, and a client would be told that it is gone. So what the parts lack is read from the view.
+    fn fill_wildcard<S: Snapshot<C>, C>(
+        &self,
+        view: ViewId,
+        snapshot: &impl Fn() -> S,
+        install: &impl Fn(&mut dyn FnMut(u64)),
+    ) {
+        let whole = {
+            let state = self.state.lock();
+            if !state.pending.wildcard {
+                return;
+            }
+            state.whole.clone()
         };
-        if state.pending.wildcard && is_same {
+        let Some(whole) = whole else {
+            let mut state = self.state.lock();
             state.pending.wildcard = false;
-            state.entries.set_under(layer);
             self.advance(&mut state);
+            return;
+        };
+        whole.fill(snapshot, install);
+        // The newest publication when `lacking` was read.
+        let mut read: Option<(u64, Vec<Arc<Resource>>)> = None;
+        loop {
+            let mut apart: Option<(u64, Arc<Layer>)> = None;
+            install(&mut |published| {
+                let Some(layer) = whole.layer() else { return };
+                let lacking = match &read {
+                    _ if whole.is_of_one_state(published) => &[][..],
+                    Some((since, lacking)) if *since == published => lacking,
+                    _ => return apart = Some((published, layer)),
+                };
+                self.attach(layer, lacking);
+            });
+            let Some((published, layer)) = apart else { return };
+            read = read_lacking(view, &layer, &snapshot()).map(|lacking| (published, lacking));
         }
+    }
+
+    /// Takes the state of the whole, and what it lacks.
+    fn attach(&self, layer: Arc<Layer>, lacking: &[Arc<Resource>]) {
+        let mut state = self.state.lock();
+        if !std::mem::take(&mut state.pending.wildcard) {
+            return;
+        }
+        for resource in
+            lacking.iter().filter(|resource| !state.names.contains(&resource.name)).collect::<Vec<_>>()
+        {
+            state.set(&resource.name, Some(resource));
+            state.between.push(Arc::clone(&resource.name));
+        }
+        state.entries.set_under(Some(layer));
+        self.advance(&mut state);
     }
 
     /// Applies one publication: the new state of the whole and whether that differs, and resources that are subscribed to by name. Returns whether a
@@ -305,6 +343,7 @@ impl Group {
         {
             state.entries.set_under(Some(Arc::clone(layer)));
             changed |= *differs;
+            state.drop_between(|name| layer.get(name).is_some());
         }
         if !publication.names.is_empty() && state.revision <= revision {
             if !state.pending.names.is_empty() {
@@ -350,6 +389,16 @@ pub(crate) struct Affected<'a> {
     pub(crate) layer: Option<(Arc<Layer>, bool)>,
     /// What is subscribed to by name; `None` does not exist.
     pub(crate) names: Vec<(&'a Arc<str>, Option<&'a Arc<Resource>>)>,
+}
+
+/// Reads what a view has and the layer lacks; `None` when the view is not computed yet.
+fn read_lacking<C>(view: ViewId, layer: &Layer, snapshot: &impl Snapshot<C>) -> Option<Vec<Arc<Resource>>> {
+    if !snapshot.prepare(view) {
+        return None;
+    }
+    let names = snapshot.names(view);
+    let lacking = names.iter().filter(|name| layer.get(name).is_none());
+    Some(lacking.filter_map(|name| snapshot.get(view, name)).map(Arc::new).collect())
 }
 
 /// Reads resources by name, or as many as the next state waits for, and at least one. From the end, which is what is taken off.
@@ -400,6 +449,7 @@ impl GroupState {
             }
         }
         if !wildcard {
+            self.drop_between(|_| true);
             // Resources that only the wildcard subscribed to are removed.
             self.entries.set_under(None);
             self.pending.wildcard = false;
@@ -407,6 +457,19 @@ impl GroupState {
         self.wildcard = wildcard;
         self.whole = whole;
         self.version = self.entries.version(self.named);
+    }
+
+    /// Takes out what was between parts and is in one now, unless it is subscribed to by name.
+    fn drop_between(&mut self, is_there: impl Fn(&str) -> bool) {
+        if self.between.is_empty() {
+            return;
+        }
+        let (there, between): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.between).into_iter().partition(|name| is_there(name));
+        self.between = between;
+        for name in there.iter().filter(|name| !self.names.contains(*name)).collect::<Vec<_>>() {
+            self.set(name, None);
+        }
     }
 
     pub(crate) fn whole(&self) -> Option<&Arc<Whole>> {
@@ -437,15 +500,17 @@ impl GroupState {
         if self.names.len() <= self.entries.len() && !self.wildcard {
             return Vec::new();
         }
-        self.names.iter().filter(|name| !self.entries.contains_key(*name)).cloned().collect()
+        self.names.iter().filter(|name| !self.entries.contains_key(name)).cloned().collect()
     }
 
-    /// The response that leads from a state to the newest. Streams in step share it. `sent` is what a stream in that state has.
+    /// The response that leads from a state to the newest. Streams in step share it. `sent` is what a stream in that state has, and `alone` says that there
+    /// is no other.
     pub(crate) fn response(
         &mut self,
         ty: ResourceType,
         baseline: Baseline,
         sent: &Entries,
+        alone: bool,
         nonces: &Nonces,
     ) -> Arc<EncodedResponse> {
         let cached =
@@ -458,7 +523,7 @@ impl GroupState {
         }
         let response = Arc::new(self.build(ty, baseline, sent, nonces.next()));
         self.responses.retain(|(key, _)| *key != baseline);
-        let keep = response.frame.len() <= KEPT_RESPONSE;
+        let keep = response.frame.len() <= KEPT_RESPONSE && !alone;
         let cached = if keep {
             Cached::Strong(Arc::clone(&response))
         } else {

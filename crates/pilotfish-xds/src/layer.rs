@@ -129,12 +129,7 @@ impl Layer {
 
     /// The next state of this layer, for a next state of what it is made of: `changed` are the names that differ in either. Returns also the names
     /// that differ as seen from here. The cost follows the smaller of what changed and what this layer has of its own.
-    pub(crate) fn next(
-        &self,
-        own: Arc<Own>,
-        under: Option<Arc<Self>>,
-        changed: &Changed,
-    ) -> (Self, Changed) {
+    pub(crate) fn next(&self, own: Arc<Own>, under: Option<Arc<Self>>, changed: &Changed) -> (Self, Changed) {
         if Arc::ptr_eq(&own, &self.own) && own.map.len() < changed.len() {
             // More differs than can be hidden; that some of it may be, does no harm.
             return (Self::new(own, under), Arc::clone(changed));
@@ -186,5 +181,129 @@ impl Layer {
         let is_hidden = [self].into_iter().chain(lower.iter().copied()).any(|layer| layer.hidden.count > 0);
         let lower: Vec<_> = lower.into_iter().filter(|layer| !layer.own.map.is_empty()).collect();
         (!is_hidden && !lower.is_empty()).then(|| lower.iter().map(|layer| layer.own.chunk()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entries::{Entries, set_version};
+    use crate::response::Contents;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// What three parts have, from the first to the last, by name.
+    type Parts = [BTreeMap<u8, u64>; 3];
+
+    fn resource(name: u8, version: u64) -> Arc<Resource> {
+        let name = name.to_string().into();
+        Arc::new(Resource { name, version, body: Bytes::from_static(b"body"), changed_at: 0 })
+    }
+
+    /// Everything by name: the first part wins.
+    fn expected(parts: &Parts) -> Map {
+        let mut all = BTreeMap::new();
+        parts.iter().rev().for_each(|part| all.extend(part));
+        all.into_iter()
+            .map(|(name, version)| resource(name, version))
+            .map(|r| (Arc::clone(&r.name), r))
+            .collect()
+    }
+
+    fn check(layer: &Layer, parts: &Parts) -> Result<(), TestCaseError> {
+        let all = expected(parts);
+        let mut entries = Entries::new();
+        entries.set_under(Some(Arc::new(Layer::new(Arc::clone(layer.own()), layer.under().cloned()))));
+        prop_assert_eq!((layer.len(), layer.version()), (all.len(), set_version(all.values())));
+        prop_assert_eq!((entries.len(), entries.version(0)), (layer.len(), layer.version()));
+        let seen: Map = entries.values().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
+        prop_assert_eq!(&seen, &all);
+        if let Some(chunks) = layer.chunks() {
+            let own = layer.own().map().len();
+            prop_assert_eq!(own + chunks.iter().map(|chunk| chunk.count).sum::<usize>(), all.len());
+        }
+        Ok(())
+    }
+
+    fn with_layer(layer: &Arc<Layer>) -> Entries {
+        let mut entries = Entries::new();
+        entries.set_under(Some(Arc::clone(layer)));
+        entries
+    }
+
+    proptest! {
+        #[test]
+        fn layers_that_follow_changes_are_what_the_parts_come_to(
+            publications in proptest::collection::vec(
+                proptest::collection::vec((0..3_usize, 0..6_u8, 0..3_u64), 1..8),
+                1..12,
+            ),
+        ) {
+            let mut parts = Parts::default();
+            let mut owns: [Arc<Own>; 3] = Default::default();
+            let mut layers: Vec<Arc<Layer>> = Vec::new();
+            for own in owns.iter().rev() {
+                let under = layers.last().cloned();
+                layers.push(Arc::new(Layer::new(Arc::clone(own), under)));
+            }
+            for changes in publications {
+                let (before, was) = (with_layer(&layers[2]), expected(&parts));
+                let mut changed = Changed::default();
+                for (at, part) in (0..3).rev().enumerate() {
+                    let changes: Vec<_> = changes.iter().filter(|(to, ..)| *to == part).collect();
+                    let new: Vec<_> = changes.iter().map(|(_, name, version)| resource(*name, *version)).collect();
+                    let listed = new.iter().map(|r| (&r.name, Some(r).filter(|r| r.version > 0))).collect::<Vec<_>>();
+                    let (own, names) = owns[part].with(&listed);
+                    if !names.is_empty() {
+                        owns[part] = Arc::new(own);
+                    }
+                    for (_, name, version) in changes {
+                        parts[part].insert(*name, *version);
+                    }
+                    parts[part].retain(|_, version| *version > 0);
+                    let mut all: Vec<_> = changed.iter().chain(&names).cloned().collect();
+                    all.sort_unstable();
+                    all.dedup();
+                    let under = at.checked_sub(1).map(|under| Arc::clone(&layers[under]));
+                    let (layer, names) = layers[at].next(Arc::clone(&owns[part]), under, &all.into());
+                    (layers[at], changed) = (Arc::new(layer), names);
+                }
+                check(&layers[2], &parts)?;
+                // The difference of layers is that of plain maps, whichever side is one.
+                let (after, is) = (with_layer(&layers[2]), expected(&parts));
+                let wanted = Contents::between(&was, &is);
+                for (old, new) in [
+                    (before.clone(), after.clone()),
+                    (before, is.clone().into()),
+                    (was.clone().into(), after),
+                ] {
+                    let mut got = Contents::difference(&old, &new);
+                    got.upserts.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+                    prop_assert_eq!(&got.upserts, &wanted.upserts);
+                    prop_assert_eq!(&got.removed, &wanted.removed);
+                    let mut entries = old;
+                    got.apply(&mut entries);
+                    let now: Map = entries.values().map(|r| (Arc::clone(&r.name), Arc::clone(r))).collect();
+                    prop_assert_eq!(&now, &is);
+                }
+                for name in wanted.upserts.iter().map(|r| &r.name).chain(&wanted.removed) {
+                    prop_assert!(changed.contains(name));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn streams_at_the_same_time_send_the_same_bytes() {
+        let map: Map = [resource(1, 1)].into_iter().map(|r| (Arc::clone(&r.name), r)).collect();
+        let shared = Arc::new(Layer::new(Arc::new(Own::new(map.clone())), None));
+        let top = |own: Map| Layer::new(Arc::new(Own::new(own)), Some(Arc::clone(&shared)));
+        let (one, two) = (top(Map::new()).chunks().unwrap(), top(Map::new()).chunks().unwrap());
+        assert!(Arc::ptr_eq(&one[0], &two[0]));
+        assert!(shared.chunks().is_none(), "nothing is under it");
+        assert!(top(map).chunks().is_none(), "something is hidden");
+        drop((one, two));
+        assert!(shared.own().chunk.lock().upgrade().is_none(), "nobody sends it");
     }
 }

@@ -3,8 +3,8 @@
 use crate::entries::NameSet;
 use crate::group::{Affected, Group, GroupKey, SubscriptionKey};
 use crate::mark::Mark;
-use crate::source::{Change, ChangeKind, ClientId, Resource, Snapshot, ViewId};
-use crate::whole::{Whole, Wholes};
+use crate::source::{Change, ChangeKind, ClientId, Publication, Resource, Snapshot, ViewId};
+use crate::whole::{Following, Whole, Wholes};
 use pilotfish_proto::ResourceType;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -35,9 +35,14 @@ impl Default for Freed {
 }
 
 impl Membership {
+    /// Whether no other stream has the subscription.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.group.member_count() < 2
+    }
+
     /// The names that are entered when the stream has a subscription of its own: none where it takes the group along.
     pub(crate) fn names_to_enter(&self) -> usize {
-        if self.group.member_count() > 1 { self.key.subscription.count } else { 0 }
+        if !self.is_alone() { self.key.subscription.count } else { 0 }
     }
 }
 
@@ -123,6 +128,8 @@ pub(crate) struct Topology {
     /// By part, the views of several parts that have a topic.
     views: HashMap<(ResourceType, ViewId), Vec<ViewId>>,
     clients: HashMap<ClientId, Vec<Arc<Mark>>>,
+    /// The revision of the newest publication.
+    published: u64,
 }
 
 /// A resource that is read for a publication: of a part for its wholes, or of a view for groups that subscribe to it by name.
@@ -200,13 +207,18 @@ impl Topology {
         views.filter_map(|view| Some((*view, self.topics.get(&(*ty, *view))?.names.get(name)?)))
     }
 
+    pub(crate) fn published(&self) -> u64 {
+        self.published
+    }
+
     pub(crate) fn apply<'a, C>(
-        &self,
-        changes: &'a [Change],
+        &mut self,
+        Publication { revision, changes, .. }: &'a Publication,
         snapshot: &impl Snapshot<C>,
         mut fetched: Fetched<'a>,
         mark: &mut dyn FnMut(&Arc<Mark>, ResourceType),
     ) {
+        self.published = self.published.max(*revision);
         // Streams may have subscribed since the prefetch: read the few that are missing.
         for wanted in self.wanted(changes) {
             let (_, view, name) = wanted;
@@ -229,10 +241,9 @@ impl Topology {
             }
         }
         let revision = snapshot.revision();
-        self.wholes.publish(revision, &of_parts, &mut |id, group, layer, differs| {
-            let place = affected.entry(id).or_insert((group, Affected::default()));
-            place.1.layer = Some((Arc::clone(layer), differs));
-        });
+        for Following { id, group, layer, differs } in self.wholes.publish(revision, &of_parts) {
+            affected.entry(id).or_insert((group, Affected::default())).1.layer = Some((layer, differs));
+        }
         for (group, publication) in affected.values() {
             if group.publish(revision, publication) {
                 group.each_member(|member| mark(member, group.ty));

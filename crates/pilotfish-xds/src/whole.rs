@@ -33,6 +33,8 @@ pub(crate) struct Part {
 struct PartState {
     /// `None` until they are read.
     own: Option<Arc<Own>>,
+    /// The revision of the snapshot from which they were read.
+    read_at: u64,
     /// The revision of the newest publication or snapshot in `own`.
     revision: u64,
     /// The revision below which a snapshot is too old to be read.
@@ -52,7 +54,7 @@ impl Part {
     }
 
     /// Reads the part, unless that is done; `install` runs the given function while no publication is under way.
-    fn fill<S: Snapshot<C>, C>(&self, snapshot: &impl Fn() -> S, install: &impl Fn(&mut dyn FnMut())) {
+    fn fill<S: Snapshot<C>, C>(&self, snapshot: &impl Fn() -> S, install: &impl Fn(&mut dyn FnMut(u64))) {
         if self.own().is_some() {
             return;
         }
@@ -60,11 +62,12 @@ impl Part {
         while self.own().is_none() {
             let Some((revision, own)) = self.read(&snapshot()) else { continue };
             let own = Arc::new(own);
-            install(&mut || {
+            install(&mut |_| {
                 let mut state = self.state.lock();
                 // What was read lacks a publication that came in between: it is read again.
                 if revision >= state.min_revision {
                     state.own = Some(Arc::clone(&own));
+                    state.read_at = revision;
                     state.revision = revision;
                 }
             });
@@ -127,7 +130,7 @@ impl Whole {
     pub(crate) fn fill<S: Snapshot<C>, C>(
         &self,
         snapshot: &impl Fn() -> S,
-        install: &impl Fn(&mut dyn FnMut()),
+        install: &impl Fn(&mut dyn FnMut(u64)),
     ) {
         if let Some(under) = &self.under {
             under.fill(snapshot, install);
@@ -147,6 +150,14 @@ impl Whole {
         let own = self.part.own()?;
         let mut layer = self.layer.lock();
         Some(Arc::clone(layer.get_or_insert_with(|| Arc::new(Layer::new(own, under)))))
+    }
+
+    /// Whether all parts, which are read, are of one state: that of the newest publication, or a later one from which all were read.
+    pub(crate) fn is_of_one_state(&self, published: u64) -> bool {
+        let wholes = std::iter::successors(Some(self), |whole| whole.under.as_deref());
+        let read_at: Vec<u64> = wholes.map(|whole| whole.part.state.lock().read_at).collect();
+        let newest = read_at.iter().copied().max().unwrap_or_default();
+        newest <= published || read_at.iter().all(|revision| *revision == newest)
     }
 
     /// Follows a publication that changed its part, or the whole under it, or both. `None` where there is no state yet.
@@ -178,6 +189,16 @@ struct Place {
     /// The wholes over it.
     over: Vec<u64>,
     groups: Groups,
+}
+
+/// A group that follows a whole which was published.
+pub(crate) struct Following<'a> {
+    pub(crate) id: u64,
+    pub(crate) group: &'a Arc<Group>,
+    /// The whole's new state.
+    pub(crate) layer: Arc<Layer>,
+    /// Whether that differs.
+    pub(crate) differs: bool,
 }
 
 impl Wholes {
@@ -215,7 +236,8 @@ impl Wholes {
             place.over.push(id);
         }
         let depth = under.as_ref().map_or(0, |under| under.depth + 1);
-        let whole = Arc::new(Whole { id, key, depth, part: Arc::clone(part), under, layer: Mutex::default() });
+        let whole =
+            Arc::new(Whole { id, key, depth, part: Arc::clone(part), under, layer: Mutex::default() });
         self.ids.insert(key, id);
         let place = Place { whole: Arc::clone(&whole), over: Vec::new(), groups: Groups::default() };
         self.places.insert(id, place);
@@ -256,15 +278,15 @@ impl Wholes {
         }
     }
 
-    /// Applies one publication's changes of parts: to each part once, then to the wholes of it from the lowest up. `each` is told of each group that follows one
-    /// of these: its whole's new state, and whether that differs.
-    pub(crate) fn publish<'a>(
-        &'a self,
+    /// Applies one publication's changes of parts: to each part once, then to the wholes of it from the lowest up. Returns
+    /// the groups that follow one of these.
+    pub(crate) fn publish(
+        &self,
         revision: u64,
         changes: &HashMap<(ResourceType, ViewId), Changes<'_>>,
-        each: &mut dyn FnMut(u64, &'a Arc<Group>, &Arc<Layer>, bool),
-    ) {
+    ) -> Vec<Following<'_>> {
         let mut dirty: BTreeMap<(usize, u64), Changed> = BTreeMap::new();
+        let mut all = Vec::new();
         for (at, changes) in changes {
             let Some((part, wholes)) = self.parts.get(at) else { continue };
             let names: Changed = part.publish(revision, changes).into();
@@ -276,13 +298,19 @@ impl Wholes {
         while let Some(((depth, id), changed)) = dirty.pop_first() {
             let Some(place) = self.places.get(&id) else { continue };
             let Some((layer, changed)) = place.whole.publish(&changed) else { continue };
-            for (group, followed) in place.groups.iter() {
-                each(*group, followed, &layer, !changed.is_empty());
-            }
+            let differs = !changed.is_empty();
+            let groups = place.groups.iter();
+            all.extend(groups.map(|(id, group)| Following {
+                id: *id,
+                group,
+                layer: Arc::clone(&layer),
+                differs,
+            }));
             for over in &place.over {
                 add(&mut dirty, (depth + 1, *over), &changed);
             }
         }
+        all
     }
 }
 

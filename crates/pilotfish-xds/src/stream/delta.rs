@@ -111,7 +111,7 @@ impl<S: ResourceSource> Stream<S> {
         // What is requested is sent even if the client had it: it may have dropped it in between.
         if !requested.is_empty() || subscription.wildcard != was_wildcard && subscription.wildcard {
             for name in &requested {
-                watch.sent.remove(*name);
+                watch.sent.remove(name);
             }
             watch.in_step = None;
             watch.requested.add(requested.iter().copied());
@@ -147,7 +147,7 @@ impl Watch {
         };
         let version = |text: &str| unhex(text).unwrap_or(0);
         let same = |(name, text): &(&str, &str)| {
-            entries.get(*name).is_some_and(|resource| resource.version == version(text))
+            entries.get(name).is_some_and(|resource| resource.version == version(text))
         };
         if known.len() == entries.len() && known.iter().all(same) {
             self.sent = entries;
@@ -181,7 +181,7 @@ impl Watch {
             let named = self.sent.values().filter(|resource| names.contains(&resource.name));
             self.sent = named.map(|resource| (Arc::clone(&resource.name), Arc::clone(resource))).collect();
         } else if !wildcard {
-            removed.iter().for_each(|name| drop(self.sent.remove(*name)));
+            removed.iter().for_each(|name| drop(self.sent.remove(name)));
         }
     }
 }

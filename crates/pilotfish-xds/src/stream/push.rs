@@ -1,7 +1,7 @@
 //! Choosing what a stream sends next.
 
 use super::order::{Breaking, Probe, Warming};
-use super::watch::{Known, Requested};
+use super::watch::{Known, Requested, Watch};
 use super::{Response, Stream};
 use crate::entries::{Entries, set_version};
 use crate::group::{Baseline, GroupState};
@@ -148,7 +148,8 @@ impl<S: ResourceSource> Stream<S> {
                 _ => None,
             };
             if let Some(start) = start {
-                let response = state.response(ty, start, &watch.sent, &self.fanout.nonces);
+                let alone = watch.membership.is_alone();
+                let response = state.response(ty, start, &watch.sent, alone, &self.fanout.nonces);
                 let breaks = ty == ResourceType::Cluster && !response.contents.removed.is_empty();
                 if !breaks || start == Baseline::DeltaAll {
                     return Some(Plan {
@@ -233,14 +234,14 @@ impl<S: ResourceSource> Stream<S> {
             return Some(Arc::clone(response));
         }
         let watch = self.watches[ty].as_ref()?;
-        let nonces = &self.fanout.nonces;
+        let (nonces, alone) = (&self.fanout.nonces, watch.membership.is_alone());
         if self.protocol == Protocol::Delta {
-            let contents = with_absent(ty, &plan.contents, &watch.requested, state);
+            let contents = with_absent(ty, &plan.contents, watch, state);
             return Some(Arc::new(EncodedResponse::delta(ty, state.version, contents, nonces.next())));
         }
         if self.whole(ty) {
             if !plan.held {
-                return Some(state.response(ty, Baseline::SotwAll, &watch.sent, nonces));
+                return Some(state.response(ty, Baseline::SotwAll, &watch.sent, alone, nonces));
             }
             let mut all = watch.sent.clone();
             plan.contents.apply(&mut all);
@@ -254,7 +255,7 @@ impl<S: ResourceSource> Stream<S> {
             _ => None,
         };
         Some(match baseline {
-            Some(baseline) => state.response(ty, baseline, &watch.sent, nonces),
+            Some(baseline) => state.response(ty, baseline, &watch.sent, alone, nonces),
             None => {
                 let contents = Contents::clone(&plan.contents);
                 Arc::new(EncodedResponse::sotw(ty, state.version, contents, nonces.next()))
@@ -344,7 +345,7 @@ impl<S: ResourceSource> Stream<S> {
         warming.answered = false;
         if let Some(watch) = &self.watches[ResourceType::Endpoint] {
             let names = added.iter().filter_map(|resource| eds_name(&resource.body));
-            warming.endpoints.extend(names.filter(|name| !watch.sent.contains_key(*name)).map(Arc::from));
+            warming.endpoints.extend(names.filter(|name| !watch.sent.contains_key(name)).map(Arc::from));
         }
     }
 }
@@ -355,19 +356,20 @@ fn is_whole(ty: ResourceType, grpc: bool) -> bool {
 }
 
 /// The contents with those of the requested names that do not exist.
-fn with_absent(ty: ResourceType, contents: &Contents, requested: &Requested, state: &GroupState) -> Contents {
+fn with_absent(ty: ResourceType, contents: &Contents, watch: &Watch, state: &GroupState) -> Contents {
     let mut contents = contents.clone();
-    let absent: Vec<Arc<str>> = match requested {
+    let absent: Vec<Arc<str>> = match &watch.requested {
         Requested::Nothing => return contents,
         // Envoy takes the removal of a filter's configuration for an error.
         _ if ty == ResourceType::ExtensionConfig => return contents,
         Requested::All => state.absent(),
         Requested::Names(names) => {
-            names.iter().filter(|name| !state.entries.contains_key(*name)).cloned().collect()
+            names.iter().filter(|name| !state.entries.contains_key(name)).cloned().collect()
         }
     };
     let mut removed: BTreeSet<_> = contents.removed.drain(..).collect();
-    removed.extend(absent);
+    // What the client has and keeps for now is told when it has to go.
+    removed.extend(absent.into_iter().filter(|name| !watch.sent.contains_key(name)));
     contents.removed = removed.into_iter().collect();
     contents
 }

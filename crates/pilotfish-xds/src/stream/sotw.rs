@@ -91,7 +91,7 @@ impl<S: ResourceSource> Stream<S> {
             self.fanout.resubscribe_to(&self.mark, &watch.membership, subscription, &added, &removed);
         watch.in_step = None;
         if !subscription.wildcard {
-            removed.iter().for_each(|name| drop(watch.sent.remove(*name)));
+            removed.iter().for_each(|name| drop(watch.sent.remove(name)));
         }
         watch.requested.remove(&removed);
         // What a response of all resources lacks is gone, so for such types every change is answered.

@@ -179,6 +179,30 @@ fn a_cluster_that_comes_back_before_it_is_removed_stays() {
 }
 
 #[test]
+fn a_cluster_that_stays_for_now_is_not_told_to_be_absent() {
+    let fanout = fanout();
+    fanout.source().set(0, Cluster, "kept", "1");
+    publish(&fanout);
+    let mut peer = Peer::delta(&fanout);
+    peer.ask(Cluster, &["kept"]);
+    let had = peer.settle().remove(0).resources;
+    fanout.source().remove(0, Cluster, "kept");
+    publish(&fanout);
+    // It comes back by name, and its listeners may refer to the cluster until they are answered.
+    let mut back = Peer::delta(&fanout);
+    back.resume(Cluster, &["kept"], &had);
+    back.ask(Listener, &[]);
+    let got = back.next().unwrap();
+    assert_eq!((got.ty, got.removed.len()), (Cluster, 0));
+    back.ack(&got);
+    let got = back.next().unwrap();
+    assert_eq!(got.ty, Listener);
+    back.ack(&got);
+    assert_eq!(back.next().unwrap().removed, ["kept"]);
+    assert!(back.next().is_none());
+}
+
+#[test]
 fn types_of_one_change_come_in_order() {
     let (fanout, mut peer) = synced(Protocol::Delta);
     for (ty, name) in [(Route, "80"), (Listener, "l"), (Endpoint, "old"), (Cluster, "old")] {

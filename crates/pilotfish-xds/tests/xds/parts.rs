@@ -141,10 +141,9 @@ fn a_change_of_view_sends_what_the_parts_differ_in() {
     let mut peer = client(&fanout, 0, 1);
     peer.ask(Cluster, &[]);
     peer.settle();
-    for (class, resources, removed) in [
-        (2, vec![("b", "selective"), ("in-2", "1")], "in-1"),
-        (1, vec![("b", "1"), ("in-1", "1")], "in-2"),
-    ] {
+    for (class, resources, removed) in
+        [(2, vec![("b", "selective"), ("in-2", "1")], "in-1"), (1, vec![("b", "1"), ("in-1", "1")], "in-2")]
+    {
         fanout.source().move_client(ClientId(0), class);
         publish(&fanout);
         assert_eq!(one(peer.settle()), is(&resources, &[removed]));
@@ -192,6 +191,91 @@ fn streams_that_join_around_a_publication_miss_nothing() {
     let mut again = client(&fanout, 3, 2);
     again.resume(Cluster, &[], &resources);
     assert_eq!(one(again.settle()), is(&[], &[]));
+}
+
+#[test]
+fn a_resource_that_moves_between_parts_is_never_gone() {
+    let fanout = composed();
+    fanout.source().set(SELECTIVE, Cluster, "moves", "1");
+    let mut early = client(&fanout, 0, 1);
+    early.ask(Cluster, &[]);
+    early.settle();
+    // The shared part is read, and the source is ahead: of the selective one only what it will be can be read.
+    fanout.source().remove(SELECTIVE, Cluster, "moves");
+    fanout.source().set(SHARED, Cluster, "moves", "1");
+    fanout.source().move_client(ClientId(1), 2);
+    let first = fanout.source().commit();
+    fanout.source().set(OTHER, Cluster, "in-2", "2");
+    let second = fanout.source().commit();
+    let mut joins = Peer::delta(&fanout);
+    let have = is(&[("a", "1"), ("b", "1"), ("in-2", "2"), ("moves", "1")], &[]).0;
+    joins.resume(Cluster, &[], &have);
+    assert_eq!(one(joins.settle()), is(&[], &[]), "it has all of it");
+    let mut fresh = Peer::delta(&fanout);
+    fanout.source().move_client(ClientId(2), 2);
+    fresh.ask(Cluster, &[]);
+    assert_eq!(one(fresh.settle()).0.len(), 4);
+    for publication in [first, second] {
+        fanout.publish(&publication);
+        assert!(joins.settle().is_empty() && fresh.settle().is_empty());
+    }
+    assert_eq!(one(early.settle()), is(&[("moves", "1")], &[]));
+    publish(&fanout);
+    fanout.source().remove(SHARED, Cluster, "moves");
+    publish(&fanout);
+    for peer in [&mut early, &mut joins, &mut fresh] {
+        assert_eq!(one(peer.settle()), is(&[], &["moves"]));
+    }
+}
+
+#[test]
+fn streams_that_come_and_go_beside_publications_end_with_what_there_is() {
+    const ROUNDS: usize = 100;
+    let fanout = composed();
+    let source = fanout.source();
+    let mut peers: Vec<(Peer, BTreeMap<String, String>)> = Vec::new();
+    let settle = |(peer, have): &mut (Peer, BTreeMap<String, String>)| {
+        for got in peer.settle() {
+            have.extend(got.resources);
+            got.removed.iter().for_each(|name| drop(have.remove(name)));
+        }
+    };
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            for round in 0..ROUNDS {
+                let content = round.to_string();
+                source.set(SHARED, Cluster, "a", &content);
+                source.set([OWN, OTHER, SELECTIVE][round % 3], Cluster, "b", &content);
+                source.remove([OWN, OTHER, SELECTIVE][(round + 1) % 3], Cluster, "b");
+                publish(&fanout);
+            }
+        });
+        let mut number = 0;
+        while !publishing.is_finished() || number < 50 {
+            source.move_client(ClientId(number), 1 + u32::try_from(number % 2).unwrap());
+            number += 1;
+            let mut peer = Peer::delta(&fanout);
+            peer.ask(Cluster, &[]);
+            peers.push((peer, BTreeMap::new()));
+            // Some stay, and at times nobody does.
+            match number % 7 {
+                0 => peers.clear(),
+                n => drop(peers.drain(..peers.len().saturating_sub(n as usize))),
+            }
+            peers.iter_mut().for_each(settle);
+        }
+    });
+    publish(&fanout);
+    peers.iter_mut().for_each(settle);
+    for (peer, have) in &peers {
+        let number = peer.stream.lock().status().unwrap().client.0;
+        let class = 1 + u32::try_from(number % 2).unwrap();
+        let all = source.all(class, Cluster).into_iter();
+        let all: BTreeMap<_, _> = all.map(|(name, version)| (name, format!("{version:016x}"))).collect();
+        assert_eq!(*have, all, "client {number}");
+    }
+    drop(peers);
+    assert_eq!((fanout.part_count(), fanout.whole_count(), fanout.group_count()), (0, 0, 0));
 }
 
 #[test]

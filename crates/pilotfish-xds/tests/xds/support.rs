@@ -33,7 +33,10 @@ impl World {
     fn parts(&self, view: ViewId) -> Vec<ViewId> {
         let ty = type_of(view);
         let classes = self.compositions.get(&(view.0 / 100)).filter(|_| ty.is_wildcard());
-        classes.map_or_else(|| vec![view], |classes| classes.iter().map(|class| self::view(*class, ty)).collect())
+        classes.map_or_else(
+            || vec![view],
+            |classes| classes.iter().map(|class| self::view(*class, ty)).collect(),
+        )
     }
 
     fn names(&self, view: ViewId) -> BTreeSet<Arc<str>> {
