@@ -98,6 +98,14 @@ impl Entries {
         if self.hidden(under).count > 0 { None } else { under.chunks() }
     }
 
+    /// What leads to `new` where the layers alone differ, as [`Layer::step_from`] has it.
+    pub(crate) fn step_to(&self, new: &Self) -> Option<(Vec<Arc<Resource>>, Vec<Arc<Chunk>>)> {
+        if !self.own.is_empty() || !new.own.is_empty() {
+            return None;
+        }
+        new.under.as_ref()?.step_from(self.under.as_ref()?)
+    }
+
     pub(crate) fn insert(&mut self, resource: Arc<Resource>) {
         self.own.insert(Arc::clone(&resource.name), resource);
     }

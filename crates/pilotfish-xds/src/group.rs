@@ -541,9 +541,16 @@ impl GroupState {
                 let shared = self.entries.chunks().unwrap_or_default();
                 EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)
             }
-            Baseline::Delta(_) => {
-                EncodedResponse::delta(ty, self.version, Contents::difference(sent, &self.entries), nonce)
-            }
+            Baseline::Delta(_) => match sent.step_to(&self.entries) {
+                Some((upserts, shared)) => {
+                    let contents = Contents { upserts, removed: Vec::new() };
+                    EncodedResponse::delta_over(ty, self.version, contents, nonce, shared)
+                }
+                None => {
+                    let contents = Contents::difference(sent, &self.entries);
+                    EncodedResponse::delta(ty, self.version, contents, nonce)
+                }
+            },
             Baseline::SotwAll => {
                 let contents = Contents::difference(&Entries::new(), &self.entries);
                 EncodedResponse::sotw(ty, self.version, contents, nonce)

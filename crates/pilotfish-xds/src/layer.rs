@@ -10,10 +10,14 @@
 //! A layer costs some words, however much lies under it, and two states of a client are compared layer by layer.
 
 use crate::entries::{Map, entry_hash};
+use crate::response::Contents;
 use crate::source::Resource;
 use crate::wire::{Chunk, delta_resources};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
+
+/// Bytes that streams rather copy than send as a piece of their own.
+const WORTH_SHARING: usize = 16 << 10;
 
 /// One state of a part's own resources.
 #[derive(Debug, Default)]
@@ -23,12 +27,14 @@ pub(crate) struct Own {
     sum: u64,
     /// The encoded form, while some stream sends it.
     chunk: Mutex<Weak<Chunk>>,
+    /// The encoded form of what differs from earlier states, likewise.
+    differences: Mutex<Vec<(Weak<Self>, Weak<Chunk>)>>,
 }
 
 impl Own {
     pub(crate) fn new(map: Map) -> Self {
         let sum = crate::entries::set_version(map.values());
-        Self { map, sum, chunk: Mutex::default() }
+        Self { map, sum, ..Self::default() }
     }
 
     pub(crate) fn map(&self) -> &Map {
@@ -54,7 +60,7 @@ impl Own {
         names.sort_unstable();
         names.dedup();
         names.retain(|name| version(&self.map, name) != version(&map, name));
-        (Self { map, sum, chunk: Mutex::default() }, names)
+        (Self { map, sum, ..Self::default() }, names)
     }
 
     /// All resources as they stand in a delta response: encoded once for all streams that send them at the same time.
@@ -65,6 +71,20 @@ impl Own {
         }
         let chunk = Arc::new(delta_resources(self.map.values()));
         *cached = Arc::downgrade(&chunk);
+        chunk
+    }
+
+    /// The same of those resources that differ from an earlier state, which are given.
+    fn difference(&self, old: &Arc<Self>, upserts: &[Arc<Resource>]) -> Arc<Chunk> {
+        let mut cached = self.differences.lock();
+        cached.retain(|(_, chunk)| chunk.strong_count() > 0);
+        let old = Arc::downgrade(old);
+        let known = cached.iter().find(|(from, _)| from.ptr_eq(&old));
+        if let Some(chunk) = known.and_then(|(_, chunk)| chunk.upgrade()) {
+            return chunk;
+        }
+        let chunk = Arc::new(delta_resources(upserts.iter()));
+        cached.push((old, Arc::downgrade(&chunk)));
         chunk
     }
 }
@@ -174,13 +194,47 @@ impl Layer {
         self.under.as_ref()
     }
 
+    /// This layer and those under it.
+    fn layers(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |layer| layer.under.as_deref())
+    }
+
+    fn hides(&self) -> bool {
+        self.layers().any(|layer| layer.hidden.count > 0)
+    }
+
+    /// The resources that lead from an earlier state of the layers to this one, this layer's own first, and the encoded form of the others:
+    /// the same for all whose layers take this step. `None` where not each layer stands for itself: where something is hidden or gone, as it
+    /// may be in another layer now, or where there is too little to be shared.
+    pub(crate) fn step_from(&self, old: &Self) -> Option<(Vec<Arc<Resource>>, Vec<Arc<Chunk>>)> {
+        if self.hides() || old.hides() || self.layers().count() != old.layers().count() {
+            return None;
+        }
+        let (mut upserts, mut shared) = (Vec::new(), Vec::new());
+        for (at, (new, old)) in self.layers().zip(old.layers()).enumerate() {
+            if Arc::ptr_eq(&new.own, &old.own) {
+                continue;
+            }
+            let step = Contents::between(&old.own.map, &new.own.map);
+            if !step.removed.is_empty() {
+                return None;
+            }
+            if at > 0 && !step.upserts.is_empty() {
+                let bytes: usize = step.upserts.iter().map(|resource| resource.body.len()).sum();
+                if bytes < WORTH_SHARING {
+                    return None;
+                }
+                shared.push(new.own.difference(&old.own, &step.upserts));
+            }
+            upserts.extend(step.upserts);
+        }
+        (!shared.is_empty()).then_some((upserts, shared))
+    }
+
     /// The encoded form of all that lies under this layer; `None` where there is nothing, or something of it is not seen.
     pub(crate) fn chunks(&self) -> Option<Vec<Arc<Chunk>>> {
-        let lower: Vec<&Self> =
-            std::iter::successors(self.under.as_deref(), |layer| layer.under.as_deref()).collect();
-        let is_hidden = [self].into_iter().chain(lower.iter().copied()).any(|layer| layer.hidden.count > 0);
-        let lower: Vec<_> = lower.into_iter().filter(|layer| !layer.own.map.is_empty()).collect();
-        (!is_hidden && !lower.is_empty()).then(|| lower.iter().map(|layer| layer.own.chunk()).collect())
+        let lower: Vec<&Self> = self.layers().skip(1).filter(|layer| !layer.own.map.is_empty()).collect();
+        (!self.hides() && !lower.is_empty()).then(|| lower.iter().map(|layer| layer.own.chunk()).collect())
     }
 }
 
@@ -188,7 +242,6 @@ impl Layer {
 mod tests {
     use super::*;
     use crate::entries::{Entries, set_version};
-    use crate::response::Contents;
     use bytes::Bytes;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -292,6 +345,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_step_of_shared_layers_is_encoded_once() {
+        let large = |name: u8, version: u64| {
+            let small = resource(name, version);
+            let body = Bytes::from(vec![0; WORTH_SHARING]);
+            Arc::new(Resource { body, ..Resource::clone(&small) })
+        };
+        let map = |resources: Vec<Arc<Resource>>| -> Map {
+            resources.into_iter().map(|r| (Arc::clone(&r.name), r)).collect()
+        };
+        let shared = |resources| Arc::new(Layer::new(Arc::new(Own::new(map(resources))), None));
+        let over =
+            |own, under: &Arc<Layer>| Layer::new(Arc::new(Own::new(map(own))), Some(Arc::clone(under)));
+        let (old, new) = (shared(vec![large(1, 1), large(2, 1)]), shared(vec![large(1, 2), large(2, 1)]));
+        let step = |own: u8| {
+            let after = over(vec![resource(own, 2)], &new);
+            after.step_from(&over(vec![resource(own, 1)], &old)).unwrap()
+        };
+        let ((upserts, one), (_, two)) = (step(8), step(9));
+        let names: Vec<&str> = upserts.iter().map(|r| &*r.name).collect();
+        assert_eq!((names, one.len(), one[0].count), (vec!["8", "1"], 1, 1));
+        assert!(Arc::ptr_eq(&one[0], &two[0]));
+        // What is hidden, or gone from a layer, is looked at resource by resource.
+        assert!(over(vec![large(1, 7)], &new).step_from(&over(vec![], &old)).is_none());
+        assert!(over(vec![], &shared(vec![large(1, 2)])).step_from(&over(vec![], &old)).is_none());
+        drop((one, two));
+        let owns = new.own().differences.lock();
+        assert!(owns.iter().all(|(_, chunk)| chunk.strong_count() == 0), "nobody sends it");
     }
 
     #[test]

@@ -46,7 +46,15 @@ impl Resources {
         let configuration = Configuration::new(ConfigurationClients::Nobody);
         let ready = AtomicBool::new(false);
         let node_claims = NodeClaims::default();
-        Self { translator, trust_nodes, ready, registrar: None, secret_rights: None, configuration, node_claims }
+        Self {
+            translator,
+            trust_nodes,
+            ready,
+            registrar: None,
+            secret_rights: None,
+            configuration,
+            node_claims,
+        }
     }
 
     /// Serves configuration to these other control planes.

@@ -476,11 +476,12 @@ impl Memo {
         }
     }
 
-    /// Drops every result that no root depends on, once there are twice as many as after the last sweep, or large ones.
+    /// Drops every result that no root depends on, once there are a quarter more than after the last sweep, or large ones.
     pub(crate) fn sweep_if_due(&self) {
         const FEW: u64 = 10_000;
         const HEAVY: usize = 16 << 20;
-        let many = self.len() as u64 > FEW.max(2 * self.swept.load(Ordering::Relaxed));
+        let swept = self.swept.load(Ordering::Relaxed);
+        let many = self.len() as u64 > FEW.max(swept + swept / 4);
         if many || self.let_go.load(Ordering::Relaxed) > HEAVY {
             self.sweep();
         }

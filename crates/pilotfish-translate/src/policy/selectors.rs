@@ -95,7 +95,11 @@ mod tests {
             let reduced = selectors.of(&of);
             assert_eq!(reduced, *left, "{of:?}");
             for selector in &all {
-                assert_eq!(label_subset(selector, &reduced), label_subset(selector, &of), "{selector:?} of {of:?}");
+                assert_eq!(
+                    label_subset(selector, &reduced),
+                    label_subset(selector, &of),
+                    "{selector:?} of {of:?}"
+                );
             }
         }
     }

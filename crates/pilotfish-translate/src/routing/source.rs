@@ -85,4 +85,3 @@ impl Query for SourceLabels {
         selectors
     }
 }
-

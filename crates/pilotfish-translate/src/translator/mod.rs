@@ -137,11 +137,10 @@ impl Translator {
         Client { id, proxy, clients: self.clients.clone(), memo: self.memo.clone() }
     }
 
-    /// Makes a world current and returns what it changes for connected proxies. One caller at a time.
+    /// Makes a world current and returns what it changes for connected proxies. One caller at a time, who calls [`Self::tidy`] once the
+    /// changes are on their way.
     pub fn publish(&self, world: Arc<World>, changes: &ChangeSet) -> Changes {
         self.clients.lock().retire();
-        self.forget_gone();
-        self.memo.sweep_if_due();
         let (current, touched) = self.memo.advance(world, changes);
         let mut out = Changes { revision: current.revision, ..Changes::default() };
         for root in &touched {
@@ -310,7 +309,8 @@ impl Translator {
         viewed.rooted = new;
     }
 
-    /// Drops what disconnected proxies left behind. To be called now and then: where no world changes, nothing else does it.
+    /// Drops what disconnected proxies left behind, and results of earlier worlds. To be called after each publication, and now and then: where no
+    /// world changes, nothing else does it.
     pub fn tidy(&self) {
         self.forget_gone();
         self.memo.sweep_if_due();

@@ -21,7 +21,9 @@ impl Plane {
     fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> Changes {
         updates.into_iter().for_each(|update| self.writer.apply(update));
         let (world, changes) = self.writer.publish().unwrap();
-        self.translator.publish(world, &changes)
+        let changes = self.translator.publish(world, &changes);
+        self.translator.tidy();
+        changes
     }
 
     fn has(&self, view: ViewId) -> bool {

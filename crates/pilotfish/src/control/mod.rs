@@ -417,6 +417,8 @@ impl Control {
         self.observer.computed(started);
         self.report_refused();
         self.drop_unwanted(revision);
+        // After the change is out: nobody waits for it.
+        self.outputs.translator.tidy();
         tracing::debug!(revision, resources, view_changed, took = ?started.elapsed(), "published");
     }
 

@@ -17,7 +17,9 @@ use crate::scope::ServiceIn;
 use crate::xds::eds::{ClientLocality, inline_endpoints};
 use pilotfish_config::mesh::MeshConfig;
 use pilotfish_config::networking::{ClientTlsMode, SimpleLb, Subset, TrafficPolicy};
-use pilotfish_model::{Kind, Labels, ObjectKey, Origin, Port, Protocol, Resolution, Service, ServiceKey, TlsMode};
+use pilotfish_model::{
+    Kind, Labels, ObjectKey, Origin, Port, Protocol, Resolution, Service, ServiceKey, TlsMode,
+};
 use pilotfish_proto::Duration;
 use pilotfish_proto::config_any;
 use pilotfish_proto::envoy::config::cluster::v3::Cluster;

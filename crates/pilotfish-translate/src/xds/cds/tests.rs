@@ -367,12 +367,14 @@ fn the_first_service_of_a_port_decides_whether_an_inbound_cluster_has_metadata()
 fn what_the_client_is_counts_for_few_clusters_only() {
     let web = service("web", "shop");
     let remote = service("remote", "shop").with(|service| service.resolution = Resolution::DNSLB);
-    let world = world([web.update(), remote.update(), endpoints(&remote, vec![endpoint("a.com", 80, "http")])]);
+    let world =
+        world([web.update(), remote.update(), endpoints(&remote, vec![endpoint("a.com", 80, "http")])]);
     let near = sidecar("client-0", "shop");
     let views = views(&world, &near);
     let key = |service: &TestService| ResourceBatchKey::Service(service.key());
     let keys = |view: &ClusterView| evaluate(&world, &KeysOf(view.clone()));
-    let [ClusterView::Inbound(_), client @ ClusterView::Client(_), outbound @ ClusterView::Outbound(_)] = &views[..]
+    let [ClusterView::Inbound(_), client @ ClusterView::Client(_), outbound @ ClusterView::Outbound(_)] =
+        &views[..]
     else {
         panic!("{views:?}")
     };

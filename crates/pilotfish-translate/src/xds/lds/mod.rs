@@ -23,8 +23,8 @@ pub(crate) use budget::{MAX_LISTENER_BYTES, MAX_PORT_LISTENERS_BYTES};
 pub(crate) use gateway::GatewayView;
 pub(crate) use grpc::GrpcView;
 pub(crate) use overlap::MAX_CHAIN_CONDITIONS;
-pub(crate) use view::{InboundView, OwnOutboundView};
 use view::OutboundView;
+pub(crate) use view::{InboundView, OwnOutboundView};
 
 use crate::engine::{Cx, EncodedResource, ResourceBatch, ResourceBatchKey};
 use crate::proxy::{Proxy, ProxyKind};

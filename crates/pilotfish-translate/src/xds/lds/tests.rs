@@ -46,10 +46,8 @@ impl Query for ListenersOf {
     fn compute(&self, cx: &Cx<'_>) -> Self::Output {
         let views = ListenerView::of(cx, &self.0);
         let keys = |view: &ListenerView| view.batch_keys(cx).unwrap();
-        let batches: Vec<_> = views
-            .iter()
-            .flat_map(|view| keys(view).into_iter().map(|key| view.generate(cx, &key)))
-            .collect();
+        let batches: Vec<_> =
+            views.iter().flat_map(|view| keys(view).into_iter().map(|key| view.generate(cx, &key))).collect();
         let decode = |resource: &crate::engine::EncodedResource| {
             let packed = pilotfish_proto::Any::decode(resource.body.clone()).unwrap();
             (resource.name.to_string(), Listener::decode(&*packed.value).unwrap())

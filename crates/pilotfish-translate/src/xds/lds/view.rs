@@ -3,11 +3,11 @@
 use crate::engine::{Cx, Query};
 use crate::policy::attachment::Policy;
 use crate::policy::destination_rule;
+use crate::policy::selectors::Selectors;
 use crate::policy::telemetry::tracing::Tags;
 use crate::proxy::targets::{Target, TargetsOf};
 use crate::proxy::workload::{self, Identity};
 use crate::proxy::{InterceptionMode, IpFamilies, Proxy, proxy_config};
-use crate::policy::selectors::Selectors;
 use crate::routing::SourceLabels;
 use crate::scope::Scope;
 use crate::services::service_address::AddressView;
