@@ -141,6 +141,7 @@ impl Translator {
     /// changes are on their way.
     pub fn publish(&self, world: Arc<World>, changes: &ChangeSet) -> Changes {
         self.clients.lock().retire();
+        self.forget_gone();
         let (current, touched) = self.memo.advance(world, changes);
         let mut out = Changes { revision: current.revision, ..Changes::default() };
         for root in &touched {
