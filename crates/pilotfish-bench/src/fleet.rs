@@ -91,6 +91,7 @@ pub fn node(index: usize, namespace: &str) -> Node {
         id: format!("sidecar~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local"),
         cluster: format!("client.{namespace}"),
         metadata: Some(Struct { fields }),
+        locality: None,
         user_agent_name: "envoy".into(),
     }
 }

@@ -8,6 +8,7 @@
 //! - [`broadcast`]: the plain servers, on tonic and on the h2 crate.
 //! - [`world`]: Services and EndpointSlices as YAML files, and the one change that is measured.
 //! - [`server`]: a server as a process of its own, with its CPU time and memory.
+//! - [`mesh`]: the bench of a mesh in which every proxy differs.
 //! - [`compare`]: the phases of the bench; [`report`]: its table and bars.
 
 // The bench is a command-line tool: its output is the terminal.
@@ -17,6 +18,7 @@ pub mod broadcast;
 pub mod compare;
 pub mod connection;
 pub mod fleet;
+pub mod mesh;
 pub mod messages;
 pub mod report;
 pub mod server;

@@ -1,6 +1,7 @@
 //! A server as a process of its own: how it is started and ended, and what it costs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -36,8 +37,14 @@ struct Control {
     writer: OwnedWriteHalf,
 }
 
-/// CPU time of each thread of a process.
-pub struct CpuTimes(BTreeMap<u32, Duration>);
+/// CPU time of a process: of each thread that runs, and of all that ever ran.
+pub struct CpuTimes {
+    threads: BTreeMap<u32, Duration>,
+    all: Duration,
+}
+
+/// What the time of the whole process may be off by: it is counted in hundredths of a second.
+const TICKS: Duration = Duration::from_millis(20);
 
 impl CpuTimes {
     /// What this process has used: the load client.
@@ -61,16 +68,29 @@ impl CpuTimes {
                 times.insert(thread, Duration::from_nanos(used));
             }
         }
-        Ok(Self(times))
+        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        Ok(Self { threads: times, all: Self::parse(&text).unwrap_or_default() })
     }
 
-    /// CPU time that was used since `before`. What a thread used that has ended meanwhile is not seen.
+    /// User and system time in `/proc/PID/stat`. The name of the command, in parentheses, may contain anything.
+    fn parse(text: &str) -> Option<Duration> {
+        let (_, rest) = text.rsplit_once(')')?;
+        let mut words = rest.split_whitespace().skip(11);
+        let user: u64 = words.next()?.parse().ok()?;
+        let system: u64 = words.next()?.parse().ok()?;
+        Some(Duration::from_millis(user.saturating_add(system).saturating_mul(10)))
+    }
+
+    /// CPU time that was used since `before`. What a thread used that has ended meanwhile is seen when it is more than
+    /// the hundredths in which the whole process is counted.
     #[must_use]
     pub fn since(&self, before: &Self) -> Duration {
         let used = |(thread, now): (&u32, &Duration)| {
-            now.saturating_sub(before.0.get(thread).copied().unwrap_or_default())
+            now.saturating_sub(before.threads.get(thread).copied().unwrap_or_default())
         };
-        self.0.iter().map(used).sum()
+        let threads: Duration = self.threads.iter().map(used).sum();
+        let all = self.all.saturating_sub(before.all);
+        if all > threads + TICKS { all } else { threads }
     }
 }
 
@@ -116,12 +136,26 @@ impl Server {
     /// # Errors
     /// When it cannot be started, ends, or is not ready in time; the message holds the end of its log.
     pub async fn pilotfish(executable: &Path, folder: &Path, log: PathBuf) -> Result<Self> {
+        Self::pilotfish_with(executable, folder, &[], log).await
+    }
+
+    /// The same with further arguments.
+    ///
+    /// # Errors
+    /// When it cannot be started, ends, or is not ready in time; the message holds the end of its log.
+    pub async fn pilotfish_with(
+        executable: &Path,
+        folder: &Path,
+        more: &[OsString],
+        log: PathBuf,
+    ) -> Result<Self> {
         let (xds, admin) = (free_address()?, free_address()?);
         let file = std::fs::File::create(&log).context("cannot make a log file")?;
         let began = Instant::now();
         let mut child = Command::new(executable)
             .arg("serve")
             .arg(folder)
+            .args(more)
             .args(["--xds-address", &xds.to_string(), "--admin-address", &admin.to_string()])
             .stdin(Stdio::null())
             .stdout(file.try_clone().context("cannot share the log file")?)
@@ -180,8 +214,16 @@ impl Server {
     /// # Errors
     /// When the server does not answer 200.
     pub async fn change(&mut self, address: &str) -> Result<()> {
+        self.change_padded(address, 0).await
+    }
+
+    /// The same, and the load assignment is to have so many bytes.
+    ///
+    /// # Errors
+    /// When the server does not answer 200.
+    pub async fn change_padded(&mut self, address: &str, bytes: u64) -> Result<()> {
         let control = self.control.as_mut().context("not a broadcast server")?;
-        control.writer.write_all(format!("{address}\n").as_bytes()).await?;
+        control.writer.write_all(format!("{address} {bytes}\n").as_bytes()).await?;
         control.lines.next_line().await?.context("the control connection ended")?;
         Ok(())
     }
@@ -297,14 +339,20 @@ mod tests {
 
     #[test]
     fn cpu_time_is_counted_by_thread() {
-        let times = |rows: &[(u32, u64)]| {
-            CpuTimes(rows.iter().map(|(thread, used)| (*thread, Duration::from_millis(*used))).collect())
+        let times = |rows: &[(u32, u64)], all| CpuTimes {
+            threads: rows.iter().map(|(thread, used)| (*thread, Duration::from_millis(*used))).collect(),
+            all: Duration::from_millis(all),
         };
-        let (before, after) = (times(&[(1, 10), (2, 5)]), times(&[(1, 12), (3, 4)]));
-        assert_eq!(
-            after.since(&before),
-            Duration::from_millis(6),
-            "a new thread counts, one that ended does not"
-        );
+        let before = times(&[(1, 10), (2, 5)], 10);
+        let since = |rows: &[(u32, u64)], all| times(rows, all).since(&before).as_millis();
+        assert_eq!(since(&[(1, 12), (3, 4)], 20), 6, "a new thread counts, one that ended does not");
+        assert_eq!(since(&[(1, 12), (3, 4)], 110), 100, "unless it used more than a few hundredths");
+    }
+
+    #[test]
+    fn the_time_of_a_process_is_read_whatever_its_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 9 0 0 0 12 3 0 0 20 0 1 0 100 0 0";
+        assert_eq!(CpuTimes::parse(stat), Some(Duration::from_millis(150)));
+        assert_eq!(CpuTimes::parse("7 (a"), None);
     }
 }

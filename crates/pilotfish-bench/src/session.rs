@@ -15,7 +15,7 @@ use crate::messages::{
 };
 
 /// A resource name, shared by all streams of the process.
-type Name = u32;
+pub(crate) type Name = u32;
 
 #[derive(Default)]
 struct Names {
@@ -32,7 +32,7 @@ static ENCODED: LazyLock<RwLock<Encoded>> = LazyLock::new(Default::default);
 
 type Encoded = HashMap<(u32, Vec<Name>), Bytes>;
 
-fn intern(text: &str) -> Name {
+pub(crate) fn intern(text: &str) -> Name {
     if let Some(id) = NAMES.read().ids.get(text) {
         return *id;
     }
@@ -47,12 +47,12 @@ fn intern(text: &str) -> Name {
     id
 }
 
-fn text(name: Name) -> Option<Arc<str>> {
+pub(crate) fn text(name: Name) -> Option<Arc<str>> {
     NAMES.read().texts.get(name as usize).cloned()
 }
 
 /// `repeated string` fields for a list of names.
-fn encoded(tag: u32, names: &BTreeSet<Name>) -> Bytes {
+pub(crate) fn encoded(tag: u32, names: &BTreeSet<Name>) -> Bytes {
     let key = (tag, names.iter().copied().collect::<Vec<_>>());
     if let Some(bytes) = ENCODED.read().get(&key) {
         return bytes.clone();
@@ -190,7 +190,7 @@ impl Session {
     }
 }
 
-fn acknowledge(url: &str, nonce: &str) -> Bytes {
+pub(crate) fn acknowledge(url: &str, nonce: &str) -> Bytes {
     let ack = DeltaRequest { type_url: url.into(), response_nonce: nonce.into(), ..Default::default() };
     ack.encode_to_vec().into()
 }
@@ -225,7 +225,7 @@ fn references(url: &str, name: Name, body: &Bytes) -> Result<Arc<[Name]>, String
     Ok(found)
 }
 
-fn load_of(name: Name, body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
+pub(crate) fn load_of(name: Name, body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
     let cluster = Cluster::decode(body.clone())?;
     if cluster.discovery != Cluster::EDS {
         return Ok(Vec::new());
@@ -234,7 +234,7 @@ fn load_of(name: Name, body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
     Ok(vec![service.map_or(name, |service| intern(&service))])
 }
 
-fn routes_of(body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
+pub(crate) fn routes_of(body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
     let listener = Listener::decode(body.clone())?;
     let chains = listener.chains.into_iter().chain(listener.default_chain);
     let configs = chains.flat_map(|chain| chain.filters).filter_map(|filter| filter.config);
