@@ -1,4 +1,4 @@
-//! What measures Pilotfish: a load client that behaves as N proxies, servers that only broadcast (what an xDS
+//! What measures Pilotfish: the load client of `pilotfish-load`, servers that only broadcast (what an xDS
 //! server can cost at best), and the comparison of the two with Pilotfish in one run.
 //!
 //! Nothing here is shared with what it measures, and nothing here ships. The messages are a hand-declared subset of
@@ -16,12 +16,10 @@
 
 pub mod broadcast;
 pub mod compare;
-pub mod connection;
 pub mod fleet;
 pub mod mesh;
-pub mod messages;
 pub mod report;
 pub mod server;
-pub mod session;
-pub mod stats;
 pub mod world;
+
+pub use pilotfish_load::{connection, messages, session, stats};

@@ -31,7 +31,7 @@ enum Command {
     /// Measure Pilotfish beside servers that only broadcast; exit code 1 when a bar is missed
     Compare(compare::Options),
     /// Measure Pilotfish with a mesh in which every proxy is a Pod of its own; exit code 1 when a bar is missed
-    Mesh(mesh::measure::Options),
+    Mesh(mesh::Options),
     /// A server that only broadcasts; prints its addresses
     Broadcast {
         /// What carries the bytes
@@ -115,14 +115,20 @@ async fn run(command: Command) -> Result<bool> {
     }
 }
 
-async fn mesh(options: &mesh::measure::Options) -> Result<bool> {
+async fn mesh(options: &mesh::Options) -> Result<bool> {
     let bench = std::env::current_exe().context("cannot find the running executable")?;
-    let results = mesh::measure::run(options, &bench).await?;
-    println!("{}", mesh::report::text(&results, options));
+    let results = mesh::run(options, &bench).await?;
+    let sizes = &options.plan.sizes;
+    let bars = mesh::bars::bars(&results, sizes);
+    println!("{}{}", pilotfish_load::mesh::report::text(&results, sizes), report::bar_lines(&bars));
     if let Some(path) = &options.json {
-        write_json(path, &mesh::report::json(&results, options))?;
+        let mut json = pilotfish_load::mesh::report::json(&results, sizes);
+        if let Some(all) = json.as_object_mut() {
+            all.insert("bars".to_owned(), report::bars_json(&bars));
+        }
+        write_json(path, &json)?;
     }
-    Ok(mesh::report::bars(&results, options).iter().all(report::Bar::passes))
+    Ok(bars.iter().all(report::Bar::passes))
 }
 
 fn write_json(path: &std::path::Path, value: &serde_json::Value) -> Result<()> {

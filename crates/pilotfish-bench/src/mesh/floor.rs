@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use pilotfish_load::connection::Way;
+use pilotfish_load::mesh::fleet::Fleet;
+use pilotfish_load::mesh::measure::{Floor, Results};
 
-use super::fleet::Fleet;
 use crate::broadcast::Kind;
 use crate::server::Server;
 use crate::stats::percentile;
@@ -16,15 +18,21 @@ const LIMIT: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_millis(60);
 const ROUNDS: usize = 7;
 
-/// What a broadcast cost.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Floor {
-    /// To the last stream: the median.
-    pub last: Duration,
-    /// Server CPU time for each.
-    pub cpu: Duration,
-    /// Resident memory of the server, in bytes.
-    pub memory: u64,
+/// Puts a broadcast beside each row, and beside the cold start of so many proxies.
+///
+/// # Errors
+/// When a broadcast server cannot be started or loses a stream.
+pub async fn fill(results: &mut Results, proxies: usize, broadcaster: &Path) -> Result<()> {
+    let mut floors = Broadcaster::new(broadcaster);
+    for row in &mut results.rows {
+        let streams = row.samples.iter().map(|sample| sample.reached.concerned).max().unwrap_or_default();
+        if streams > 0 {
+            row.floor = Some(floors.change(streams, row.bytes_each()).await?);
+        }
+    }
+    let bytes = results.cold.sent.all_bytes() / proxies.max(1) as u64;
+    results.cold_floor = Some(floors.sync(proxies, bytes).await?);
+    Ok(())
 }
 
 /// Where the executable of this crate is, which serves as broadcast server.
@@ -80,7 +88,7 @@ impl Broadcaster {
         let mut server = self.start().await?;
         server.change_padded(&address(0), bytes).await?;
         let before = server.cpu()?;
-        let fleet = Fleet::start(server.xds, nodes(streams));
+        let fleet = Fleet::start(&Way::plain(server.xds), nodes(streams));
         let last = fleet.synced(LIMIT).await?;
         let cpu = server.cpu()?.since(&before);
         let (memory, _) = server.memory()?;
@@ -94,7 +102,7 @@ impl Broadcaster {
 }
 
 async fn connect(server: &Server, streams: usize) -> Result<Fleet> {
-    let fleet = Fleet::start(server.xds, nodes(streams));
+    let fleet = Fleet::start(&Way::plain(server.xds), nodes(streams));
     fleet.synced(LIMIT).await?;
     Ok(fleet)
 }

@@ -1,16 +1,70 @@
-//! A mesh as people run it, and what it costs: each proxy is a Pod with inbound ports, an identity, a locality and a
-//! scope of its own, so that hardly two of them get the same configuration.
-//!
-//! - [`world`]: which services, Pods and settings there are, as pure functions of the sizes.
-//! - [`objects`]: them as YAML in Kubernetes' and Istio's own words; [`folder`]: the files, and changes of them.
-//! - [`session`], [`fleet`]: proxies that know by content what they hold, and reconnect with it.
-//! - [`measure`]: the phases of the bench; [`report`]: tables and JSON.
+//! The bench of a mesh in which every proxy differs, on a Pilotfish of its own, beside broadcasts of as many bytes and beside
+//! the figures that it is held to.
 
-pub mod fleet;
+pub mod bars;
 pub mod floor;
-pub mod folder;
-pub mod measure;
-pub mod objects;
-pub mod report;
-pub mod session;
-pub mod world;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use pilotfish_load::connection::Way;
+use pilotfish_load::mesh::folder::Folder;
+use pilotfish_load::mesh::measure::{Plan, Progress, Results, measure};
+use pilotfish_load::mesh::subject::{Edits, Subject};
+
+use crate::server::Server;
+
+/// What is measured, and with how much.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// The Pilotfish to measure
+    #[arg(long, value_name = "FILE")]
+    pub pilotfish: PathBuf,
+    /// The mesh and the rounds
+    #[command(flatten)]
+    pub plan: Plan,
+    /// Do not measure what a broadcast of as many bytes costs; --quick does not either
+    #[arg(long)]
+    pub no_floor: bool,
+    /// File for the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Keep the mesh's files in this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+}
+
+struct Lines;
+
+impl Progress for Lines {
+    fn doing(&self, _: &str) {}
+
+    fn done(&self, what: &str) {
+        eprintln!("bench: {what}");
+    }
+}
+
+/// Starts Pilotfish with the mesh and measures it. `broadcaster` is the executable of this crate.
+///
+/// # Errors
+/// When a server cannot be started, loses a stream or takes longer than the limits.
+pub async fn run(options: &Options, broadcaster: &Path) -> Result<Results> {
+    let temporary = tempfile::tempdir().context("cannot make a folder for the mesh")?;
+    let base = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
+    let (mesh, settings) = (base.join("mesh"), base.join("mesh-config.yaml"));
+    let folder = Folder::create(&mesh, &settings, options.plan.sizes)?;
+    let arguments = ["--mesh-config".into(), settings.into_os_string()];
+    let server = Server::pilotfish_with(&options.pilotfish, &mesh, &arguments, base.join("log")).await?;
+    let subject = Subject {
+        way: Way::plain(server.xds),
+        pid: Some(server.pid()),
+        start: Some(server.start),
+        edits: Edits::Files,
+    };
+    let mut results = measure(&options.plan, &subject, &folder, &Lines).await?;
+    server.stop().await?;
+    if !options.no_floor && !options.plan.quick {
+        floor::fill(&mut results, options.plan.sizes.pods, broadcaster).await?;
+    }
+    Ok(results)
+}

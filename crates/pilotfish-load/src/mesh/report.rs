@@ -1,18 +1,16 @@
-//! The tables of the bench of a mesh, its bars, and everything as JSON.
+//! The tables of a measured mesh, and everything as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::measure::{Everybody, Further, Options, Results, Row};
-use super::session::Content;
-use crate::report::Bar;
+use super::measure::{Everybody, Floor, Further, Results, Row};
+use super::world::Sizes;
+use crate::session::Content;
 use crate::stats::{milliseconds, percentile};
 
 const TYPES: [&str; 4] = ["clusters", "endpoints", "listeners", "routes"];
-/// The least of two medians that bars compare: below it the clock of the machine is all there is.
-const LEAST_MS: f64 = 1.0;
 
 #[allow(clippy::cast_precision_loss)]
 fn megabytes(bytes: u64) -> f64 {
@@ -25,17 +23,26 @@ fn kilobytes(bytes: u64) -> f64 {
 }
 
 /// The figures of one row.
-struct Figures {
-    concerned: usize,
-    median: f64,
-    p99: f64,
-    cpu: f64,
-    bytes_each: u64,
-    resources: u64,
-    unchanged: u64,
+pub struct Figures {
+    /// Proxies that were sent something that differs: the most of all rounds.
+    pub concerned: usize,
+    /// To the last of them, in milliseconds.
+    pub median: f64,
+    /// The same.
+    pub p99: f64,
+    /// Server CPU time, in milliseconds: the mean.
+    pub cpu: f64,
+    /// Bytes to each.
+    pub bytes_each: u64,
+    /// Resources that were sent to all together.
+    pub resources: u64,
+    /// Those that the proxy held already: endpoints of a changed cluster, which Envoy waits for, are sent again.
+    pub unchanged: u64,
 }
 
-fn figures(row: &Row) -> Figures {
+/// Sums up one row.
+#[must_use]
+pub fn figures(row: &Row) -> Figures {
     let last: Vec<Duration> = row.samples.iter().map(|sample| sample.reached.last).collect();
     let count = u32::try_from(row.samples.len()).unwrap_or(u32::MAX).max(1);
     let cpu = row.samples.iter().map(|sample| sample.cpu).sum::<Duration>() / count;
@@ -69,10 +76,9 @@ pub fn line(row: &Row) -> String {
     )
 }
 
-/// The tables and bars for people.
+/// The tables for people.
 #[must_use]
-pub fn text(results: &Results, options: &Options) -> String {
-    let sizes = &options.sizes;
+pub fn text(results: &Results, sizes: &Sizes) -> String {
     let mut out = format!(
         "\n{} proxies, each a Pod of its own; {} services, {} namespaces of which {} have a Sidecar, {} localities, {} ServiceEntries\n\n",
         sizes.pods, sizes.services, sizes.namespaces, sizes.sidecars, sizes.localities, sizes.entries
@@ -84,18 +90,10 @@ pub fn text(results: &Results, options: &Options) -> String {
     let _ = writeln!(
         out,
         "\nstart until ready {:.0} ms; idle server CPU {:.1} ms each second; other processes used {:.0} % of the machine\n",
-        milliseconds(results.start),
+        milliseconds(results.start.unwrap_or_default()),
         milliseconds(results.idle_cpu),
         results.foreign * 100.0
     );
-    for bar in bars(results, options) {
-        let state = if bar.passes() { "pass" } else { "MISS" };
-        let _ = writeln!(
-            out,
-            "{state}  {:66} {:9.2} {:2} (at most {:.2} {})",
-            bar.what, bar.value, bar.unit, bar.limit, bar.unit
-        );
-    }
     out
 }
 
@@ -241,81 +239,9 @@ fn further(results: &Results) -> [(&'static str, &Further); 2] {
     ]
 }
 
-/// What issue figures are held to. None with other sizes than the usual ones, for which they are meant.
-#[must_use]
-pub fn bars(results: &Results, options: &Options) -> Vec<Bar> {
-    let usual = options.sizes.pods == 1_000 && options.sizes.services == 500;
-    if !usual {
-        return Vec::new();
-    }
-    let bar = |what: &str, value, limit, unit| Bar { what: what.to_owned(), value, limit, unit };
-    let cold = megabytes(results.cold.memory);
-    let mut bars = vec![
-        bar("resident memory with all cold proxies", cold, 250.0, "MB"),
-        bar("a further proxy of a known workload", results.further_known.each() / 1e3, 25.0, "KB"),
-        bar("a further workload", results.further_new.each() / 1e3, 60.0, "KB"),
-        bar("all cold proxies in sync", results.cold.wall.as_secs_f64(), 5.0, "s"),
-        bar("  server CPU", results.cold.cpu.as_secs_f64(), 6.0, "s"),
-    ];
-    if let Some(last) = results.memory.last() {
-        bars.push(bar("resident memory at the end, to cold", megabytes(last.bytes) / cold, 1.1, "x"));
-    }
-    let most = |all: &[Everybody], of: fn(&Everybody) -> f64| all.iter().map(of).fold(0.0, f64::max);
-    if !results.resumes.is_empty() {
-        bars.push(bar(
-            "left and came with versions",
-            most(&results.resumes, |all| all.wall.as_secs_f64()),
-            2.0,
-            "s",
-        ));
-        let sent = most(&results.resumes, |all| megabytes(all.sent.all_bytes()));
-        bars.push(bar("  sent to all, to cold", sent / megabytes(results.cold.sent.all_bytes()), 0.01, "x"));
-    }
-    let first =
-        |all: &Everybody| all.first_change.as_ref().map_or(0.0, |first| milliseconds(first.reached.last));
-    let first = most(&results.reconnects, first).max(most(&results.resumes, first));
-    bars.push(bar("an endpoint change just after a reconnect, the most", first, 250.0, "ms"));
-    bars.extend(row_bars(results));
-    bars
-}
-
-fn row_bars(results: &Results) -> Vec<Bar> {
-    let bar = |what: String, value, limit, unit| Bar { what, value, limit, unit };
-    let endpoint = results.rows.first().map(figures);
-    let mut bars = Vec::new();
-    for row in &results.rows {
-        let of = figures(row);
-        if row.name.contains("reconnect") {
-            bars.push(bar(format!("{}, p99", row.name), of.p99, 250.0, "ms"));
-        } else if row.name.starts_with("endpoint") {
-            bars.push(bar(
-                format!("{}, p99 to median", row.name),
-                of.p99 / of.median.max(LEAST_MS),
-                2.0,
-                "x",
-            ));
-            if let Some(floor) = &row.floor {
-                let last = milliseconds(floor.last).max(LEAST_MS);
-                bars.push(bar(format!("{}, to a broadcast", row.name), of.median / last, 1.2, "x"));
-                let cpu = milliseconds(floor.cpu).max(LEAST_MS);
-                bars.push(bar(format!("{}, CPU to a broadcast", row.name), of.cpu / cpu, 1.0, "x"));
-            }
-        } else if let (true, Some(endpoint)) = (row.name.starts_with("VirtualService"), &endpoint) {
-            let limit = 2.0 * endpoint.median + row.floor.map_or(0.0, |floor| milliseconds(floor.last));
-            bars.push(bar(format!("{}, median", row.name), of.median, limit, "ms"));
-        }
-    }
-    bars
-}
-
 /// Everything as JSON.
 #[must_use]
-pub fn json(results: &Results, options: &Options) -> Value {
-    let sizes = &options.sizes;
-    let bars: Vec<Value> = bars(results, options)
-        .iter()
-        .map(|bar| json!({"what": bar.what, "value": bar.value, "limit": bar.limit, "unit": bar.unit, "pass": bar.passes()}))
-        .collect();
+pub fn json(results: &Results, sizes: &Sizes) -> Value {
     let memory: Vec<Value> =
         results.memory.iter().map(|memory| json!({"when": memory.when, "bytes": memory.bytes})).collect();
     let further: Vec<Value> = further(results)
@@ -335,14 +261,14 @@ pub fn json(results: &Results, options: &Options) -> Value {
     json!({
         "proxies": sizes.pods, "services": sizes.services, "namespaces": sizes.namespaces, "sidecars": sizes.sidecars,
         "localities": sizes.localities, "service_entries": sizes.entries,
-        "start_ms": milliseconds(results.start), "idle_cpu_ms_per_s": milliseconds(results.idle_cpu),
+        "start_ms": milliseconds(results.start.unwrap_or_default()), "idle_cpu_ms_per_s": milliseconds(results.idle_cpu),
         "foreign_share": results.foreign, "memory_most_bytes": results.memory_most,
         "cold": everybody(&results.cold),
         "cold_floor": results.cold_floor.map(floor),
         "reconnects": results.reconnects.iter().map(everybody).collect::<Vec<_>>(),
         "resumes": results.resumes.iter().map(everybody).collect::<Vec<_>>(),
         "changes": results.rows.iter().map(row).collect::<Vec<_>>(),
-        "content": content, "memory": memory, "further": further, "bars": bars,
+        "content": content, "memory": memory, "further": further,
     })
 }
 
@@ -364,7 +290,7 @@ fn by_type(bytes: [u64; 4]) -> Value {
         .into()
 }
 
-fn floor(floor: super::floor::Floor) -> Value {
+fn floor(floor: Floor) -> Value {
     json!({"last_ms": milliseconds(floor.last), "cpu_ms": milliseconds(floor.cpu), "memory_bytes": floor.memory})
 }
 

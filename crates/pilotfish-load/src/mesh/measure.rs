@@ -1,25 +1,22 @@
 //! The phases of the bench: cold start, further proxies, changes, reconnects, and changes while others reconnect.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use tokio::runtime::{Handle, Runtime};
 
 use super::fleet::{Fleet, Reached, Sent};
-use super::floor::{Broadcaster, Floor};
 use super::folder::{Edit, Folder};
-use super::session::Content;
+use super::subject::{Edits, Subject};
 use super::world::{Pod, Sizes};
 use crate::messages::Node;
-use crate::server::{CpuTimes, MachineTimes, Server};
+use crate::server::{CpuTimes, MachineTimes};
+use crate::session::Content;
 use crate::stats::milliseconds;
 
 /// What is measured, and with how much.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// The Pilotfish to measure
-    #[arg(long, value_name = "FILE")]
-    pub pilotfish: PathBuf,
+pub struct Plan {
     /// The mesh
     #[command(flatten)]
     pub sizes: Sizes,
@@ -38,18 +35,44 @@ pub struct Options {
     /// Endpoint changes while half of the proxies leave and come back
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub churn: usize,
-    /// Fewer rounds of everything, and no floors
+    /// Fewer rounds of everything
     #[arg(long)]
     pub quick: bool,
-    /// Do not measure what a broadcast of as many bytes costs
-    #[arg(long)]
-    pub no_floor: bool,
-    /// File for the result as JSON
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Keep the mesh's files in this folder
-    #[arg(long, value_name = "FOLDER")]
-    pub keep: Option<PathBuf>,
+}
+
+impl Plan {
+    /// The same with fewer rounds where that is asked for.
+    #[must_use]
+    pub fn effective(&self) -> Self {
+        let mut plan = self.clone();
+        if self.quick {
+            plan.rounds = self.rounds.min(5);
+            plan.changes = self.changes.min(2);
+            plan.reconnects = self.reconnects.min(1);
+            plan.further = self.further.min(20);
+            plan.churn = self.churn.min(5);
+        }
+        plan
+    }
+}
+
+/// Who is told how far it is.
+pub trait Progress: Send + Sync {
+    /// Something is measured now.
+    fn doing(&self, what: &str);
+    /// What was measured, for people.
+    fn done(&self, what: &str);
+}
+
+/// What a broadcast of as many bytes to as many streams cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Floor {
+    /// To the last stream: the median.
+    pub last: Duration,
+    /// Server CPU time for each.
+    pub cpu: Duration,
+    /// Resident memory of the server, in bytes.
+    pub memory: u64,
 }
 
 /// One kind of change.
@@ -118,8 +141,10 @@ pub struct Memory {
 
 /// The results of a run.
 pub struct Results {
-    /// From the start of the process until it was ready.
-    pub start: Duration,
+    /// Whether CPU time and memory of the server are known.
+    pub has_process: bool,
+    /// From the start of the process until it was ready, where that is known.
+    pub start: Option<Duration>,
     /// All proxies, from nothing.
     pub cold: Everybody,
     /// The same from a broadcast server.
@@ -160,88 +185,62 @@ const REST_LIMIT: Duration = Duration::from_secs(30);
 const BUSY: Duration = Duration::from_millis(4);
 const WARM_UP: usize = 2;
 
-/// Runs all phases.
+/// Runs all phases. Floors are for others to fill in.
 ///
 /// # Errors
-/// When the server cannot be started, loses a stream or takes longer than the limits.
-pub async fn run(options: &Options, broadcaster: &Path) -> Result<Results> {
-    let options = options.effective();
-    options.sizes.check()?;
-    let temporary = tempfile::tempdir().context("cannot make a folder for the mesh")?;
-    let base = options.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
-    let (folder, mesh_config) = (base.join("mesh"), base.join("mesh-config.yaml"));
-    let folder = Folder::create(&folder, &mesh_config, options.sizes)?;
-    let arguments = ["--mesh-config".into(), mesh_config.into_os_string()];
-    let server =
-        Server::pilotfish_with(&options.pilotfish, &base.join("mesh"), &arguments, base.join("log")).await?;
-    let mut bench = Bench {
-        options: &options,
-        folder,
-        server,
-        round: 0,
-        memory: Vec::new(),
-        floors: (!options.no_floor).then(|| Broadcaster::new(broadcaster)),
-    };
-    let results = bench.all().await;
-    bench.server.stop().await?;
-    results
-}
-
-impl Options {
-    /// The same with fewer rounds where that is asked for.
-    fn effective(&self) -> Self {
-        let mut options = self.clone();
-        if self.quick {
-            options.rounds = self.rounds.min(5);
-            options.changes = self.changes.min(2);
-            options.reconnects = self.reconnects.min(1);
-            options.further = self.further.min(20);
-            options.churn = self.churn.min(5);
-            options.no_floor = true;
-        }
-        options
-    }
+/// When the server loses a stream or takes longer than the limits.
+pub async fn measure(
+    plan: &Plan,
+    subject: &Subject,
+    folder: &Folder,
+    progress: &dyn Progress,
+) -> Result<Results> {
+    Bench { plan: plan.effective(), folder, subject, progress, round: 0, memory: Vec::new() }.all().await
 }
 
 struct Bench<'a> {
-    options: &'a Options,
-    folder: Folder,
-    server: Server,
+    plan: Plan,
+    folder: &'a Folder,
+    subject: &'a Subject,
+    progress: &'a dyn Progress,
     /// The number of the last round: each differs from all others.
     round: usize,
     memory: Vec<Memory>,
-    floors: Option<Broadcaster>,
 }
 
 impl Bench<'_> {
-    async fn all(&mut self) -> Result<Results> {
+    async fn all(mut self) -> Result<Results> {
         let machine = MachineTimes::now()?;
-        let (cpu, client_cpu) = (self.server.cpu()?, CpuTimes::own()?);
-        let start = self.server.start;
+        let (cpu, client_cpu) = (self.subject.cpu()?, CpuTimes::own()?);
         self.note_memory("ready, no proxies")?;
         let (fleet, cold) = self.cold().await?;
         let content = fleet.content();
         let idle_cpu = self.idle().await?;
-        let further_known = self.further(&fleet, false).await?;
-        let further_new = self.further(&fleet, true).await?;
-        self.note_memory("after further proxies left")?;
-        let mut rows = self.endpoint_rows(&fleet).await?;
-        rows.extend(self.config_rows(&fleet).await?);
-        self.note_memory("after all changes")?;
+        let changes = self.subject.edits != Edits::None;
+        let (mut further_known, mut further_new, mut rows) = Default::default();
+        if changes {
+            further_known = self.further(&fleet, false).await?;
+            further_new = self.further(&fleet, true).await?;
+            self.note_memory("after further proxies left")?;
+            rows = self.endpoint_rows(&fleet).await?;
+            rows.extend(self.config_rows(&fleet).await?);
+            self.note_memory("after all changes")?;
+        }
         let reconnects = self.reconnects(&fleet, false).await?;
         let resumes = self.reconnects(&fleet, true).await?;
-        self.note_memory("after all reconnects")?;
         drop(fleet);
-        rows.push(self.churn().await?);
-        self.note_memory("after all")?;
-        let known = self.server.cpu()?.since(&cpu) + CpuTimes::own()?.since(&client_cpu);
+        if changes && self.plan.churn > 0 {
+            rows.push(self.churn().await?);
+        }
+        self.note_memory("at the end")?;
+        let known = self.subject.cpu()?.since(&cpu) + CpuTimes::own()?.since(&client_cpu);
         let foreign = MachineTimes::now()?.foreign_since(&machine, known);
-        let (_, memory_most) = self.server.memory()?;
-        let cold_floor = self.floors(&mut rows, &cold).await?;
+        let (_, memory_most) = self.subject.memory()?;
         Ok(Results {
-            start,
+            has_process: self.subject.pid.is_some(),
+            start: self.subject.start,
             cold,
-            cold_floor,
+            cold_floor: None,
             content,
             idle_cpu,
             further_known,
@@ -249,50 +248,51 @@ impl Bench<'_> {
             rows,
             reconnects,
             resumes,
-            memory: std::mem::take(&mut self.memory),
+            memory: self.memory,
             memory_most,
             foreign,
         })
     }
 
     fn nodes(&self, pods: impl Iterator<Item = Pod>) -> Vec<Node> {
-        pods.map(|pod| self.options.sizes.proxy(&pod)).collect()
+        pods.map(|pod| self.plan.sizes.proxy(&pod)).collect()
     }
 
     /// All proxies, from nothing.
     async fn cold(&mut self) -> Result<(Fleet, Everybody)> {
-        let sizes = self.options.sizes;
+        let sizes = self.plan.sizes;
         let nodes = self.nodes((0..sizes.pods).map(|index| sizes.pod(index)));
-        let (cpu, client) = (self.server.cpu()?, CpuTimes::own()?);
-        let fleet = Fleet::start(self.server.xds, nodes);
+        self.progress.doing("all proxies connect");
+        let (cpu, client) = (self.subject.cpu()?, CpuTimes::own()?);
+        let fleet = Fleet::start(&self.subject.way, nodes);
         let wall = fleet.synced(SYNC_LIMIT).await?;
-        let (cpu, client_cpu) = (self.server.cpu()?.since(&cpu), CpuTimes::own()?.since(&client));
+        let (cpu, client_cpu) = (self.subject.cpu()?.since(&cpu), CpuTimes::own()?.since(&client));
         let sent = fleet.sent();
         self.rest(&fleet).await?;
         let memory = self.note_memory("all cold proxies in sync")?;
-        eprintln!(
-            "bench: {} proxies in sync after {:.2} s, server CPU {:.2} s",
+        self.progress.done(&format!(
+            "{} proxies in sync after {:.2} s, server CPU {:.2} s",
             sizes.pods,
             wall.as_secs_f64(),
             cpu.as_secs_f64()
-        );
+        ));
         Ok((fleet, Everybody { wall, cpu, client_cpu, sent, first_change: None, memory }))
     }
 
     async fn idle(&self) -> Result<Duration> {
-        let before = self.server.cpu()?;
+        let before = self.subject.cpu()?;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(self.server.cpu()?.since(&before))
+        Ok(self.subject.cpu()?.since(&before))
     }
 
     /// Waits until the server has nothing to do and nothing comes any more; when that began.
     async fn rest(&self, fleet: &Fleet) -> Result<Instant> {
         let began = Instant::now();
         let mut busy = fleet.last_message();
-        let mut before = self.server.cpu()?;
+        let mut before = self.subject.cpu()?;
         while began.elapsed() < REST_LIMIT && busy.elapsed().min(began.elapsed()) < REST {
             tokio::time::sleep(STEP).await;
-            let now = self.server.cpu()?;
+            let now = self.subject.cpu()?;
             if now.since(&before) > BUSY {
                 busy = Instant::now();
             }
@@ -304,36 +304,37 @@ impl Bench<'_> {
     }
 
     fn note_memory(&mut self, when: &str) -> Result<u64> {
-        let (bytes, _) = self.server.memory()?;
-        eprintln!("bench: {when}: {:.1} MB resident", bytes_as_megabytes(bytes));
+        let (bytes, _) = self.subject.memory()?;
+        if bytes > 0 {
+            self.progress.done(&format!("{when}: {:.1} MB resident", bytes_as_megabytes(bytes)));
+        }
         self.memory.push(Memory { when: when.to_owned(), bytes });
         Ok(bytes)
     }
 
     /// What proxies beyond those of the mesh cost. Their Pods are there before; they leave again.
     async fn further(&mut self, fleet: &Fleet, new: bool) -> Result<Further> {
-        let (sizes, count) = (self.options.sizes, self.options.further.min(sizes_limit(&self.options.sizes)));
+        let (sizes, count) = (self.plan.sizes, self.plan.further.min(further_limit(&self.plan.sizes)));
         let pods: Vec<Pod> = (0..count).map(|index| sizes.further_pod(index, new)).collect();
         let file = if new { "further-new.yaml" } else { "further-known.yaml" };
-        self.folder.add_pods(file, &pods)?;
+        let prepared = self.folder.further(file, &pods)?;
+        self.subject.edits.make(prepared).await?;
+        self.progress.doing(if new { "further workloads" } else { "further proxies" });
         // First the server has to notice.
         tokio::time::sleep(REST).await;
         self.rest(fleet).await?;
-        let (before, _) = self.server.memory()?;
-        let more = Fleet::start(self.server.xds, self.nodes(pods.into_iter()));
+        let (before, _) = self.subject.memory()?;
+        let more = Fleet::start(&self.subject.way, self.nodes(pods.into_iter()));
         more.synced(SYNC_LIMIT).await?;
         self.rest(&more).await?;
-        let (with, _) = self.server.memory()?;
+        let (with, _) = self.subject.memory()?;
         drop(more);
-        self.folder.remove(file)?;
+        self.subject.edits.make(self.folder.without(file)).await?;
         tokio::time::sleep(REST).await;
         self.rest(fleet).await?;
         let further = Further { proxies: count, before, with };
-        eprintln!(
-            "bench: a further {}: {:.1} KB",
-            if new { "workload" } else { "proxy" },
-            further.each() / 1e3
-        );
+        let what = if new { "workload" } else { "proxy" };
+        self.progress.done(&format!("a further {what}: {:.1} KB", further.each() / 1e3));
         Ok(further)
     }
 
@@ -344,11 +345,16 @@ impl Bench<'_> {
             self.round += 1;
         }
         let prepared = self.folder.prepare(edit, self.round)?;
-        let before = self.server.cpu()?;
+        let before = self.subject.cpu()?;
         let round = fleet.round(wanted);
-        prepared.commit()?;
+        self.subject.edits.make(prepared).await?;
         let reached = round.reached(CHANGE_LIMIT, quiet).await?;
-        Ok(Sample { reached, cpu: self.server.cpu()?.since(&before) })
+        Ok(Sample { reached, cpu: self.subject.cpu()?.since(&before) })
+    }
+
+    /// An endpoint change that all of these proxies see.
+    async fn endpoint(&mut self, fleet: &Fleet) -> Result<Sample> {
+        self.change(fleet, Edit::EndpointOfAll, fleet.size(), QUIET).await
     }
 
     async fn row(
@@ -368,6 +374,7 @@ impl Bench<'_> {
             })
             .collect();
         for number in 0..WARM_UP.min(rounds) + rounds {
+            self.progress.doing(&format!("{}, {number}", edits.first().map_or("", |edit| edit.name())));
             for (edit, row) in edits.iter().zip(&mut rows) {
                 let sample =
                     self.change(fleet, *edit, row.wanted, quiet).await.with_context(|| row.name.clone())?;
@@ -377,14 +384,14 @@ impl Bench<'_> {
             }
         }
         for row in &rows {
-            eprintln!("bench: {}", super::report::line(row));
+            self.progress.done(&super::report::line(row));
         }
         Ok(rows)
     }
 
     async fn endpoint_rows(&mut self, fleet: &Fleet) -> Result<Vec<Row>> {
-        let mut rows = self.row(fleet, &[Edit::EndpointOfAll], self.options.rounds, QUIET).await?;
-        rows.extend(self.row(fleet, &[Edit::EndpointOfSome], self.options.rounds, QUIET).await?);
+        let mut rows = self.row(fleet, &[Edit::EndpointOfAll], self.plan.rounds, QUIET).await?;
+        rows.extend(self.row(fleet, &[Edit::EndpointOfSome], self.plan.rounds, QUIET).await?);
         Ok(rows)
     }
 
@@ -401,8 +408,11 @@ impl Bench<'_> {
             &[Edit::MeshConnectTimeout],
         ];
         let mut rows = Vec::new();
-        for edits in kinds {
-            rows.extend(self.row(fleet, edits, self.options.changes, CONFIG_QUIET).await?);
+        // The mesh's own settings are a file, and an object in no cluster.
+        let own =
+            |edits: &&[Edit]| self.subject.edits == Edits::Files || !edits.iter().any(|edit| edit.is_mesh());
+        for edits in kinds.into_iter().filter(own).collect::<Vec<_>>() {
+            rows.extend(self.row(fleet, edits, self.plan.changes, CONFIG_QUIET).await?);
             self.rest(fleet).await?;
         }
         Ok(rows)
@@ -411,8 +421,13 @@ impl Bench<'_> {
     /// Everybody leaves and comes back, and an endpoint changes at once then.
     async fn reconnects(&mut self, fleet: &Fleet, keep: bool) -> Result<Vec<Everybody>> {
         let mut all = Vec::new();
-        for number in 1..=self.options.reconnects {
-            let (cpu, client, sent) = (self.server.cpu()?, CpuTimes::own()?, fleet.sent());
+        for number in 1..=self.plan.reconnects {
+            self.progress.doing(if keep {
+                "all proxies come back with what they hold"
+            } else {
+                "all proxies come back"
+            });
+            let (cpu, client, sent) = (self.subject.cpu()?, CpuTimes::own()?, fleet.sent());
             let began = Instant::now();
             fleet.reconnect(keep);
             let mut wall =
@@ -421,33 +436,37 @@ impl Bench<'_> {
                 // Who is up to date may be sent nothing: it is done when the server has nothing left to do.
                 wall = wall.max(self.rest(fleet).await?.saturating_duration_since(began));
             }
-            let (cpu, client_cpu) = (self.server.cpu()?.since(&cpu), CpuTimes::own()?.since(&client));
+            let (cpu, client_cpu) = (self.subject.cpu()?.since(&cpu), CpuTimes::own()?.since(&client));
             let sent = fleet.sent().since(&sent);
-            let wanted = self.folder.concerned(Edit::EndpointOfAll);
-            let first =
-                self.change(fleet, Edit::EndpointOfAll, wanted, QUIET).await.context("after a reconnect")?;
+            let first_change = match self.subject.edits {
+                Edits::None => None,
+                _ => Some(self.endpoint(fleet).await.context("after a reconnect")?),
+            };
             self.rest(fleet).await?;
             let how = if keep { "resumed" } else { "reconnected" };
             let memory = self.note_memory(&format!("everybody {how}, {number}"))?;
-            eprintln!(
-                "bench: everybody {how} within {:.2} s, server CPU {:.2} s, {:.2} MB; an endpoint change then {:.1} ms",
+            let first = first_change.as_ref().map_or(Duration::ZERO, |first| first.reached.last);
+            self.progress.done(&format!(
+                "everybody {how} within {:.2} s, server CPU {:.2} s, {:.2} MB; an endpoint change then {:.1} ms",
                 wall.as_secs_f64(),
                 cpu.as_secs_f64(),
                 bytes_as_megabytes(sent.all_bytes()),
-                milliseconds(first.reached.last)
-            );
-            all.push(Everybody { wall, cpu, client_cpu, sent, first_change: Some(first), memory });
+                milliseconds(first)
+            ));
+            all.push(Everybody { wall, cpu, client_cpu, sent, first_change, memory });
         }
         Ok(all)
     }
 
     /// Endpoint changes to one half of the proxies, while the others leave and come back again and again.
     async fn churn(&mut self) -> Result<Row> {
-        let sizes = self.options.sizes;
+        let sizes = self.plan.sizes;
         let half = |turn: usize| (turn..sizes.pods).step_by(2).map(move |index| sizes.pod(index));
-        let stay = Fleet::start(self.server.xds, self.nodes(half(0)));
+        // On a thread of their own: else their news would wait for what the others have to read.
+        let thread = Thread::start()?;
+        let stay = Fleet::start_on(&thread.handle, &self.subject.way, self.nodes(half(0)));
         stay.synced(SYNC_LIMIT).await?;
-        let come = Fleet::start(self.server.xds, self.nodes(half(1)));
+        let come = Fleet::start(&self.subject.way, self.nodes(half(1)));
         let mut row = Row {
             name: "endpoint, while half of all reconnect".into(),
             wanted: stay.size(),
@@ -461,8 +480,9 @@ impl Bench<'_> {
             }
         };
         let changing = async {
-            for _ in 0..self.options.churn {
-                let sample = self.change(&stay, Edit::EndpointOfAll, stay.size(), QUIET).await?;
+            for number in 0..self.plan.churn {
+                self.progress.doing(&format!("endpoint changes while others reconnect, {number}"));
+                let sample = self.endpoint(&stay).await?;
                 row.samples.push(sample);
             }
             Ok::<_, anyhow::Error>(())
@@ -472,21 +492,8 @@ impl Bench<'_> {
             done = changing => done,
         }
         .context("while others reconnect")?;
-        eprintln!("bench: {}", super::report::line(&row));
+        self.progress.done(&super::report::line(&row));
         Ok(row)
-    }
-
-    /// A broadcast beside each row, and beside the cold start.
-    async fn floors(&mut self, rows: &mut [Row], cold: &Everybody) -> Result<Option<Floor>> {
-        let Some(floors) = &mut self.floors else { return Ok(None) };
-        for row in rows {
-            let streams = row.samples.iter().map(|sample| sample.reached.concerned).max().unwrap_or_default();
-            if streams > 0 {
-                row.floor = Some(floors.change(streams, row.bytes_each()).await?);
-            }
-        }
-        let proxies = self.options.sizes.pods;
-        floors.sync(proxies, cold.sent.all_bytes() / proxies.max(1) as u64).await.map(Some)
     }
 }
 
@@ -500,9 +507,32 @@ impl Row {
     }
 }
 
+/// A runtime with a thread of its own.
+struct Thread {
+    handle: Handle,
+    runtime: Option<Runtime>,
+}
+
+impl Thread {
+    fn start() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.context("cannot start a thread for proxies")?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // A task must not wait for the end of a runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// The addresses for further Pods.
-fn sizes_limit(sizes: &Sizes) -> usize {
-    sizes.services.max(1) * 4
+fn further_limit(sizes: &Sizes) -> usize {
+    (sizes.services * 4).min(2_000)
 }
 
 #[allow(clippy::cast_precision_loss)]

@@ -1,5 +1,8 @@
 //! The protocol state of one proxy that remembers what it holds, without IO: responses in, requests out.
 //!
+//! It behaves as a sidecar does: all clusters and listeners, then the load assignments of the EDS clusters and the
+//! routes that the listeners name; each response is acknowledged.
+//!
 //! What it holds of a resource is a number: equal bytes are one entry of a table that all proxies of the process share, with
 //! the name, the version and what the resource refers to. So a response is scanned and hashed, and decoded only where nobody
 //! has seen its bytes before; and the table says how many different resources there are, which is what a server that shares by
@@ -12,8 +15,8 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::RwLock;
 use prost::Message;
 
-use crate::messages::{CDS, DeltaRequest, EDS, LDS, Node, RDS, fields};
-use crate::session::{Name, acknowledge, encoded, intern, load_of, routes_of, text};
+use crate::messages::{CDS, Cluster, DeltaRequest, EDS, HCM, Hcm, LDS, Listener, Node, RDS, fields};
+use crate::names::{Name, encoded, intern, text};
 
 /// The types that a sidecar subscribes to, in the order in which it asks for them.
 pub const TYPES: [&str; 4] = [CDS, EDS, LDS, RDS];
@@ -329,6 +332,33 @@ fn read(ty: usize, message: &Bytes, resource: &[u8]) -> Result<Known, String> {
     })
 }
 
+fn acknowledge(url: &str, nonce: &str) -> Bytes {
+    let ack = DeltaRequest { type_url: url.into(), response_nonce: nonce.into(), ..Default::default() };
+    ack.encode_to_vec().into()
+}
+
+fn load_of(name: Name, body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
+    let cluster = Cluster::decode(body.clone())?;
+    if cluster.discovery != Cluster::EDS {
+        return Ok(Vec::new());
+    }
+    let service = cluster.eds.map(|eds| eds.service_name).filter(|service| !service.is_empty());
+    Ok(vec![service.map_or(name, |service| intern(&service))])
+}
+
+fn routes_of(body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
+    let listener = Listener::decode(body.clone())?;
+    let chains = listener.chains.into_iter().chain(listener.default_chain);
+    let configs = chains.flat_map(|chain| chain.filters).filter_map(|filter| filter.config);
+    let mut names = Vec::new();
+    for config in configs.filter(|config| config.type_url == HCM) {
+        if let Some(rds) = Hcm::decode(config.value)?.rds {
+            names.push(intern(&rds.name));
+        }
+    }
+    Ok(names)
+}
+
 /// What is held of each type: by all proxies together, and the different resources among it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Content {
@@ -388,9 +418,7 @@ impl Holders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{
-        Any, Cluster, DeltaResponse, Filter, FilterChain, HCM, Hcm, Listener, Rds, Resource,
-    };
+    use crate::messages::{Any, DeltaResponse, EdsConfig, Filter, FilterChain, Rds, Resource};
 
     fn response(url: &str, nonce: &str, resources: &[(&str, &str, Vec<u8>)], removed: &[&str]) -> Bytes {
         let resources = resources.iter().map(|(name, version, body)| Resource {
@@ -440,6 +468,22 @@ mod tests {
         give(&mut session, &response(RDS, "4", &[], &[&r]));
         assert!(session.synced());
         session
+    }
+
+    #[test]
+    fn the_name_of_a_load_assignment_may_differ_from_its_cluster() {
+        let eds = Some(EdsConfig { service_name: "named-load".into(), source: None });
+        let cluster = Cluster { name: "named".into(), discovery: Cluster::EDS, eds, ..Default::default() };
+        let mut session = Session::new(Node::default());
+        let (_, sent) =
+            give(&mut session, &response(CDS, "1", &[("named", "1", cluster.encode_to_vec())], &[]));
+        assert_eq!(sent[1].subscribe, ["named-load"]);
+    }
+
+    #[test]
+    fn random_bytes_are_an_error() {
+        let mut session = Session::new(Node::default());
+        assert!(session.response(&Bytes::from_static(&[0xff, 0xff, 1]), &mut Vec::new()).is_err());
     }
 
     #[test]

@@ -227,29 +227,32 @@ impl Folder {
         prepare(&self.mesh_config, &objects::mesh_config(access_log, connect_timeout))
     }
 
-    /// Adds Pods beyond those of the world, with endpoints of their own.
+    /// Writes what Pods beyond those of the world need, with endpoints of their own, without adding them.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn add_pods(&self, file: &str, pods: &[Pod]) -> Result<()> {
+    pub fn further(&self, file: &str, pods: &[Pod]) -> Result<Prepared> {
         let mut text = String::new();
         for pod in pods {
             text += &objects::pod(&self.sizes, pod);
             text += &objects::further_slice(&self.sizes, pod);
         }
-        prepare(&self.folder.join(file), &text)?.commit()
+        prepare(&self.folder.join(file), &text)
     }
 
-    /// Takes a file away that [`Folder::add_pods`] wrote.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
-    pub fn remove(&self, file: &str) -> Result<()> {
-        Prepared::Remove(self.folder.join(file)).commit()
+    /// The change that takes a file away again.
+    #[must_use]
+    pub fn without(&self, file: &str) -> Prepared {
+        Prepared::Remove(self.folder.join(file))
     }
 
+    /// Writes a file, unless it is there already: a server may be reading the folder.
     fn write(&self, name: &str, text: &str) -> Result<()> {
-        write(&self.folder.join(name), text)
+        let path = self.folder.join(name);
+        if fs::read(&path).is_ok_and(|known| known == text.as_bytes()) {
+            return Ok(());
+        }
+        prepare(&path, text)?.commit()
     }
 }
 
@@ -280,6 +283,12 @@ impl Edit {
             Self::PeerAuthentication => "change-peer-authentication.yaml",
             Self::MeshAccessLog | Self::MeshConnectTimeout => "",
         }
+    }
+
+    /// Whether it is in the file of the mesh's own settings.
+    #[must_use]
+    pub fn is_mesh(self) -> bool {
+        matches!(self, Self::MeshAccessLog | Self::MeshConnectTimeout)
     }
 
     /// The name of the change in tables.

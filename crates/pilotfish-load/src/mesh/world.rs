@@ -28,7 +28,7 @@ pub struct Sizes {
     #[arg(long, value_name = "N", default_value_t = 6)]
     pub localities: usize,
     /// ServiceEntries: every second one is resolved by DNS, the others have addresses
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long = "service-entries", alias = "entries", value_name = "N", default_value_t = 50)]
     pub entries: usize,
     /// A VirtualService with weights and a DestinationRule with subsets for every Nth service of a namespace; 0: none
     #[arg(long, value_name = "N", default_value_t = 2)]

@@ -1,19 +1,19 @@
 //! The proxies of the mesh: streams that come, leave and come back with what they hold, and what each of them is sent.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::session::{Content, Holders, Seen, Session};
-use crate::connection::Connection;
+use crate::connection::Way;
 use crate::messages::{DELTA_PATH, Node};
+use crate::session::{Content, Holders, Seen, Session};
 
 /// N proxies, each with a stream on a connection of its own.
 pub struct Fleet {
@@ -63,7 +63,7 @@ struct Slot {
 /// What all streams were sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Bytes for each type, in the order of [`super::session::TYPES`].
+    /// Bytes for each type, in the order of [`crate::session::TYPES`].
     pub bytes: [u64; 4],
     /// Resources.
     pub resources: u64,
@@ -103,9 +103,18 @@ pub struct Reached {
 }
 
 impl Fleet {
-    /// Opens one stream for each node, all at once.
+    /// Opens one stream for each node, all at once, on the runtime of the caller.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
     #[must_use]
-    pub fn start(target: SocketAddr, nodes: Vec<Node>) -> Self {
+    pub fn start(way: &Way, nodes: Vec<Node>) -> Self {
+        Self::start_on(&Handle::current(), way, nodes)
+    }
+
+    /// The same on another runtime: what these proxies have to do then waits for no others.
+    #[must_use]
+    pub fn start_on(runtime: &Handle, way: &Way, nodes: Vec<Node>) -> Self {
         let began = Instant::now();
         let shared = Arc::new(Shared {
             began,
@@ -127,14 +136,15 @@ impl Fleet {
         let epochs = watch::Sender::new(Epoch { number: 0, keep: false, began });
         let mut streams = JoinSet::new();
         for index in 0..shared.sessions.len() {
-            let (shared, epochs) = (Arc::clone(&shared), epochs.subscribe());
-            streams.spawn(async move {
-                if let Err(error) = proxy(&shared, index, target, epochs).await {
+            let (shared, epochs, way) = (Arc::clone(&shared), epochs.subscribe(), way.clone());
+            let run = async move {
+                if let Err(error) = proxy(&shared, index, &way, epochs).await {
                     *shared.ended.lock().entry(format!("{error:#}")).or_default() += 1;
                     shared.failed.store(true, Ordering::Release);
                     shared.news.notify_one();
                 }
-            });
+            };
+            streams.spawn_on(run, runtime);
         }
         Self { shared, epochs, streams }
     }
@@ -340,18 +350,13 @@ impl Shared {
 }
 
 /// Runs one proxy: a stream, and another one whenever everybody reconnects.
-async fn proxy(
-    shared: &Shared,
-    index: usize,
-    target: SocketAddr,
-    mut epochs: watch::Receiver<Epoch>,
-) -> Result<()> {
+async fn proxy(shared: &Shared, index: usize, way: &Way, mut epochs: watch::Receiver<Epoch>) -> Result<()> {
     let Some(session) = shared.sessions.get(index) else { return Ok(()) };
     loop {
         let Epoch { number, keep, .. } = *epochs.borrow_and_update();
         session.lock().leave(keep);
         tokio::select! {
-            ended = stream(shared, index, session, target, number) => return ended,
+            ended = stream(shared, index, session, way, number) => return ended,
             changed = epochs.changed() => if changed.is_err() { return Ok(()) },
         }
     }
@@ -361,11 +366,11 @@ async fn stream(
     shared: &Shared,
     index: usize,
     session: &Mutex<Session>,
-    target: SocketAddr,
+    way: &Way,
     epoch: u64,
 ) -> Result<()> {
     let first = session.lock().start();
-    let mut connection = Connection::open(target, DELTA_PATH, first).await?;
+    let mut connection = way.open(DELTA_PATH, first).await?;
     shared.count(&shared.opened, epoch);
     let (mut out, mut synced) = (Vec::new(), false);
     while let Some(message) = connection.next().await? {
