@@ -12,6 +12,8 @@ use crate::{process, tools};
 const QUICK_BUILD: &str = "bench-quick";
 /// The bench of a live cluster.
 const KUBERNETES: &str = "bench_kubernetes";
+/// The bench of a mesh on a live cluster.
+const MESH_KUBERNETES: &str = "bench_mesh_kubernetes";
 /// The bench of registration, and the package that it is in.
 const REGISTRATION: (&str, &str) = ("bench_registration", "pilotfish-registration-redb");
 /// The bench of registries with a source of their own.
@@ -30,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = ["release", QUICK_BUILD])]
     profile: String,
     /// Measure a mesh in which every proxy is a Pod of its own
-    #[arg(long, conflicts_with_all = ["kubernetes", "registry", "polaris", "registration"])]
+    #[arg(long, conflicts_with_all = ["registry", "polaris", "registration"])]
     mesh: bool,
     /// Proxies of the mesh
     #[arg(long, value_name = "N", requires = "mesh")]
@@ -59,6 +61,7 @@ impl Args {
     /// The example that measures, where it is not the bench of files.
     fn example(&self) -> Option<&'static str> {
         match (self.kubernetes, &self.registry) {
+            (true, _) if self.mesh => Some(MESH_KUBERNETES),
             (true, _) => Some(KUBERNETES),
             (false, Some(_)) => Some(REGISTRY),
             (false, None) => self.polaris.then_some(POLARIS),

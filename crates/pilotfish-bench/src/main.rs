@@ -117,18 +117,7 @@ async fn run(command: Command) -> Result<bool> {
 
 async fn mesh(options: &mesh::Options) -> Result<bool> {
     let bench = std::env::current_exe().context("cannot find the running executable")?;
-    let results = mesh::run(options, &bench).await?;
-    let sizes = &options.plan.sizes;
-    let bars = mesh::bars::bars(&results, sizes);
-    println!("{}{}", pilotfish_load::mesh::report::text(&results, sizes), report::bar_lines(&bars));
-    if let Some(path) = &options.json {
-        let mut json = pilotfish_load::mesh::report::json(&results, sizes);
-        if let Some(all) = json.as_object_mut() {
-            all.insert("bars".to_owned(), report::bars_json(&bars));
-        }
-        write_json(path, &json)?;
-    }
-    Ok(bars.iter().all(report::Bar::passes))
+    mesh::print(&mesh::run(options, &bench).await?, options)
 }
 
 fn write_json(path: &std::path::Path, value: &serde_json::Value) -> Result<()> {

@@ -10,8 +10,10 @@ use anyhow::{Context, Result};
 use pilotfish_load::connection::Way;
 use pilotfish_load::mesh::folder::Folder;
 use pilotfish_load::mesh::measure::{Plan, Progress, Results, measure};
+use pilotfish_load::mesh::report;
 use pilotfish_load::mesh::subject::{Edits, Subject};
 
+use crate::report::{Bar, bar_lines, bars_json};
 use crate::server::Server;
 
 /// What is measured, and with how much.
@@ -34,7 +36,8 @@ pub struct Options {
     pub keep: Option<PathBuf>,
 }
 
-struct Lines;
+/// Says on stderr what was measured.
+pub struct Lines;
 
 impl Progress for Lines {
     fn doing(&self, _: &str) {}
@@ -67,4 +70,23 @@ pub async fn run(options: &Options, broadcaster: &Path) -> Result<Results> {
         floor::fill(&mut results, options.plan.sizes.pods, broadcaster).await?;
     }
     Ok(results)
+}
+
+/// Prints tables and bars, and writes the JSON. Whether every bar was met.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn print(results: &Results, options: &Options) -> Result<bool> {
+    let sizes = &options.plan.sizes;
+    let bars = bars::bars(results, sizes);
+    println!("{}{}", report::text(results, sizes), bar_lines(&bars));
+    if let Some(path) = &options.json {
+        let mut json = report::json(results, sizes);
+        if let Some(all) = json.as_object_mut() {
+            all.insert("bars".to_owned(), bars_json(&bars));
+        }
+        std::fs::write(path, format!("{json:#}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(bars.iter().all(Bar::passes))
 }

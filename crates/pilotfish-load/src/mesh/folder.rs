@@ -94,8 +94,10 @@ impl Folder {
             mesh_config: mesh_config.to_owned(),
             settings: Mutex::default(),
         };
-        let nodes: String = (0..sizes.nodes()).map(|node| objects::node(&sizes, node)).collect();
-        this.write("nodes.yaml", &nodes)?;
+        let mut cluster = objects::root_namespace();
+        cluster.extend((0..sizes.nodes()).map(|node| objects::node(&sizes, node)));
+        // The first by its name: what is applied in order needs namespaces first.
+        this.write("cluster.yaml", &cluster)?;
         for namespace in 0..sizes.namespaces {
             let [core, endpoints, settings] = this.namespace(namespace);
             let name = namespace_name(namespace);
@@ -285,12 +287,6 @@ impl Edit {
         }
     }
 
-    /// Whether it is in the file of the mesh's own settings.
-    #[must_use]
-    pub fn is_mesh(self) -> bool {
-        matches!(self, Self::MeshAccessLog | Self::MeshConnectTimeout)
-    }
-
     /// The name of the change in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -361,7 +357,7 @@ mod tests {
             ("AuthorizationPolicy", 5),
             ("DestinationRule", 4),
             ("EndpointSlice", 8),
-            ("Namespace", 4),
+            ("Namespace", 5),
             ("Node", 3),
             ("PeerAuthentication", 1),
             ("Pod", 16),

@@ -7,7 +7,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use super::fleet::{Fleet, Reached, Sent};
 use super::folder::{Edit, Folder};
-use super::subject::{Edits, Subject};
+use super::subject::Subject;
 use super::world::{Pod, Sizes};
 use crate::messages::Node;
 use crate::server::{CpuTimes, MachineTimes};
@@ -216,7 +216,7 @@ impl Bench<'_> {
         let (fleet, cold) = self.cold().await?;
         let content = fleet.content();
         let idle_cpu = self.idle().await?;
-        let changes = self.subject.edits != Edits::None;
+        let changes = self.subject.edits.reach();
         let (mut further_known, mut further_new, mut rows) = Default::default();
         if changes {
             further_known = self.further(&fleet, false).await?;
@@ -408,10 +408,7 @@ impl Bench<'_> {
             &[Edit::MeshConnectTimeout],
         ];
         let mut rows = Vec::new();
-        // The mesh's own settings are a file, and an object in no cluster.
-        let own =
-            |edits: &&[Edit]| self.subject.edits == Edits::Files || !edits.iter().any(|edit| edit.is_mesh());
-        for edits in kinds.into_iter().filter(own).collect::<Vec<_>>() {
+        for edits in kinds {
             rows.extend(self.row(fleet, edits, self.plan.changes, CONFIG_QUIET).await?);
             self.rest(fleet).await?;
         }
@@ -438,9 +435,10 @@ impl Bench<'_> {
             }
             let (cpu, client_cpu) = (self.subject.cpu()?.since(&cpu), CpuTimes::own()?.since(&client));
             let sent = fleet.sent().since(&sent);
-            let first_change = match self.subject.edits {
-                Edits::None => None,
-                _ => Some(self.endpoint(fleet).await.context("after a reconnect")?),
+            let first_change = if self.subject.edits.reach() {
+                Some(self.endpoint(fleet).await.context("after a reconnect")?)
+            } else {
+                None
             };
             self.rest(fleet).await?;
             let how = if keep { "resumed" } else { "reconnected" };

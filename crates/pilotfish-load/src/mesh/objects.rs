@@ -7,6 +7,15 @@ use super::world::{
     Pod, Sizes, account, labels, namespace_name, node_name, round_address, service_address, service_name,
 };
 
+/// The namespace of settings for the whole mesh.
+const ROOT_NAMESPACE: &str = "istio-system";
+
+/// The namespace of settings for the whole mesh.
+#[must_use]
+pub fn root_namespace() -> String {
+    format!("---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {ROOT_NAMESPACE}\n")
+}
+
 /// A namespace.
 #[must_use]
 pub fn namespace(namespace: usize) -> String {
@@ -219,11 +228,13 @@ pub fn added_service(sizes: &Sizes, round: usize) -> String {
     text
 }
 
-/// The settings of the mesh: the access log is in every listener, the time for connecting in every cluster.
+/// The settings of the mesh, as the ConfigMap that Istio reads: the access log is in every listener, the time for connecting in
+/// every cluster.
 #[must_use]
 pub fn mesh_config(access_log: usize, connect_timeout: usize) -> String {
     format!(
-        "accessLogFile: /dev/stdout\naccessLogFormat: \"round-{access_log} %REQ(:METHOD)% %RESPONSE_CODE%\\n\"\n\
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: {ROOT_NAMESPACE}}}\ndata:\n  mesh: |\n    \
+         accessLogFile: /dev/stdout\n    accessLogFormat: \"round-{access_log} %REQ(:METHOD)% %RESPONSE_CODE%\\n\"\n    \
          connectTimeout: {}ms\n",
         10_000 + connect_timeout,
     )

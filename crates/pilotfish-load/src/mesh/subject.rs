@@ -1,6 +1,9 @@
 //! The server that is measured, and how changes of the folder reach it.
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -23,7 +26,7 @@ pub struct Subject {
 }
 
 /// How changes of the folder reach the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Edits {
     /// It reads the folder.
     Files,
@@ -34,11 +37,30 @@ pub enum Edits {
         /// For what goes.
         delete: String,
     },
+    /// By somebody who knows how.
+    Applied(Arc<dyn Apply>),
     /// Not at all: proxies come and go.
     None,
 }
 
+/// A change that is being brought to a server.
+pub type Applying<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+/// Brings objects to a server: a client of an API server, for one.
+pub trait Apply: Send + Sync {
+    /// Creates or replaces the objects of a YAML text.
+    fn apply(&self, yaml: String) -> Applying<'_>;
+    /// Deletes the objects that a YAML text names.
+    fn delete(&self, yaml: String) -> Applying<'_>;
+}
+
 impl Edits {
+    /// Whether changes reach the server at all.
+    #[must_use]
+    pub fn reach(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
     /// Makes a change.
     ///
     /// # Errors
@@ -53,9 +75,21 @@ impl Edits {
                 Prepared::Replace { new, path: path.clone() }.commit()?;
                 run(apply, &path).await
             }
+            (Self::Applied(to), Prepared::Remove(path)) => {
+                to.delete(read(&path)?).await?;
+                Prepared::Remove(path).commit()
+            }
+            (Self::Applied(to), Prepared::Replace { new, path }) => {
+                Prepared::Replace { new, path: path.clone() }.commit()?;
+                to.apply(read(&path)?).await
+            }
             (Self::Files | Self::None, prepared) => prepared.commit(),
         }
     }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 async fn run(command: &str, file: &Path) -> Result<()> {
