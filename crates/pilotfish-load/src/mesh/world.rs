@@ -244,8 +244,8 @@ pub fn account(service: usize) -> String {
 /// The virtual address of a service.
 #[must_use]
 pub fn service_address(service: usize) -> Ipv4Addr {
-    // Within the range that an API server gives addresses from by default, 10.96.0.0/12.
-    spread(10, 96, service)
+    // Within the range that an API server gives addresses from by default, 10.96.0.0/12; the first are its own.
+    spread(10, 97, service)
 }
 
 fn pod_address(index: usize) -> Ipv4Addr {
