@@ -31,7 +31,7 @@ const PUBLIC: Table = &[
     ("pilotfish-kube", &["access_review", "client", "remote", "request", "token_review", "watch"]),
     ("pilotfish-kube-writer", &["auto_registration", "events", "lease", "service_exports", "status"]),
     ("pilotfish-listener", &[]),
-    ("pilotfish-load", &["connection", "mesh", "messages", "server", "session", "stats"]),
+    ("pilotfish-load", &["connection", "content", "mesh", "messages", "server", "session", "stats"]),
     ("pilotfish-mcp", &["testing"]),
     ("pilotfish-model", &["topology"]),
     ("pilotfish-nacos", &[]),

@@ -3,49 +3,24 @@
 //! It behaves as a sidecar does: all clusters and listeners, then the load assignments of the EDS clusters and the
 //! routes that the listeners name; each response is acknowledged.
 //!
-//! What it holds of a resource is a number: equal bytes are one entry of a table that all proxies of the process share, with
-//! the name, the version and what the resource refers to. So a response is scanned and hashed, and decoded only where nobody
-//! has seen its bytes before; and the table says how many different resources there are, which is what a server that shares by
-//! content would hold.
+//! What it holds of a resource is the number of its bytes in a table of the process ([`crate::content`]), so that a response is
+//! scanned and hashed, and decoded only where nobody has seen its bytes before.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, LazyLock};
+use std::collections::{BTreeSet, HashSet};
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::RwLock;
 use prost::Message;
 
-use crate::messages::{CDS, Cluster, DeltaRequest, EDS, HCM, Hcm, LDS, Listener, Node, RDS, fields};
+use crate::content::{self, Entry};
+use crate::messages::{CDS, DeltaRequest, EDS, LDS, Node, RDS, fields};
 use crate::names::{Name, encoded, intern, text};
 
 /// The types that a sidecar subscribes to, in the order in which it asks for them.
 pub const TYPES: [&str; 4] = [CDS, EDS, LDS, RDS];
-const CLUSTERS: usize = 0;
+pub(crate) const CLUSTERS: usize = 0;
 const LOADS: usize = 1;
-const LISTENERS: usize = 2;
+pub(crate) const LISTENERS: usize = 2;
 const ROUTES: usize = 3;
-
-/// The number of an entry of the table.
-type Entry = u32;
-
-#[derive(Default)]
-struct Table {
-    by_hash: HashMap<u64, Entry>,
-    entries: Vec<Known>,
-}
-
-/// A resource that somebody was sent.
-#[derive(Clone)]
-struct Known {
-    name: Name,
-    ty: usize,
-    bytes: usize,
-    version: Arc<str>,
-    /// The load assignment of a cluster, or the route configurations of a listener.
-    refers: Arc<[Name]>,
-}
-
-static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(Default::default);
 
 /// What a response was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +48,7 @@ impl Held {
             match self.0.binary_search_by_key(&name, |held| held.0) {
                 Ok(at) => {
                     if let Some(held) = self.0.get_mut(at).filter(|held| held.1 != entry) {
-                        moved |= refers_to(held.1) != refers_to(entry);
+                        moved |= content::refers(held.1) != content::refers(entry);
                         held.1 = entry;
                         changed += 1;
                     }
@@ -101,11 +76,6 @@ impl Held {
             Err(_) => false,
         }
     }
-}
-
-/// What an entry refers to.
-fn refers_to(entry: Entry) -> Option<Arc<[Name]>> {
-    TABLE.read().entries.get(entry as usize).map(|known| Arc::clone(&known.refers))
 }
 
 #[derive(Default)]
@@ -177,16 +147,6 @@ impl Session {
         self.types.iter().map(|subscription| subscription.pending.len()).sum()
     }
 
-    /// What it holds, in bytes of each type.
-    #[must_use]
-    pub fn holds(&self) -> [u64; 4] {
-        let table = TABLE.read();
-        let size = |entry: Entry| table.entries.get(entry as usize).map_or(0, |known| known.bytes as u64);
-        self.types
-            .each_ref()
-            .map(|subscription| subscription.held.0.iter().map(|(_, entry)| size(*entry)).sum())
-    }
-
     /// The entries that it holds.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.types.iter().flat_map(|subscription| subscription.held.0.iter().map(|(_, entry)| *entry))
@@ -215,7 +175,7 @@ impl Session {
         let mut seen = Seen { ty, bytes: message.len(), resources: resources.len(), changed: 0 };
         let mut sent = Vec::with_capacity(resources.len());
         for resource in resources {
-            sent.push(entry_of(ty, message, resource)?);
+            sent.push(content::entry_of(ty, message, resource)?);
         }
         let Some(subscription) = self.types.get_mut(ty) else { return Ok(seen) };
         subscription.answered = true;
@@ -247,11 +207,7 @@ impl Session {
     fn follow(&mut self, ty: usize, out: &mut Vec<Bytes>) {
         let [clusters, loads, listeners, routes] = &mut self.types;
         let (from, to, url) = if ty == CLUSTERS { (clusters, loads, EDS) } else { (listeners, routes, RDS) };
-        let wanted: BTreeSet<Name> = {
-            let table = TABLE.read();
-            let known = from.held.0.iter().filter_map(|(_, entry)| table.entries.get(*entry as usize));
-            known.flat_map(|known| known.refers.iter().copied()).collect()
-        };
+        let wanted = content::references(from.held.0.iter().map(|(_, entry)| *entry));
         if wanted == to.names {
             return;
         }
@@ -273,63 +229,13 @@ impl Session {
 
 /// `initial_resource_versions`: a map, so each entry is a message with a key and a value.
 fn put_versions(held: &Held, buffer: &mut BytesMut) {
-    let table = TABLE.read();
     for (name, entry) in &held.0 {
-        let (Some(name), Some(known)) = (text(*name), table.entries.get(*entry as usize)) else { continue };
+        let (Some(name), Some(version)) = (text(*name), content::version(*entry)) else { continue };
         let mut pair = BytesMut::new();
         prost::encoding::string::encode(1, &name.to_string(), &mut pair);
-        prost::encoding::string::encode(2, &known.version.to_string(), &mut pair);
+        prost::encoding::string::encode(2, &version.to_string(), &mut pair);
         prost::encoding::bytes::encode(5, &pair.freeze(), buffer);
     }
-}
-
-/// The name and the entry of a resource that was sent.
-fn entry_of(ty: usize, message: &Bytes, resource: &[u8]) -> Result<(Name, Entry), String> {
-    let hash = xxhash_rust::xxh3::xxh3_64_with_seed(resource, ty as u64);
-    {
-        let table = TABLE.read();
-        if let Some(entry) = table.by_hash.get(&hash)
-            && let Some(known) = table.entries.get(*entry as usize)
-        {
-            return Ok((known.name, *entry));
-        }
-    }
-    let known = read(ty, message, resource)?;
-    let name = known.name;
-    let mut table = TABLE.write();
-    let next = Entry::try_from(table.entries.len()).map_err(|_| "too many different resources".to_owned())?;
-    let entry = *table.by_hash.entry(hash).or_insert(next);
-    if entry == next {
-        table.entries.push(known);
-    }
-    Ok((name, entry))
-}
-
-/// Reads a resource that nobody has seen before.
-fn read(ty: usize, message: &Bytes, resource: &[u8]) -> Result<Known, String> {
-    let (mut name, mut version, mut any) = (&b""[..], &b""[..], &b""[..]);
-    for (number, field) in fields(resource) {
-        match number {
-            1 => version = field,
-            2 => any = field,
-            3 => name = field,
-            _ => {}
-        }
-    }
-    let name = intern(std::str::from_utf8(name).map_err(|_| "a name that is not text".to_owned())?);
-    let body = fields(any).find_map(|(number, field)| (number == 2).then_some(field)).unwrap_or_default();
-    let refers = match ty {
-        CLUSTERS => load_of(name, &message.slice_ref(body)),
-        LISTENERS => routes_of(&message.slice_ref(body)),
-        _ => Ok(Vec::new()),
-    };
-    Ok(Known {
-        name,
-        ty,
-        bytes: resource.len(),
-        version: String::from_utf8_lossy(version).into(),
-        refers: refers.map_err(|error| format!("undecodable resource: {error}"))?.into(),
-    })
 }
 
 fn acknowledge(url: &str, nonce: &str) -> Bytes {
@@ -337,88 +243,13 @@ fn acknowledge(url: &str, nonce: &str) -> Bytes {
     ack.encode_to_vec().into()
 }
 
-fn load_of(name: Name, body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
-    let cluster = Cluster::decode(body.clone())?;
-    if cluster.discovery != Cluster::EDS {
-        return Ok(Vec::new());
-    }
-    let service = cluster.eds.map(|eds| eds.service_name).filter(|service| !service.is_empty());
-    Ok(vec![service.map_or(name, |service| intern(&service))])
-}
-
-fn routes_of(body: &Bytes) -> Result<Vec<Name>, prost::DecodeError> {
-    let listener = Listener::decode(body.clone())?;
-    let chains = listener.chains.into_iter().chain(listener.default_chain);
-    let configs = chains.flat_map(|chain| chain.filters).filter_map(|filter| filter.config);
-    let mut names = Vec::new();
-    for config in configs.filter(|config| config.type_url == HCM) {
-        if let Some(rds) = Hcm::decode(config.value)?.rds {
-            names.push(intern(&rds.name));
-        }
-    }
-    Ok(names)
-}
-
-/// What is held of each type: by all proxies together, and the different resources among it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Content {
-    /// Resources, counted for each proxy that holds them.
-    pub held: u64,
-    /// Their bytes.
-    pub held_bytes: u64,
-    /// Different resources.
-    pub distinct: u64,
-    /// Their bytes.
-    pub distinct_bytes: u64,
-    /// Those of them that one proxy alone holds.
-    pub single: u64,
-    /// Their bytes.
-    pub single_bytes: u64,
-}
-
-/// How often each entry is held.
-#[derive(Default)]
-pub struct Holders(Vec<u32>);
-
-impl Holders {
-    /// Counts what a proxy holds.
-    pub fn add(&mut self, session: &Session) {
-        for entry in session.entries() {
-            let at = entry as usize;
-            if self.0.len() <= at {
-                self.0.resize(at + 1, 0);
-            }
-            if let Some(count) = self.0.get_mut(at) {
-                *count += 1;
-            }
-        }
-    }
-
-    /// The sums for each type.
-    #[must_use]
-    pub fn content(&self) -> [Content; 4] {
-        let table = TABLE.read();
-        let mut content = [Content::default(); 4];
-        for (known, count) in table.entries.iter().zip(&self.0).filter(|(_, count)| **count > 0) {
-            let Some(sum) = content.get_mut(known.ty) else { continue };
-            let (count, bytes) = (u64::from(*count), known.bytes as u64);
-            sum.held += count;
-            sum.held_bytes += count * bytes;
-            sum.distinct += 1;
-            sum.distinct_bytes += bytes;
-            if count == 1 {
-                sum.single += 1;
-                sum.single_bytes += bytes;
-            }
-        }
-        content
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{Any, DeltaResponse, EdsConfig, Filter, FilterChain, Rds, Resource};
+    use crate::content::Holders;
+    use crate::messages::{
+        Any, Cluster, DeltaResponse, EdsConfig, Filter, FilterChain, HCM, Hcm, Listener, Rds, Resource,
+    };
 
     fn response(url: &str, nonce: &str, resources: &[(&str, &str, Vec<u8>)], removed: &[&str]) -> Bytes {
         let resources = resources.iter().map(|(name, version, body)| Resource {
@@ -519,7 +350,7 @@ mod tests {
         let mut session = in_sync("gone");
         let (seen, sent) = give(&mut session, &response(CDS, "5", &[], &["gone-c"]));
         assert_eq!((seen.changed, sent[1].unsubscribe.clone()), (1, vec!["gone-c".to_owned()]));
-        assert_eq!(session.holds()[LOADS], 0);
+        assert_eq!(session.entries().count(), 1, "the listener");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the figures of a mesh are held to.
 
-use pilotfish_load::mesh::measure::{Everybody, Results};
 use pilotfish_load::mesh::report::figures;
+use pilotfish_load::mesh::results::{Everybody, Results};
 use pilotfish_load::mesh::world::Sizes;
 use pilotfish_load::stats::milliseconds;
 

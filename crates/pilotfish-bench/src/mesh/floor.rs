@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use pilotfish_load::connection::Way;
 use pilotfish_load::mesh::fleet::Fleet;
-use pilotfish_load::mesh::measure::{Floor, Results};
+use pilotfish_load::mesh::results::{Floor, Results};
 
 use crate::broadcast::Kind;
 use crate::server::Server;

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use pilotfish_load::connection::Way;
 use pilotfish_load::mesh::folder::Folder;
-use pilotfish_load::mesh::measure::{Plan, Progress, Results, measure};
+use pilotfish_load::mesh::measure::{Plan, Progress, measure};
 use pilotfish_load::mesh::report;
+use pilotfish_load::mesh::results::Results;
 use pilotfish_load::mesh::subject::{Edits, Subject};
 
 use crate::report::{Bar, bar_lines, bars_json};

@@ -12,8 +12,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::connection::Way;
+use crate::content::{Content, Holders};
 use crate::messages::{DELTA_PATH, Node};
-use crate::session::{Content, Holders, Seen, Session};
+use crate::session::{Seen, Session};
 
 /// N proxies, each with a stream on a connection of its own.
 pub struct Fleet {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::measure::{Everybody, Floor, Further, Results, Row};
+use super::results::{Everybody, Floor, Further, Results, Row};
 use super::world::Sizes;
-use crate::session::Content;
+use crate::content::Content;
 use crate::stats::{milliseconds, percentile};
 
 const TYPES: [&str; 4] = ["clusters", "endpoints", "listeners", "routes"];
