@@ -284,6 +284,7 @@ const RULES: &[Rule] = &[
             "pilotfish-identity",
             "pilotfish-kube",
             "pilotfish-kube-writer",
+            "pilotfish-load",
             "pilotfish-mcp",
             "pilotfish-model",
             "pilotfish-nacos",
@@ -351,8 +352,20 @@ const RULES: &[Rule] = &[
         never: &[],
         never_named: &[],
     },
-    // The broadcast servers and the load client share nothing with what they measure.
-    Rule { name: "pilotfish-bench", may: &[], never: &["kube", "envoy-types"], never_named: &[] },
+    // The load client ships with `pilotfish bench`, and shares nothing with what it measures.
+    Rule {
+        name: "pilotfish-load",
+        may: &[],
+        never: &["kube", "envoy-types", "tonic", "hyper", "axum", "tempfile"],
+        never_named: &[],
+    },
+    // The broadcast servers neither.
+    Rule {
+        name: "pilotfish-bench",
+        may: &["pilotfish-load"],
+        never: &["kube", "envoy-types"],
+        never_named: &[],
+    },
     Rule { name: "xtask", may: &[], never: &["tokio", "serde-saphyr"], never_named: NETWORK },
 ];
 

@@ -5,11 +5,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::workspace::Profile;
+use crate::workspace::{self, Profile};
 use crate::{process, tools};
 
+/// The profile that is nearly what is shipped, and quicker to build: for comparing one version with the next.
+const QUICK_BUILD: &str = "bench-quick";
 /// The bench of a live cluster.
 const KUBERNETES: &str = "bench_kubernetes";
+/// The bench of a mesh on a live cluster.
+const MESH_KUBERNETES: &str = "bench_mesh_kubernetes";
 /// The bench of registration, and the package that it is in.
 const REGISTRATION: (&str, &str) = ("bench_registration", "pilotfish-registration-redb");
 /// The bench of registries with a source of their own.
@@ -22,8 +26,20 @@ const POLARIS: &str = "bench_polaris";
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Measure this executable instead of building one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "binary", value_name = "FILE")]
     pilotfish: Option<PathBuf>,
+    /// The build that is measured; the bars are for releases
+    #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = ["release", QUICK_BUILD])]
+    profile: String,
+    /// Measure a mesh in which every proxy is a Pod of its own
+    #[arg(long, conflicts_with_all = ["registry", "polaris", "registration"])]
+    mesh: bool,
+    /// Proxies of the mesh
+    #[arg(long, value_name = "N", requires = "mesh")]
+    proxies: Option<usize>,
+    /// The mesh with fewer rounds, and without broadcasts beside it
+    #[arg(long, requires = "mesh")]
+    quick: bool,
     /// Measure a live cluster instead: a real API server with etcd
     #[arg(long)]
     kubernetes: bool,
@@ -45,6 +61,7 @@ impl Args {
     /// The example that measures, where it is not the bench of files.
     fn example(&self) -> Option<&'static str> {
         match (self.kubernetes, &self.registry) {
+            (true, _) if self.mesh => Some(MESH_KUBERNETES),
             (true, _) => Some(KUBERNETES),
             (false, Some(_)) => Some(REGISTRY),
             (false, None) => self.polaris.then_some(POLARIS),
@@ -73,9 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     if args.registration {
         return registration(args);
     }
-    let folder = Profile::Release.folder();
+    let folder = workspace::target().join(&args.profile);
     let mut build = process::cargo();
-    build.args(["build", "--release"]);
+    build.args(["build", "--profile", &args.profile]);
     let example = args.example();
     match example {
         Some(example) => {
@@ -102,8 +119,14 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     };
     match &args.registry {
         Some(name) => drop(bench.arg(name)),
-        None if example.is_none() => drop(bench.arg("compare")),
+        None if example.is_none() => drop(bench.arg(if args.mesh { "mesh" } else { "compare" })),
         None => {}
+    }
+    if let Some(proxies) = args.proxies {
+        bench.arg("--proxies").arg(proxies.to_string());
+    }
+    if args.quick {
+        bench.arg("--quick");
     }
     bench.arg("--pilotfish").arg(pilotfish).args(&args.rest);
     process::succeeds(&mut bench)

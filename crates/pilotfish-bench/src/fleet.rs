@@ -91,6 +91,7 @@ pub fn node(index: usize, namespace: &str) -> Node {
         id: format!("sidecar~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local"),
         cluster: format!("client.{namespace}"),
         metadata: Some(Struct { fields }),
+        locality: None,
         user_agent_name: "envoy".into(),
     }
 }
@@ -240,7 +241,7 @@ async fn stream(shared: &Shared, index: usize, target: SocketAddr, node: Node) -
     let (mut out, mut synced, mut last_round) = (Vec::new(), false, usize::MAX);
     while let Some(message) = connection.next().await? {
         shared.note(&message, &mut last_round);
-        session.response(message, &mut out).map_err(anyhow::Error::msg)?;
+        session.response(&message, &mut out).map_err(anyhow::Error::msg)?;
         for request in out.drain(..) {
             connection.send(&request)?;
         }

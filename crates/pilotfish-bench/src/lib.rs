@@ -1,4 +1,4 @@
-//! What measures Pilotfish: a load client that behaves as N proxies, servers that only broadcast (what an xDS
+//! What measures Pilotfish: the load client of `pilotfish-load`, servers that only broadcast (what an xDS
 //! server can cost at best), and the comparison of the two with Pilotfish in one run.
 //!
 //! Nothing here is shared with what it measures, and nothing here ships. The messages are a hand-declared subset of
@@ -8,6 +8,7 @@
 //! - [`broadcast`]: the plain servers, on tonic and on the h2 crate.
 //! - [`world`]: Services and EndpointSlices as YAML files, and the one change that is measured.
 //! - [`server`]: a server as a process of its own, with its CPU time and memory.
+//! - [`mesh`]: the bench of a mesh in which every proxy differs.
 //! - [`compare`]: the phases of the bench; [`report`]: its table and bars.
 
 // The bench is a command-line tool: its output is the terminal.
@@ -15,11 +16,10 @@
 
 pub mod broadcast;
 pub mod compare;
-pub mod connection;
 pub mod fleet;
-pub mod messages;
+pub mod mesh;
 pub mod report;
 pub mod server;
-pub mod session;
-pub mod stats;
 pub mod world;
+
+pub use pilotfish_load::{connection, messages, session, stats};

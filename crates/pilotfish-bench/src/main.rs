@@ -13,7 +13,7 @@ use clap::Parser;
 use pilotfish_bench::broadcast::{self, Kind};
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_bench::world::{NAMESPACE, World};
-use pilotfish_bench::{compare, report};
+use pilotfish_bench::{compare, mesh, report};
 
 /// Measures xDS servers.
 #[derive(Parser)]
@@ -30,6 +30,8 @@ struct Cli {
 enum Command {
     /// Measure Pilotfish beside servers that only broadcast; exit code 1 when a bar is missed
     Compare(compare::Options),
+    /// Measure Pilotfish with a mesh in which every proxy is a Pod of its own; exit code 1 when a bar is missed
+    Mesh(mesh::Options),
     /// A server that only broadcasts; prints its addresses
     Broadcast {
         /// What carries the bytes
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> Result<bool> {
     match command {
         Command::Compare(options) => compare(&options).await,
+        Command::Mesh(options) => mesh(&options).await,
         Command::Broadcast { kind, clusters, endpoints } => {
             broadcast::serve(kind, clusters, endpoints).await.map(|()| true)
         }
@@ -112,12 +115,21 @@ async fn run(command: Command) -> Result<bool> {
     }
 }
 
+async fn mesh(options: &mesh::Options) -> Result<bool> {
+    let bench = std::env::current_exe().context("cannot find the running executable")?;
+    mesh::print(&mesh::run(options, &bench).await?, options)
+}
+
+fn write_json(path: &std::path::Path, value: &serde_json::Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+}
+
 async fn compare(options: &compare::Options) -> Result<bool> {
     let results = compare::run(options).await?;
     println!("{}", report::text(&results, options));
     if let Some(path) = &options.json {
-        let text = serde_json::to_string_pretty(&report::json(&results, options))?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+        write_json(path, &report::json(&results, options))?;
     }
     Ok(report::bars(&results, options).iter().all(report::Bar::passes))
 }

@@ -142,7 +142,14 @@ pub fn text(results: &Results, options: &Options) -> String {
         let _ = writeln!(out, "{what:44}{cells}");
     }
     out.push('\n');
-    for bar in bars(results, options) {
+    out + &bar_lines(&bars(results, options))
+}
+
+/// A line for each bar.
+#[must_use]
+pub fn bar_lines(bars: &[Bar]) -> String {
+    let mut out = String::new();
+    for bar in bars {
         let state = if bar.passes() { "pass" } else { "MISS" };
         let _ = writeln!(
             out,
@@ -151,6 +158,13 @@ pub fn text(results: &Results, options: &Options) -> String {
         );
     }
     out
+}
+
+/// Bars as JSON.
+#[must_use]
+pub fn bars_json(bars: &[Bar]) -> Value {
+    let bar = |bar: &Bar| json!({"what": bar.what, "value": bar.value, "limit": bar.limit, "unit": bar.unit, "pass": bar.passes()});
+    bars.iter().map(bar).collect()
 }
 
 fn cell(value: Option<f64>) -> String {
@@ -189,16 +203,12 @@ fn rows(options: &Options) -> Vec<Row> {
 /// Everything as JSON.
 #[must_use]
 pub fn json(results: &Results, options: &Options) -> Value {
-    let bars: Vec<Value> = bars(results, options)
-        .iter()
-        .map(|bar| json!({"what": bar.what, "value": bar.value, "limit": bar.limit, "unit": bar.unit, "pass": bar.passes()}))
-        .collect();
     json!({
         "streams": options.streams, "few": options.few, "services": options.services,
         "endpoints": options.endpoints, "rounds": options.rounds,
         "large": options.large, "large_streams": options.large_streams,
         "pilotfish": measured(&results.pilotfish), "tonic": measured(&results.tonic), "h2": measured(&results.h2),
-        "small_world": measured(&results.small), "large_world": measured(&results.large), "bars": bars,
+        "small_world": measured(&results.small), "large_world": measured(&results.large), "bars": bars_json(&bars(results, options)),
     })
 }
 

@@ -176,7 +176,7 @@ impl Open {
                     // Behind the head of a gRPC message.
                     let message = Bytes::from(response.concat()).slice(5..);
                     stages.done(&format!("answered {:?}, {} KB", response.ty, message.len() / 1_000));
-                    session.response(message, &mut requests).map_err(anyhow::Error::msg)?;
+                    session.response(&message, &mut requests).map_err(anyhow::Error::msg)?;
                 }
             }
         }

@@ -77,14 +77,19 @@ fn cluster(name: &str) -> Any {
     Any { type_url: CDS.into(), value: body.encode_to_vec().into() }
 }
 
-fn load(name: &str, addresses: impl Iterator<Item = String>) -> Any {
+fn load(name: &str, addresses: impl Iterator<Item = String>, bytes: usize) -> Any {
     let endpoint = |address| {
         let socket = Some(SocketAddress { address, port: 8080 });
         LbEndpoint { endpoint: Some(Endpoint { address: Some(Address { socket }) }) }
     };
     let localities = vec![LocalityEndpoints { endpoints: addresses.map(endpoint).collect() }];
     let body = LoadAssignment { cluster: name.to_owned(), localities };
-    Any { type_url: EDS.into(), value: body.encode_to_vec().into() }
+    let mut body = body.encode_to_vec();
+    if let Some(missing) = bytes.checked_sub(body.len()).filter(|missing| *missing > 0) {
+        // A field that nobody knows.
+        prost::encoding::bytes::encode(2_000, &vec![0_u8; missing], &mut body);
+    }
+    Any { type_url: EDS.into(), value: body.into() }
 }
 
 fn addresses(index: usize, endpoints: usize) -> impl Iterator<Item = String> {
@@ -101,7 +106,7 @@ impl Hub {
         let loads = names
             .iter()
             .enumerate()
-            .map(|(k, name)| (name.clone(), (1, load(name, addresses(k, endpoints)))));
+            .map(|(k, name)| (name.clone(), (1, load(name, addresses(k, endpoints), 0))));
         let state = State {
             loads: loads.collect(),
             clusters: names.iter().map(|name| (name.clone(), cluster(name))).collect(),
@@ -118,11 +123,12 @@ impl Hub {
         }
     }
 
-    /// Gives the first endpoint of the first cluster another address, and wakes all streams.
-    pub(super) fn change(&self, address: &str) {
+    /// Gives the first endpoint of the first cluster another address and its load assignment so many bytes, and wakes all
+    /// streams.
+    pub(super) fn change(&self, address: &str, bytes: usize) {
         let name = cluster_name(0);
         let all = std::iter::once(address.to_owned()).chain(addresses(0, self.endpoints).skip(1));
-        let load = load(&name, all);
+        let load = load(&name, all, bytes);
         let version = {
             let mut state = self.state.write();
             let version = self.version.load(Ordering::Acquire) + 1;
@@ -328,7 +334,7 @@ mod tests {
         let listeners = decoded(&hub.request(&mut peer, &request(LDS, &[], "")).expect("an empty answer"));
         assert!(listeners.resources.is_empty());
         assert!(hub.push(&mut peer).is_empty(), "nothing changed");
-        hub.change("10.250.0.100");
+        hub.change("10.250.0.100", 0);
         let push = hub.push(&mut peer);
         assert!(push.windows(12).any(|part| part == b"10.250.0.100"));
         assert!(hub.push(&mut peer).is_empty(), "only once");
@@ -339,7 +345,7 @@ mod tests {
         let hub = Hub::new(3, 2);
         let mut peer = Peer::default();
         hub.request(&mut peer, &request(EDS, &[cluster_name(2)], ""));
-        hub.change("10.250.0.100");
+        hub.change("10.250.0.100", 0);
         assert!(hub.push(&mut peer).is_empty());
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Both speak delta ADS with one stream for each connection. They listen on free ports, print the addresses on stdout,
 //! and change one load assignment for each line that the control connection sends: the address that its first endpoint
-//! is to have.
+//! is to have, and how many bytes the load assignment is to have at least.
 
 mod direct;
 mod hub;
@@ -63,8 +63,11 @@ async fn answer_commands(connection: TcpStream, hub: &Hub) -> Result<()> {
     connection.set_nodelay(true)?;
     let (reader, mut writer) = connection.into_split();
     let mut lines = BufReader::new(reader).lines();
-    while let Some(address) = lines.next_line().await? {
-        hub.change(address.trim());
+    while let Some(line) = lines.next_line().await? {
+        let mut words = line.split_whitespace();
+        let address = words.next().unwrap_or_default();
+        let bytes = words.next().and_then(|word| word.parse().ok()).unwrap_or_default();
+        hub.change(address, bytes);
         writer.write_all(b"ok\n").await?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod crds;
 pub(crate) mod inject;
 mod logging;
@@ -8,6 +9,7 @@ mod registries;
 mod remote_secret;
 mod validate;
 
+use crate::cli::bench::Bench;
 use crate::cli::crds::Crds;
 use crate::cli::inject::Inject;
 use crate::cli::logging::Logging;
@@ -46,6 +48,7 @@ const EXAMPLES: &str = "Examples:
   pilotfish serve --kubernetes                  serve a live cluster
   pilotfish register --service web --port 8001 -- ./web     run a program as a registered service
   pilotfish validate ./mesh                     check it without serving
+  pilotfish bench --quick --proxies 100         measure it, with as many proxies
   pilotfish bootstrap envoy > envoy.json        connect a stock Envoy: envoy -c envoy.json
   curl localhost:15014/ready                    is it ready, and what is wrong";
 
@@ -65,6 +68,9 @@ enum Command {
     /// Tries Pilotfish with sample services, a real Envoy and live traffic
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(Demo),
+    /// Measures an xDS server with a mesh in which every proxy is a Pod of its own
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(Box<Bench>),
     /// Prints CustomResourceDefinitions of the kinds that are read, for clusters without Istio
     #[command(after_help = CRDS_EXAMPLES)]
     Crds(Crds),
@@ -138,6 +144,19 @@ const DEMO_EXAMPLES: &str = "Examples:
   pilotfish demo                                 then edit examples/shop/routes.yaml and watch
   pilotfish demo --envoy /usr/local/bin/envoy --rate 100";
 
+const BENCH_EXAMPLES: &str = "Examples:
+  pilotfish bench                                        a Pilotfish of its own, 1,000 proxies: about ten minutes
+  pilotfish bench --quick --proxies 100 --services 50    a first impression
+  pilotfish bench -o json > result.json
+
+A server that runs already:
+  pilotfish bench --folder world --write-only            writes the mesh, and prints the command that serves it
+  pilotfish bench --address 127.0.0.1:15010 --pid $(pidof pilotfish) --folder world
+  pilotfish bench --address istiod:15010 --folder world --apply 'kubectl apply -f {}' --delete 'kubectl delete -f {}'
+
+Proxies come in, leave and come back, and Services, routes and policies change; every figure is until the last proxy that is concerned has
+all of it. See docs/performance.md.";
+
 const CRDS_EXAMPLES: &str = "Examples:
   pilotfish crds | kubectl apply --server-side -f -
   pilotfish crds --group gateway.networking.k8s.io | kubectl diff -f -
@@ -199,6 +218,7 @@ impl Cli {
                 writeln!(out, "{:#}", bootstrap.json()?)?;
                 Ok(ExitCode::SUCCESS)
             }
+            Command::Bench(bench) => bench.run(&mut out),
             Command::Crds(crds) => {
                 crds.run(&mut out)?;
                 Ok(ExitCode::SUCCESS)

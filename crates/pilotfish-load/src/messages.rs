@@ -82,9 +82,26 @@ pub struct Node {
     /// The metadata that Istio's agent sends of the proxy.
     #[prost(message, optional, tag = "3")]
     pub metadata: Option<Struct>,
+    /// Where the proxy runs.
+    #[prost(message, optional, tag = "4")]
+    pub locality: Option<Locality>,
     /// The name of the client.
     #[prost(string, tag = "6")]
     pub user_agent_name: String,
+}
+
+/// `envoy.config.core.v3.Locality`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Locality {
+    /// The region.
+    #[prost(string, tag = "1")]
+    pub region: String,
+    /// The zone in it.
+    #[prost(string, tag = "2")]
+    pub zone: String,
+    /// The part of the zone.
+    #[prost(string, tag = "3")]
+    pub sub_zone: String,
 }
 
 /// `envoy.service.discovery.v3.DeltaDiscoveryRequest`.
@@ -102,6 +119,9 @@ pub struct DeltaRequest {
     /// Names to unsubscribe from.
     #[prost(string, repeated, tag = "4")]
     pub unsubscribe: Vec<String>,
+    /// What the client holds already: versions by name.
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub initial_versions: BTreeMap<String, String>,
     /// The nonce of the response that is acknowledged or refused.
     #[prost(string, tag = "6")]
     pub response_nonce: String,

@@ -3,7 +3,10 @@
 //! tonic's client keeps a buffer as large as the largest message for every stream and adds tasks and queues to each
 //! connection; a load client is better off without them.
 
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -17,6 +20,71 @@ const WINDOW: u32 = 16 << 20;
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// The largest message that is taken; a whole world of clusters fits many times.
 const LARGEST: usize = 512 << 20;
+
+/// What a stream runs over: TCP, or TLS on top.
+pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}
+
+/// A connection that is being made.
+pub type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Socket>>> + Send + 'a>>;
+
+/// Makes connections to one server.
+pub trait Dial: Send + Sync {
+    /// Makes one.
+    fn dial(&self) -> Dialing<'_>;
+}
+
+/// Plain TCP.
+struct Plain(SocketAddr);
+
+impl Dial for Plain {
+    fn dial(&self) -> Dialing<'_> {
+        Box::pin(async move {
+            let socket = tokio::net::TcpStream::connect(self.0).await.context("cannot connect")?;
+            socket.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+            let socket: Box<dyn Socket> = Box::new(socket);
+            Ok(socket)
+        })
+    }
+}
+
+/// How a server is reached, and what is said to it first.
+#[derive(Clone)]
+pub struct Way {
+    dial: Arc<dyn Dial>,
+    authority: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Way {
+    /// Plain TCP, without further headers.
+    #[must_use]
+    pub fn plain(target: SocketAddr) -> Self {
+        Self { dial: Arc::new(Plain(target)), authority: target.to_string(), headers: Vec::new() }
+    }
+
+    /// By connections of another kind, to a server of this name, with these headers on each stream.
+    #[must_use]
+    pub fn new(dial: Arc<dyn Dial>, authority: String, headers: Vec<(String, String)>) -> Self {
+        Self { dial, authority, headers }
+    }
+
+    /// Connects and opens a stream, with the first messages on it.
+    ///
+    /// # Errors
+    /// When the server cannot be reached in time or refuses.
+    pub async fn open(&self, path: &str, first: Vec<Bytes>) -> Result<Connection> {
+        let open = async {
+            let socket = self.dial.dial().await?;
+            let headers: Vec<(&str, &str)> =
+                self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            Connection::over(socket, &self.authority, path, &headers, first).await
+        };
+        tokio::time::timeout(CONNECT_LIMIT, open)
+            .await
+            .map_err(|_| anyhow!("no answer within {CONNECT_LIMIT:?}"))?
+    }
+}
 
 /// One stream on a connection of its own.
 pub struct Connection {

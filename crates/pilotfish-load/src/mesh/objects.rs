@@ -1,0 +1,241 @@
+//! The objects of the mesh as YAML, in Kubernetes' and Istio's own words. What a round changes is an argument.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use super::world::{
+    Pod, Sizes, account, labels, namespace_name, node_name, round_address, service_address, service_name,
+};
+
+/// The namespace of settings for the whole mesh.
+const ROOT_NAMESPACE: &str = "istio-system";
+
+/// The namespace of settings for the whole mesh.
+#[must_use]
+pub fn root_namespace() -> String {
+    format!("---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {ROOT_NAMESPACE}\n")
+}
+
+/// A namespace.
+#[must_use]
+pub fn namespace(namespace: usize) -> String {
+    let name = namespace_name(namespace);
+    format!(
+        "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n  labels: {{istio-injection: enabled, \
+         kubernetes.io/metadata.name: {name}}}\n"
+    )
+}
+
+/// A node of the cluster, with its place.
+#[must_use]
+pub fn node(sizes: &Sizes, node: usize) -> String {
+    let (region, zone) = sizes.locality(node);
+    let name = node_name(node);
+    format!(
+        "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{kubernetes.io/hostname: {name}, \
+         topology.kubernetes.io/region: {region}, topology.kubernetes.io/zone: {zone}}}\n"
+    )
+}
+
+/// A service with one port of HTTP.
+#[must_use]
+pub fn service(sizes: &Sizes, service: usize) -> String {
+    let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
+    named_service(&name, &namespace, service_address(service))
+}
+
+fn named_service(name: &str, namespace: &str, address: Ipv4Addr) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  labels: {{app: \
+         {name}}}\nspec:\n  clusterIP: {address}\n  selector: {{app: {name}}}\n  ports:\n  - {{name: http, port: 80, \
+         targetPort: 8080, protocol: TCP}}\n"
+    )
+}
+
+/// A Pod that runs and is ready.
+#[must_use]
+pub fn pod(sizes: &Sizes, pod: &Pod) -> String {
+    let namespace = namespace_name(sizes.namespace_of(pod.service));
+    let labels: Vec<String> = labels(pod).iter().map(|(key, value)| format!("{key}: {value}")).collect();
+    format!(
+        "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {}\n  namespace: {namespace}\n  labels: {{{}}}\nspec:\n  \
+         serviceAccountName: {}\n  nodeName: {}\n  containers:\n  - {{name: app, image: example/app, ports: \
+         [{{name: http, containerPort: 8080, protocol: TCP}}]}}\nstatus:\n  phase: Running\n  podIP: {ip}\n  podIPs: \
+         [{{ip: {ip}}}]\n  conditions: [{{type: Ready, status: \"True\"}}]\n",
+        pod.name,
+        labels.join(", "),
+        account(pod.service),
+        node_name(pod.node),
+        ip = pod.ip,
+    )
+}
+
+/// The endpoints of a service: its Pods, and one without a Pod that rounds move.
+#[must_use]
+pub fn slice(sizes: &Sizes, service: usize, moved: Option<usize>) -> String {
+    let pods: Vec<Pod> =
+        (service..sizes.pods).step_by(sizes.services).map(|index| sizes.pod(index)).collect();
+    let namespace = namespace_name(sizes.namespace_of(service));
+    let name = service_name(service);
+    slice_of(sizes, &format!("{name}-1"), &name, &namespace, &pods, moved.map(round_address))
+}
+
+/// A slice with one further Pod of a service.
+#[must_use]
+pub fn further_slice(sizes: &Sizes, pod: &Pod) -> String {
+    let namespace = namespace_name(sizes.namespace_of(pod.service));
+    let name = service_name(pod.service);
+    slice_of(sizes, &pod.name, &name, &namespace, std::slice::from_ref(pod), None)
+}
+
+fn slice_of(
+    sizes: &Sizes,
+    slice: &str,
+    service: &str,
+    namespace: &str,
+    pods: &[Pod],
+    moved: Option<Ipv4Addr>,
+) -> String {
+    let mut text = format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: {slice}\n  namespace: \
+         {namespace}\n  labels: {{kubernetes.io/service-name: {service}}}\naddressType: IPv4\nports:\n- {{name: http, \
+         port: 8080, protocol: TCP}}\nendpoints:\n"
+    );
+    for pod in pods {
+        let (_, zone) = sizes.locality(pod.node);
+        let _ = writeln!(
+            text,
+            "- {{addresses: [{}], conditions: {{ready: true, serving: true, terminating: false}}, nodeName: {}, zone: \
+             {zone}, targetRef: {{kind: Pod, name: {}, namespace: {namespace}}}}}",
+            pod.ip,
+            node_name(pod.node),
+            pod.name,
+        );
+    }
+    if let Some(address) = moved {
+        let _ = writeln!(text, "- {{addresses: [{address}], conditions: {{ready: true}}}}");
+    }
+    text
+}
+
+/// The VirtualService of a service: weights, and a header that leads to one version.
+#[must_use]
+pub fn virtual_service(sizes: &Sizes, service: usize, round: usize) -> String {
+    let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
+    let weight = 1 + round % 98;
+    format!(
+        "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: \
+         {namespace}}}\nspec:\n  hosts: [{name}]\n  http:\n  - name: testers\n    match:\n    - headers: {{x-tester: \
+         {{exact: round-{round}}}}}\n    route:\n    - destination: {{host: {name}, subset: v2}}\n  - name: \
+         everyone\n    timeout: 10s\n    retries: {{attempts: 3, perTryTimeout: 2s, retryOn: \"5xx,reset\"}}\n    \
+         route:\n    - destination: {{host: {name}, subset: v1}}\n      weight: {}\n    - destination: {{host: {name}, \
+         subset: v2}}\n      weight: {weight}\n",
+        100 - weight,
+    )
+}
+
+/// The DestinationRule of a service: subsets, and a time for connecting that rounds change.
+#[must_use]
+pub fn destination_rule(sizes: &Sizes, service: usize, round: usize) -> String {
+    let (name, namespace) = (service_name(service), namespace_name(sizes.namespace_of(service)));
+    format!(
+        "---\napiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: {name}, namespace: \
+         {namespace}}}\nspec:\n  host: {name}\n  trafficPolicy:\n    connectionPool:\n      tcp: {{maxConnections: \
+         1000, connectTimeout: {}ms}}\n      http: {{http2MaxRequests: 1000}}\n    loadBalancer: {{simple: \
+         LEAST_REQUEST}}\n  subsets:\n  - name: v1\n    labels: {{version: v1}}\n  - name: v2\n    labels: {{version: \
+         v2}}\n",
+        1_000 + round,
+    )
+}
+
+/// The AuthorizationPolicy of one workload.
+#[must_use]
+pub fn workload_policy(sizes: &Sizes, service: usize, round: usize) -> String {
+    let name = service_name(service);
+    let selector = format!("  selector: {{matchLabels: {{app: {name}}}}}\n");
+    policy(sizes.namespace_of(service), &name, &selector, round)
+}
+
+/// The AuthorizationPolicy of all workloads of a namespace.
+#[must_use]
+pub fn namespace_policy(namespace: usize, round: usize) -> String {
+    policy(namespace, "all", "", round)
+}
+
+fn policy(namespace: usize, name: &str, selector: &str, round: usize) -> String {
+    let own = namespace_name(namespace);
+    format!(
+        "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}, namespace: \
+         {own}}}\nspec:\n{selector}  action: ALLOW\n  rules:\n  - from:\n    - source: {{namespaces: [{own}, \
+         {}]}}\n    to:\n    - operation: {{methods: [GET, POST], paths: [/api/*, /round-{round}]}}\n",
+        namespace_name(0),
+    )
+}
+
+/// The PeerAuthentication of a namespace; rounds switch a port between two modes.
+#[must_use]
+pub fn peer_authentication(namespace: usize, round: usize) -> String {
+    let mode = if round.is_multiple_of(2) { "PERMISSIVE" } else { "STRICT" };
+    format!(
+        "---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: default, namespace: \
+         {}}}\nspec:\n  mtls: {{mode: {mode}}}\n",
+        namespace_name(namespace),
+    )
+}
+
+/// The Sidecar of a namespace: what its proxies see. In odd rounds that is one namespace more.
+#[must_use]
+pub fn sidecar(namespace: usize, round: usize) -> String {
+    let more = if round.is_multiple_of(2) { String::new() } else { format!(", \"{}/*\"", namespace_name(1)) };
+    format!(
+        "---\napiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: default, namespace: {}}}\nspec:\n  \
+         egress:\n  - hosts: [\"./*\", \"istio-system/*\", \"{}/*\"{more}]\n",
+        namespace_name(namespace),
+        namespace_name(0),
+    )
+}
+
+/// Something outside of the mesh: every second one is found by DNS, the others have addresses.
+#[must_use]
+pub fn service_entry(sizes: &Sizes, entry: usize) -> String {
+    let namespace = namespace_name(entry % sizes.namespaces);
+    let how = if entry.is_multiple_of(2) {
+        "resolution: DNS\n".to_owned()
+    } else {
+        let [_, _, third, fourth] = pod_like(entry);
+        format!(
+            "resolution: STATIC\n  endpoints:\n  - {{address: 198.18.{third}.{fourth}}}\n  - {{address: \
+             198.19.{third}.{fourth}}}\n"
+        )
+    };
+    format!(
+        "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: ext-{entry}, namespace: \
+         {namespace}}}\nspec:\n  hosts: [ext-{entry}.example.com]\n  location: MESH_EXTERNAL\n  ports:\n  - {{name: \
+         http, number: 80, protocol: HTTP}}\n  - {{name: tls, number: 443, protocol: TLS}}\n  {how}"
+    )
+}
+
+fn pod_like(index: usize) -> [u8; 4] {
+    round_address(index).octets()
+}
+
+/// A service that rounds add and remove, with its endpoints.
+#[must_use]
+pub fn added_service(sizes: &Sizes, round: usize) -> String {
+    let (name, namespace) = (format!("added-{round}"), namespace_name(0));
+    let mut text = named_service(&name, &namespace, service_address(sizes.services + 1 + round));
+    text += &slice_of(sizes, &name, &name, &namespace, &[], Some(round_address(40_000 + round)));
+    text
+}
+
+/// The settings of the mesh, as the ConfigMap that Istio reads: the access log is in every listener, the time for connecting in
+/// every cluster.
+#[must_use]
+pub fn mesh_config(access_log: usize, connect_timeout: usize) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: {ROOT_NAMESPACE}}}\ndata:\n  mesh: |\n    \
+         accessLogFile: /dev/stdout\n    accessLogFormat: \"round-{access_log} %REQ(:METHOD)% %RESPONSE_CODE%\\n\"\n    \
+         connectTimeout: {}ms\n",
+        10_000 + connect_timeout,
+    )
+}

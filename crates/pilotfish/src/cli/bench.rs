@@ -1,0 +1,263 @@
+//! `pilotfish bench`: what an xDS server does with a mesh in which every proxy differs.
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use pilotfish_load::connection::{Dial, Dialing, Socket, Way};
+use pilotfish_load::mesh::folder::Folder;
+use pilotfish_load::mesh::measure::{Plan, Progress, measure};
+use pilotfish_load::mesh::report;
+use pilotfish_load::mesh::subject::{Edits, Subject};
+use pilotfish_load::server::Server;
+use pilotfish_registry_client::{Connector, Server as Address, TlsOptions};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Options of `pilotfish bench`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    plan: Plan,
+    /// The xDS server, which has the mesh already; without it a Pilotfish is started with the mesh
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
+    /// The process of that server, on this machine: whose CPU time and memory are told
+    #[arg(long, value_name = "PID", requires = "address")]
+    pid: Option<u32>,
+    /// The folder of the mesh's files; with --address the server reads it, or is told of changes by --apply
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// The command that brings a new or changed file to the server; {} is the file
+    #[arg(long, value_name = "COMMAND", requires_all = ["address", "delete"])]
+    apply: Option<String>,
+    /// The command that takes what is in a file away from the server; {} is the file
+    #[arg(long, value_name = "COMMAND", requires = "apply")]
+    delete: Option<String>,
+    /// Write the files of the mesh into --folder, and measure nothing
+    #[arg(long, requires = "folder", conflicts_with = "address")]
+    write_only: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Threads of the proxies; they share the processors with a server on this machine
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// A file for the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// How a server that is not ours is reached.
+#[derive(clap::Args, Debug)]
+struct ServerArgs {
+    /// The server speaks TLS
+    #[arg(long, requires = "address")]
+    tls: bool,
+    /// CAs of the server's certificate in PEM [default: those of the system]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    ca_file: Option<PathBuf>,
+    /// The proxies' certificate in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "key_file"])]
+    cert_file: Option<PathBuf>,
+    /// Its key in PEM
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    key_file: Option<PathBuf>,
+    /// The name in the server's certificate [default: the host of the address]
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    server_name: Option<String>,
+    /// A file with the token that each proxy sends
+    #[arg(long, value_name = "FILE", requires = "address")]
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// Tables for people
+    Table,
+    /// JSON for programs
+    Json,
+}
+
+/// What came of it.
+enum Done {
+    /// The mesh was written; the command that serves it.
+    Written(String),
+    /// It was measured.
+    Measured { table: String, json: serde_json::Value },
+}
+
+impl Bench {
+    /// Measures, and prints the result.
+    ///
+    /// # Errors
+    /// When the server cannot be started or reached, loses a proxy or takes too long.
+    pub(crate) fn run(self, out: &mut impl Write) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.threads.max(1))
+            .enable_all()
+            .build()?;
+        let output = self.output;
+        // Not on this thread, which is not a worker: every task is then where the sockets are.
+        let done =
+            runtime.block_on(async { tokio::spawn(self.measured()).await.context("the bench panicked")? });
+        runtime.shutdown_background();
+        match (done?, output) {
+            (Done::Written(command), _) => writeln!(out, "{command}")?,
+            (Done::Measured { table, .. }, Output::Table) => writeln!(out, "{table}")?,
+            (Done::Measured { json, .. }, Output::Json) => writeln!(out, "{json:#}")?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn measured(self) -> Result<Done> {
+        let temporary = Temporary::new()?;
+        let base = self.folder.clone().unwrap_or_else(|| temporary.0.clone());
+        let (mesh, settings) = (base.join("mesh"), base.join("mesh-config.yaml"));
+        let folder = Folder::create(&mesh, &settings, self.plan.sizes)?;
+        if self.write_only {
+            let command = format!("pilotfish serve {} --mesh-config {}", mesh.display(), settings.display());
+            return Ok(Done::Written(command));
+        }
+        let (subject, server) = match &self.address {
+            Some(address) => (self.running(address).await?, None),
+            None => own(&mesh, &settings, &base.join("log")).await?,
+        };
+        let progress = Bar::new();
+        let results = measure(&self.plan, &subject, &folder, &progress).await?;
+        drop(progress);
+        if let Some(server) = server {
+            server.stop().await?;
+        }
+        let json = report::json(&results, &self.plan.sizes);
+        if let Some(path) = &self.json {
+            std::fs::write(path, format!("{json:#}\n"))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(Done::Measured { table: report::text(&results, &self.plan.sizes), json })
+    }
+
+    /// A server that runs already.
+    async fn running(&self, address: &str) -> Result<Subject> {
+        let edits = match (&self.apply, &self.delete, &self.folder) {
+            (Some(apply), Some(delete), _) => {
+                Edits::Commands { apply: apply.clone(), delete: delete.clone() }
+            }
+            (.., Some(_)) => Edits::Files,
+            _ => Edits::None,
+        };
+        let way = self.server.way(address).await?;
+        Ok(Subject { way, pid: self.pid, start: None, edits })
+    }
+}
+
+impl ServerArgs {
+    async fn way(&self, address: &str) -> Result<Way> {
+        let headers = match &self.token_file {
+            Some(path) => {
+                let token = std::fs::read_to_string(path)
+                    .with_context(|| format!("--token-file: cannot read {}", path.display()))?;
+                vec![("authorization".to_owned(), format!("Bearer {}", token.trim()))]
+            }
+            None => Vec::new(),
+        };
+        let tls = self.tls.then(|| {
+            let identity = self.cert_file.clone().zip(self.key_file.clone());
+            TlsOptions::new(self.ca_file.clone(), identity, self.server_name.clone()).with_alpn(&["h2"])
+        });
+        let Some((host, port)) = address.rsplit_once(':') else {
+            bail!("--address {address:?} is not HOST:PORT");
+        };
+        let port = port.parse().with_context(|| format!("--address {address:?} has no port"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let server = Address { host, port };
+        let dial = Dialer { connector: Connector::new(tls), server };
+        Ok(Way::new(Arc::new(dial), address.to_owned(), headers))
+    }
+}
+
+/// Makes connections as the registries do.
+struct Dialer {
+    connector: Connector,
+    server: Address,
+}
+
+impl Dial for Dialer {
+    fn dial(&self) -> Dialing<'_> {
+        Box::pin(async move {
+            let socket: Box<dyn Socket> = Box::new(self.connector.connect(&self.server).await?);
+            Ok(socket)
+        })
+    }
+}
+
+/// This program as a server of its own, so that its CPU time and memory are not those of the proxies.
+async fn own(mesh: &Path, settings: &Path, log: &Path) -> Result<(Subject, Option<Server>)> {
+    let program = std::env::current_exe().context("cannot find the running executable")?;
+    let arguments = ["--mesh-config".into(), settings.as_os_str().to_owned()];
+    let server = Server::pilotfish(&program, mesh, &arguments, log.to_owned()).await?;
+    let subject = Subject {
+        way: Way::plain(server.xds),
+        pid: Some(server.pid()),
+        start: Some(server.start),
+        edits: Edits::Files,
+    };
+    Ok((subject, Some(server)))
+}
+
+/// A folder that goes with the command.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("pilotfish-bench-{}", std::process::id()));
+        // For us alone, and new: the folder for such things is everybody's.
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What is left of it is in the folder for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What is measured now, on a line of the terminal that goes again; what was, above it.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(bar)
+    }
+}
+
+impl Progress for Bar {
+    fn doing(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
+
+    fn done(&self, what: &str) {
+        self.0.suspend(|| {
+            // There is nobody to tell when stderr is closed.
+            let _ = writeln!(std::io::stderr(), "{what}");
+        });
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
