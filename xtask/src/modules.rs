@@ -16,7 +16,7 @@ type Table = &'static [(&'static str, &'static [&'static str])];
 const PUBLIC: Table = &[
     ("pilotfish", &["cli", "control", "resources"]),
     ("pilotfish-admin", &[]),
-    ("pilotfish-api", &[]),
+    ("pilotfish-api", &["v1"]),
     ("pilotfish-attack", &[]),
     (
         "pilotfish-bench",
@@ -33,6 +33,7 @@ const PUBLIC: Table = &[
             "world",
         ],
     ),
+    ("pilotfish-cli", &[]),
     ("pilotfish-config", &["file", "status"]),
     ("pilotfish-crd", &[]),
     ("pilotfish-consul", &[]),
@@ -40,6 +41,7 @@ const PUBLIC: Table = &[
     ("pilotfish-etcd", &[]),
     ("pilotfish-etcd-client", &["proto"]),
     ("pilotfish-eureka", &[]),
+    ("pilotfish-explain", &[]),
     ("pilotfish-fuzz", &[]),
     ("pilotfish-identity", &[]),
     ("pilotfish-kube", &["access_review", "client", "remote", "request", "token_review", "watch"]),

@@ -117,6 +117,7 @@ impl Bound {
             translator,
             webhooks: view,
             registrar: registration.as_ref().map(Registration::registrar),
+            control: messages.clone(),
         });
         let registration_address = registration.as_ref().map(Registration::address);
         let addresses = addresses(&xds, &admin, webhooks.as_ref(), registration_address);
