@@ -22,7 +22,7 @@ pub enum Format {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Output {
     /// How the answer is written
-    #[arg(short, long = "output", value_enum, default_value = "text", value_name = "FORMAT")]
+    #[arg(short = 'o', long = "output", value_enum, default_value = "text", value_name = "FORMAT")]
     pub format: Format,
 }
 

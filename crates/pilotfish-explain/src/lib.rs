@@ -14,5 +14,5 @@ mod why;
 
 pub use plan::{Planned, plan};
 pub use resource::json;
-pub use subject::{Subject, subjects_of};
+pub use subject::{Subject, gateways_of, subjects_of};
 pub use why::{Request, why, why_endpoint};

@@ -46,8 +46,23 @@ pub fn subjects_of(worlds: &[&World]) -> Vec<Subject> {
     subjects.into_values().collect()
 }
 
-/// The sidecar of a workload, as Istio's agent names it.
+/// The gateways that the Pods and WorkloadEntries of a world would be: Envoys that stand alone.
+#[must_use]
+pub fn gateways_of(world: &World) -> Vec<Subject> {
+    let gateway = |workload: &Arc<Workload>| {
+        let name = format!("{}.{}", workload.key.name, workload.key.namespace);
+        Some(Subject { name, proxy: proxy("router", workload)?, names: BTreeMap::new() })
+    };
+    world.workloads().filter_map(gateway).collect()
+}
+
+/// The sidecar of a workload.
 pub(crate) fn sidecar(workload: &Workload) -> Option<Proxy> {
+    proxy("sidecar", workload)
+}
+
+/// The proxy of a workload, as Istio's agent names it.
+fn proxy(kind: &str, workload: &Workload) -> Option<Proxy> {
     let address = workload.addresses.first()?;
     let (name, namespace) = (&workload.key.name, &workload.key.namespace);
     let text = |text: &str| Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
@@ -71,6 +86,6 @@ pub(crate) fn sidecar(workload: &Workload) -> Option<Proxy> {
         first
     };
     let locality = Some(Locality { region: part(), zone: part(), sub_zone: part() });
-    let id = format!("sidecar~{address}~{name}.{namespace}~{namespace}.svc.cluster.local");
+    let id = format!("{kind}~{address}~{name}.{namespace}~{namespace}.svc.cluster.local");
     Proxy::from_node(&Node { id, metadata, locality, ..Node::default() }).ok()
 }

@@ -1,5 +1,5 @@
 //! The client commands against a running Pilotfish with connected proxies.
-#![allow(clippy::unwrap_used, reason = "a test fails this way")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails this way")]
 
 use pilotfish_bench::fleet::{Fleet, node};
 use pilotfish_testkit::real::{LIMIT, Pilotfish, eventually};
@@ -72,7 +72,7 @@ async fn lists_are_tables_and_json_and_unknown_names_are_answered_with_near_ones
     for (arguments, message) in [
         (
             &["proxies", "client-7.n0"][..],
-            "no proxy is named \"client-7.n0\"\nhint: the nearest are\n  client-0.n0",
+            "no proxy is named \"client-7.n0\"\nhint: the nearest are\n  client-",
         ),
         (
             &["proxies", "client"],
@@ -165,6 +165,32 @@ async fn why_follows_a_request_of_a_connected_proxy() {
     let (code, text) = operator.ask(&["why", "endpoint", "10.0.0.2"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("web.n0.svc.cluster.local") && text.contains("it is not ready"), "{text}");
+}
+
+/// As `examples/broken/dead-registry` has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_is_missing_because_of_its_registry_is_explained_by_that() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("shop.yaml"), SHOP).unwrap();
+    let arguments = [
+        folder.path().to_str().unwrap(),
+        "--registry",
+        "consul=http://127.0.0.1:1",
+        "--registry-timeout",
+        "1s",
+    ];
+    let pilotfish = Pilotfish::launch(env!("CARGO_BIN_EXE_pilotfish"), &arguments);
+    pilotfish.ready().await;
+    let target = SocketAddr::from(([127, 0, 0, 1], pilotfish.xds_port()));
+    let fleet = Fleet::start(target, vec![node(0, "n0")]);
+    fleet.synced(LIMIT).await.unwrap();
+    let operator = Operator::of(&pilotfish);
+    let (_, text) = operator.ask(&["why", "client-0.n0", "--to", "payments.service.consul"]);
+    let readme = include_str!("../../../examples/broken/dead-registry/README.md");
+    let line = readme.split_once("says so: `").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    assert!(text.contains(line), "{line:?} in {text}");
+    let (_, registries) = operator.ask(&["registries", "--status"]);
+    assert!(registries.contains("unreadable"), "{registries}");
 }
 
 #[test]

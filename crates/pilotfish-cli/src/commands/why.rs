@@ -43,6 +43,9 @@ pub struct Why {
     /// Asks about this folder instead of a running control plane, for a sidecar of a Pod in it
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
+    /// With --files: the Pod is a gateway, whose Envoy stands alone
+    #[arg(long, requires = "files")]
+    pub gateway: bool,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]

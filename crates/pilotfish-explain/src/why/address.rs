@@ -80,7 +80,7 @@ fn kept_out(service: &Service, workload: &Workload) -> Option<WhyService> {
     if service.selector.is_empty() {
         return None;
     }
-    let missing = service.selector.iter().find(|(key, value)| workload.labels.get(*key) != Some(*value));
+    let missing = service.selector.iter().find(|(key, value)| workload.labels.get(key) != Some(*value));
     let rule = match missing {
         None if label_subset(&*service.selector, &workload.labels) => {
             "its selector selects it, and no EndpointSlice has it: is it ready, and has it the target port?"

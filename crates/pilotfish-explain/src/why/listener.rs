@@ -1,7 +1,9 @@
 //! Which listener and filter chain of a proxy take a connection, as Envoy chooses them.
 
-use super::{Found, Next, Walk, Way, dropped, list, number, step, text};
+use super::{Found, Next, Walk, Way, dropped, list, number, object, step, text};
 use pilotfish_api::v1::{Dropped, Step, Verdict};
+use pilotfish_config::networking::Gateway;
+use pilotfish_model::{Kind, Object, Typed};
 use pilotfish_proto::ResourceType;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -42,13 +44,18 @@ impl Walk<'_> {
                 .iter()
                 .map(|listener| number(&listener.json, "/address/socket_address/port_value").to_string())
                 .collect();
-            let text = format!(
-                "no listener takes connections on port {}; there are listeners on {}",
-                way.port,
-                ports.join(", ")
-            );
-            steps.push(step("listener", Verdict::Ends, "", text));
-            return Next::End(format!("nothing listens on port {}", way.port));
+            let known = if ports.is_empty() {
+                "it has none".to_owned()
+            } else {
+                format!("it has {}", ports.join(", "))
+            };
+            let text = format!("no listener takes connections on port {}; {known}", way.port);
+            let mut ends = step("listener", Verdict::Ends, "", text);
+            if self.is_router() {
+                ends.others = self.other_gateways(way.port);
+            }
+            steps.push(ends);
+            return Next::End(format!("the connection is refused: nothing listens on port {}", way.port));
         };
         let mut at = step("listener", Verdict::Ok, listener.name.to_string(), "");
         at.text = if &*listener.name == VIRTUAL_OUTBOUND {
@@ -61,6 +68,29 @@ impl Walk<'_> {
         at.decided_by = listener.made_by.iter().take(3).cloned().collect();
         steps.push(at);
         self.chain(way, listener, steps)
+    }
+
+    /// The Gateways with a server on a port that do not select this proxy.
+    fn other_gateways(&self, port: u32) -> Vec<Dropped> {
+        let gateways = self.world().objects(Kind::Gateway).filter_map(Object::typed::<Gateway>);
+        let on_port = |gateway: &Typed<Gateway>| {
+            gateway.servers.iter().any(|server| server.port.as_ref().is_some_and(|own| own.number == port))
+        };
+        let why = |gateway: &Typed<Gateway>| {
+            let differs = gateway
+                .selector
+                .iter()
+                .find(|(key, value)| self.proxy.labels.get(key) != Some(value.as_str()));
+            let (key, value) = differs?;
+            let own = self.proxy.labels.get(key);
+            let own =
+                own.map_or_else(|| "it has no such label".to_owned(), |own| format!("its label is {own}"));
+            Some(format!("its selector wants {key}={value} of this proxy, and {own}"))
+        };
+        gateways
+            .filter(on_port)
+            .filter_map(|gateway| Some(dropped(object(gateway.key()), why(&gateway)?)))
+            .collect()
     }
 
     fn chain(&self, way: &Way, listener: &Found, steps: &mut Vec<Step>) -> Next<Chosen> {
@@ -80,7 +110,7 @@ impl Walk<'_> {
             steps.push(ends);
             return Next::End("the connection is closed: no filter chain matches it".to_owned());
         };
-        let mut at = step("filter chain", Verdict::Ok, chain_name(chain), "");
+        let mut at = step("filter chain", Verdict::Ok, text(chain, "/name"), "");
         let result = self.filter(way, chain, &mut at);
         // Chains of other addresses say nothing.
         at.others = others.into_iter().filter(|other| other.why != OTHER_ADDRESS).collect();
@@ -141,9 +171,10 @@ pub(super) fn clusters_of(config: &Value) -> Vec<(String, u64)> {
     }
 }
 
+/// A chain that is not taken, in words.
 fn chain_name(chain: &Value) -> String {
     match text(chain, "/name") {
-        "" => "filter chain".to_owned(),
+        "" => "another filter chain".to_owned(),
         name => name.to_owned(),
     }
 }
@@ -193,7 +224,8 @@ fn rank(chain: &Value, way: &Way) -> Result<Rank, String> {
     }
     let protocols: Vec<&str> = list(wanted, "/application_protocols").filter_map(Value::as_str).collect();
     let is_http = protocols.iter().any(|protocol| matches!(*protocol, "http/1.1" | "h2c" | "http/1.0"));
-    if !protocols.is_empty() && !(is_http && way.is_http()) {
+    let takes = protocols.is_empty() || is_http && way.is_http();
+    if !takes {
         return Err(format!("it is for {}", protocols.join(", ")));
     }
     Ok((port != 0, length, server, !transport.is_empty(), !protocols.is_empty()))

@@ -21,10 +21,9 @@ pub(super) fn of_route(wanted: &Value, way: &Way) -> Result<(), String> {
             return Err(format!("the query parameter {name} does not match {}", shown(parameter)));
         }
     }
-    if let Some(fraction) = wanted.pointer("/runtime_fraction/default_value") {
-        if number(fraction, "/numerator") == 0 {
-            return Err("it is for none of the requests (runtime_fraction)".to_owned());
-        }
+    let fraction = wanted.pointer("/runtime_fraction/default_value");
+    if fraction.is_some_and(|fraction| number(fraction, "/numerator") == 0) {
+        return Err("it is for none of the requests (runtime_fraction)".to_owned());
     }
     if wanted.get("dynamic_metadata").is_some() {
         return Err("it depends on metadata of other filters".to_owned());

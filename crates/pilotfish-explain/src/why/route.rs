@@ -146,11 +146,9 @@ fn action(route: &Value, at: &mut Step) -> Next<Vec<(String, u64)>> {
             value => notes.push(format!("{what} {value}")),
         }
     }
-    if let Some(fault) = route.pointer("/typed_per_filter_config/envoy.filters.http.fault") {
-        if fault.get("abort").is_some() {
-            at.verdict = Verdict::Doubtful;
-            notes.push("a fault is injected: some requests are aborted".to_owned());
-        }
+    if route.pointer("/typed_per_filter_config/envoy.filters.http.fault/abort").is_some() {
+        at.verdict = Verdict::Doubtful;
+        notes.push("a fault is injected: some requests are aborted".to_owned());
     }
     at.text = clusters
         .iter()

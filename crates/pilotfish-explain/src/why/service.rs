@@ -11,7 +11,10 @@ impl Walk<'_> {
     pub(super) fn service(&self, request: &Request, steps: &mut Vec<Step>) -> Way {
         let host = self.full_host(&request.host);
         let Some(host) = host else {
-            steps.push(self.unknown(&request.host));
+            // Hosts of gateways need no service.
+            if !self.is_router() {
+                steps.push(self.unknown(&request.host));
+            }
             let port = request.port.unwrap_or(80);
             return Way { request: request.clone(), service: None, port, addresses: Vec::new() };
         };

@@ -39,8 +39,8 @@ pub(crate) struct AdminState {
     pub(crate) webhooks: Option<WebhookView>,
     /// What is registered with this process, where something can be.
     pub(crate) registrar: Option<Registrar>,
-    /// Reaches the control loop.
-    pub(crate) control: mpsc::Sender<ControlMessage>,
+    /// Reaches the control loop, for as long as it runs.
+    pub(crate) control: mpsc::WeakSender<ControlMessage>,
 }
 
 /// Names that `/debug/adsz` lists for each type; more are counted.

@@ -31,7 +31,7 @@ pub(super) fn of_running(state: &AdminState, request: &PlanRequest) -> Result<Pl
     }
     match read(&request.files) {
         Ok(read) => objects.extend(read.into_iter().map(|(key, object)| (key, Some(object)))),
-        Err(plan) => return Ok(plan),
+        Err(plan) => return Ok(*plan),
     }
     let revision = state.fanout.revision();
     let Supposed { before, after, changes, objects } = suppose(state, objects)?;
@@ -40,7 +40,7 @@ pub(super) fn of_running(state: &AdminState, request: &PlanRequest) -> Result<Pl
 }
 
 /// The objects of files; as a plan that says what is wrong where they have errors.
-pub(crate) fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Plan> {
+pub(crate) fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Box<Plan>> {
     let change = |file: &PlanFile| FileChange {
         path: Path::new(&file.name).into(),
         name: file.name.as_str().into(),
@@ -53,7 +53,7 @@ pub(crate) fn read(files: &[PlanFile]) -> Result<BTreeMap<ObjectKey, Object>, Pl
     if problems.errors() > 0 {
         let problems =
             problems.reports.iter().map(problem).filter(|problem| problem.severity == "error").collect();
-        return Err(Plan { severity: Severity::Invalid, problems, ..Plan::default() });
+        return Err(Box::new(Plan { severity: Severity::Invalid, problems, ..Plan::default() }));
     }
     let object = |event| match event {
         SourceEvent::Apply(object) => Some((Object::key(&object).clone(), object)),
@@ -67,8 +67,10 @@ fn suppose(state: &AdminState, objects: BTreeMap<ObjectKey, Option<Object>>) -> 
         Failure::new(FailureKind::Unavailable, format!("the control loop {what}")).hint("try again")
     };
     let (answer, answered) = mpsc::sync_channel(1);
-    let sent = state.control.try_send(ControlMessage::WhatIf { objects, answer });
+    let control = state.control.upgrade().ok_or_else(|| busy("has ended"))?;
+    let sent = control.try_send(ControlMessage::WhatIf { objects, answer });
     sent.map_err(|_| busy("has too much to do"))?;
+    drop(control);
     answered.recv_timeout(LONGEST).map_err(|_| busy("has not answered in time"))
 }
 

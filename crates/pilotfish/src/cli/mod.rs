@@ -238,30 +238,14 @@ impl Cli {
                 writeln!(out, "{:#}", bootstrap.json()?)?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Client(Commands::Why(why)) if why.files.is_some() => {
-                drop(out);
-                why_files::run(&why)
-            }
             Command::Client(command) => {
                 drop(out);
-                run_to(async { Ok(Box::pin(command.run()).await?) })
+                ask(command)
             }
-            Command::Completion(completion) => {
-                completion.run(&mut Cli::command(), &mut out)?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Command::Man(man) => {
-                man.run(Cli::command())?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Command::Crds(crds) => {
-                crds.run(&mut out)?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Command::Inject(inject) => {
-                inject.run(&mut out)?;
-                Ok(ExitCode::SUCCESS)
-            }
+            Command::Completion(completion) => good(completion.run(&mut Cli::command(), &mut out)),
+            Command::Man(man) => good(man.run(Cli::command())),
+            Command::Crds(crds) => good(crds.run(&mut out)),
+            Command::Inject(inject) => good(inject.run(&mut out)),
             Command::Plan(plan) => {
                 drop(out);
                 run_to(async { plan::run(&plan).await })
@@ -275,15 +259,9 @@ impl Cli {
                 drop(out);
                 run(async { Ok(registries.show_status().await?) })
             }
-            Command::Registries(registries) => {
-                registries.run(&table, &mut out)?;
-                Ok(ExitCode::SUCCESS)
-            }
+            Command::Registries(registries) => good(registries.run(&table, &mut out)),
             Command::RemoteSecret(secret) => run(async { secret.run(&mut out).await }),
-            Command::IstioIptables(iptables) => {
-                iptables.run(&mut out)?;
-                Ok(ExitCode::SUCCESS)
-            }
+            Command::IstioIptables(iptables) => good(iptables.run(&mut out)),
             Command::Validate(validate) => {
                 let ok = validate.run(&mut out)?;
                 Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -309,6 +287,19 @@ impl Cli {
             }
         }
     }
+}
+
+/// Asks a running control plane, or files in its place.
+fn ask(command: Commands) -> Result<ExitCode> {
+    match command {
+        Commands::Why(why) if why.files.is_some() => why_files::run(&why),
+        command => run_to(async { Ok(Box::pin(command.run()).await?) }),
+    }
+}
+
+/// The exit code of what has just two.
+fn good(done: Result<()>) -> Result<ExitCode> {
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Runs to the end on all processors.

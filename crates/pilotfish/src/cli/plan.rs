@@ -37,7 +37,7 @@ fn of_folders(args: &PlanArgs, base: &Path) -> Result<Plan> {
     let base = PlanFiles::of_folder(base)?.0;
     let PlanFiles(files) = PlanFiles::read(&args.paths)?;
     let (base, files) = match (read(&base), read(&files)) {
-        (Err(broken), _) | (_, Err(broken)) => return Ok(broken),
+        (Err(broken), _) | (_, Err(broken)) => return Ok(*broken),
         (Ok(base), Ok(files)) => (base, files),
     };
     let mut objects: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();

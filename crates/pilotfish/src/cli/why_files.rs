@@ -4,7 +4,7 @@ use super::plan::world_of;
 use anyhow::Result;
 use pilotfish_api::v1::Failure;
 use pilotfish_cli::{CliError, Why};
-use pilotfish_explain::{Request, subjects_of, why};
+use pilotfish_explain::{Request, gateways_of, subjects_of, why};
 use pilotfish_model::ChangeSet;
 use pilotfish_translate::Translator;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) fn run(asked: &Why) -> Result<ExitCode> {
     let world = world_of(folder)?;
     let (name, to, path, method, headers) = asked.question();
     let request = Request::parse(to, path, method, headers).map_err(CliError::from)?;
-    let subjects = subjects_of(&[&world]);
+    let subjects = if asked.gateway { gateways_of(&world) } else { subjects_of(&[&world]) };
     let subject = subjects.iter().find(|subject| subject.name == name);
     let unknown =
         || Failure::unknown("Pod of the folder", name, subjects.iter().map(|one| one.name.as_str()));
